@@ -1,0 +1,656 @@
+//! The generator: [`Generator::attempt`] is the hot path, [`Generator::cold`] everything else.
+//!
+//! ```text
+//! start: lane = the active lane, then now = the wall clock, then last = that lane's: in this order
+//! tick = max(tick of now, last)
+//! again:
+//!   tick <= now + max_ahead and tick <= the lane's ceiling     else the cold path
+//!   claim in the ledger:  won        raise last to tick, return
+//!                         full       tick + 1, again
+//!                         overtaken  start over; a second time: raise last to the later tick, cold path
+//! ```
+//!
+//! The order of the reads matters: with the clock read before the lane, a call that straddles a rotation
+//! could push the new lane ahead by a clock that is gone, and cost a second lane.
+
+use crate::ladder::{self, Refusal, Rules, Sight, Step};
+use crate::lanes::{Lanes, NoLane, Workers};
+use crate::layout::Layout;
+use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
+use crate::memory::{CLOSED, LaneMemory, View};
+use crate::sync::Ordering;
+use parking_lot::lock_api::{MutexGuard, RawMutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A forward step of the wall clock by more than this is reported: it is what makes the next correction
+/// a step back.
+const FORWARD_JUMP_US: i64 = 60_000_000;
+/// Two clocks cannot be read at once: a smaller difference is not taken for a step.
+const CLOCK_NOISE_US: i64 = 500;
+/// A wait looks at the clock again at least this often: somebody may have set it right.
+const LONGEST_NAP_US: i64 = 50_000;
+/// The mark that a lane starts from. Until marks are kept on disk, none.
+const RESTORED: i64 = -1;
+/// No offset between the clocks has been seen yet.
+pub(crate) const OFFSET_UNKNOWN: i64 = i64::MIN;
+
+/// What the generator needs from the world around it.
+pub trait Host {
+    /// The wall clock: Unix time in microseconds. It may say anything at any time.
+    fn wall_us(&self) -> i64;
+    /// A clock that only goes forward, also while the machine sleeps, in microseconds from anywhere.
+    fn boot_us(&self) -> i64;
+    /// Waits for about this long by the monotonic clock. May return early, and may unwind: no lock is
+    /// held (rule 6).
+    fn wait(&self, micros: i64);
+    /// Something that an operator wants to know. No lock is held.
+    fn report(&self, event: Event);
+}
+
+/// What a [`Host`] is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The wall clock was stepped forward by this many microseconds, more than a minute.
+    ForwardJump(i64),
+    /// IDs come from another worker now.
+    Rotated {
+        /// The worker that was left.
+        from: i64,
+        /// The worker that is active now.
+        to: i64,
+        /// How far the wall clock was behind the last ID, in microseconds; 0 or less: not at all.
+        behind_us: i64,
+    },
+    /// No lane can be used. Told once until an ID has been made again.
+    Refused(NoLane),
+}
+
+/// The host of a plain process: the system's clock, and a thread's sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemHost;
+
+impl Host for SystemHost {
+    fn wall_us(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_micros() as i64,
+            Err(before) => -(before.duration().as_micros() as i64),
+        }
+    }
+
+    fn boot_us(&self) -> i64 {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_micros() as i64
+    }
+
+    fn wait(&self, micros: i64) {
+        std::thread::sleep(Duration::from_micros(micros as u64));
+    }
+
+    fn report(&self, _event: Event) {}
+}
+
+/// What is fixed while a generator's memory lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bits, tick and epoch.
+    pub layout: Layout,
+    /// Datacenter of every ID; 0 where the layout has none.
+    pub datacenter: i64,
+    /// The workers that this generator owns.
+    pub workers: Workers,
+    /// Where the sequence of a tick starts.
+    pub sequence_start: SequenceStart,
+    /// Ticks that each lane's ring remembers: see [`ring_ticks`](Self::ring_ticks).
+    pub ring_ticks: usize,
+    /// The rules at the start.
+    pub rules: Rules,
+}
+
+impl Default for Config {
+    /// The default layout and rules; worker 0 with 7 backups.
+    fn default() -> Self {
+        let (layout, rules) = (Layout::default(), Rules::default());
+        let workers = Workers::new(&layout, 0, 7).expect("128 home workers");
+        let ring_ticks = Self::ring_ticks(&layout, &rules);
+        Self { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, rules }
+    }
+}
+
+impl Config {
+    /// The ring that these rules need: a power of two of at least 16,384 ticks and 4 times `max_ahead`.
+    pub fn ring_ticks(layout: &Layout, rules: &Rules) -> usize {
+        let ahead = rules.max_ahead_us / layout.tick().micros();
+        (4 * ahead as usize).max(16_384).next_power_of_two()
+    }
+}
+
+/// Consecutive IDs from one tick of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The lowest.
+    pub first: i64,
+    /// The highest.
+    pub last: i64,
+}
+
+/// An attempt that found no tick to claim, and what it had read.
+struct Blocked {
+    lane: usize,
+    last: i64,
+    wanted: i64,
+}
+
+enum Attempt {
+    Won(Range),
+    Blocked(Blocked),
+    /// The slot has gone to this later tick of the lane.
+    Overtaken {
+        lane: usize,
+        by: i64,
+    },
+}
+
+/// What is known about the generator now. Counters count since `since_us`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub open: bool,
+    pub lane: usize,
+    pub worker: i64,
+    /// When the tick of the active lane's last ID began, as a Unix time in microseconds.
+    pub last_id_at_us: Option<i64>,
+    /// How far IDs run ahead of the wall clock.
+    pub ahead_us: i64,
+    /// How far the wall clock has yet to go to the epoch; 0 once it is there.
+    pub before_epoch_us: i64,
+    pub issued: u64,
+    pub waits: u64,
+    pub wait_us: u64,
+    pub rollbacks: u64,
+    pub largest_rollback_us: i64,
+    pub forward_jumps: u64,
+    pub rotations: u64,
+    pub refusals: u64,
+    pub since_us: i64,
+}
+
+/// What is known about one lane now.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct LaneStatus {
+    pub lane: usize,
+    pub worker: i64,
+    pub active: bool,
+    pub in_half: bool,
+    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds.
+    pub usable_at_us: i64,
+    /// When the last tick that the lane may have used began, as a Unix time; `None`: never used.
+    pub mark_us: Option<i64>,
+    pub issued: u64,
+}
+
+/// Makes IDs. Any number of generators, in as many threads or processes, may share one memory; all of
+/// them must have the same [`Config`].
+pub struct Generator<'m, H, R: RawMutex> {
+    layout: Layout,
+    workers: Workers,
+    /// Datacenter and worker of each lane, as they stand in an ID.
+    nodes: [i64; crate::lanes::MAX_LANES],
+    shape: Shape,
+    ring_ticks: usize,
+    forward_jump_ticks: i64,
+    view: View<'m, R>,
+    host: H,
+}
+
+impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+    /// A generator on this memory, which must have been made for this configuration.
+    pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
+        let Config { layout, workers, ring_ticks, .. } = *config;
+        assert_eq!(view.lanes.len(), workers.lanes(), "the memory has another number of lanes");
+        assert_eq!(view.slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
+        let node = |lane| layout.node(config.datacenter, workers.worker(lane));
+        let generator = Self {
+            layout,
+            workers,
+            nodes: std::array::from_fn(node),
+            shape: Shape::new(&layout, config.sequence_start),
+            ring_ticks,
+            forward_jump_ticks: FORWARD_JUMP_US / layout.tick().micros(),
+            view,
+            host,
+        };
+        generator.set_rules(config.rules);
+        generator
+    }
+
+    /// What surrounds this generator.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// The most IDs that [`next_range`](Self::next_range) can take at once.
+    pub fn capacity(&self) -> i64 {
+        self.shape.capacity()
+    }
+
+    /// Changes the rules for every generator on this memory. `max_ahead` is held to a quarter of the ring.
+    pub fn set_rules(&self, rules: Rules) {
+        let most = self.ring_ticks as i64 / 4 * self.layout.tick().micros();
+        let max_ahead_us = rules.max_ahead_us.clamp(0, most);
+        self.view.control.switch.set_rules(&Rules { max_ahead_us, ..rules });
+    }
+
+    /// Makes an ID.
+    #[inline]
+    pub fn next_id(&self) -> Result<i64, Refusal> {
+        match self.attempt(1) {
+            Attempt::Won(range) => Ok(range.first),
+            otherwise => self.cold(1, otherwise).map(|range| range.first),
+        }
+    }
+
+    /// Makes `n` IDs in a row from one tick; 1 <= n <= [`capacity`](Self::capacity), or it panics.
+    pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
+        assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
+        match self.attempt(n) {
+            Attempt::Won(range) => Ok(range),
+            otherwise => self.cold(n, otherwise),
+        }
+    }
+
+    /// The hot path: no lock, no policy, no allocation, one clock read, one compare-and-swap.
+    #[inline]
+    fn attempt(&self, n: i64) -> Attempt {
+        let switch = &self.view.control.switch;
+        let lane = switch.active.load(Ordering::Acquire);
+        let now_us = self.layout.relative(self.host.wall_us());
+        let memory = &self.view.lanes[lane];
+        let last = memory.last.load(Ordering::Acquire);
+
+        let tick_us = self.layout.tick().micros();
+        let latest_us = now_us + switch.max_ahead_us();
+        let ledger = self.ledger(lane);
+        // Never negative, for `last` is not: a clock before the epoch fails the first check below.
+        let mut tick = self.layout.tick().holding(now_us).max(last);
+        if tick - last > self.forward_jump_ticks {
+            self.observe_clock();
+        }
+        loop {
+            // Rule 4, then the gate, rule 2 and the end of the time field.
+            if tick * tick_us > latest_us || tick > memory.ceiling.load(Ordering::Acquire) {
+                return Attempt::Blocked(Blocked { lane, last, wanted: tick });
+            }
+            match ledger.claim(tick, n) {
+                Claim::Won { first } => {
+                    if last < tick {
+                        memory.last.fetch_max(tick, Ordering::AcqRel);
+                    }
+                    let first = self.layout.join(tick, self.nodes[lane], first);
+                    return Attempt::Won(Range { first, last: first + n - 1 });
+                }
+                Claim::Full => tick += 1,
+                Claim::Overtaken(by) => return Attempt::Overtaken { lane, by },
+            }
+        }
+    }
+
+    /// Climbs the ladder until an attempt succeeds or nothing is left to try. Holds no lock while waiting.
+    #[cold]
+    fn cold(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
+        let counters = &self.view.control.counters;
+        let mut patience = Patience::default();
+        let mut overtaken = false;
+        loop {
+            match attempt {
+                Attempt::Won(range) => return Ok(range),
+                Attempt::Overtaken { lane, by } => {
+                    // Once is a call that slept for a whole ring. Twice running is a replay that went
+                    // behind the ring: with `last` where the words are, the ladder finds another way.
+                    if overtaken {
+                        self.view.lanes[lane].last.fetch_max(by, Ordering::AcqRel);
+                    }
+                    overtaken = !overtaken;
+                }
+                Attempt::Blocked(blocked) => {
+                    overtaken = false;
+                    self.observe_clock();
+                    match self.look(&blocked, &mut patience) {
+                        Step::Again => {}
+                        Step::Wait(micros) => self.wait(micros, &mut patience),
+                        Step::Replay(tick) => {
+                            // Failed: somebody moved `last`, and the next look sees it.
+                            let last = &self.view.lanes[blocked.lane].last;
+                            let order = (Ordering::AcqRel, Ordering::Relaxed);
+                            let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
+                        }
+                        Step::Rotate => self.leave(&blocked, &mut patience)?,
+                        // Not a refusal yet: the caller opens the gate and comes again, or says why not.
+                        Step::Refuse(Refusal::Closed) => return Err(Refusal::Closed),
+                        Step::Refuse(refusal) => {
+                            counters.refusals.fetch_add(1, Ordering::Relaxed);
+                            return Err(refusal);
+                        }
+                    }
+                }
+            }
+            attempt = self.attempt(n);
+        }
+    }
+
+    /// Reads lane, last and clock afresh, in this order, and asks the ladder.
+    fn look(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
+        let control = self.view.control;
+        if control.switch.active.load(Ordering::Acquire) != blocked.lane {
+            return Step::Again;
+        }
+        let memory = &self.view.lanes[blocked.lane];
+        let last = memory.last.load(Ordering::Acquire);
+        if last != blocked.last {
+            return Step::Again;
+        }
+        let sight = Sight {
+            wanted: blocked.wanted,
+            last,
+            ceiling: memory.ceiling.load(Ordering::Acquire),
+            restored: RESTORED,
+            ring: self.ring_ticks as i64,
+            now_us: self.layout.relative(self.host.wall_us()),
+            waited_us: patience.spent_since(last),
+        };
+        ladder::climb(&sight, &control.switch.rules(), &self.layout)
+    }
+
+    fn wait(&self, micros: i64, patience: &mut Patience) {
+        let counters = &self.view.control.counters;
+        if patience.first_wait() {
+            counters.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        let before_us = self.host.boot_us();
+        self.host.wait(micros.min(LONGEST_NAP_US));
+        let spent_us = self.host.boot_us() - before_us;
+        patience.spend(spent_us);
+        counters.wait_us.fetch_add(spent_us as u64, Ordering::Relaxed);
+    }
+
+    /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
+    /// one step make one rotation.
+    fn leave(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let mut lanes = self.view.control.cold.lock();
+        // The lock may have been long in coming: whether to rotate is asked again, under it.
+        if self.look(blocked, patience) != Step::Rotate {
+            return Ok(());
+        }
+        match self.rotate(&mut lanes, blocked.lane) {
+            Ok(event) => {
+                drop(lanes);
+                self.host.report(event);
+                Ok(())
+            }
+            Err(no_lane) => {
+                let episode = Some((blocked.lane, blocked.last));
+                let is_new = lanes.reported != episode;
+                lanes.reported = episode;
+                drop(lanes);
+                self.view.control.counters.refusals.fetch_add(1, Ordering::Relaxed);
+                if is_new {
+                    self.host.report(Event::Refused(no_lane));
+                }
+                Err(Refusal::NoLane(no_lane))
+            }
+        }
+    }
+
+    /// Moves to the next usable lane of the half and tells its worker; for an operator's hand.
+    pub fn rotate_now(&self) -> Result<i64, Refusal> {
+        let mut lanes = self.view.control.cold.lock();
+        if lanes.timeline == 0 {
+            return Err(Refusal::Closed);
+        }
+        let from = self.view.control.switch.active.load(Ordering::Acquire);
+        let event = self.rotate(&mut lanes, from).map_err(Refusal::NoLane)?;
+        let active = self.view.control.switch.active.load(Ordering::Acquire);
+        drop(lanes);
+        self.host.report(event);
+        Ok(self.workers.worker(active))
+    }
+
+    /// From the active lane `from` to the next usable one.
+    fn rotate(&self, lanes: &mut MutexGuard<'_, R, Lanes>, from: usize) -> Result<Event, NoLane> {
+        let behind_us = self.behind_us(from);
+        let to = self.next_lane(lanes, from)?;
+        // A call that is still under way on the old lane claims in that lane's own ledger: unique all
+        // the same. Its ID may lie above this mark, which is why `first_free` looks at `last` too.
+        lanes.marks[from] = self.mark(lanes, from);
+        self.view.control.switch.active.store(to, Ordering::Release);
+        self.view.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
+        let (from, to) = (self.workers.worker(from), self.workers.worker(to));
+        Ok(Event::Rotated { from, to, behind_us })
+    }
+
+    /// The lane to go to from the active lane `from`.
+    fn next_lane(&self, lanes: &Lanes, from: usize) -> Result<usize, NoLane> {
+        let now_us = self.layout.relative(self.host.wall_us());
+        let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
+        let half = self.workers.half(lanes.timeline);
+        let first_free = |lane| self.first_free(lanes, lane, from);
+        Lanes::next(half, from, latest, first_free).map_err(|(lane, tick)| NoLane {
+            behind_us: self.behind_us(from),
+            lane,
+            usable_at_us: self.usable_at(tick),
+        })
+    }
+
+    /// How far the wall clock is behind the last ID of a lane; negative: ahead of it.
+    fn behind_us(&self, lane: usize) -> i64 {
+        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
+        last * self.layout.tick().micros() - self.layout.relative(self.host.wall_us())
+    }
+
+    /// No ID of this lane above this tick has been made, but for calls under way.
+    fn mark(&self, lanes: &Lanes, lane: usize) -> i64 {
+        lanes.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
+    }
+
+    /// The tick from which a lane would go on: the active one from its last, another from above its mark.
+    fn first_free(&self, lanes: &Lanes, lane: usize, active: usize) -> i64 {
+        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
+        if lane == active { last } else { last.max(lanes.marks[lane] + 1) }
+    }
+
+    /// What the wall clock must say before `tick` can be issued.
+    fn usable_at(&self, tick: i64) -> i64 {
+        self.layout.starts_at(tick) - self.view.control.switch.max_ahead_us()
+    }
+
+    /// Whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        let lane = self.view.control.switch.active.load(Ordering::Acquire);
+        self.view.lanes[lane].ceiling.load(Ordering::Acquire) != CLOSED
+    }
+
+    /// Opens the gate for a timeline (1, 2, ...), on the lane where it starts. Does nothing where it is
+    /// already open for that timeline.
+    pub fn open(&self, timeline: u32) {
+        let mut lanes = self.view.control.cold.lock();
+        if lanes.timeline == timeline {
+            return;
+        }
+        self.observe_clock();
+        lanes.timeline = timeline;
+        let first = self.workers.half(timeline).next().expect("a half has at least one lane");
+        self.view.control.switch.active.store(first, Ordering::Release);
+        for lane in self.view.lanes {
+            lane.ceiling.store(self.layout.max_tick(), Ordering::Release);
+        }
+    }
+
+    /// Compares the wall clock with the boot clock. Both are slewed alike, so the difference changes only
+    /// when the wall clock is stepped; one step is counted once, whoever sees it.
+    #[cold]
+    fn observe_clock(&self) {
+        let counters = &self.view.control.counters;
+        let before_us = self.host.boot_us();
+        let wall_us = self.host.wall_us();
+        let after_us = self.host.boot_us();
+        let offset_us = wall_us.saturating_sub(before_us);
+        let known_us = counters.clock_offset_us.load(Ordering::Acquire);
+        let step_us = offset_us.saturating_sub(known_us);
+        let noise_us = CLOCK_NOISE_US + (after_us - before_us);
+        if known_us != OFFSET_UNKNOWN && step_us.abs() <= noise_us {
+            return;
+        }
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let cell = &counters.clock_offset_us;
+        let won = cell.compare_exchange(known_us, offset_us, order.0, order.1).is_ok();
+        if !won || known_us == OFFSET_UNKNOWN {
+            return;
+        }
+        if step_us < 0 {
+            counters.rollbacks.fetch_add(1, Ordering::Relaxed);
+            counters.largest_rollback_us.fetch_max(-step_us, Ordering::Relaxed);
+        } else if step_us > FORWARD_JUMP_US {
+            counters.forward_jumps.fetch_add(1, Ordering::Relaxed);
+            self.host.report(Event::ForwardJump(step_us));
+        }
+    }
+
+    /// Sets the counters back to zero.
+    pub fn reset_stats(&self) {
+        let _lanes = self.view.control.cold.lock();
+        for (lane, memory) in self.view.lanes.iter().enumerate() {
+            memory.issued_before.store(self.ledger(lane).issued(), Ordering::Relaxed);
+        }
+        let counters = &self.view.control.counters;
+        counters.waits.store(0, Ordering::Relaxed);
+        counters.wait_us.store(0, Ordering::Relaxed);
+        counters.rollbacks.store(0, Ordering::Relaxed);
+        counters.largest_rollback_us.store(0, Ordering::Relaxed);
+        counters.forward_jumps.store(0, Ordering::Relaxed);
+        counters.rotations.store(0, Ordering::Relaxed);
+        counters.refusals.store(0, Ordering::Relaxed);
+        counters.since_us.store(self.host.wall_us(), Ordering::Relaxed);
+    }
+
+    /// What is known now. Looks at the clock, so that a step is counted by the time it is shown.
+    pub fn status(&self) -> Status {
+        self.observe_clock();
+        let control = self.view.control;
+        let counters = &control.counters;
+        let lane = control.switch.active.load(Ordering::Acquire);
+        let now_us = self.layout.relative(self.host.wall_us());
+        let last_tick = self.last_tick(lane);
+        let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
+        Status {
+            open: self.is_open(),
+            lane,
+            worker: self.workers.worker(lane),
+            last_id_at_us: last_tick.map(|tick| self.layout.starts_at(tick)),
+            ahead_us: last_tick.map_or(0, ahead),
+            before_epoch_us: (-now_us).max(0),
+            issued: (0..self.workers.lanes()).map(|lane| self.issued(lane)).sum(),
+            waits: counters.waits.load(Ordering::Relaxed),
+            wait_us: counters.wait_us.load(Ordering::Relaxed),
+            rollbacks: counters.rollbacks.load(Ordering::Relaxed),
+            largest_rollback_us: counters.largest_rollback_us.load(Ordering::Relaxed),
+            forward_jumps: counters.forward_jumps.load(Ordering::Relaxed),
+            rotations: counters.rotations.load(Ordering::Relaxed),
+            refusals: counters.refusals.load(Ordering::Relaxed),
+            since_us: counters.since_us.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What a call would be refused for now; `None` where it would get an ID, perhaps after a wait.
+    pub fn obstacle(&self) -> Option<Refusal> {
+        let lanes = self.view.control.cold.lock();
+        if lanes.timeline == 0 {
+            return Some(Refusal::Closed);
+        }
+        let active = self.view.control.switch.active.load(Ordering::Acquire);
+        let last = self.view.lanes[active].last.load(Ordering::Acquire);
+        let sight = Sight {
+            wanted: last.max(self.layout.tick_at(self.host.wall_us())),
+            last,
+            ceiling: self.view.lanes[active].ceiling.load(Ordering::Acquire),
+            restored: RESTORED,
+            ring: self.ring_ticks as i64,
+            now_us: self.layout.relative(self.host.wall_us()),
+            waited_us: 0,
+        };
+        match ladder::climb(&sight, &self.rules(), &self.layout) {
+            Step::Refuse(refusal) => Some(refusal),
+            Step::Rotate => self.next_lane(&lanes, active).err().map(Refusal::NoLane),
+            Step::Again | Step::Wait(_) | Step::Replay(_) => None,
+        }
+    }
+
+    /// What is known now about each lane.
+    pub fn lane_statuses(&self) -> Vec<LaneStatus> {
+        let lanes = self.view.control.cold.lock();
+        let active = self.view.control.switch.active.load(Ordering::Acquire);
+        let half = self.workers.half(lanes.timeline);
+        let status = |lane| {
+            let mark = self.mark(&lanes, lane);
+            LaneStatus {
+                lane,
+                worker: self.workers.worker(lane),
+                active: lane == active && lanes.timeline != 0,
+                in_half: half.clone().any(|other| other == lane),
+                usable_at_us: self.usable_at(self.first_free(&lanes, lane, active)),
+                mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
+                issued: self.issued(lane),
+            }
+        };
+        (0..self.workers.lanes()).map(status).collect()
+    }
+
+    /// The tick of the lane's last ID: where `last` points, or the highest where replay has just lowered it.
+    fn last_tick(&self, lane: usize) -> Option<i64> {
+        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
+        let ledger = self.ledger(lane);
+        if ledger.holds(last) { Some(last) } else { ledger.last_tick() }
+    }
+
+    fn issued(&self, lane: usize) -> u64 {
+        let before = self.view.lanes[lane].issued_before.load(Ordering::Relaxed);
+        self.ledger(lane).issued().saturating_sub(before)
+    }
+
+    #[inline]
+    fn ledger(&self, lane: usize) -> Ledger<'m> {
+        let slots = &self.view.slots[lane * self.ring_ticks..][..self.ring_ticks];
+        let LaneMemory { evicted, .. } = &self.view.lanes[lane];
+        Ledger::new(slots, evicted, self.shape)
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Rules {
+        self.view.control.switch.rules()
+    }
+}
+
+/// How long one call has waited without anybody's progress.
+#[derive(Default)]
+struct Patience {
+    last: Option<i64>,
+    spent_us: i64,
+    has_waited: bool,
+}
+
+impl Patience {
+    /// What was spent since `last` moved: while it moves, the ticks that a call slept for went to others.
+    fn spent_since(&mut self, last: i64) -> i64 {
+        if self.last != Some(last) {
+            (self.last, self.spent_us) = (Some(last), 0);
+        }
+        self.spent_us
+    }
+
+    fn spend(&mut self, micros: i64) {
+        self.spent_us += micros;
+    }
+
+    fn first_wait(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_waited, true)
+    }
+}

@@ -1,0 +1,196 @@
+//! The workers of one server: which it owns, which half of them its timeline may use, which one is
+//! active, and where to go when the clock is back. Everything here happens under the cold lock.
+
+use crate::layout::Layout;
+
+/// The most lanes that a server can have: a home worker and 15 backups.
+pub const MAX_LANES: usize = 16;
+
+/// The workers that a server owns: lane `i` of home worker `w` is worker `w + i * stride`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    home: i64,
+    lanes: usize,
+    stride: i64,
+}
+
+/// Why a home worker or a number of backups cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkersError {
+    /// More lanes than the worker field has values: how many workers it has.
+    TooManyLanes(i64),
+    /// The home worker is outside 0 ..= this.
+    HomeOutside(i64),
+}
+
+impl Workers {
+    /// The workers of home worker `home` with `backups` (0 ..= 15) backup workers under `layout`.
+    pub fn new(layout: &Layout, home: i64, backups: usize) -> Result<Self, WorkersError> {
+        let lanes = backups + 1;
+        let stride = layout.workers() / lanes as i64;
+        if stride == 0 || lanes > MAX_LANES {
+            return Err(WorkersError::TooManyLanes(layout.workers()));
+        }
+        if !(0..stride).contains(&home) {
+            return Err(WorkersError::HomeOutside(stride - 1));
+        }
+        Ok(Self { home, lanes, stride })
+    }
+
+    /// Home worker and backups.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// The highest home worker of a fleet with this layout and number of backups; the lowest is 0.
+    pub fn highest_home(&self) -> i64 {
+        self.stride - 1
+    }
+
+    /// The worker of a lane.
+    pub fn worker(&self, lane: usize) -> i64 {
+        self.home + lane as i64 * self.stride
+    }
+
+    /// Home worker and lane of any worker of a fleet with this layout and number of backups; `None` for
+    /// one that no lane has.
+    pub fn owner(&self, worker: i64) -> Option<(i64, usize)> {
+        let lane = worker / self.stride;
+        (worker >= 0 && lane < self.lanes as i64).then_some((worker % self.stride, lane as usize))
+    }
+
+    /// The lanes that a timeline (1, 2, ...) may use, in the order of rotation from its first.
+    ///
+    /// With three backups or more, odd timelines have the even lanes and even ones the odd lanes, so that
+    /// an old primary that still runs and its successor never meet. Each timeline of a half starts one
+    /// lane further than the one before it.
+    pub(crate) fn half(&self, timeline: u32) -> impl Iterator<Item = usize> + Clone + use<> {
+        let turn = timeline.saturating_sub(1) as usize;
+        let (offset, step) = if self.lanes >= 4 { (turn % 2, 2) } else { (0, 1) };
+        let size = (self.lanes - offset).div_ceil(step);
+        (0..size).map(move |i| offset + step * ((turn / step + i) % size))
+    }
+}
+
+/// No lane of the half can be used before the wall clock has caught up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoLane {
+    /// How far the wall clock is behind the last ID of the active lane, in microseconds.
+    pub behind_us: i64,
+    /// The lane that will be usable first.
+    pub lane: usize,
+    /// When: what the wall clock must say, as a Unix time in microseconds.
+    pub usable_at_us: i64,
+}
+
+/// What the cold lock protects.
+#[derive(Debug)]
+pub struct Lanes {
+    /// The timeline that the gate was opened for; 0 while it has never been.
+    pub(crate) timeline: u32,
+    /// Per lane: no ID above this tick has been made by the time the lane was left (or restored).
+    pub(crate) marks: [i64; MAX_LANES],
+    /// The refusal that was reported last, as (lane, last): one report an episode.
+    pub(crate) reported: Option<(usize, i64)>,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        Self { timeline: 0, marks: [-1; MAX_LANES], reported: None }
+    }
+
+    /// The next lane after `from` in cyclic order whose first free tick is at most `latest`, where
+    /// `first_free` tells a lane's first free tick. Otherwise the lane that is usable first, with its tick.
+    pub(crate) fn next(
+        half: impl Iterator<Item = usize> + Clone,
+        from: usize,
+        latest: i64,
+        first_free: impl Fn(usize) -> i64,
+    ) -> Result<usize, (usize, i64)> {
+        // `from` may lie outside the half: the gate was opened for another timeline since.
+        let start = half.clone().position(|lane| lane == from).map_or(0, |at| at + 1);
+        let size = half.clone().count();
+        let candidates = half.cycle().skip(start).take(size);
+        let others = candidates.clone().filter(|lane| *lane != from);
+        match { others }.find(|lane| first_free(*lane) <= latest) {
+            Some(lane) => Ok(lane),
+            None => Err(candidates
+                .map(|lane| (lane, first_free(lane)))
+                .min_by_key(|(_, tick)| *tick)
+                .expect("a half has at least one lane")),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn workers(backups: usize) -> Workers {
+        Workers::new(&Layout::default(), 5, backups).unwrap()
+    }
+
+    fn half(backups: usize, timeline: u32) -> Vec<usize> {
+        workers(backups).half(timeline).collect()
+    }
+
+    #[test]
+    fn lanes_lie_a_stride_apart_and_have_one_owner() {
+        let workers = workers(7);
+        assert_eq!(
+            (0..8).map(|lane| workers.worker(lane)).collect::<Vec<_>>(),
+            [5, 133, 261, 389, 517, 645, 773, 901]
+        );
+        assert_eq!(workers.owner(773), Some((5, 6)));
+        assert_eq!(Workers::new(&Layout::default(), 0, 2).unwrap().owner(1_023), None);
+    }
+
+    #[test]
+    fn a_home_worker_outside_its_range_is_refused_with_the_range() {
+        let layout = Layout::default();
+        assert_eq!(Workers::new(&layout, 128, 7), Err(WorkersError::HomeOutside(127)));
+        assert_eq!(Workers::new(&layout, -1, 7), Err(WorkersError::HomeOutside(127)));
+        let tiny = Layout::new("41/2/12".parse().unwrap(), layout.tick(), 0).unwrap();
+        assert_eq!(Workers::new(&tiny, 0, 7), Err(WorkersError::TooManyLanes(4)));
+    }
+
+    #[test]
+    fn timelines_of_different_parity_never_share_a_lane() {
+        for backups in 3..MAX_LANES {
+            for odd in [1, 3, 5, 99] {
+                for even in [2, 4, 6, 100] {
+                    let shared = half(backups, odd).into_iter().find(|l| half(backups, even).contains(l));
+                    assert_eq!(shared, None, "{backups} backups, timelines {odd} and {even}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_timeline_starts_on_lane_timeline_less_one() {
+        for timeline in 1..30 {
+            for backups in [0, 1, 2, 3, 5, 7, 15] {
+                let first = half(backups, timeline)[0];
+                assert_eq!(first, (timeline as usize - 1) % (backups + 1), "{backups} {timeline}");
+            }
+        }
+    }
+
+    /// With an odd number of lanes, (timeline - 1) mod lanes would leave the half after one round.
+    #[test]
+    fn with_an_odd_number_of_lanes_a_timeline_still_starts_inside_its_half() {
+        assert_eq!(half(4, 6), [1, 3]);
+        assert_eq!(half(4, 7), [0, 2, 4]);
+    }
+
+    #[test]
+    fn rotation_takes_the_next_usable_lane_in_cyclic_order() {
+        let free = [0_i64, 0, 50, 0, 10, 0, 20, 0];
+        let next = |from, latest| Lanes::next(workers(7).half(1), from, latest, |lane| free[lane]);
+        assert_eq!(next(0, 100), Ok(2));
+        assert_eq!(next(0, 30), Ok(4));
+        assert_eq!(next(4, 30), Ok(6));
+        assert_eq!(next(6, 30), Ok(0));
+        assert_eq!(next(0, 5), Err((0, 0)));
+    }
+}

@@ -1,0 +1,170 @@
+//! The ledger: which IDs of a lane have been made. The proof of uniqueness is here and nowhere else.
+//!
+//! A ledger is a ring of 64-bit words, one word a tick. A word holds the last *position* issued in its
+//! tick (tick and sequence side by side) or nothing. Only [`Ledger::claim`] changes a word, by one
+//! compare-and-swap that moves it to a **higher** value; the caller whose swap succeeded owns the
+//! positions that the word moved over, and nobody else ever can (rule 1). Neither clocks, nor policies,
+//! nor the memory order matter to that: the words of one atomic have one order of changes.
+//!
+//! A word counts its own IDs, for the first sequence of a tick is a function of the tick. Whoever evicts
+//! a word adds its count to the lane's total: counting is exact and costs nothing a call.
+
+use crate::layout::Layout;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Where the sequence of a new tick starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SequenceStart {
+    /// At 0: every tick has the whole field.
+    #[default]
+    Zero,
+    /// At a hash of the tick within the lowest 1/64 of the field, so that a low rate does not fill only
+    /// even or zero low bits. Deterministic, so counts stay exact; never wraps, so order holds.
+    Spread,
+}
+
+/// How positions lie in a word, and where each tick's sequence starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    sequence_bits: u32,
+    spread_mask: u64,
+}
+
+impl Shape {
+    pub(crate) fn new(layout: &Layout, start: SequenceStart) -> Self {
+        let spread_mask = match start {
+            SequenceStart::Zero => 0,
+            SequenceStart::Spread => ((layout.sequences() as u64) >> 6).saturating_sub(1),
+        };
+        Self { sequence_bits: layout.bits().sequence, spread_mask }
+    }
+
+    /// The most positions that any one tick is sure to have.
+    pub(crate) const fn capacity(self) -> i64 {
+        ((1 << self.sequence_bits) - self.spread_mask) as i64
+    }
+
+    /// The first sequence of a tick: Fibonacci hashing, the middle bits of a product with 2^64 / phi.
+    #[inline]
+    const fn first_sequence(self, tick: i64) -> u64 {
+        ((tick as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & self.spread_mask
+    }
+
+    /// The word of position zero of `tick`.
+    #[inline]
+    const fn base(self, tick: i64) -> u64 {
+        Word::USED | (tick as u64) << self.sequence_bits
+    }
+}
+
+/// One word of the ring, as it was read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Word(u64);
+
+impl Word {
+    /// Time and sequence together have at most 63 bits, so the top bit tells a used word from an empty
+    /// one, and words compare as their positions do, with the empty word below them all.
+    const USED: u64 = 1 << 63;
+    const EMPTY: Self = Self(0);
+
+    const fn tick(self, shape: Shape) -> i64 {
+        ((self.0 & !Self::USED) >> shape.sequence_bits) as i64
+    }
+
+    /// How many IDs this word stands for.
+    const fn count(self, shape: Shape) -> u64 {
+        if self.0 == Self::EMPTY.0 {
+            return 0;
+        }
+        let tick = self.tick(shape);
+        self.0 - shape.base(tick) - shape.first_sequence(tick) + 1
+    }
+}
+
+/// What became of an attempt to claim positions of a tick.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// They are the caller's, from this sequence on.
+    Won { first: i64 },
+    /// The tick has not that many left.
+    Full,
+    /// The slot belongs to this later tick by now: the caller's tick is more than a ring behind.
+    Overtaken(i64),
+}
+
+/// The ring of one lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Ledger<'m> {
+    slots: &'m [AtomicU64],
+    evicted: &'m AtomicU64,
+    shape: Shape,
+}
+
+impl<'m> Ledger<'m> {
+    /// `slots`: a power of two of words that start as 0. `evicted`: the lane's total of evicted words.
+    pub(crate) fn new(slots: &'m [AtomicU64], evicted: &'m AtomicU64, shape: Shape) -> Self {
+        assert!(slots.len().is_power_of_two(), "a ring has a power of two of slots");
+        Self { slots, evicted, shape }
+    }
+
+    #[inline]
+    fn slot(&self, tick: i64) -> &'m AtomicU64 {
+        &self.slots[tick as usize & (self.slots.len() - 1)]
+    }
+
+    /// Claims `n` positions in a row of `tick`; 0 <= tick, 1 <= n <= capacity. Rule 1 rests on this loop.
+    #[inline]
+    pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
+        let slot = self.slot(tick);
+        let base = self.shape.base(tick);
+        let top = base | ((1 << self.shape.sequence_bits) - 1);
+        let mut seen = slot.load(Ordering::Relaxed);
+        loop {
+            // The position before the first free one. Written with `top` so that it holds for the last
+            // tick of a layout without worker bits too, where the next word would not fit 64 bits.
+            let before = if seen < base {
+                base - 1 + self.shape.first_sequence(tick)
+            } else if seen <= top {
+                seen
+            } else {
+                return Claim::Overtaken(Word(seen).tick(self.shape));
+            };
+            if top - before < n as u64 {
+                return Claim::Full;
+            }
+            let last = before + n as u64;
+            match slot.compare_exchange_weak(seen, last, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    if seen < base && seen != Word::EMPTY.0 {
+                        self.evicted.fetch_add(Word(seen).count(self.shape), Ordering::Relaxed);
+                    }
+                    return Claim::Won { first: (before + 1 - base) as i64 };
+                }
+                Err(newer) => seen = newer,
+            }
+        }
+    }
+
+    /// Whether an ID of this tick is in the ring.
+    pub(crate) fn holds(&self, tick: i64) -> bool {
+        let word = Word(self.slot(tick).load(Ordering::Acquire));
+        word != Word::EMPTY && word.tick(self.shape) == tick
+    }
+
+    /// The last tick in which an ID was made. It cannot have been evicted: only a later one could.
+    pub(crate) fn last_tick(&self) -> Option<i64> {
+        let highest = self.words().max().unwrap_or(Word::EMPTY);
+        (highest != Word::EMPTY).then(|| highest.tick(self.shape))
+    }
+
+    /// How many IDs the lane has made; exact while no claim is under way.
+    pub(crate) fn issued(&self) -> u64 {
+        let held: u64 = self.words().map(|word| word.count(self.shape)).sum();
+        held + self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn words(&self) -> impl Iterator<Item = Word> + use<'m> {
+        self.slots.iter().map(|slot| Word(slot.load(Ordering::Acquire)))
+    }
+}

@@ -1,0 +1,7 @@
+//! The one place that chooses between the machine's atomics and loom's.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};

@@ -1,0 +1,229 @@
+//! SQL arguments in, core calls, SQL values out. Comments and grants are in `sql/`.
+
+use crate::errors::Error;
+use crate::{generator, settings, shmem};
+use pgrx::heap_tuple::PgHeapTuple;
+use pgrx::iter::{SetOfIterator, TableIterator};
+use pgrx::prelude::*;
+use pgrx::{AllocatedByRust, PgTupleDesc};
+use settings::Settings;
+use snowflake_core::Parts;
+
+extension_sql_file!(
+    "../sql/reading.sql",
+    requires = [snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence]
+);
+extension_sql_file!("../sql/watching.sql", finalize);
+
+/// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
+const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+
+/// A Unix time in microseconds as PostgreSQL counts it.
+pub fn to_postgres(unix_us: i64) -> pg_sys::TimestampTz {
+    unix_us.saturating_sub(POSTGRES_EPOCH_US)
+}
+
+fn timestamp(unix_us: i64) -> TimestampWithTimeZone {
+    // A layout reaches at most 146,000 years past its epoch, a timestamp 292,000.
+    TimestampWithTimeZone::try_from(to_postgres(unix_us)).expect("a layout ends before timestamps do")
+}
+
+/// The row of a function with OUT parameters, which pgrx has no return type for.
+fn record<const N: usize>(
+    call: pg_sys::FunctionCallInfo,
+    values: [Option<pg_sys::Datum>; N],
+) -> PgHeapTuple<'static, AllocatedByRust> {
+    let mut row = std::ptr::null_mut();
+    // SAFETY: `call` is the running call; the row type is made in its memory context, and copied.
+    let row = unsafe {
+        let kind = pg_sys::get_call_result_type(call, std::ptr::null_mut(), &mut row);
+        assert_eq!(kind, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE, "the SQL declares OUT parameters");
+        PgTupleDesc::from_pg_copy(pg_sys::BlessTupleDesc(row))
+    };
+    // SAFETY: the SQL of each caller declares as many columns, of the types that the values have.
+    unsafe { PgHeapTuple::from_datums(row, values) }.expect("as many values as columns")
+}
+
+// ---- making IDs ----
+
+#[pg_extern(volatile, parallel_safe)]
+fn snowflake_nextval() -> i64 {
+    generator::next_id()
+}
+
+#[pg_extern(volatile, parallel_safe)]
+fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
+    if n < 0 {
+        Error::BatchSize(n).raise();
+    }
+    SetOfIterator::new((0..n).map(|_| generator::next_id()))
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_nextval_range(n integer, OUT "first" bigint, OUT "last" bigint)
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_nextval_range(
+    n: i32,
+    call: pg_sys::FunctionCallInfo,
+) -> pgrx::composite_type!('static, "record") {
+    let range = generator::next_range(n);
+    record(call, [range.first.into_datum(), range.last.into_datum()])
+}
+
+#[pg_extern(volatile, parallel_restricted)]
+fn snowflake_lastval() -> i64 {
+    generator::last_id().unwrap_or_else(|| Error::NoLastId.raise())
+}
+
+// ---- reading IDs ----
+
+/// The settings, or the error that says that they are missing.
+fn layout_settings() -> &'static Settings {
+    settings::get().unwrap_or_else(|| Error::NotPreloaded.raise())
+}
+
+fn unpack(id: i64) -> Parts {
+    layout_settings().layout.unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
+}
+
+#[pg_extern(immutable, parallel_safe)]
+fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
+    timestamp(layout_settings().layout.starts_at(unpack(id).tick))
+}
+
+#[pg_extern(immutable, parallel_safe)]
+fn snowflake_datacenter(id: i64) -> Option<i32> {
+    let parts = unpack(id);
+    let has_datacenter = layout_settings().layout.bits().datacenter > 0;
+    has_datacenter.then_some(parts.datacenter as i32)
+}
+
+#[pg_extern(immutable, parallel_safe)]
+fn snowflake_worker(id: i64) -> i32 {
+    unpack(id).worker as i32
+}
+
+#[pg_extern(immutable, parallel_safe)]
+fn snowflake_sequence(id: i64) -> i32 {
+    unpack(id).sequence as i32
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane integer)
+    STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
+    let owner = layout_settings().workers.owner(unpack(id).worker);
+    let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
+    record(call, [home.into_datum(), lane.into_datum()])
+}
+
+// ---- watching ----
+
+#[pg_extern(volatile, parallel_safe)]
+#[allow(clippy::type_complexity, reason = "a view's columns")]
+fn snowflake_status_row() -> TableIterator<
+    'static,
+    (
+        name!(state, String),
+        name!(reason, Option<String>),
+        name!(worker_id, Option<i32>),
+        name!(home_worker_id, Option<i32>),
+        name!(lane, Option<i32>),
+        name!(last_id_at, Option<TimestampWithTimeZone>),
+        name!(ahead_ms, Option<i64>),
+        name!(reserved_until, Option<TimestampWithTimeZone>),
+        name!(issued, Option<i64>),
+        name!(waits, Option<i64>),
+        name!(wait_ms, Option<i64>),
+        name!(rollbacks, Option<i64>),
+        name!(largest_rollback_ms, Option<i64>),
+        name!(forward_jumps, Option<i64>),
+        name!(rotations, Option<i64>),
+        name!(refusals, Option<i64>),
+        name!(layout, Option<String>),
+        name!(epoch, Option<TimestampWithTimeZone>),
+        name!(expires_at, Option<TimestampWithTimeZone>),
+        name!(keeper_pid, Option<i32>),
+        name!(write_error, Option<String>),
+        name!(stats_reset, Option<TimestampWithTimeZone>),
+    ),
+> {
+    let settings = settings::get();
+    let generator = shmem::generator();
+    generator.inspect(|generator| generator::try_open(generator));
+    let status = generator.map(|generator| generator.status());
+    let (state, reason) = generator::state();
+
+    let layout = settings.map(|settings| settings.layout);
+    let count = |counter: u64| counter as i64;
+    let millis = |micros: i64| micros / 1_000;
+    TableIterator::once((
+        state.to_owned(),
+        reason,
+        status.map(|s| s.worker as i32),
+        settings.filter(|s| s.has_worker).map(|s| s.workers.worker(0) as i32),
+        status.map(|s| s.lane as i32),
+        status.and_then(|s| s.last_id_at_us).map(timestamp),
+        status.map(|s| millis(s.ahead_us)),
+        None,
+        status.map(|s| count(s.issued)),
+        status.map(|s| count(s.waits)),
+        status.map(|s| millis(count(s.wait_us))),
+        status.map(|s| count(s.rollbacks)),
+        status.map(|s| millis(s.largest_rollback_us)),
+        status.map(|s| count(s.forward_jumps)),
+        status.map(|s| count(s.rotations)),
+        status.map(|s| count(s.refusals)),
+        layout.map(|layout| layout.bits().to_string()),
+        layout.map(|layout| timestamp(layout.epoch_us())),
+        layout.map(|layout| timestamp(layout.starts_at(layout.max_tick() + 1))),
+        None,
+        None,
+        status.map(|s| timestamp(s.since_us)),
+    ))
+}
+
+#[pg_extern(volatile, parallel_safe)]
+#[allow(clippy::type_complexity, reason = "a view's columns")]
+fn snowflake_workers_rows() -> TableIterator<
+    'static,
+    (
+        name!(lane, i32),
+        name!(worker_id, i32),
+        name!(active, bool),
+        name!(in_half, bool),
+        name!(usable_at, TimestampWithTimeZone),
+        name!(mark, Option<TimestampWithTimeZone>),
+        name!(issued, i64),
+    ),
+> {
+    let generator = shmem::generator();
+    generator.inspect(|generator| generator::try_open(generator));
+    let lanes = generator.map(|generator| generator.lane_statuses()).unwrap_or_default();
+    TableIterator::new(lanes.into_iter().map(|lane| {
+        (
+            lane.lane as i32,
+            lane.worker as i32,
+            lane.active,
+            lane.in_half,
+            timestamp(lane.usable_at_us),
+            lane.mark_us.map(timestamp),
+            lane.issued as i64,
+        )
+    }))
+}
+
+// ---- administering ----
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn snowflake_rotate() -> i32 {
+    generator::rotate() as i32
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn snowflake_reset_stats() {
+    let generator = shmem::generator().unwrap_or_else(|| generator::missing().raise());
+    generator.reset_stats();
+}

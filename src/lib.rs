@@ -1,0 +1,49 @@
+//! `snowflake_id`: unique, time-ordered 64-bit IDs for PostgreSQL, made from generator state in shared
+//! memory. The generator itself is `snowflake_core`; this crate is its PostgreSQL side.
+
+// Talking to PostgreSQL is unsafe throughout; every block says why it is sound.
+#![allow(unsafe_code)]
+
+use pgrx::prelude::*;
+
+mod errors;
+mod functions;
+mod generator;
+mod settings;
+mod shmem;
+mod waiting;
+
+pgrx::pg_module_magic!(name, version);
+
+/// Called once when the library is loaded: by the postmaster, or by `LOAD` in a session, where all that
+/// works is what needs neither settings nor shared memory.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    // SAFETY: both are plain flags that PostgreSQL sets before it loads a library.
+    let (preloading, binary_upgrade) =
+        unsafe { (pg_sys::process_shared_preload_libraries_in_progress, pg_sys::IsBinaryUpgrade) };
+    if !preloading {
+        return;
+    }
+    settings::define();
+    if !binary_upgrade {
+        shmem::install_hooks();
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[path = "../pg_test/in_server/mod.rs"]
+mod in_server;
+
+/// What `cargo pgrx test` asks of the crate that it tests.
+#[cfg(test)]
+pub mod pg_test {
+    /// Called once, before the server starts.
+    pub fn setup(_options: Vec<&str>) {}
+
+    /// Settings of the server that runs the tests.
+    #[must_use]
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec!["shared_preload_libraries = 'snowflake_id'", "snowflake_id.worker_id = 5"]
+    }
+}

@@ -1,0 +1,445 @@
+//! The settings: defined, checked, and read as one typed value. Reloads are published to shared memory.
+//!
+//! PostgreSQL only warns when a value in its files does not pass the check of an extension's setting, and
+//! goes on with the default: another layout or number of backups would be another meaning of every ID. So
+//! each value is read here first, and a bad one stops the start.
+
+use crate::errors::Error;
+use crate::shmem;
+use pgrx::prelude::*;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use snowflake_core::lanes::{MAX_LANES, WorkersError};
+use snowflake_core::layout::parse_epoch;
+use snowflake_core::{Bits, Config, Layout, Policy, Rules, SequenceStart, Tick, Workers};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
+enum RollbackPolicy {
+    hold,
+    replay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
+enum SequenceStartName {
+    zero,
+    spread,
+}
+
+static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(-1);
+static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
+static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(7);
+static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"41/10/12"));
+static TICK: GucSetting<i32> = GucSetting::<i32>::new(1);
+static EPOCH: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"2024-01-01T00:00:00Z"));
+static ROLLBACK_POLICY: GucSetting<RollbackPolicy> = GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold);
+static MAX_AHEAD: GucSetting<i32> = GucSetting::<i32>::new(2_000);
+static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
+static SEQUENCE_START: GucSetting<SequenceStartName> =
+    GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
+
+/// Ten minutes: beyond it a ring would cost more memory than any clock's fault is worth.
+const LONGEST_MS: i32 = 600_000;
+
+/// The settings that are fixed while the server runs, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub layout: Layout,
+    pub datacenter: i64,
+    /// With home worker 0 where none is configured, for what needs only the fleet's numbers.
+    pub workers: Workers,
+    pub has_worker: bool,
+    sequence_start: SequenceStart,
+    ring_ticks: usize,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// The settings; `None` where the library was not preloaded.
+#[inline]
+pub fn get() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
+impl Settings {
+    /// What the generator is made from; `None` while no worker is configured.
+    pub fn config(&self) -> Option<Config> {
+        self.has_worker.then_some(Config {
+            layout: self.layout,
+            datacenter: self.datacenter,
+            workers: self.workers,
+            sequence_start: self.sequence_start,
+            ring_ticks: self.ring_ticks,
+            rules: Rules::default(),
+        })
+    }
+}
+
+/// The settings that a reload may change, as this process sees them.
+pub fn rules() -> Rules {
+    Rules {
+        policy: policy(ROLLBACK_POLICY.get()),
+        max_ahead_us: i64::from(MAX_AHEAD.get()) * 1_000,
+        max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
+    }
+}
+
+fn policy(name: RollbackPolicy) -> Policy {
+    match name {
+        RollbackPolicy::hold => Policy::Hold,
+        RollbackPolicy::replay => Policy::Replay,
+    }
+}
+
+/// Defines the settings and checks them; a bad one stops the server's start.
+pub fn define() {
+    let restart = |name, setting, range: (i32, i32), flags, help| {
+        refuse_bad_integer(name, range, flags);
+        GucRegistry::define_int_guc(
+            name,
+            help,
+            c"",
+            setting,
+            range.0,
+            range.1,
+            GucContext::Postmaster,
+            flags,
+        );
+    };
+    restart(
+        c"snowflake_id.worker_id",
+        &WORKER_ID,
+        (-1, i32::MAX),
+        GucFlags::default(),
+        c"Home worker of this server; -1: not set, no IDs are made.",
+    );
+    restart(
+        c"snowflake_id.datacenter_id",
+        &DATACENTER_ID,
+        (0, i32::MAX),
+        GucFlags::default(),
+        c"Datacenter of this server, where the layout has datacenter bits.",
+    );
+    restart(
+        c"snowflake_id.backup_workers",
+        &BACKUP_WORKERS,
+        (0, MAX_LANES as i32 - 1),
+        GucFlags::default(),
+        c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
+    );
+    refuse_bad_integer(c"snowflake_id.tick", (1, 1_000), GucFlags::UNIT_MS);
+    refuse_bad_text(c"snowflake_id.tick", |text| {
+        let millis = parse_integer(text, GucFlags::UNIT_MS).unwrap_or_default();
+        Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
+    });
+    refuse_bad_text(c"snowflake_id.layout", |text| read_layout(text).map(drop));
+    refuse_bad_text(c"snowflake_id.epoch", |text| parse_epoch(text).map(drop));
+    refuse_bad_name(c"snowflake_id.rollback_policy", &["hold", "replay"]);
+    refuse_bad_name(c"snowflake_id.sequence_start", &["zero", "spread"]);
+    refuse_bad_integer(c"snowflake_id.max_ahead", (0, LONGEST_MS), GucFlags::UNIT_MS);
+    refuse_bad_integer(c"snowflake_id.max_wait", (0, LONGEST_MS), GucFlags::UNIT_MS);
+
+    // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"snowflake_id.layout",
+            c"Bits of time/worker/sequence, or of time/datacenter+worker/sequence.",
+            c"",
+            &LAYOUT,
+            GucContext::Postmaster,
+            GucFlags::default(),
+            Some(check_layout),
+            None,
+            None,
+        );
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.tick",
+            c"Time unit of the IDs: 1ms, 10ms or 1s.",
+            c"",
+            &TICK,
+            1,
+            1_000,
+            GucContext::Postmaster,
+            GucFlags::UNIT_MS,
+            Some(check_tick),
+            None,
+            None,
+        );
+        GucRegistry::define_string_guc_with_hooks(
+            c"snowflake_id.epoch",
+            c"Start of the time field: a date and time with an explicit offset.",
+            c"",
+            &EPOCH,
+            GucContext::Postmaster,
+            GucFlags::default(),
+            Some(check_epoch),
+            None,
+            None,
+        );
+        GucRegistry::define_enum_guc_with_hooks(
+            c"snowflake_id.rollback_policy",
+            c"What a step back of the clock beyond max_ahead leads to: IDs hold their order, or replay.",
+            c"",
+            &ROLLBACK_POLICY,
+            GucContext::Sighup,
+            GucFlags::default(),
+            None,
+            Some(assign_policy),
+            None,
+        );
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.max_ahead",
+            c"How far IDs may run ahead of the wall clock.",
+            c"",
+            &MAX_AHEAD,
+            0,
+            LONGEST_MS,
+            GucContext::Sighup,
+            GucFlags::UNIT_MS,
+            None,
+            Some(assign_max_ahead),
+            None,
+        );
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.max_wait",
+            c"How long a call may wait for the clock before it rotates to a backup worker.",
+            c"",
+            &MAX_WAIT,
+            0,
+            LONGEST_MS,
+            GucContext::Sighup,
+            GucFlags::UNIT_MS,
+            None,
+            Some(assign_max_wait),
+            None,
+        );
+    }
+    GucRegistry::define_enum_guc(
+        c"snowflake_id.sequence_start",
+        c"Where the sequence of a tick starts: at zero, or spread over the lowest 1/64 of the field.",
+        c"",
+        &SEQUENCE_START,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+    // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
+
+    let settings = read().unwrap_or_else(|error| error.raise());
+    SETTINGS.set(settings).expect("the library is loaded once");
+}
+
+/// The settings as one value, checked against each other.
+fn read() -> Result<Settings, Error> {
+    let bad = |name, value: &dyn ToString, detail: String, hint: &str| Error::Setting {
+        name,
+        value: value.to_string(),
+        detail,
+        hint: hint.to_owned(),
+    };
+    let text = |setting: &GucSetting<Option<CString>>| {
+        setting.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    let (layout_text, epoch_text) = (text(&LAYOUT), text(&EPOCH));
+    let tick = Tick::from_millis(TICK.get().into())
+        .ok_or_else(|| bad("snowflake_id.tick", &TICK.get(), TICKS.to_owned(), TICK_HINT))?;
+    let epoch_us = parse_epoch(&epoch_text)
+        .map_err(|problem| bad("snowflake_id.epoch", &epoch_text, problem, EPOCH_HINT))?;
+    let layout = layout_text
+        .parse::<Bits>()
+        .and_then(|bits| Layout::new(bits, tick, epoch_us))
+        .map_err(|problem| bad("snowflake_id.layout", &layout_text, problem.to_string(), LAYOUT_HINT))?;
+
+    let backups = BACKUP_WORKERS.get();
+    let home = WORKER_ID.get();
+    let workers =
+        Workers::new(&layout, home.max(0).into(), backups as usize).map_err(|error| match error {
+            WorkersError::TooManyLanes(workers) => bad(
+                "snowflake_id.backup_workers",
+                &backups,
+                format!("The layout {} has {workers} workers, too few for one server.", layout.bits()),
+                "Configure fewer backup workers, or a layout with more bits for the worker.",
+            ),
+            WorkersError::HomeOutside(highest) => bad(
+                "snowflake_id.worker_id",
+                &home,
+                format!(
+                    "With the layout {} and {backups} backup workers, home workers are 0 to {highest}.",
+                    layout.bits()
+                ),
+                "Choose a number in this range that no other server has. Fewer backup workers leave room for \
+             more servers; all servers of a fleet must have the same number.",
+            ),
+        })?;
+    let has_datacenter = layout.bits().datacenter > 0;
+    let datacenter = if has_datacenter { DATACENTER_ID.get().into() } else { 0 };
+    if datacenter >= layout.datacenters() {
+        return Err(bad(
+            "snowflake_id.datacenter_id",
+            &datacenter,
+            format!("With the layout {}, datacenters are 0 to {}.", layout.bits(), layout.datacenters() - 1),
+            "Choose a number in this range, or a layout with more bits for the datacenter.",
+        ));
+    }
+    Ok(Settings {
+        layout,
+        datacenter,
+        workers,
+        has_worker: home >= 0,
+        sequence_start: match SEQUENCE_START.get() {
+            SequenceStartName::zero => SequenceStart::Zero,
+            SequenceStartName::spread => SequenceStart::Spread,
+        },
+        ring_ticks: Config::ring_ticks(&layout, &rules()),
+    })
+}
+
+const TICKS: &str = "A tick is 1ms, 10ms or 1s.";
+const TICK_HINT: &str = "Set one of these three.";
+const EPOCH_HINT: &str = "Write a date and a time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+const LAYOUT_HINT: &str =
+    "Write the bits of time/worker/sequence, for example 41/10/12, with a sum of at most 63.";
+
+/// A layout by itself: with the shortest tick, for which the time field may be widest.
+fn read_layout(text: &str) -> Result<Layout, String> {
+    let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
+    layout.map_err(|error| error.to_string())
+}
+
+// ---- values in the server's files, before the setting is defined ----
+
+/// The text that the server's files, or its command line, give for a setting that is not yet defined.
+fn given(name: &CStr) -> Option<String> {
+    // SAFETY: a static name; the text is copied before anything can change it.
+    unsafe {
+        let text = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    }
+}
+
+fn refuse_bad_text(name: &'static CStr, check: impl Fn(&str) -> Result<(), String>) {
+    let Some(value) = given(name) else { return };
+    if let Err(detail) = check(&value) {
+        let name = name.to_str().expect("ASCII");
+        let hint = match name {
+            "snowflake_id.layout" => LAYOUT_HINT,
+            "snowflake_id.epoch" => EPOCH_HINT,
+            "snowflake_id.tick" => TICK_HINT,
+            _ => "Correct the value, or remove the line for the default.",
+        };
+        Error::Setting { name, value, detail, hint: hint.to_owned() }.raise();
+    }
+}
+
+fn refuse_bad_integer(name: &'static CStr, (lowest, highest): (i32, i32), flags: GucFlags) {
+    refuse_bad_text(name, |text| match parse_integer(text, flags) {
+        Some(value) if (lowest..=highest).contains(&value) => Ok(()),
+        Some(value) => Err(format!("{value} is outside the range {lowest} to {highest}.")),
+        None => Err("It is not an integer, with a unit where the setting has one.".to_owned()),
+    });
+}
+
+fn refuse_bad_name(name: &'static CStr, names: &[&str]) {
+    refuse_bad_text(name, |text| {
+        let known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
+        if known { Ok(()) } else { Err(format!("Available values: {}.", names.join(", "))) }
+    });
+}
+
+/// Reads an integer as PostgreSQL reads the value of a setting.
+fn parse_integer(text: &str, flags: GucFlags) -> Option<i32> {
+    let text = CString::new(text).ok()?;
+    let mut value = 0;
+    // SAFETY: a valid text and a place for the result; the hint is not wanted.
+    let is_integer =
+        unsafe { pg_sys::parse_int(text.as_ptr(), &mut value, flags.bits(), std::ptr::null_mut()) };
+    is_integer.then_some(value)
+}
+
+// ---- hooks: ALTER SYSTEM and reloads ----
+
+/// Accepts the value, or says why not in PostgreSQL's own words for it: the message names the setting.
+fn verdict(result: Result<(), String>, hint: &str) -> bool {
+    let Err(detail) = result else { return true };
+    let copied = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let (detail, hint) = (copied(&detail), copied(hint));
+    // SAFETY: PostgreSQL reads these right after the hook, and frees them with the memory context.
+    unsafe {
+        pg_sys::GUC_check_errdetail_string = pg_sys::pstrdup(detail.as_ptr());
+        pg_sys::GUC_check_errhint_string = pg_sys::pstrdup(hint.as_ptr());
+    }
+    false
+}
+
+/// # Safety
+/// `value` is what PostgreSQL passes to a check hook: a place that holds a text, or null.
+unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let text = *value;
+        if text.is_null() { "".into() } else { CStr::from_ptr(text).to_string_lossy() }
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn check_layout(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook.
+    let text = unsafe { text_of(value) };
+    verdict(read_layout(&text).map(drop), LAYOUT_HINT)
+}
+
+#[pg_guard]
+extern "C-unwind" fn check_epoch(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook.
+    let text = unsafe { text_of(value) };
+    verdict(parse_epoch(&text).map(drop), EPOCH_HINT)
+}
+
+#[pg_guard]
+extern "C-unwind" fn check_tick(
+    value: *mut c_int,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    let millis = unsafe { *value };
+    let known = Tick::from_millis(millis.into());
+    verdict(known.map(drop).ok_or_else(|| TICKS.to_owned()), TICK_HINT)
+}
+
+/// Publishes a reload. Processes read their files at different moments, so the one value that counts lies
+/// in shared memory, and the postmaster, which reads first, is the one that writes it.
+fn publish(change: impl Fn(Rules) -> Rules) {
+    // SAFETY: a plain flag.
+    let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
+    if let (true, Some(generator)) = (is_postmaster, shmem::generator()) {
+        generator.set_rules(change(generator.rules()));
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn assign_policy(value: c_int, _extra: *mut c_void) {
+    let replay = value == RollbackPolicy::replay as c_int;
+    let policy = if replay { Policy::Replay } else { Policy::Hold };
+    publish(|rules| Rules { policy, ..rules });
+}
+
+#[pg_guard]
+extern "C-unwind" fn assign_max_ahead(value: c_int, _extra: *mut c_void) {
+    publish(|rules| Rules { max_ahead_us: i64::from(value) * 1_000, ..rules });
+}
+
+#[pg_guard]
+extern "C-unwind" fn assign_max_wait(value: c_int, _extra: *mut c_void) {
+    publish(|rules| Rules { max_wait_us: i64::from(value) * 1_000, ..rules });
+}

@@ -1,0 +1,155 @@
+//! The shared segment: where the generator's memory lies, and the cold lock.
+//!
+//! The postmaster makes the memory once at start, and afresh after a crash of a backend; every process
+//! inherits the mapping by fork, so addresses are the same in all of them.
+
+use crate::generator::PgHost;
+use crate::settings;
+use crate::waiting;
+use pgrx::prelude::*;
+use snowflake_core::lock_api::{GuardNoSend, RawMutex};
+use snowflake_core::memory::{Control, LaneMemory, View};
+use snowflake_core::{Config, Generator, Host};
+use std::ffi::CStr;
+use std::mem::{align_of, size_of};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+const NAME: &CStr = c"snowflake_id";
+
+/// The generator on shared memory.
+pub type SharedGenerator = Generator<'static, PgHost, ColdLock>;
+
+/// Set by the postmaster, inherited by every process. Null: not preloaded, or no worker configured.
+static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The generator, where there is one.
+#[inline]
+pub fn generator() -> Option<&'static SharedGenerator> {
+    // SAFETY: null or leaked by `startup`, so valid for the rest of the process.
+    unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
+}
+
+static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
+static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
+
+/// Asks PostgreSQL to call us when shared memory is requested and when it is there.
+pub fn install_hooks() {
+    // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
+    unsafe {
+        PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+        pg_sys::shmem_request_hook = Some(request);
+        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        pg_sys::shmem_startup_hook = Some(startup);
+    }
+}
+
+/// Where the parts lie in the segment, in bytes from its start.
+struct Plan {
+    lanes: usize,
+    slots: usize,
+    size: usize,
+}
+
+impl Plan {
+    fn new(config: &Config) -> Self {
+        let count = config.workers.lanes();
+        let lanes = size_of::<Control<ColdLock>>().next_multiple_of(align_of::<LaneMemory>());
+        let slots = lanes + count * size_of::<LaneMemory>();
+        Self { lanes, slots, size: slots + count * config.ring_ticks * size_of::<AtomicU64>() }
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn request() {
+    // SAFETY: the hook that was installed before ours; requests belong here, and the name is static.
+    unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST {
+            previous();
+        }
+        if let Some(config) = settings::get().and_then(|settings| settings.config()) {
+            pg_sys::RequestAddinShmemSpace(Plan::new(&config).size);
+            pg_sys::RequestNamedLWLockTranche(NAME.as_ptr(), 1);
+        }
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn startup() {
+    // SAFETY: the hook that was installed before ours.
+    unsafe {
+        if let Some(previous) = PREVIOUS_STARTUP {
+            previous();
+        }
+    }
+    let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
+    let config = Config { rules: settings::rules(), ..config };
+    let plan = Plan::new(&config);
+    let (lanes, slots) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
+
+    // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment.
+    // The segment has the planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and
+    // each part is written whole before a reference to it exists. It lives as long as the process maps
+    // shared memory; after a crash this runs again, on fresh memory, and replaces the generator.
+    let view = unsafe {
+        let mut found = false;
+        let base = pg_sys::ShmemInitStruct(NAME.as_ptr(), plan.size, &mut found).cast::<u8>();
+        assert!(base.addr().is_multiple_of(align_of::<Control<ColdLock>>()));
+        let control = base.cast::<Control<ColdLock>>();
+        let first_lane = base.add(plan.lanes).cast::<LaneMemory>();
+        let first_slot = base.add(plan.slots).cast::<AtomicU64>();
+
+        let lock = ColdLock(&raw mut (*pg_sys::GetNamedLWLockTranche(NAME.as_ptr())).lock);
+        control.write(Control::new(lock, PgHost.wall_us()));
+        for lane in 0..lanes {
+            first_lane.add(lane).write(LaneMemory::new());
+        }
+        first_slot.write_bytes(0, slots);
+        View {
+            control: &*control,
+            lanes: std::slice::from_raw_parts(first_lane, lanes),
+            slots: std::slice::from_raw_parts(first_slot, slots),
+        }
+    };
+    let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
+    GENERATOR.store(generator, Ordering::Relaxed);
+}
+
+/// A PostgreSQL lightweight lock as the cold lock. Only ever tried: `LWLockAcquire` would not answer a
+/// cancel (rule 6).
+pub struct ColdLock(*mut pg_sys::LWLock);
+
+// SAFETY: the pointer leads into shared memory that is mapped at one address in all processes, and the
+// lock behind it is made for use by all of them.
+unsafe impl Send for ColdLock {}
+// SAFETY: as above.
+unsafe impl Sync for ColdLock {}
+
+// SAFETY: an LWLock in exclusive mode has one holder at a time in all processes.
+unsafe impl RawMutex for ColdLock {
+    /// No lock at all: one is made by `startup` alone.
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Self(std::ptr::null_mut());
+    type GuardMarker = GuardNoSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            waiting::nap(Duration::from_millis(1));
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        // SAFETY: the lock lies in shared memory, and this process has a slot for waiting on locks.
+        unsafe { pg_sys::LWLockConditionalAcquire(self.0, pg_sys::LWLockMode::LW_EXCLUSIVE) }
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock. While an error unwinds, PostgreSQL has already reset the
+        // count and releases every lock itself; releasing it here would count below zero.
+        unsafe {
+            if pg_sys::InterruptHoldoffCount > 0 {
+                pg_sys::LWLockRelease(self.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Waiting inside a backend: at once out on cancel and terminate, and bounded by the monotonic clock.
+
+use pgrx::prelude::*;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Sleeps about this long. Unwinds with the error of a cancel, a termination or a statement timeout.
+///
+/// PostgreSQL's own `statement_timeout` is timed by the wall clock and comes late by as much as that goes
+/// back, which is when a generator waits: so the waits look after it too.
+pub fn nap(length: Duration) {
+    let end = Instant::now() + length;
+    loop {
+        pg_sys::check_for_interrupts!();
+        let now = Instant::now();
+        let left = match statement_deadline(now) {
+            Some(deadline) if deadline <= now => raise_statement_timeout(),
+            Some(deadline) => deadline.min(end).saturating_duration_since(now),
+            None => end.saturating_duration_since(now),
+        };
+        if left.is_zero() {
+            return;
+        }
+        sleep(left);
+    }
+}
+
+/// One sleep, which anything that sets the latch ends.
+fn sleep(length: Duration) {
+    let millis = length.as_millis();
+    if millis == 0 {
+        // A latch counts whole milliseconds, and a tick is one. A signal ends this sleep too; one that
+        // comes just before it is seen a millisecond late.
+        let _event = WaitEvent::begin();
+        let time = libc::timespec { tv_sec: 0, tv_nsec: length.subsec_nanos().into() };
+        // SAFETY: a valid timespec of less than a second; the remaining time is not wanted.
+        unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+        return;
+    }
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let millis = millis.min(i32::MAX as u128) as std::ffi::c_long;
+    // SAFETY: MyLatch is this process's own latch, set up before any SQL runs.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event());
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+}
+
+/// When `statement_timeout` ends this statement, by the monotonic clock, counted from the statement's
+/// first wait: PostgreSQL's own timeout does it earlier unless the clock went back.
+fn statement_deadline(now: Instant) -> Option<Instant> {
+    thread_local! {
+        static FIRST_WAIT: Cell<Option<(pg_sys::TimestampTz, Instant)>> = const { Cell::new(None) };
+    }
+    // SAFETY: plain reads of process-local variables of PostgreSQL.
+    let (timeout, statement, is_session) = unsafe {
+        let is_session = pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND;
+        (
+            pg_sys::StatementTimeout,
+            pg_sys::GetCurrentStatementStartTimestamp(),
+            is_session || pg_sys::ParallelWorkerNumber >= 0,
+        )
+    };
+    if timeout <= 0 || !is_session {
+        return None;
+    }
+    let first = match FIRST_WAIT.get() {
+        Some((of, first)) if of == statement => first,
+        _ => {
+            FIRST_WAIT.set(Some((statement, now)));
+            now
+        }
+    };
+    Some(first + Duration::from_millis(timeout as u64))
+}
+
+fn raise_statement_timeout() -> ! {
+    pgrx::pg_sys::panic::ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_QUERY_CANCELED,
+        "canceling statement due to statement timeout",
+        "snowflake_id",
+    )
+    .set_detail("The statement was waiting for the wall clock to reach the next snowflake ID.")
+    .set_hint("See the view snowflake_status, and compare the server's clock with the true time.")
+    .report(PgLogLevel::ERROR);
+    unreachable!("an error does not return")
+}
+
+/// What `pg_stat_activity` shows while a call waits.
+fn wait_event() -> u32 {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    return pg_sys::PG_WAIT_EXTENSION;
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    {
+        thread_local! {
+            static EVENT: Cell<u32> = const { Cell::new(0) };
+        }
+        if EVENT.get() == 0 {
+            // SAFETY: the name is a static C string; the event is made once a server and then found.
+            EVENT.set(unsafe { pg_sys::WaitEventExtensionNew(c"SnowflakeClock".as_ptr()) });
+        }
+        EVENT.get()
+    }
+}
+
+/// Shows the wait event while it lives.
+struct WaitEvent;
+
+impl WaitEvent {
+    fn begin() -> Self {
+        report_wait_event(wait_event());
+        Self
+    }
+}
+
+impl Drop for WaitEvent {
+    fn drop(&mut self) {
+        report_wait_event(0);
+    }
+}
+
+fn report_wait_event(event: u32) {
+    // SAFETY: points to this process's slot, or to a local stand-in, at all times; it is written as
+    // PostgreSQL's own inline function writes it.
+    unsafe { std::ptr::write_volatile(pg_sys::my_wait_event_info, event) };
+}
