@@ -14,12 +14,13 @@
 //! could push the new lane ahead by a clock that is gone, and cost a second lane.
 
 use crate::ladder::{self, Refusal, Rules, Sight, Step};
-use crate::lanes::{Lanes, NoLane, Workers};
+use crate::lanes::{Gate, Lanes, MAX_LANES, NoLane, Workers};
 use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
 use crate::memory::{CLOSED, LaneMemory, View};
+use crate::state::{AdoptError, Choice, Closed, Disk, Errno, Opening, Promises, Reading, Start, WriteError};
 use crate::sync::Ordering;
-use parking_lot::lock_api::{MutexGuard, RawMutex};
+use parking_lot::lock_api::RawMutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A forward step of the wall clock by more than this is reported: it is what makes the next correction
@@ -29,8 +30,11 @@ const FORWARD_JUMP_US: i64 = 60_000_000;
 const CLOCK_NOISE_US: i64 = 500;
 /// A wait looks at the clock again at least this often: somebody may have set it right.
 const LONGEST_NAP_US: i64 = 50_000;
-/// The mark that a lane starts from. Until marks are kept on disk, none.
-const RESTORED: i64 = -1;
+/// After a failure to open the gate or to write the state, the next attempt comes no sooner than this.
+const RETRY_US: i64 = 1_000_000;
+/// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
+/// than the reservation, or this: a crash, or a first start, never uses up a lane.
+const SETTLING_US: i64 = 1_000_000;
 /// No offset between the clocks has been seen yet.
 pub(crate) const OFFSET_UNKNOWN: i64 = i64::MIN;
 
@@ -45,6 +49,10 @@ pub trait Host {
     fn wait(&self, micros: i64);
     /// Something that an operator wants to know. No lock is held.
     fn report(&self, event: Event);
+    /// Where marks are kept. Without one nothing is promised beyond the memory's life.
+    fn disk(&self) -> Option<&dyn Disk> {
+        None
+    }
 }
 
 /// What a [`Host`] is told.
@@ -63,6 +71,30 @@ pub enum Event {
     },
     /// No lane can be used. Told once until an ID has been made again.
     Refused(NoLane),
+    /// The state cannot be written. Told once until it can be written again.
+    WriteFailed(Errno),
+    /// The state can be written again.
+    WriteRecovered,
+    /// The gate was opened for a timeline, on a worker.
+    Opened {
+        /// The timeline.
+        timeline: u32,
+        /// The worker.
+        worker: i64,
+        /// No state was found: marks start from the clock.
+        is_first: bool,
+    },
+    /// An operator vouched for the state, or raised its marks, up to this Unix time in microseconds.
+    Adopted(i64),
+}
+
+/// Why the gate is not open yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOpen {
+    /// It cannot be opened as things are.
+    Closed(Closed),
+    /// It will be once the clock has gone on by this many microseconds: IDs of the last run reach so far.
+    Settling(i64),
 }
 
 /// The host of a plain process: the system's clock, and a thread's sleep.
@@ -172,6 +204,10 @@ pub struct Status {
     pub rotations: u64,
     pub refusals: u64,
     pub since_us: i64,
+    /// The end of the active lane's reservation, as a Unix time; `None` without one.
+    pub reserved_until_us: Option<i64>,
+    /// Why the state could not be written when that was last tried.
+    pub write_error: Option<Errno>,
 }
 
 /// What is known about one lane now.
@@ -184,7 +220,7 @@ pub struct LaneStatus {
     pub in_half: bool,
     /// What the wall clock must say before the lane can issue, as a Unix time in microseconds.
     pub usable_at_us: i64,
-    /// When the last tick that the lane may have used began, as a Unix time; `None`: never used.
+    /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None`: never used.
     pub mark_us: Option<i64>,
     pub issued: u64,
 }
@@ -192,10 +228,11 @@ pub struct LaneStatus {
 /// Makes IDs. Any number of generators, in as many threads or processes, may share one memory; all of
 /// them must have the same [`Config`].
 pub struct Generator<'m, H, R: RawMutex> {
+    config: Config,
     layout: Layout,
     workers: Workers,
     /// Datacenter and worker of each lane, as they stand in an ID.
-    nodes: [i64; crate::lanes::MAX_LANES],
+    nodes: [i64; MAX_LANES],
     shape: Shape,
     ring_ticks: usize,
     forward_jump_ticks: i64,
@@ -211,6 +248,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         assert_eq!(view.slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
         let node = |lane| layout.node(config.datacenter, workers.worker(lane));
         let generator = Self {
+            config: *config,
             layout,
             workers,
             nodes: std::array::from_fn(node),
@@ -324,6 +362,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                             let order = (Ordering::AcqRel, Ordering::Relaxed);
                             let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
                         }
+                        Step::Reserve => self.reserve(&blocked, &mut patience)?,
                         Step::Rotate => self.leave(&blocked, &mut patience)?,
                         // Not a refusal yet: the caller opens the gate and comes again, or says why not.
                         Step::Refuse(Refusal::Closed) => return Err(Refusal::Closed),
@@ -353,7 +392,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             wanted: blocked.wanted,
             last,
             ceiling: memory.ceiling.load(Ordering::Acquire),
-            restored: RESTORED,
+            restored: memory.restored.load(Ordering::Acquire),
             ring: self.ring_ticks as i64,
             now_us: self.layout.relative(self.host.wall_us()),
             waited_us: patience.spent_since(last),
@@ -373,59 +412,168 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         counters.wait_us.fetch_add(spent_us as u64, Ordering::Relaxed);
     }
 
+    /// Does something under the cold lock, and afterwards tells the host whether the disk failed in it.
+    fn locked<T>(&self, work: impl FnOnce(&mut Lanes) -> T) -> T {
+        let mut lanes = self.view.control.cold.lock();
+        let failed_before = lanes.write_failure.is_some();
+        let result = work(&mut lanes);
+        let failure = lanes.write_failure;
+        drop(lanes);
+        match (failed_before, failure) {
+            (false, Some((errno, _))) => self.host.report(Event::WriteFailed(errno)),
+            (true, None) => self.host.report(Event::WriteRecovered),
+            _ => {}
+        }
+        result
+    }
+
     /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
     /// one step make one rotation.
     fn leave(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
-        let mut lanes = self.view.control.cold.lock();
-        // The lock may have been long in coming: whether to rotate is asked again, under it.
-        if self.look(blocked, patience) != Step::Rotate {
-            return Ok(());
-        }
-        match self.rotate(&mut lanes, blocked.lane) {
-            Ok(event) => {
-                drop(lanes);
-                self.host.report(event);
-                Ok(())
+        let (result, event) = self.locked(|lanes| {
+            // The lock may have been long in coming: whether to rotate is asked again, under it.
+            if self.look(blocked, patience) != Step::Rotate {
+                return (Ok(()), None);
             }
-            Err(no_lane) => {
-                let episode = Some((blocked.lane, blocked.last));
-                let is_new = lanes.reported != episode;
-                lanes.reported = episode;
-                drop(lanes);
-                self.view.control.counters.refusals.fetch_add(1, Ordering::Relaxed);
-                if is_new {
-                    self.host.report(Event::Refused(no_lane));
+            match self.rotate(lanes, blocked.lane) {
+                Ok(event) => (Ok(()), Some(event)),
+                Err(Refusal::NoLane(no_lane)) => {
+                    let episode = Some((blocked.lane, blocked.last));
+                    let is_new = std::mem::replace(&mut lanes.reported, episode) != episode;
+                    (Err(Refusal::NoLane(no_lane)), is_new.then_some(Event::Refused(no_lane)))
                 }
-                Err(Refusal::NoLane(no_lane))
+                Err(refusal) => (Err(refusal), None),
             }
+        });
+        if let Some(event) = event {
+            self.host.report(event);
         }
+        self.counted(result)
+    }
+
+    /// Makes the reservation reach the tick on which a call is blocked.
+    fn reserve(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let result = self.locked(|lanes| match self.look(blocked, patience) {
+            Step::Reserve => self.extend(lanes, blocked.lane, blocked.wanted),
+            _ => Ok(()),
+        });
+        self.counted(result)
+    }
+
+    fn counted<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
+        if result.is_err() {
+            self.view.control.counters.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        result
     }
 
     /// Moves to the next usable lane of the half and tells its worker; for an operator's hand.
     pub fn rotate_now(&self) -> Result<i64, Refusal> {
-        let mut lanes = self.view.control.cold.lock();
-        if lanes.timeline == 0 {
-            return Err(Refusal::Closed);
-        }
-        let from = self.view.control.switch.active.load(Ordering::Acquire);
-        let event = self.rotate(&mut lanes, from).map_err(Refusal::NoLane)?;
-        let active = self.view.control.switch.active.load(Ordering::Acquire);
-        drop(lanes);
+        let (event, to) = self.locked(|lanes| {
+            if lanes.gate != Gate::Open {
+                return Err(Refusal::Closed);
+            }
+            let event = self.rotate(lanes, self.active())?;
+            Ok((event, self.active()))
+        })?;
         self.host.report(event);
-        Ok(self.workers.worker(active))
+        Ok(self.workers.worker(to))
     }
 
-    /// From the active lane `from` to the next usable one.
-    fn rotate(&self, lanes: &mut MutexGuard<'_, R, Lanes>, from: usize) -> Result<Event, NoLane> {
+    fn active(&self) -> usize {
+        self.view.control.switch.active.load(Ordering::Acquire)
+    }
+
+    /// From the active lane `from` to the next usable one. The lane that is left keeps its reservation as
+    /// its mark; the lane that is entered gets one, and both are durable before it is published.
+    fn rotate(&self, lanes: &mut Lanes, from: usize) -> Result<Event, Refusal> {
         let behind_us = self.behind_us(from);
-        let to = self.next_lane(lanes, from)?;
-        // A call that is still under way on the old lane claims in that lane's own ledger: unique all
-        // the same. Its ID may lie above this mark, which is why `first_free` looks at `last` too.
-        lanes.marks[from] = self.mark(lanes, from);
+        let to = self.next_lane(lanes, from).map_err(Refusal::NoLane)?;
+        // A call that is still under way on the old lane claims in that lane's own ledger, at or below
+        // that lane's own reservation: unique and durable all the same.
+        lanes.promises.marks[from] = self.mark(lanes, from);
+        let first = self.first_free(lanes, to, from);
+        self.promise(lanes, to, first, to)?;
         self.view.control.switch.active.store(to, Ordering::Release);
         self.view.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
         let (from, to) = (self.workers.worker(from), self.workers.worker(to));
         Ok(Event::Rotated { from, to, behind_us })
+    }
+
+    /// Moves a lane's reservation ahead, at least to `wanted`.
+    fn extend(&self, lanes: &mut Lanes, lane: usize, wanted: i64) -> Result<(), Refusal> {
+        self.promise(lanes, lane, wanted, self.active())
+    }
+
+    /// Makes a reservation for `lane` that reaches `wanted`, with `active` as the active lane: first on
+    /// disk, then in memory (rule 2). A mark is never lowered, not even one whose write failed: it may
+    /// have reached the disk.
+    fn promise(&self, lanes: &mut Lanes, lane: usize, wanted: i64, active: usize) -> Result<(), Refusal> {
+        if self.host.disk().is_none() {
+            return Ok(());
+        }
+        let mark = self.reservation(wanted).max(lanes.promises.marks[lane]);
+        lanes.promises.marks[lane] = mark;
+        self.persist(lanes, active).map_err(Refusal::NotDurable)?;
+        self.view.lanes[lane].ceiling.store(mark, Ordering::Release);
+        Ok(())
+    }
+
+    /// How far a reservation reaches that is made now for `wanted` or a later tick: a whole tick ahead at
+    /// least, and no further than `max_ahead` and `reserve` past the clock.
+    fn reservation(&self, wanted: i64) -> i64 {
+        let tick = self.layout.tick();
+        let rules = self.rules();
+        let reserve_us = rules.reserve_us.max(tick.micros());
+        let now_us = self.layout.relative(self.host.wall_us());
+        let ahead = wanted.max(tick.holding(now_us)) + (reserve_us + tick.micros() - 1) / tick.micros();
+        let most = tick.holding(now_us + rules.max_ahead_us + reserve_us);
+        ahead.min(most).max(wanted).min(self.layout.max_tick())
+    }
+
+    /// Writes what is promised, with `active` as the active lane: first into the slot that does not hold
+    /// the newest durable record, so that a torn write leaves that one whole, then into the other.
+    fn persist(&self, lanes: &mut Lanes, active: usize) -> Result<(), Errno> {
+        let Some(disk) = self.host.disk() else { return Ok(()) };
+        let now_us = self.host.boot_us();
+        if let Some((errno, at_us)) = lanes.write_failure
+            && now_us - at_us < RETRY_US
+        {
+            return Err(errno);
+        }
+        let written = self.write(disk, lanes, active);
+        lanes.write_failure = written.err().map(|errno| (errno, now_us));
+        written
+    }
+
+    fn write(&self, disk: &dyn Disk, lanes: &mut Lanes, active: usize) -> Result<(), Errno> {
+        lanes.promises.generation += 1;
+        let choice = Choice { timeline: lanes.timeline, active };
+        let promises = &mut lanes.promises;
+        let bytes = promises.encode(&self.config, self.nodes(), choice, promises.file);
+        let first = 1 - promises.newest;
+        match disk.write(promises.file, first, &bytes) {
+            Ok(()) => promises.newest = first,
+            Err(WriteError::Replaced) => return self.create(disk, promises, choice),
+            Err(WriteError::Os(errno)) => return Err(errno),
+        }
+        // The promise is durable by now. Where this fails, the next record goes to this slot first.
+        match disk.write(promises.file, 1 - first, &bytes) {
+            Err(WriteError::Replaced) => self.create(disk, promises, choice),
+            Ok(()) | Err(WriteError::Os(_)) => Ok(()),
+        }
+    }
+
+    /// Makes the file anew, with the promises as they stand.
+    fn create(&self, disk: &dyn Disk, promises: &mut Promises, choice: Choice) -> Result<(), Errno> {
+        let encode = |file| promises.encode(&self.config, self.nodes(), choice, file);
+        promises.file = disk.create(&encode)?;
+        promises.newest = 0;
+        Ok(())
+    }
+
+    fn nodes(&self) -> &[i64] {
+        &self.nodes[..self.workers.lanes()]
     }
 
     /// The lane to go to from the active lane `from`.
@@ -447,15 +595,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         last * self.layout.tick().micros() - self.layout.relative(self.host.wall_us())
     }
 
-    /// No ID of this lane above this tick has been made, but for calls under way.
+    /// The lane's mark: no ID of it above this tick has been made, but, without a disk, by calls under way.
     fn mark(&self, lanes: &Lanes, lane: usize) -> i64 {
-        lanes.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
+        lanes.promises.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
     }
 
     /// The tick from which a lane would go on: the active one from its last, another from above its mark.
     fn first_free(&self, lanes: &Lanes, lane: usize, active: usize) -> i64 {
         let last = self.view.lanes[lane].last.load(Ordering::Acquire);
-        if lane == active { last } else { last.max(lanes.marks[lane] + 1) }
+        if lane == active { last } else { last.max(lanes.promises.marks[lane] + 1) }
     }
 
     /// What the wall clock must say before `tick` can be issued.
@@ -465,24 +613,177 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
-        let lane = self.view.control.switch.active.load(Ordering::Acquire);
-        self.view.lanes[lane].ceiling.load(Ordering::Acquire) != CLOSED
+        self.view.lanes[self.active()].ceiling.load(Ordering::Acquire) != CLOSED
     }
 
-    /// Opens the gate for a timeline (1, 2, ...), on the lane where it starts. Does nothing where it is
-    /// already open for that timeline.
-    pub fn open(&self, timeline: u32) {
-        let mut lanes = self.view.control.cold.lock();
-        if lanes.timeline == timeline {
-            return;
-        }
+    /// Opens the gate: reads the state, decides, makes the decision durable, and waits for nothing. Does
+    /// nothing where the gate is open.
+    pub fn open(&self, start: &Start) -> Result<(), NotOpen> {
         self.observe_clock();
-        lanes.timeline = timeline;
-        let first = self.workers.half(timeline).next().expect("a half has at least one lane");
-        self.view.control.switch.active.store(first, Ordering::Release);
-        for lane in self.view.lanes {
-            lane.ceiling.store(self.layout.max_tick(), Ordering::Release);
+        let (result, event) = self.locked(|lanes| {
+            let mut event = None;
+            let result = match lanes.gate {
+                Gate::Open => Ok(()),
+                Gate::Settling => Ok(()),
+                Gate::Closed(why, again_us) if self.host.boot_us() < again_us => Err(why),
+                Gate::Closed(..) | Gate::Shut => self.start(lanes, start).map(|opened| event = Some(opened)),
+            };
+            (result.map_err(NotOpen::Closed).and_then(|()| self.settle(lanes)), event)
+        });
+        if let Some(event) = event {
+            self.host.report(event);
         }
+        result
+    }
+
+    /// The steps of a start up to the open gate; see [`Reading::decide`].
+    fn start(&self, lanes: &mut Lanes, start: &Start) -> Result<Event, Closed> {
+        let half: Vec<usize> = self.workers.half(start.timeline).collect();
+        let decided = match self.host.disk() {
+            Some(disk) => self.reading(start, &half).decide(disk.load()),
+            None => Ok(Opening { promises: Promises::none(), active: half[0], is_new: false }),
+        };
+        let chosen = decided.and_then(|opening| self.choose(lanes, start, opening));
+        if let Err(why) = chosen {
+            lanes.gate = Gate::Closed(why, self.host.boot_us() + RETRY_US);
+        }
+        chosen
+    }
+
+    fn reading<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
+        Reading {
+            config: &self.config,
+            nodes: self.nodes(),
+            half,
+            start,
+            now_us: self.host.wall_us(),
+            max_ahead_us: self.view.control.switch.max_ahead_us(),
+        }
+    }
+
+    /// Makes a start's choice durable.
+    fn choose(&self, lanes: &mut Lanes, start: &Start, opening: Opening) -> Result<Event, Closed> {
+        let is_first = opening.is_new && opening.promises.generation == 0;
+        lanes.timeline = start.timeline;
+        lanes.promises = opening.promises;
+        lanes.write_failure = None;
+        for (memory, mark) in self.view.lanes.iter().zip(opening.promises.marks) {
+            memory.restored.store(mark, Ordering::Release);
+            memory.last.fetch_max(mark + 1, Ordering::AcqRel);
+        }
+        let durable = match self.host.disk() {
+            Some(disk) if opening.is_new => {
+                lanes.promises.generation += 1;
+                let choice = Choice { timeline: start.timeline, active: opening.active };
+                self.create(disk, &mut lanes.promises, choice)
+            }
+            _ => self.persist(lanes, opening.active),
+        };
+        durable.map_err(Closed::Os)?;
+        self.view.control.switch.active.store(opening.active, Ordering::Release);
+        lanes.gate = Gate::Settling;
+        let worker = self.workers.worker(opening.active);
+        Ok(Event::Opened { timeline: start.timeline, worker, is_first })
+    }
+
+    /// Opens the gate once the clock is near the restored mark, or too far from it to wait.
+    fn settle(&self, lanes: &mut Lanes) -> Result<(), NotOpen> {
+        if lanes.gate == Gate::Open {
+            return Ok(());
+        }
+        let tick_us = self.layout.tick().micros();
+        let rules = self.rules();
+        let missing_us = self.behind_us(self.active()) - rules.max_ahead_us;
+        let patience_us = rules.reserve_us.max(SETTLING_US) + tick_us;
+        if (1..=patience_us).contains(&missing_us) {
+            return Err(NotOpen::Settling(missing_us));
+        }
+        lanes.gate = Gate::Open;
+        let is_durable = self.host.disk().is_some();
+        for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
+            let ceiling = if is_durable { mark } else { self.layout.max_tick() };
+            memory.ceiling.store(ceiling, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Moves the reservation ahead where less than half of it is left. For the keeper: calls that run
+    /// into the end of a reservation do it themselves.
+    pub fn keep(&self) -> Result<(), Refusal> {
+        let reserve_ticks = self.rules().reserve_us / self.layout.tick().micros();
+        let wanted = || {
+            let lane = self.active();
+            let memory = &self.view.lanes[lane];
+            let now_us = self.layout.relative(self.host.wall_us());
+            let tick = memory.last.load(Ordering::Acquire).max(self.layout.tick().holding(now_us));
+            let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
+            let ceiling = memory.ceiling.load(Ordering::Acquire);
+            let is_short = ceiling != CLOSED && ceiling - tick < reserve_ticks / 2 + 1;
+            (is_short && tick <= latest.min(self.layout.max_tick())).then_some((lane, tick))
+        };
+        if self.host.disk().is_none() || wanted().is_none() {
+            return Ok(());
+        }
+        self.locked(|lanes| match wanted() {
+            Some((lane, tick)) => self.extend(lanes, lane, tick),
+            None => Ok(()),
+        })
+    }
+
+    /// The tick from which the next call starts, for telling whether IDs are being made.
+    pub fn last(&self) -> i64 {
+        self.view.lanes[self.active()].last.load(Ordering::Acquire)
+    }
+
+    /// Writes exact marks, so that a restart costs nothing. For the very end of a clean stop, when nobody
+    /// can make an ID any more; does nothing where the gate was never open.
+    pub fn farewell(&self) -> Result<(), Errno> {
+        let Some(mut lanes) = self.view.control.cold.try_lock() else { return Ok(()) };
+        if lanes.gate != Gate::Open || self.host.disk().is_none() {
+            return Ok(());
+        }
+        for (lane, memory) in self.view.lanes.iter().enumerate() {
+            memory.ceiling.store(CLOSED, Ordering::Release);
+            let restored = memory.restored.load(Ordering::Acquire);
+            lanes.promises.marks[lane] = restored.max(self.ledger(lane).last_tick().unwrap_or(-1));
+        }
+        lanes.write_failure = None;
+        self.persist(&mut lanes, self.active())
+    }
+
+    /// Vouches for the state: opens a gate that a lost, copied or foreign state keeps closed, with marks of
+    /// at least `floor_us` (a Unix time); on an open gate raises the marks. Never lowers a mark that can be
+    /// read. After it, [`open`](Self::open) ends what is left of a start.
+    pub fn adopt(&self, start: &Start, floor_us: i64) -> Result<(), AdoptError> {
+        let half: Vec<usize> = self.workers.half(start.timeline).collect();
+        self.locked(|lanes| {
+            let reading = self.reading(start, &half);
+            if matches!(lanes.gate, Gate::Open | Gate::Settling) {
+                let floor = reading.floor_mark(floor_us)?;
+                return self.raise(lanes, floor).map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
+            }
+            let Some(disk) = self.host.disk() else { return Ok(()) };
+            let opening = reading.adopt(disk.load(), floor_us)?;
+            self.choose(lanes, start, opening).map(drop).map_err(AdoptError::Closed)
+        })?;
+        self.host.report(Event::Adopted(floor_us));
+        Ok(())
+    }
+
+    /// Raises every mark to `floor`: durable first, then in memory, `restored` before `last`, for replay
+    /// lowers `last` no further than that.
+    fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
+        lanes.promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
+        lanes.promises.elsewhere = lanes.promises.elsewhere.max(floor);
+        self.persist(lanes, self.active())?;
+        for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
+            memory.restored.fetch_max(floor, Ordering::AcqRel);
+            memory.last.fetch_max(floor + 1, Ordering::AcqRel);
+            if lanes.gate == Gate::Open && self.host.disk().is_some() {
+                memory.ceiling.store(mark, Ordering::Release);
+            }
+        }
+        Ok(())
     }
 
     /// Compares the wall clock with the boot clock. Both are slewed alike, so the difference changes only
@@ -535,9 +836,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// What is known now. Looks at the clock, so that a step is counted by the time it is shown.
     pub fn status(&self) -> Status {
         self.observe_clock();
-        let control = self.view.control;
-        let counters = &control.counters;
-        let lane = control.switch.active.load(Ordering::Acquire);
+        let counters = &self.view.control.counters;
+        let lane = self.active();
+        let write_failure = self.view.control.cold.lock().write_failure;
+        let ceiling = self.view.lanes[lane].ceiling.load(Ordering::Acquire);
+        let is_reserved = ceiling != CLOSED && self.host.disk().is_some();
         let now_us = self.layout.relative(self.host.wall_us());
         let last_tick = self.last_tick(lane);
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
@@ -557,22 +860,25 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             rotations: counters.rotations.load(Ordering::Relaxed),
             refusals: counters.refusals.load(Ordering::Relaxed),
             since_us: counters.since_us.load(Ordering::Relaxed),
+            reserved_until_us: is_reserved.then(|| self.layout.starts_at(ceiling + 1)),
+            write_error: write_failure.map(|(errno, _)| errno),
         }
     }
 
     /// What a call would be refused for now; `None` where it would get an ID, perhaps after a wait.
     pub fn obstacle(&self) -> Option<Refusal> {
         let lanes = self.view.control.cold.lock();
-        if lanes.timeline == 0 {
+        if lanes.gate != Gate::Open {
             return Some(Refusal::Closed);
         }
-        let active = self.view.control.switch.active.load(Ordering::Acquire);
-        let last = self.view.lanes[active].last.load(Ordering::Acquire);
+        let active = self.active();
+        let memory = &self.view.lanes[active];
+        let last = memory.last.load(Ordering::Acquire);
         let sight = Sight {
             wanted: last.max(self.layout.tick_at(self.host.wall_us())),
             last,
-            ceiling: self.view.lanes[active].ceiling.load(Ordering::Acquire),
-            restored: RESTORED,
+            ceiling: memory.ceiling.load(Ordering::Acquire),
+            restored: memory.restored.load(Ordering::Acquire),
             ring: self.ring_ticks as i64,
             now_us: self.layout.relative(self.host.wall_us()),
             waited_us: 0,
@@ -580,6 +886,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         match ladder::climb(&sight, &self.rules(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),
             Step::Rotate => self.next_lane(&lanes, active).err().map(Refusal::NoLane),
+            Step::Reserve => lanes.write_failure.map(|(errno, _)| Refusal::NotDurable(errno)),
             Step::Again | Step::Wait(_) | Step::Replay(_) => None,
         }
     }
@@ -587,14 +894,14 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// What is known now about each lane.
     pub fn lane_statuses(&self) -> Vec<LaneStatus> {
         let lanes = self.view.control.cold.lock();
-        let active = self.view.control.switch.active.load(Ordering::Acquire);
+        let active = self.active();
         let half = self.workers.half(lanes.timeline);
         let status = |lane| {
             let mark = self.mark(&lanes, lane);
             LaneStatus {
                 lane,
                 worker: self.workers.worker(lane),
-                active: lane == active && lanes.timeline != 0,
+                active: lane == active && lanes.gate == Gate::Open,
                 in_half: half.clone().any(|other| other == lane),
                 usable_at_us: self.usable_at(self.first_free(&lanes, lane, active)),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),

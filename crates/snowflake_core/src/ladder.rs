@@ -5,6 +5,8 @@
 
 use crate::lanes::NoLane;
 use crate::layout::Layout;
+use crate::memory::CLOSED;
+use crate::state::Errno;
 
 /// What happens when the clock has gone back further than `max_ahead`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,12 +27,14 @@ pub struct Rules {
     pub max_ahead_us: i64,
     /// How long a call may wait for the clock before it rotates, in microseconds.
     pub max_wait_us: i64,
+    /// How far ahead of use the durable reservation is written, in microseconds.
+    pub reserve_us: i64,
 }
 
 impl Default for Rules {
-    /// `hold`, 2 s, 5 ms.
+    /// `hold`, 2 s, 5 ms, 500 ms.
     fn default() -> Self {
-        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000 }
+        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000, reserve_us: 500_000 }
     }
 }
 
@@ -45,6 +49,8 @@ pub enum Refusal {
     Exhausted,
     /// The clock is back and no lane can be used until it has caught up.
     NoLane(NoLane),
+    /// The reservation is used up and the next one cannot be written: the operating system's error.
+    NotDurable(Errno),
 }
 
 /// What the cold path read, in this order: lane, last, clock.
@@ -76,6 +82,8 @@ pub(crate) enum Step {
     Wait(i64),
     /// Lower `last` to this tick, then start over.
     Replay(i64),
+    /// Make the reservation reach the wanted tick, then start over.
+    Reserve,
     /// Go to another lane, or refuse where there is none.
     Rotate,
     /// Give up.
@@ -92,11 +100,11 @@ pub(crate) fn climb(sight: &Sight, rules: &Rules, layout: &Layout) -> Step {
         let at_the_end = now_tick.max(sight.last) >= layout.max_tick();
         return if at_the_end { Step::Refuse(Refusal::Exhausted) } else { Step::Again };
     }
-    if sight.wanted > sight.ceiling {
+    if sight.ceiling == CLOSED {
         return Step::Refuse(Refusal::Closed);
     }
     if missing_us <= 0 {
-        return Step::Again;
+        return if sight.wanted > sight.ceiling { Step::Reserve } else { Step::Again };
     }
     // `last` was read before the clock. If nothing stepped, whoever issued up to `wanted` did so by rule 4
     // at an earlier clock, so at most one tick is missing: a burst, and sleeping brings it. A clock that
@@ -188,8 +196,16 @@ mod tests {
     }
 
     #[test]
+    fn a_reservation_is_made_only_for_a_tick_that_the_clock_allows() {
+        let used_up = |ahead| Sight { ceiling: NOW / 1_000, ..frontier(ahead) };
+        assert_eq!(step(used_up(0), Policy::Hold), Step::Again);
+        assert_eq!(step(used_up(1), Policy::Hold), Step::Reserve);
+        assert_eq!(step(used_up(2_001), Policy::Hold), Step::Wait(1_000));
+    }
+
+    #[test]
     fn a_closed_gate_an_ended_field_and_an_early_clock_refuse() {
-        let closed = Sight { ceiling: -1, ..frontier(0) };
+        let closed = Sight { ceiling: CLOSED, ..frontier(0) };
         assert_eq!(step(closed, Policy::Hold), Step::Refuse(Refusal::Closed));
 
         let end = Layout::default().max_tick();

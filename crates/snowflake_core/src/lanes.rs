@@ -2,6 +2,7 @@
 //! active, and where to go when the clock is back. Everything here happens under the cold lock.
 
 use crate::layout::Layout;
+use crate::state::{Closed, Errno, Promises};
 
 /// The most lanes that a server can have: a home worker and 15 backups.
 pub const MAX_LANES: usize = 16;
@@ -83,20 +84,42 @@ pub struct NoLane {
     pub usable_at_us: i64,
 }
 
+/// The gate, as the cold lock's holder knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Nobody has opened it yet.
+    Shut,
+    /// It could not be opened; looked at again no sooner than this boot time (µs).
+    Closed(Closed, i64),
+    /// The choice of a start is durable; the clock has yet to come within `max_ahead` of the lane's mark.
+    Settling,
+    /// IDs are made.
+    Open,
+}
+
 /// What the cold lock protects.
 #[derive(Debug)]
 pub struct Lanes {
+    pub(crate) gate: Gate,
     /// The timeline that the gate was opened for; 0 while it has never been.
     pub(crate) timeline: u32,
-    /// Per lane: no ID above this tick has been made by the time the lane was left (or restored).
-    pub(crate) marks: [i64; MAX_LANES],
+    /// What is on disk.
+    pub(crate) promises: Promises,
+    /// The last write failed, with this error at this boot time (µs).
+    pub(crate) write_failure: Option<(Errno, i64)>,
     /// The refusal that was reported last, as (lane, last): one report an episode.
     pub(crate) reported: Option<(usize, i64)>,
 }
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { timeline: 0, marks: [-1; MAX_LANES], reported: None }
+        Self {
+            gate: Gate::Shut,
+            timeline: 0,
+            promises: Promises::none(),
+            write_failure: None,
+            reported: None,
+        }
     }
 
     /// The next lane after `from` in cyclic order whose first free tick is at most `latest`, where

@@ -252,6 +252,16 @@ impl Layout {
         tick.saturating_mul(self.tick.micros()).saturating_add(self.epoch_us)
     }
 
+    /// The lowest ID of a tick.
+    pub const fn lowest_id(&self, tick: i64) -> i64 {
+        self.join(tick, 0, 0)
+    }
+
+    /// The highest ID of a tick.
+    pub const fn highest_id(&self, tick: i64) -> i64 {
+        self.join(tick + 1, 0, 0).wrapping_sub(1)
+    }
+
     /// The ID of these fields; `None` where one does not fit its field.
     pub fn pack(&self, parts: Parts) -> Option<i64> {
         let fits = |value: i64, bits: u32| (0..1_i64 << bits).contains(&value);

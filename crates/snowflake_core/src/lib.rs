@@ -7,6 +7,7 @@
 //! * [`ledger`] is the proof of uniqueness: the ring of words and the only compare-and-swap loop;
 //! * [`ladder`] decides what to do when a tick cannot be had: a pure function of what was read;
 //! * [`lanes`] owns the workers: which lane is active, and where to go when the clock is back;
+//! * [`state`] is what survives a crash: marks on disk, and what they mean at the next start;
 //! * [`generator`] puts them together: the hot path in one screen, and the cold path beside it.
 //!
 //! The memory is plain data ([`memory`]), so it can lie on the heap of one process or in a segment that
@@ -14,12 +15,12 @@
 //! [`lock_api::RawMutex`].
 //!
 //! ```
-//! use snowflake_core::{Config, Generator, Memory, SystemHost};
+//! use snowflake_core::{Config, Generator, Memory, Start, SystemHost};
 //!
 //! let config = Config::default();
 //! let memory = Memory::<parking_lot::RawMutex>::new(&config);
 //! let generator = Generator::new(&config, memory.view(), SystemHost);
-//! generator.open(1);
+//! generator.open(&Start::first()).unwrap();
 //!
 //! let first = generator.next_id().unwrap();
 //! let second = generator.next_id().unwrap();
@@ -35,12 +36,14 @@ pub mod lanes;
 pub mod layout;
 pub mod ledger;
 pub mod memory;
+pub mod state;
 mod sync;
 
-pub use generator::{Config, Event, Generator, Host, Range, SystemHost};
+pub use generator::{Config, Event, Generator, Host, NotOpen, Range, SystemHost};
 pub use ladder::{Policy, Refusal, Rules};
 pub use lanes::{Lanes, NoLane, Workers};
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use ledger::SequenceStart;
 pub use memory::{Memory, View};
+pub use state::{AdoptError, Closed, Disk, Errno, Start};
 pub use parking_lot::lock_api;

@@ -8,8 +8,8 @@ use crate::ladder::{Policy, Rules};
 use crate::lanes::Lanes;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// A ceiling below every tick: the gate is closed.
-pub(crate) const CLOSED: i64 = -1;
+/// A ceiling below every tick and every mark: the gate is closed.
+pub(crate) const CLOSED: i64 = i64::MIN;
 
 /// One lane. Hot: `last` is read by every call and raised once a tick.
 #[derive(Debug)]
@@ -18,8 +18,12 @@ pub struct LaneMemory {
     /// The tick from which the next call starts. Raised by calls; lowered only by replay, and only by
     /// compare-and-swap from the value that was read: a plain store could undo another call's raise.
     pub(crate) last: AtomicI64,
-    /// The last tick that may be issued: nothing while the gate is closed. Written under the cold lock.
+    /// The last tick that may be issued: the lane's reservation, which is its mark on disk (rule 2), or
+    /// nothing while the gate is closed. Written under the cold lock, after the disk.
     pub(crate) ceiling: AtomicI64,
+    /// The mark that was restored at start: no tick up to it is ever issued (rule 3). Written under the
+    /// cold lock, before the ceiling.
+    pub(crate) restored: AtomicI64,
     /// IDs of the words that were evicted from the ring.
     pub(crate) evicted: AtomicU64,
     /// IDs made before the last reset of the statistics. Written under the cold lock.
@@ -32,6 +36,7 @@ impl LaneMemory {
         Self {
             last: AtomicI64::new(0),
             ceiling: AtomicI64::new(CLOSED),
+            restored: AtomicI64::new(-1),
             evicted: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
         }
@@ -53,6 +58,7 @@ pub(crate) struct Switch {
     /// [`Rules`], one atomic each: no two of them need to change together.
     max_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
+    reserve_us: AtomicI64,
     replay: AtomicUsize,
 }
 
@@ -68,13 +74,15 @@ impl Switch {
             _ => Policy::Replay,
         };
         let max_wait_us = self.max_wait_us.load(Ordering::Relaxed);
-        Rules { policy, max_ahead_us: self.max_ahead_us(), max_wait_us }
+        let reserve_us = self.reserve_us.load(Ordering::Relaxed);
+        Rules { policy, max_ahead_us: self.max_ahead_us(), max_wait_us, reserve_us }
     }
 
     pub(crate) fn set_rules(&self, rules: &Rules) {
         self.replay.store((rules.policy == Policy::Replay) as usize, Ordering::Relaxed);
         self.max_ahead_us.store(rules.max_ahead_us, Ordering::Relaxed);
         self.max_wait_us.store(rules.max_wait_us, Ordering::Relaxed);
+        self.reserve_us.store(rules.reserve_us, Ordering::Relaxed);
     }
 }
 
@@ -110,6 +118,7 @@ impl<R: RawMutex> Control<R> {
             active: AtomicUsize::new(0),
             max_ahead_us: AtomicI64::new(0),
             max_wait_us: AtomicI64::new(0),
+            reserve_us: AtomicI64::new(0),
             replay: AtomicUsize::new(0),
         };
         let counters = Counters {

@@ -1,0 +1,410 @@
+//! The durable state: what is promised on disk, how it is written, and what it means at the next start.
+//!
+//! A *record* says for each lane up to which tick IDs may have been made: its mark. It lies in a file of
+//! two *slots* of 4 KiB, each a JSON document with a version, a CRC-32C and a generation. A record goes
+//! first to the slot that does not hold the newest durable one, so that a torn write leaves the other
+//! whole, and then to that one too. The file names its own inode and time of birth: in a copy they are
+//! wrong, and a copy's original may still run.
+//!
+//! Reading and writing are the [`Disk`]'s; what a reading means is decided here, by pure functions.
+
+use crate::generator::Config;
+use crate::lanes::MAX_LANES;
+use crate::layout::{Layout, Tick};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// Bytes of a slot: whole blocks, so that writing one touches nothing of the other.
+pub const SLOT_BYTES: usize = 4096;
+/// Slots of the file.
+pub const SLOTS: usize = 2;
+/// The version that this code writes, and the last one that it reads.
+const VERSION: u32 = 1;
+/// Where nothing was recorded, marks start this much above the greatest time that is known.
+const FIRST_MARGIN_US: i64 = 1_000_000;
+/// A floor further ahead of the clock than this is taken for a mistake.
+const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
+
+/// An error of the operating system: its number.
+pub type Errno = i32;
+
+/// Which file it is: a copy has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// Inode.
+    pub inode: u64,
+    /// Time of birth, in nanoseconds since 1970; 0 where the file system does not tell.
+    pub born_ns: i64,
+}
+
+/// The state file as it was found. Everything in it is durable: it was fsynced before it was read, for a
+/// crash of the server alone leaves pages that look written and are not.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The file that was read.
+    pub identity: FileIdentity,
+    /// Its bytes, slot by slot.
+    pub slots: [Vec<u8>; SLOTS],
+}
+
+/// Why a slot was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// The file is gone, or another one lies in its place.
+    Replaced,
+    /// The operating system refused.
+    Os(Errno),
+}
+
+/// Where the state file lies. Called only under the cold lock.
+pub trait Disk {
+    /// Fsyncs the file, then reads it; `None` where there is none.
+    fn load(&self) -> Result<Option<Loaded>, Errno>;
+    /// Writes one slot of the file that is expected to be there, and fsyncs it.
+    fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
+    /// Makes the file, or replaces it as a whole, with the same bytes in both slots, and makes it durable.
+    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
+}
+
+/// The layout as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedLayout {
+    bits: String,
+    tick_ms: i64,
+    epoch_us: i64,
+}
+
+impl RecordedLayout {
+    fn of(layout: &Layout) -> Self {
+        let tick_ms = layout.tick().micros() / 1_000;
+        Self { bits: layout.bits().to_string(), tick_ms, epoch_us: layout.epoch_us() }
+    }
+
+    fn read(&self) -> Option<Layout> {
+        Layout::new(self.bits.parse().ok()?, Tick::from_millis(self.tick_ms)?, self.epoch_us).ok()
+    }
+}
+
+/// What is promised. Workers are named as they stand in an ID, datacenter included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    generation: u64,
+    system_identifier: u64,
+    timeline: u32,
+    file: FileIdentity,
+    layout: RecordedLayout,
+    active: i64,
+    /// Per worker: no ID above this tick has been made.
+    marks: BTreeMap<i64, i64>,
+    /// The greatest mark of all workers that were owned under earlier settings.
+    elsewhere: i64,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    version: u32,
+    crc32c: String,
+    record: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct ReadEnvelope<'a> {
+    version: u32,
+    crc32c: String,
+    #[serde(borrow)]
+    record: &'a RawValue,
+}
+
+fn checksum(version: u32, record: &str) -> String {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&version.to_le_bytes()), record.as_bytes());
+    format!("{crc:08x}")
+}
+
+/// The bytes of a slot that holds this record.
+fn encode(record: &Record) -> Vec<u8> {
+    let record = serde_json::value::to_raw_value(record).expect("a record is plain data");
+    let crc32c = checksum(VERSION, record.get());
+    let envelope = Envelope { version: VERSION, crc32c, record: &record };
+    let mut bytes = serde_json::to_vec(&envelope).expect("an envelope is plain data");
+    bytes.push(b'\n');
+    assert!(bytes.len() <= SLOT_BYTES, "16 lanes take less than half a slot");
+    bytes.resize(SLOT_BYTES, b' ');
+    bytes
+}
+
+/// What a slot holds; `None`: nothing that can be read.
+fn decode(bytes: &[u8]) -> Option<Result<Record, Closed>> {
+    let envelope: ReadEnvelope<'_> = serde_json::from_slice(bytes).ok()?;
+    if checksum(envelope.version, envelope.record.get()) != envelope.crc32c {
+        return None;
+    }
+    if envelope.version > VERSION {
+        return Some(Err(Closed::NewerVersion(envelope.version)));
+    }
+    serde_json::from_str(envelope.record.get()).ok().map(Ok)
+}
+
+/// The newest record of a file, and its slot.
+fn newest(loaded: &Loaded) -> Result<(usize, Record), Closed> {
+    let mut found: Option<(usize, Record)> = None;
+    for (slot, bytes) in loaded.slots.iter().enumerate() {
+        if let Some(record) = decode(bytes).transpose()?
+            && found.as_ref().is_none_or(|(_, other)| other.generation < record.generation)
+        {
+            found = Some((slot, record));
+        }
+    }
+    found.ok_or(Closed::Unreadable)
+}
+
+/// Why the gate stays closed after a start, until `adopt` or another configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The file could not be read or made: the operating system's error.
+    Os(Errno),
+    /// A file is there, and neither slot can be read.
+    Unreadable,
+    /// A slot was written by a later version.
+    NewerVersion(u32),
+    /// IDs were made with this layout, which is not the configured one.
+    OtherLayout(Layout),
+    /// The state is that of another database cluster: its system identifier.
+    Foreign(u64),
+    /// The directory is a copy of one that may still run.
+    Copied,
+}
+
+/// What a start knows besides the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// The timeline that the server writes: 1, 2, ...
+    pub timeline: u32,
+    /// The cluster's system identifier.
+    pub system_identifier: u64,
+    /// When the control file was last written before this start, as a Unix time in microseconds.
+    pub control_us: i64,
+    /// The time of the last commit that was replayed in recovery, as a Unix time in microseconds.
+    pub replayed_us: Option<i64>,
+}
+
+impl Start {
+    /// The start of a generator that nothing is known about: the first timeline.
+    pub fn first() -> Self {
+        Self { timeline: 1, system_identifier: 0, control_us: i64::MIN, replayed_us: None }
+    }
+}
+
+/// What the generator keeps in memory of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    pub(crate) system_identifier: u64,
+    pub(crate) file: FileIdentity,
+    pub(crate) generation: u64,
+    /// The slot of the newest durable record.
+    pub(crate) newest: usize,
+    /// Per lane, on disk: no ID of the lane above it has ever been returned.
+    pub(crate) marks: [i64; MAX_LANES],
+    pub(crate) elsewhere: i64,
+}
+
+/// How a lane's worker stands in an ID, for each lane of this server.
+type Nodes<'a> = &'a [i64];
+
+impl Promises {
+    /// Nothing: what a generator without a disk has.
+    pub(crate) const fn none() -> Self {
+        Self {
+            system_identifier: 0,
+            file: FileIdentity { inode: 0, born_ns: 0 },
+            generation: 0,
+            newest: 0,
+            marks: [-1; MAX_LANES],
+            elsewhere: -1,
+        }
+    }
+
+    /// The bytes of a slot, for the file `file`.
+    pub(crate) fn encode(&self, config: &Config, nodes: Nodes<'_>, choice: Choice, file: FileIdentity) -> Vec<u8> {
+        encode(&Record {
+            generation: self.generation,
+            system_identifier: self.system_identifier,
+            timeline: choice.timeline,
+            file,
+            layout: RecordedLayout::of(&config.layout),
+            active: nodes[choice.active],
+            marks: nodes.iter().copied().zip(self.marks).collect(),
+            elsewhere: self.elsewhere,
+        })
+    }
+}
+
+/// Timeline and active lane, as a record names them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) timeline: u32,
+    pub(crate) active: usize,
+}
+
+/// What a start came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    pub(crate) promises: Promises,
+    pub(crate) active: usize,
+    /// No usable file was there: one has to be made.
+    pub(crate) is_new: bool,
+}
+
+/// What a start reads, in one value.
+pub(crate) struct Reading<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) nodes: Nodes<'a>,
+    /// Lanes of the timeline's half, in the order of rotation.
+    pub(crate) half: &'a [usize],
+    pub(crate) start: &'a Start,
+    /// The wall clock, as a Unix time in microseconds.
+    pub(crate) now_us: i64,
+    pub(crate) max_ahead_us: i64,
+}
+
+impl Reading<'_> {
+    /// The last tick that may have been issued by this Unix time: none after it is below `max_ahead`.
+    fn mark_at(&self, unix_us: i64) -> i64 {
+        let latest = unix_us.saturating_add(self.max_ahead_us);
+        self.config.layout.tick_at(latest).clamp(-1, self.config.layout.max_tick())
+    }
+
+    /// Where nothing is recorded.
+    fn first_mark(&self) -> i64 {
+        self.mark_at(self.now_us.max(self.start.control_us).saturating_add(FIRST_MARGIN_US))
+    }
+
+    fn fresh(&self, mark: i64) -> Opening {
+        let promises = Promises {
+            system_identifier: self.start.system_identifier,
+            marks: [mark; MAX_LANES],
+            elsewhere: mark,
+            ..Promises::none()
+        };
+        Opening { promises, active: self.half[0], is_new: true }
+    }
+
+    /// The promises of a record, for the lanes of this configuration.
+    fn promises(&self, record: &Record, slot: usize, identity: FileIdentity) -> Promises {
+        let mut marks = [record.elsewhere; MAX_LANES];
+        for (mark, node) in marks.iter_mut().zip(self.nodes) {
+            *mark = *record.marks.get(node).unwrap_or(&record.elsewhere);
+        }
+        let left = record.marks.iter().filter(|(node, _)| !self.nodes.contains(node));
+        let elsewhere = left.map(|(_, mark)| *mark).max().unwrap_or(-1).max(record.elsewhere);
+        Promises {
+            system_identifier: self.start.system_identifier,
+            file: identity,
+            generation: record.generation,
+            newest: slot,
+            marks,
+            elsewhere,
+        }
+    }
+
+    /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
+    pub(crate) fn decide(&self, loaded: Result<Option<Loaded>, Errno>) -> Result<Opening, Closed> {
+        let Some(loaded) = loaded.map_err(Closed::Os)? else {
+            return Ok(self.fresh(self.first_mark()));
+        };
+        let (slot, record) = newest(&loaded)?;
+        let recorded = record.layout.read().ok_or(Closed::Unreadable)?;
+        if recorded != self.config.layout {
+            return Err(Closed::OtherLayout(recorded));
+        }
+        if record.system_identifier != self.start.system_identifier {
+            return Err(Closed::Foreign(record.system_identifier));
+        }
+        let is_new_timeline = record.timeline != self.start.timeline;
+        if !is_new_timeline && record.file != loaded.identity {
+            return Err(Closed::Copied);
+        }
+        let mut promises = self.promises(&record, slot, loaded.identity);
+        let mut active = self.half[0];
+        if is_new_timeline {
+            self.respect_replayed(&mut promises);
+        } else if let Some(lane) = self.nodes.iter().position(|node| *node == record.active)
+            && self.half.contains(&lane)
+        {
+            active = lane;
+        }
+        // On a new timeline the file may be a copy: then it is made anew, with its own identity.
+        Ok(Opening { promises, active, is_new: record.file != loaded.identity })
+    }
+
+    /// A new timeline's lane may have been used by an earlier one, of which this server knows only what
+    /// was replayed: every lane from the third timeline on, and without halves from the second.
+    fn respect_replayed(&self, promises: &mut Promises) {
+        let has_halves = self.half.len() < self.nodes.len();
+        if has_halves && self.start.timeline <= 2 {
+            return;
+        }
+        let floor = self.mark_at(self.start.replayed_us.unwrap_or(self.start.control_us));
+        promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
+    }
+
+    /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
+    /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is never lowered.
+    pub(crate) fn adopt(
+        &self,
+        loaded: Result<Option<Loaded>, Errno>,
+        floor_us: i64,
+    ) -> Result<Opening, AdoptError> {
+        let floor = self.floor_mark(floor_us)?;
+        let lost = || self.fresh(self.first_mark().max(floor));
+        let Some(loaded) = loaded.map_err(|errno| AdoptError::Closed(Closed::Os(errno)))? else {
+            return Ok(lost());
+        };
+        let (slot, record) = match newest(&loaded) {
+            Ok(found) => found,
+            Err(Closed::Unreadable) => return Ok(lost()),
+            Err(newer) => return Err(AdoptError::Closed(newer)),
+        };
+        let Some(recorded) = record.layout.read() else { return Ok(lost()) };
+        if recorded != self.config.layout {
+            let highest = record.marks.values().copied().max().unwrap_or(-1).max(record.elsewhere);
+            return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
+        }
+        let mut promises = self.promises(&record, slot, loaded.identity);
+        promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
+        promises.elsewhere = promises.elsewhere.max(floor);
+        Ok(Opening { promises, active: self.half[0], is_new: true })
+    }
+
+    /// The mark that a floor asks for.
+    pub(crate) fn floor_mark(&self, floor_us: i64) -> Result<i64, AdoptError> {
+        if floor_us > self.now_us.saturating_add(FARTHEST_FLOOR_US) {
+            return Err(AdoptError::FloorInFuture);
+        }
+        Ok(self.mark_at(floor_us))
+    }
+
+    /// The mark from which the configured layout may go on after `old`, whose highest mark is `mark`.
+    fn adopt_layout(&self, old: &Layout, mark: i64) -> Result<i64, AdoptError> {
+        let new = &self.config.layout;
+        let highest_old = old.highest_id(mark);
+        // In the new layout's time, the old marks are those of the same instant.
+        let same_instant = new.tick_at(old.starts_at(mark)).max(-1);
+        let first = (same_instant + 1).max(new.tick_at(self.now_us));
+        if new.lowest_id(first) <= highest_old {
+            return Err(AdoptError::LayoutBelow(*old));
+        }
+        Ok(first)
+    }
+}
+
+/// Why `adopt` was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptError {
+    /// The floor lies more than a day ahead of the clock.
+    FloorInFuture,
+    /// The configured layout's IDs would lie below those that were made with this one.
+    LayoutBelow(Layout),
+    /// What adopting cannot mend.
+    Closed(Closed),
+}
