@@ -2,9 +2,11 @@
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
-use snowflake_core::{NoLane, Refusal};
+use snowflake_core::{AdoptError, Closed, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
+
+use crate::state_file::{PATH, describe};
 
 /// The line that an operator has to add, for hints.
 const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that is there, and restart \
@@ -19,6 +21,8 @@ pub enum Error {
     },
     InRecovery,
     Refused(Refusal),
+    Closed(Closed),
+    NotAdopted(AdoptError),
     NoLastId,
     BatchSize(i32),
     RangeSize {
@@ -104,10 +108,26 @@ impl Error {
             Self::NoLastId => text(
                 NOT_READY,
                 "this session has not made a snowflake ID yet".into(),
-                "",
+                "There is no last ID to show.",
                 "Call snowflake_nextval first, or insert a row whose default calls it.".into(),
             ),
             Self::Refused(refusal) => refusal_text(refusal),
+            Self::Closed(why) => closed_text(why),
+            Self::NotAdopted(AdoptError::Closed(why)) => closed_text(why),
+            Self::NotAdopted(AdoptError::FloorInFuture) => text(
+                INVALID,
+                "the floor lies more than a day ahead of the clock".into(),
+                "No ID could be made before the clock has come to it.",
+                "Check the time that was given, and the server's clock.".into(),
+            ),
+            Self::NotAdopted(AdoptError::LayoutBelow(old)) => text(
+                NOT_READY,
+                "IDs of the configured layout would lie below those that were made".into(),
+                &format!("IDs were made with {}; the configured one is {}.", layout(&old), configured_layout()),
+                "Set snowflake_id.layout, tick and epoch back, and restart the server; or choose a layout whose \
+                 lowest ID at this time lies above all IDs that the old one made."
+                    .into(),
+            ),
             Self::BatchSize(n) => text(
                 INVALID,
                 "a batch cannot have a negative number of IDs".into(),
@@ -137,6 +157,63 @@ impl Error {
     }
 }
 
+/// A layout in words.
+fn layout(layout: &Layout) -> String {
+    format!("{} {} {}", layout.bits(), layout.tick(), timestamp(layout.epoch_us()))
+}
+
+fn configured_layout() -> String {
+    crate::settings::get().map(|settings| layout(&settings.layout)).unwrap_or_default()
+}
+
+/// Why the gate is closed after a start.
+fn closed_text(why: Closed) -> Text {
+    let not_ready = |message: String, detail: String, hint: &'static str| Text {
+        state: PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        message: message.into(),
+        detail: Some(detail),
+        hint: hint.into(),
+    };
+    match why {
+        Closed::Os(errno) => not_ready(
+            format!("could not use \"{PATH}\" in the data directory: {}", describe(errno)),
+            "Without it no ID can be promised to be unique after the next restart.".to_owned(),
+            "Make room, or make the folder readable and writable for the server: it is tried again every \
+             second.",
+        ),
+        Closed::Unreadable => not_ready(
+            format!("\"{PATH}\" in the data directory cannot be read"),
+            "Neither of its two slots holds a whole record, so it is not known which IDs were made."
+                .to_owned(),
+            "Call snowflake_adopt with a time after which no ID was made; or restore the file, or set \
+             snowflake_id.worker_id to a worker that was never used, remove the file and restart the server.",
+        ),
+        Closed::NewerVersion(version) => not_ready(
+            format!("\"{PATH}\" in the data directory was written by a later version of snowflake_id"),
+            format!("It has version {version}."),
+            "Install that version, or a later one.",
+        ),
+        Closed::OtherLayout(old) => not_ready(
+            "snowflake_id.layout, tick or epoch is not the one with which IDs were made".to_owned(),
+            format!("IDs were made with {}; the configured one is {}.", layout(&old), configured_layout()),
+            "Set it back and restart the server; or, if all servers of the fleet were stopped for the change, \
+             call snowflake_adopt.",
+        ),
+        Closed::Foreign(identifier) => not_ready(
+            format!("\"{PATH}\" in the data directory is that of another database cluster"),
+            format!("It was written by the cluster with the system identifier {identifier}."),
+            "If that cluster is gone, call snowflake_adopt; otherwise remove the file, set \
+             snowflake_id.worker_id to a worker of this server's own, and restart the server.",
+        ),
+        Closed::Copied => not_ready(
+            "this data directory is a copy, and its original may still make IDs".to_owned(),
+            format!("\"{PATH}\" names another file than the one it lies in."),
+            "If the original is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
+             that no other server has, restart the server, and call snowflake_adopt.",
+        ),
+    }
+}
+
 fn refusal_text(refusal: Refusal) -> Text {
     let not_ready = |message: &'static str, detail: String, hint: &'static str| Text {
         state: PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -161,6 +238,15 @@ fn refusal_text(refusal: Refusal) -> Text {
             "Correct the clock if it is ahead; otherwise move to a layout with more bits of time, or to a \
              coarser tick.",
         ),
+        Refusal::NotDurable(errno) => Text {
+            message: format!("could not write \"{PATH}\" in the data directory: {}", describe(errno)).into(),
+            ..not_ready(
+                "",
+                "The reservation on disk is used up, and an ID beyond it could be made again after a crash."
+                    .to_owned(),
+                "Make room, or make the data directory writable: it is tried again every second.",
+            )
+        },
         Refusal::NoLane(no_lane) => not_ready(
             "the clock is back and no worker of this server can make an ID yet",
             no_lane_detail(&no_lane),
@@ -173,21 +259,33 @@ fn refusal_text(refusal: Refusal) -> Text {
 /// How far the clock is back, and until when.
 pub fn no_lane_detail(no_lane: &NoLane) -> String {
     format!(
-        "The wall clock is {} behind the last ID. Lane {} is usable first, when the clock reads {}.",
+        "The wall clock is {} behind the last ID. Worker {} is usable first, when the clock reads {}.",
         duration(no_lane.behind_us.max(0)),
-        no_lane.lane,
+        no_lane.worker,
         timestamp(no_lane.usable_at_us),
     )
 }
 
-/// A length of time for a message.
+/// A length of time for a message, in its two greatest units.
 pub fn duration(micros: i64) -> String {
     let millis = micros / 1_000;
-    match millis {
-        ..10_000 => format!("{millis} ms"),
-        10_000..600_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
-        _ => format!("{} s", millis / 1_000),
+    let (seconds, minutes, hours) = (millis / 1_000, millis / 60_000, millis / 3_600_000);
+    match seconds {
+        ..10 => format!("{millis} ms"),
+        10..120 => format!("{seconds}.{} s", millis % 1_000 / 100),
+        120..7_200 => format!("{minutes} min {} s", seconds % 60),
+        7_200..172_800 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} days {} h", hours / 24, hours % 24),
     }
+}
+
+/// Says that a reload of max_ahead takes effect only in part.
+pub fn log_clamped(held_us: i64) {
+    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+    ErrorReport::new(state, "snowflake_id.max_ahead takes full effect at the next restart", "snowflake_id")
+        .set_detail(format!("The ledger in shared memory has room for {} ms.", held_us / 1_000))
+        .set_hint("Restart the server when it suits.")
+        .report(PgLogLevel::LOG);
 }
 
 /// A Unix time in microseconds, as PostgreSQL prints it in its log.

@@ -1,7 +1,7 @@
 //! SQL arguments in, core calls, SQL values out. Comments and grants are in `sql/`.
 
 use crate::errors::Error;
-use crate::{generator, settings, shmem};
+use crate::{generator, settings, shmem, state_file};
 use pgrx::heap_tuple::PgHeapTuple;
 use pgrx::iter::{SetOfIterator, TableIterator};
 use pgrx::prelude::*;
@@ -21,6 +21,11 @@ const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 /// A Unix time in microseconds as PostgreSQL counts it.
 pub fn to_postgres(unix_us: i64) -> pg_sys::TimestampTz {
     unix_us.saturating_sub(POSTGRES_EPOCH_US)
+}
+
+/// A time as PostgreSQL counts it as a Unix time in microseconds.
+pub fn from_postgres(time: pg_sys::TimestampTz) -> i64 {
+    time.saturating_add(POSTGRES_EPOCH_US)
 }
 
 fn timestamp(unix_us: i64) -> TimestampWithTimeZone {
@@ -152,9 +157,8 @@ fn snowflake_status_row() -> TableIterator<
 > {
     let settings = settings::get();
     let generator = shmem::generator();
-    generator.inspect(|generator| generator::try_open(generator));
-    let status = generator.map(|generator| generator.status());
     let (state, reason) = generator::state();
+    let status = generator.map(|generator| generator.status());
 
     let layout = settings.map(|settings| settings.layout);
     let count = |counter: u64| counter as i64;
@@ -167,7 +171,7 @@ fn snowflake_status_row() -> TableIterator<
         status.map(|s| s.lane as i32),
         status.and_then(|s| s.last_id_at_us).map(timestamp),
         status.map(|s| millis(s.ahead_us)),
-        None,
+        status.and_then(|s| s.reserved_until_us).map(timestamp),
         status.map(|s| count(s.issued)),
         status.map(|s| count(s.waits)),
         status.map(|s| millis(count(s.wait_us))),
@@ -179,8 +183,8 @@ fn snowflake_status_row() -> TableIterator<
         layout.map(|layout| layout.bits().to_string()),
         layout.map(|layout| timestamp(layout.epoch_us())),
         layout.map(|layout| timestamp(layout.starts_at(layout.max_tick() + 1))),
-        None,
-        None,
+        shmem::keeper(),
+        status.and_then(|s| s.write_error).map(state_file::describe),
         status.map(|s| timestamp(s.since_us)),
     ))
 }
@@ -199,9 +203,8 @@ fn snowflake_workers_rows() -> TableIterator<
         name!(issued, i64),
     ),
 > {
-    let generator = shmem::generator();
-    generator.inspect(|generator| generator::try_open(generator));
-    let lanes = generator.map(|generator| generator.lane_statuses()).unwrap_or_default();
+    generator::state();
+    let lanes = shmem::generator().map(|generator| generator.lane_statuses()).unwrap_or_default();
     TableIterator::new(lanes.into_iter().map(|lane| {
         (
             lane.lane as i32,
@@ -220,6 +223,11 @@ fn snowflake_workers_rows() -> TableIterator<
 #[pg_extern(volatile, parallel_unsafe)]
 fn snowflake_rotate() -> i32 {
     generator::rotate() as i32
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn snowflake_adopt(floor: default!(TimestampWithTimeZone, "now()")) {
+    generator::adopt(from_postgres(floor.into()));
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

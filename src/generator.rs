@@ -1,12 +1,14 @@
 //! Clock, core, waits and gate: the one place that makes an ID.
 
 use crate::errors::{self, Error};
+use crate::functions;
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
+use crate::state_file::{self, StateFile};
 use crate::waiting;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
-use snowflake_core::{Event, Host, Range, Refusal};
+use snowflake_core::{Disk, Event, Host, NotOpen, Range, Refusal, Start};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -25,6 +27,10 @@ impl Host for PgHost {
 
     fn wait(&self, micros: i64) {
         waiting::nap(Duration::from_micros(micros.max(0) as u64));
+    }
+
+    fn disk(&self) -> Option<&dyn Disk> {
+        Some(&StateFile)
     }
 
     fn report(&self, event: Event) {
@@ -56,7 +62,7 @@ fn describe(event: Event) -> (String, String, &'static str) {
         ),
         Event::Rotated { from, to, behind_us: ..=0 } => (
             format!("snowflake_id: rotated from worker {from} to worker {to}"),
-            "The wall clock is not behind the last ID.".to_owned(),
+            "The wall clock is no further behind the last ID than IDs may run ahead.".to_owned(),
             "Nothing is to be done.",
         ),
         Event::Rotated { from, to, behind_us } => (
@@ -64,6 +70,39 @@ fn describe(event: Event) -> (String, String, &'static str) {
             format!("The wall clock is {} behind the last ID.", errors::duration(behind_us)),
             "Find out what set the clock back; backup workers are used up by steps that come faster than \
              the clock catches up.",
+        ),
+        Event::WriteFailed(errno) => (
+            format!(
+                "snowflake_id: could not write \"{}\": {}",
+                state_file::PATH,
+                state_file::describe(errno)
+            ),
+            "IDs are made up to the end of the reservation that is on disk, and no further.".to_owned(),
+            "Make room, or make the data directory writable: it is tried again every second.",
+        ),
+        Event::WriteRecovered => (
+            format!("snowflake_id: \"{}\" can be written again", state_file::PATH),
+            "The reservation moves on.".to_owned(),
+            "Nothing is to be done.",
+        ),
+        Event::Opened { timeline, worker, is_first: false } => (
+            format!("snowflake_id: worker {worker} makes the IDs of timeline {timeline}"),
+            "It goes on above all that was reserved before.".to_owned(),
+            "Nothing is to be done.",
+        ),
+        Event::Opened { timeline, worker, is_first: true } => (
+            format!("snowflake_id: worker {worker} makes the IDs of timeline {timeline}, from a new state"),
+            format!(
+                "There was no \"{}\" for this cluster; IDs start above the clock and the control file's time.",
+                state_file::PATH
+            ),
+            "If this data once lived elsewhere and IDs may lie ahead of this clock, call snowflake_adopt with \
+             a later time.",
+        ),
+        Event::Adopted(floor_us) => (
+            format!("snowflake_id: the state was adopted, with IDs above {}", errors::timestamp(floor_us)),
+            "Somebody with the right to call snowflake_adopt vouched for it.".to_owned(),
+            "Nothing is to be done.",
         ),
         Event::Refused(no_lane) => (
             "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
@@ -144,23 +183,67 @@ pub fn missing() -> Error {
     }
 }
 
-/// Opens the gate on first use after a start, a promotion included: a backend can run before any worker
-/// of ours could have seen that recovery is over.
+/// Opens the gate on first use after a start, a promotion included: a backend can run before the keeper
+/// has seen that recovery is over. Waits while the clock has yet to pass what the last run reserved.
 fn open(generator: &SharedGenerator) {
     if in_recovery() {
         Error::InRecovery.raise();
     }
-    generator.open(timeline());
-}
-
-/// Opens the gate if that is all that is missing; for a look at the generator.
-pub fn try_open(generator: &SharedGenerator) {
-    if !generator.is_open() && !in_recovery() {
-        generator.open(timeline());
+    loop {
+        match generator.open(&start()) {
+            Ok(()) => return,
+            Err(NotOpen::Settling(micros)) => waiting::nap(Duration::from_micros(micros as u64)),
+            Err(NotOpen::Closed(why)) => Error::Closed(why).raise(),
+        }
     }
 }
 
-/// The state of the generator, as `snowflake_status` shows it, and what keeps it from being open.
+/// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
+pub fn adopt(floor_us: i64) {
+    let generator = usable();
+    if in_recovery() {
+        Error::InRecovery.raise();
+    }
+    if let Err(refused) = generator.adopt(&start(), floor_us) {
+        Error::NotAdopted(refused).raise();
+    }
+    open(generator);
+}
+
+/// What this start of the server knows, once recovery is over.
+pub fn start() -> Start {
+    // SAFETY: recovery is over, which is all that these ask for.
+    let (timeline, system_identifier, replayed) = unsafe {
+        (pg_sys::GetWALInsertionTimeLine(), pg_sys::GetSystemIdentifier(), pg_sys::GetLatestXTime())
+    };
+    let replayed_us = (replayed != 0).then(|| functions::from_postgres(replayed));
+    Start { timeline, system_identifier, control_us: shmem::control_us(), replayed_us }
+}
+
+/// When the control file was last written (seconds since 1970), and the state that it names.
+fn control_file() -> (pg_sys::pg_time_t, pg_sys::DBState::Type) {
+    let mut is_intact = false;
+    // SAFETY: DataDir is set before anything of ours runs. The result is palloc'ed, and copied.
+    unsafe {
+        let file = pg_sys::get_controlfile(pg_sys::DataDir, &mut is_intact);
+        let found = ((*file).time, (*file).state);
+        pg_sys::pfree(file.cast());
+        found
+    }
+}
+
+/// When the control file was last written, as a Unix time in microseconds.
+pub fn control_time_us() -> i64 {
+    control_file().0 * 1_000_000
+}
+
+/// Whether the control file says that the database was shut down cleanly, as a primary.
+pub fn was_shut_down() -> bool {
+    control_file().1 == pg_sys::DBState::DB_SHUTDOWNED
+}
+
+/// The state of the generator, as `snowflake_status` shows it, and what keeps it from being open. Opens
+/// the gate if that is all that is missing.
 pub fn state() -> (&'static str, Option<String>) {
     let Some(generator) = shmem::generator() else {
         return ("closed", Some(missing().summary()));
@@ -168,20 +251,19 @@ pub fn state() -> (&'static str, Option<String>) {
     if in_recovery() {
         return ("recovery", Some(Error::InRecovery.summary()));
     }
-    match generator.obstacle() {
-        Some(refusal) => ("closed", Some(Error::Refused(refusal).summary())),
-        None => ("open", None),
-    }
+    let reason = match generator.open(&start()) {
+        Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
+        Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
+        Err(NotOpen::Settling(micros)) => {
+            let length = errors::duration(micros);
+            Some(format!("the clock has yet to pass what the last run reserved, in {length}"))
+        }
+    };
+    (if reason.is_none() { "open" } else { "closed" }, reason)
 }
 
 /// Whether this server is a standby, or still recovering.
 pub fn in_recovery() -> bool {
     // SAFETY: callable in any backend.
     unsafe { pg_sys::RecoveryInProgress() }
-}
-
-/// The timeline that this server writes.
-fn timeline() -> u32 {
-    // SAFETY: recovery is over, which is all that it asks for.
-    unsafe { pg_sys::GetWALInsertionTimeLine() }
 }

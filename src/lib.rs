@@ -9,8 +9,10 @@ use pgrx::prelude::*;
 mod errors;
 mod functions;
 mod generator;
+mod keeper;
 mod settings;
 mod shmem;
+mod state_file;
 mod waiting;
 
 pgrx::pg_module_magic!(name, version);
@@ -28,6 +30,9 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
+        if settings::get().is_some_and(|settings| settings.has_worker) {
+            keeper::register();
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! goes on with the default: another layout or number of backups would be another meaning of every ID. So
 //! each value is read here first, and a bad one stops the start.
 
-use crate::errors::Error;
+use crate::errors::{self, Error};
 use crate::shmem;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
@@ -37,6 +37,7 @@ static EPOCH: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(S
 static ROLLBACK_POLICY: GucSetting<RollbackPolicy> = GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold);
 static MAX_AHEAD: GucSetting<i32> = GucSetting::<i32>::new(2_000);
 static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
+static RESERVE: GucSetting<i32> = GucSetting::<i32>::new(500);
 static SEQUENCE_START: GucSetting<SequenceStartName> =
     GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
 
@@ -83,6 +84,7 @@ pub fn rules() -> Rules {
         policy: policy(ROLLBACK_POLICY.get()),
         max_ahead_us: i64::from(MAX_AHEAD.get()) * 1_000,
         max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
+        reserve_us: i64::from(RESERVE.get()) * 1_000,
     }
 }
 
@@ -135,11 +137,12 @@ pub fn define() {
         Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
     });
     refuse_bad_text(c"snowflake_id.layout", |text| read_layout(text).map(drop));
-    refuse_bad_text(c"snowflake_id.epoch", |text| parse_epoch(text).map(drop));
+    refuse_bad_text(c"snowflake_id.epoch", |text| read_epoch(text).map(drop));
     refuse_bad_name(c"snowflake_id.rollback_policy", &["hold", "replay"]);
     refuse_bad_name(c"snowflake_id.sequence_start", &["zero", "spread"]);
     refuse_bad_integer(c"snowflake_id.max_ahead", (0, LONGEST_MS), GucFlags::UNIT_MS);
     refuse_bad_integer(c"snowflake_id.max_wait", (0, LONGEST_MS), GucFlags::UNIT_MS);
+    refuse_bad_integer(c"snowflake_id.reserve", (1, LONGEST_MS), GucFlags::UNIT_MS);
 
     // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
     unsafe {
@@ -215,6 +218,19 @@ pub fn define() {
             Some(assign_max_wait),
             None,
         );
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.reserve",
+            c"How far ahead of use the durable reservation is written.",
+            c"",
+            &RESERVE,
+            1,
+            LONGEST_MS,
+            GucContext::Sighup,
+            GucFlags::UNIT_MS,
+            None,
+            Some(assign_reserve),
+            None,
+        );
     }
     GucRegistry::define_enum_guc(
         c"snowflake_id.sequence_start",
@@ -245,7 +261,7 @@ fn read() -> Result<Settings, Error> {
     let (layout_text, epoch_text) = (text(&LAYOUT), text(&EPOCH));
     let tick = Tick::from_millis(TICK.get().into())
         .ok_or_else(|| bad("snowflake_id.tick", &TICK.get(), TICKS.to_owned(), TICK_HINT))?;
-    let epoch_us = parse_epoch(&epoch_text)
+    let epoch_us = read_epoch(&epoch_text)
         .map_err(|problem| bad("snowflake_id.epoch", &epoch_text, problem, EPOCH_HINT))?;
     let layout = layout_text
         .parse::<Bits>()
@@ -301,6 +317,11 @@ const TICK_HINT: &str = "Set one of these three.";
 const EPOCH_HINT: &str = "Write a date and a time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 const LAYOUT_HINT: &str =
     "Write the bits of time/worker/sequence, for example 41/10/12, with a sum of at most 63.";
+
+/// What is wrong with an epoch, in a sentence of our own around the parser's words.
+fn read_epoch(text: &str) -> Result<i64, String> {
+    parse_epoch(text).map_err(|problem| format!("It cannot be read: {problem}."))
+}
 
 /// A layout by itself: with the shortest tick, for which the time field may be widest.
 fn read_layout(text: &str) -> Result<Layout, String> {
@@ -402,7 +423,7 @@ extern "C-unwind" fn check_epoch(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(parse_epoch(&text).map(drop), EPOCH_HINT)
+    verdict(read_epoch(&text).map(drop), EPOCH_HINT)
 }
 
 #[pg_guard]
@@ -423,7 +444,12 @@ fn publish(change: impl Fn(Rules) -> Rules) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
     if let (true, Some(generator)) = (is_postmaster, shmem::generator()) {
-        generator.set_rules(change(generator.rules()));
+        let wanted = change(generator.rules());
+        generator.set_rules(wanted);
+        let held_us = generator.rules().max_ahead_us;
+        if held_us < wanted.max_ahead_us {
+            errors::log_clamped(held_us);
+        }
     }
 }
 
@@ -442,4 +468,9 @@ extern "C-unwind" fn assign_max_ahead(value: c_int, _extra: *mut c_void) {
 #[pg_guard]
 extern "C-unwind" fn assign_max_wait(value: c_int, _extra: *mut c_void) {
     publish(|rules| Rules { max_wait_us: i64::from(value) * 1_000, ..rules });
+}
+
+#[pg_guard]
+extern "C-unwind" fn assign_reserve(value: c_int, _extra: *mut c_void) {
+    publish(|rules| Rules { reserve_us: i64::from(value) * 1_000, ..rules });
 }

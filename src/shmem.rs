@@ -3,7 +3,7 @@
 //! The postmaster makes the memory once at start, and afresh after a crash of a backend; every process
 //! inherits the mapping by fork, so addresses are the same in all of them.
 
-use crate::generator::PgHost;
+use crate::generator::{self, PgHost};
 use crate::settings;
 use crate::waiting;
 use pgrx::prelude::*;
@@ -12,7 +12,7 @@ use snowflake_core::memory::{Control, LaneMemory, View};
 use snowflake_core::{Config, Generator, Host};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 const NAME: &CStr = c"snowflake_id";
@@ -28,6 +28,40 @@ static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut
 pub fn generator() -> Option<&'static SharedGenerator> {
     // SAFETY: null or leaked by `startup`, so valid for the rest of the process.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
+}
+
+/// What the processes of this server share besides the generator's own memory.
+#[repr(C, align(128))]
+struct Shared {
+    /// Process ID of the keeper; 0 while there is none.
+    keeper: AtomicI32,
+    /// When the control file was last written before this start, as a Unix time in microseconds.
+    control_us: AtomicI64,
+    control: Control<ColdLock>,
+}
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+
+fn shared() -> Option<&'static Shared> {
+    // SAFETY: null, or the segment, which this process maps as long as it lives.
+    unsafe { SHARED.load(Ordering::Relaxed).as_ref() }
+}
+
+/// The keeper's process ID.
+pub fn keeper() -> Option<i32> {
+    shared().map(|shared| shared.keeper.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
+}
+
+/// Names the keeper; 0: it is gone.
+pub fn set_keeper(pid: i32) {
+    if let Some(shared) = shared() {
+        shared.keeper.store(pid, Ordering::Relaxed);
+    }
+}
+
+/// When the control file was last written before this start, as a Unix time in microseconds.
+pub fn control_us() -> i64 {
+    shared().map_or(i64::MIN, |shared| shared.control_us.load(Ordering::Relaxed))
 }
 
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
@@ -54,7 +88,7 @@ struct Plan {
 impl Plan {
     fn new(config: &Config) -> Self {
         let count = config.workers.lanes();
-        let lanes = size_of::<Control<ColdLock>>().next_multiple_of(align_of::<LaneMemory>());
+        let lanes = size_of::<Shared>().next_multiple_of(align_of::<LaneMemory>());
         let slots = lanes + count * size_of::<LaneMemory>();
         Self { lanes, slots, size: slots + count * config.ring_ticks * size_of::<AtomicU64>() }
     }
@@ -94,25 +128,48 @@ extern "C-unwind" fn startup() {
     let view = unsafe {
         let mut found = false;
         let base = pg_sys::ShmemInitStruct(NAME.as_ptr(), plan.size, &mut found).cast::<u8>();
-        assert!(base.addr().is_multiple_of(align_of::<Control<ColdLock>>()));
-        let control = base.cast::<Control<ColdLock>>();
+        assert!(base.addr().is_multiple_of(align_of::<Shared>()));
+        let shared = base.cast::<Shared>();
         let first_lane = base.add(plan.lanes).cast::<LaneMemory>();
         let first_slot = base.add(plan.slots).cast::<AtomicU64>();
 
         let lock = ColdLock(&raw mut (*pg_sys::GetNamedLWLockTranche(NAME.as_ptr())).lock);
-        control.write(Control::new(lock, PgHost.wall_us()));
+        shared.write(Shared {
+            keeper: AtomicI32::new(0),
+            control_us: AtomicI64::new(generator::control_time_us()),
+            control: Control::new(lock, PgHost.wall_us()),
+        });
+        SHARED.store(shared, Ordering::Relaxed);
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }
         first_slot.write_bytes(0, slots);
         View {
-            control: &*control,
+            control: &(*shared).control,
             lanes: std::slice::from_raw_parts(first_lane, lanes),
             slots: std::slice::from_raw_parts(first_slot, slots),
         }
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
+    // SAFETY: the postmaster runs it when shared memory goes, before it is unmapped; after a crash this
+    // hook runs again and registers it again. A child forgets what it inherits of this list.
+    unsafe { pg_sys::on_shmem_exit(Some(farewell), pg_sys::Datum::null()) };
+}
+
+/// Writes exact marks at the end of a clean stop: when the control file says that this is one.
+#[pg_guard]
+extern "C-unwind" fn farewell(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+    // SAFETY: a plain flag.
+    let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
+    if is_postmaster
+        && let Some(generator) = generator()
+        && generator.is_open()
+        && generator::was_shut_down()
+    {
+        // A failure costs the next start some waiting, and nothing else.
+        let _ = generator.farewell();
+    }
 }
 
 /// A PostgreSQL lightweight lock as the cold lock. Only ever tried: `LWLockAcquire` would not answer a

@@ -324,7 +324,8 @@ mod tests {
 
     #[pg_test]
     fn no_session_can_change_a_setting() {
-        for set in ["worker_id = 6", "layout = '41/10/12'", "max_ahead = '5s'", "rollback_policy = 'replay'"] {
+        for set in ["worker_id = 6", "layout = '41/10/12'", "max_ahead = '5s'", "rollback_policy = 'replay'"]
+        {
             let [state, ..] = error_of(&format!("SET snowflake_id.{set}"));
             assert_eq!(state, "55P02", "{set}");
         }

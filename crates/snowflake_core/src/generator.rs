@@ -26,6 +26,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A forward step of the wall clock by more than this is reported: it is what makes the next correction
 /// a step back.
 const FORWARD_JUMP_US: i64 = 60_000_000;
+/// An ID this much later than the one before it makes the generator look at the clock: either nobody came
+/// for one meanwhile, or the clock was stepped forward, and a later step back is measured from there.
+const UNEXPECTED_US: i64 = 1_000_000;
 /// Two clocks cannot be read at once: a smaller difference is not taken for a step.
 const CLOCK_NOISE_US: i64 = 500;
 /// A wait looks at the clock again at least this often: somebody may have set it right.
@@ -66,7 +69,8 @@ pub enum Event {
         from: i64,
         /// The worker that is active now.
         to: i64,
-        /// How far the wall clock was behind the last ID, in microseconds; 0 or less: not at all.
+        /// How far the wall clock was behind the last ID, in microseconds; 0: no further than IDs may
+        /// run ahead of it.
         behind_us: i64,
     },
     /// No lane can be used. Told once until an ID has been made again.
@@ -235,7 +239,7 @@ pub struct Generator<'m, H, R: RawMutex> {
     nodes: [i64; MAX_LANES],
     shape: Shape,
     ring_ticks: usize,
-    forward_jump_ticks: i64,
+    unexpected_ticks: i64,
     view: View<'m, R>,
     host: H,
 }
@@ -254,7 +258,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             nodes: std::array::from_fn(node),
             shape: Shape::new(&layout, config.sequence_start),
             ring_ticks,
-            forward_jump_ticks: FORWARD_JUMP_US / layout.tick().micros(),
+            unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             view,
             host,
         };
@@ -311,7 +315,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let ledger = self.ledger(lane);
         // Never negative, for `last` is not: a clock before the epoch fails the first check below.
         let mut tick = self.layout.tick().holding(now_us).max(last);
-        if tick - last > self.forward_jump_ticks {
+        if tick - last > self.unexpected_ticks {
             self.observe_clock();
         }
         loop {
@@ -487,7 +491,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// From the active lane `from` to the next usable one. The lane that is left keeps its reservation as
     /// its mark; the lane that is entered gets one, and both are durable before it is published.
     fn rotate(&self, lanes: &mut Lanes, from: usize) -> Result<Event, Refusal> {
-        let behind_us = self.behind_us(from);
+        let allowed_us = self.view.control.switch.max_ahead_us() + self.layout.tick().micros();
+        let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(lanes, from).map_err(Refusal::NoLane)?;
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below
         // that lane's own reservation: unique and durable all the same.
@@ -584,7 +589,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let first_free = |lane| self.first_free(lanes, lane, from);
         Lanes::next(half, from, latest, first_free).map_err(|(lane, tick)| NoLane {
             behind_us: self.behind_us(from),
-            lane,
+            worker: self.workers.worker(lane),
             usable_at_us: self.usable_at(tick),
         })
     }

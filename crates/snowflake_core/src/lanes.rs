@@ -78,8 +78,8 @@ impl Workers {
 pub struct NoLane {
     /// How far the wall clock is behind the last ID of the active lane, in microseconds.
     pub behind_us: i64,
-    /// The lane that will be usable first.
-    pub lane: usize,
+    /// The worker that will be usable first.
+    pub worker: i64,
     /// When: what the wall clock must say, as a Unix time in microseconds.
     pub usable_at_us: i64,
 }

@@ -45,5 +45,5 @@ pub use lanes::{Lanes, NoLane, Workers};
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use ledger::SequenceStart;
 pub use memory::{Memory, View};
-pub use state::{AdoptError, Closed, Disk, Errno, Start};
 pub use parking_lot::lock_api;
+pub use state::{AdoptError, Closed, Disk, Errno, Start};

@@ -225,7 +225,13 @@ impl Promises {
     }
 
     /// The bytes of a slot, for the file `file`.
-    pub(crate) fn encode(&self, config: &Config, nodes: Nodes<'_>, choice: Choice, file: FileIdentity) -> Vec<u8> {
+    pub(crate) fn encode(
+        &self,
+        config: &Config,
+        nodes: Nodes<'_>,
+        choice: Choice,
+        file: FileIdentity,
+    ) -> Vec<u8> {
         encode(&Record {
             generation: self.generation,
             system_identifier: self.system_identifier,

@@ -1,0 +1,73 @@
+//! The keeper: a background worker that moves the reservation ahead while IDs are being made, so that no
+//! call has to wait for the disk. A convenience, never a dependency: calls do without it.
+
+use crate::generator;
+use crate::shmem::{self, SharedGenerator};
+use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
+use pgrx::prelude::*;
+use snowflake_core::NotOpen;
+use std::time::{Duration, Instant};
+
+/// A quarter of the default reservation: it is renewed when half of it is left.
+const ROUND: Duration = Duration::from_millis(100);
+const IDLE_ROUND: Duration = Duration::from_secs(1);
+/// After this long without an ID, nothing is written any more.
+const IDLE_AFTER: Duration = Duration::from_secs(60);
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// Has the postmaster start the keeper once recovery is over.
+pub fn register() {
+    BackgroundWorkerBuilder::new("snowflake_id keeper")
+        .set_type("snowflake_id keeper")
+        .set_library("snowflake_id")
+        .set_function("snowflake_keeper_main")
+        .enable_shmem_access(None)
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(RESTART_AFTER))
+        .load();
+}
+
+/// The keeper's process.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    let Some(generator) = shmem::generator() else { return };
+    shmem::set_keeper(std::process::id() as i32);
+
+    let mut round = open(generator);
+    let mut last = generator.last();
+    let mut last_moved = Instant::now();
+    while BackgroundWorker::wait_latch(Some(round)) {
+        if BackgroundWorker::sighup_received() {
+            // SAFETY: a background worker reads its settings here, as every server process does.
+            unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        }
+        if !generator.is_open() {
+            round = open(generator);
+            continue;
+        }
+        if generator.last() != last {
+            (last, last_moved) = (generator.last(), Instant::now());
+        }
+        let is_idle = last_moved.elapsed() > IDLE_AFTER;
+        if !is_idle {
+            // A failure is logged where it happens, and shown by snowflake_status.
+            let _ = generator.keep();
+        }
+        round = if is_idle { IDLE_ROUND } else { ROUND };
+    }
+    shmem::set_keeper(0);
+    // Not 0: the postmaster takes that for the end of the work and never starts the keeper again.
+    // SAFETY: ends the process as PostgreSQL's own workers do.
+    unsafe { pg_sys::proc_exit(1) };
+}
+
+/// Opens the gate ahead of the first call; tells how long to wait before the next look.
+fn open(generator: &SharedGenerator) -> Duration {
+    match generator.open(&generator::start()) {
+        Ok(()) => ROUND,
+        Err(NotOpen::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
+        Err(NotOpen::Closed(_)) => IDLE_ROUND,
+    }
+}

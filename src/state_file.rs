@@ -1,0 +1,102 @@
+//! The state file: bytes to disk and back. What they mean is `snowflake_core::state`'s.
+//!
+//! A folder of its own in the data directory, so that base backups and file copies carry it. Only real
+//! `fsync(2)` counts here: PostgreSQL's own does nothing with `fsync = off`, and panics where it fails.
+//! Paths are relative, for every process of a server works in the data directory.
+
+use snowflake_core::state::{Disk, Errno, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::time::UNIX_EPOCH;
+
+const FOLDER: &str = "snowflake_id";
+/// Where the state lies, from the data directory.
+pub const PATH: &str = "snowflake_id/state";
+const NEW_PATH: &str = "snowflake_id/state.new";
+
+/// The state file of this server.
+pub struct StateFile;
+
+impl Disk for StateFile {
+    fn load(&self) -> Result<Option<Loaded>, Errno> {
+        load().map_err(|error| errno(&error))
+    }
+
+    fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        let os = |error: io::Error| WriteError::Os(errno(&error));
+        // Opened by its path each time: a file that was deleted or replaced must be noticed.
+        let file = match OpenOptions::new().write(true).open(PATH) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(WriteError::Replaced),
+            opened => opened.map_err(os)?,
+        };
+        if identity(&file).map_err(os)? != expected {
+            return Err(WriteError::Replaced);
+        }
+        file.write_all_at(bytes, (slot * SLOT_BYTES) as u64).map_err(os)?;
+        file.sync_all().map_err(os)
+    }
+
+    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
+        create(bytes).map_err(|error| {
+            // Half a file under another name helps nobody, least of all on a full disk.
+            let _ = fs::remove_file(NEW_PATH);
+            errno(&error)
+        })
+    }
+}
+
+fn load() -> io::Result<Option<Loaded>> {
+    let mut file = match File::open(PATH) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    // A crash of the server alone leaves pages in the cache that look written and are not: what is read
+    // has to be durable before anything is built on it.
+    file.sync_all()?;
+    let identity = identity(&file)?;
+    let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
+    file.read_to_end(&mut bytes)?;
+    let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
+    let mut slot = || slots.next().unwrap_or_default();
+    Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
+}
+
+fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
+    // As open as the data directory: with group access, backups may run as a member of the group.
+    let folder_mode = fs::metadata(".")?.mode() & 0o777;
+    let file_mode = folder_mode & 0o666;
+    match DirBuilder::new().mode(folder_mode).create(FOLDER) {
+        Ok(()) => File::open(".")?.sync_all()?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
+    let identity = identity(&file)?;
+    let slot = bytes(identity);
+    for i in 0..SLOTS {
+        file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
+    }
+    file.sync_all()?;
+    fs::rename(NEW_PATH, PATH)?;
+    File::open(FOLDER)?.sync_all()?;
+    Ok(identity)
+}
+
+/// Inode and birth; a rename keeps both, a copy has neither.
+fn identity(file: &File) -> io::Result<FileIdentity> {
+    let metadata = file.metadata()?;
+    let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let born_ns = born.map_or(0, |since| since.as_nanos() as i64);
+    Ok(FileIdentity { inode: metadata.ino(), born_ns })
+}
+
+fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// The operating system's words for one of its errors.
+pub fn describe(errno: Errno) -> String {
+    io::Error::from_raw_os_error(errno).to_string()
+}
