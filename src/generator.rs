@@ -56,7 +56,7 @@ fn describe(event: Event) -> (String, String, &'static str) {
         ),
         Event::Rotated { from, to, behind_us: ..=0 } => (
             format!("snowflake_id: rotated from worker {from} to worker {to}"),
-            "The wall clock is not behind the last ID.".to_owned(),
+            "The wall clock is no further behind the last ID than IDs may run ahead.".to_owned(),
             "Nothing is to be done.",
         ),
         Event::Rotated { from, to, behind_us } => (

@@ -25,6 +25,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A forward step of the wall clock by more than this is reported: it is what makes the next correction
 /// a step back.
 const FORWARD_JUMP_US: i64 = 60_000_000;
+/// An ID this much later than the one before it makes the generator look at the clock: either nobody came
+/// for one meanwhile, or the clock was stepped forward, and a later step back is measured from there.
+const UNEXPECTED_US: i64 = 1_000_000;
 /// Two clocks cannot be read at once: a smaller difference is not taken for a step.
 const CLOCK_NOISE_US: i64 = 500;
 /// A wait looks at the clock again at least this often: somebody may have set it right.
@@ -58,7 +61,8 @@ pub enum Event {
         from: i64,
         /// The worker that is active now.
         to: i64,
-        /// How far the wall clock was behind the last ID, in microseconds; 0 or less: not at all.
+        /// How far the wall clock was behind the last ID, in microseconds; 0: no further than IDs may
+        /// run ahead of it.
         behind_us: i64,
     },
     /// No lane can be used. Told once until an ID has been made again.
@@ -198,7 +202,7 @@ pub struct Generator<'m, H, R: RawMutex> {
     nodes: [i64; crate::lanes::MAX_LANES],
     shape: Shape,
     ring_ticks: usize,
-    forward_jump_ticks: i64,
+    unexpected_ticks: i64,
     view: View<'m, R>,
     host: H,
 }
@@ -216,7 +220,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             nodes: std::array::from_fn(node),
             shape: Shape::new(&layout, config.sequence_start),
             ring_ticks,
-            forward_jump_ticks: FORWARD_JUMP_US / layout.tick().micros(),
+            unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             view,
             host,
         };
@@ -273,7 +277,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let ledger = self.ledger(lane);
         // Never negative, for `last` is not: a clock before the epoch fails the first check below.
         let mut tick = self.layout.tick().holding(now_us).max(last);
-        if tick - last > self.forward_jump_ticks {
+        if tick - last > self.unexpected_ticks {
             self.observe_clock();
         }
         loop {
@@ -417,7 +421,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// From the active lane `from` to the next usable one.
     fn rotate(&self, lanes: &mut MutexGuard<'_, R, Lanes>, from: usize) -> Result<Event, NoLane> {
-        let behind_us = self.behind_us(from);
+        let allowed_us = self.view.control.switch.max_ahead_us() + self.layout.tick().micros();
+        let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(lanes, from)?;
         // A call that is still under way on the old lane claims in that lane's own ledger: unique all
         // the same. Its ID may lie above this mark, which is why `first_free` looks at `last` too.
