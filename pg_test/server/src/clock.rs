@@ -1,0 +1,115 @@
+//! The wall clock of a server, moved at will while the server runs.
+//!
+//! libfaketime stands between the server and the C library. It reads the offset from a file at every
+//! call, so that all processes of the server see a step at the same moment. The monotonic clocks stay
+//! true, as they do when a machine's clock is set.
+//!
+//! One thing it does too well: while it passes `epoll_wait` on, it shows the true time, also to a signal
+//! handler that runs meanwhile. PostgreSQL waits there, and its timeouts look at the clock in such a
+//! handler: a step back would not stretch them as it does on a real machine. So `epoll_wait` goes past
+//! libfaketime, by a few lines of C of our own.
+
+use crate::install::{install, run};
+use crate::sandbox;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+const STRAIGHT: &str = r#"
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int epoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
+{
+    return syscall(SYS_epoll_pwait, epfd, events, maxevents, timeout, NULL, 0);
+}
+"#;
+
+/// A server's wall clock: the machine's plus an offset.
+#[derive(Debug)]
+pub struct Clock {
+    file: PathBuf,
+    /// Microseconds.
+    offset: Mutex<i64>,
+}
+
+impl Clock {
+    /// A true clock, to be kept in `folder`.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let clock = Self { file: folder.join("clock"), offset: Mutex::new(0) };
+        clock.shift(0);
+        clock
+    }
+
+    /// Puts the clock back. It goes on from there at its usual pace.
+    pub fn back(&self, by: Duration) {
+        self.shift(-micros(by));
+    }
+
+    /// Puts the clock forward.
+    pub fn forward(&self, by: Duration) {
+        self.shift(micros(by));
+    }
+
+    /// How far the clock is ahead of the machine's, in microseconds.
+    pub fn offset(&self) -> i64 {
+        *self.offset.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shift(&self, by: i64) {
+        let mut offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        *offset += by;
+        let sign = if *offset < 0 { '-' } else { '+' };
+        let size = offset.unsigned_abs();
+        let text = format!("{sign}{}.{:06}\n", size / 1_000_000, size % 1_000_000);
+        // A reader sees the old file or the new one, never half of one.
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, text).expect("the clock's file can be written");
+        install().own(&next);
+        std::fs::rename(&next, &self.file).expect("the clock's file can be replaced");
+    }
+
+    /// Makes a command see this clock.
+    pub(crate) fn apply_to(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", format!("{}:{}", straight().display(), library().display()))
+            .env("FAKETIME_TIMESTAMP_FILE", &self.file)
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .env("FAKETIME_DONT_RESET", "1")
+            .env("NO_FAKE_STAT", "1");
+    }
+}
+
+fn micros(by: Duration) -> i64 {
+    i64::try_from(by.as_micros()).expect("a step of less than 292,000 years")
+}
+
+/// `epoll_wait` without libfaketime. There is a C compiler wherever there is a Rust one: it links.
+fn straight() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = sandbox::new_folder();
+        let (source, library) = (folder.join("straight.c"), folder.join("straight.so"));
+        std::fs::write(&source, STRAIGHT).expect("the source can be written");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+        run(compiler);
+        library
+    })
+}
+
+/// Debian's libfaketime. Tests that need it fail without it: they are not skipped.
+fn library() -> PathBuf {
+    let mut folders = vec![PathBuf::from("/usr/lib"), PathBuf::from("/usr/lib64")];
+    folders.extend(std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|e| e.path()));
+    folders
+        .into_iter()
+        .map(|folder| folder.join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists())
+        .expect("libfaketime.so.1 (Debian package libfaketime) is installed")
+}

@@ -1,0 +1,106 @@
+//! Which PostgreSQL the tests run against, and as which user.
+
+use nix::unistd::{Uid, User};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A PostgreSQL installation, found once per test process.
+pub(crate) struct Install {
+    bindir: PathBuf,
+    /// Major version, for instance 15.
+    version: u32,
+    /// Who the servers run as: `None` for the user who runs the tests.
+    owner: Option<User>,
+}
+
+/// Major version of the PostgreSQL under test.
+pub fn pg_version() -> u32 {
+    install().version
+}
+
+/// The installation named by `PG_CONFIG`; else the newest of Debian's that has the extension, else
+/// the newest of Debian's, else the `pg_config` in `PATH`.
+pub(crate) fn install() -> &'static Install {
+    static FOUND: OnceLock<Install> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let pg_config = std::env::var_os("PG_CONFIG").map_or_else(default_pg_config, PathBuf::from);
+        let text = ask(&pg_config, "--version");
+        // "PostgreSQL 15.14 (Debian 15.14-0+deb12u1)", "PostgreSQL 18beta1"
+        let digits: String =
+            text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+        let owner = Uid::effective().is_root().then(|| {
+            User::from_name("postgres")
+                .expect("the user database can be read")
+                .expect("PostgreSQL refuses to run as root, and there is no user postgres")
+        });
+        Install {
+            bindir: ask(&pg_config, "--bindir").into(),
+            version: digits.parse().expect("pg_config --version gives a number"),
+            owner,
+        }
+    })
+}
+
+fn default_pg_config() -> PathBuf {
+    let debian: Vec<PathBuf> = (15..=18)
+        .rev()
+        .map(|v| PathBuf::from(format!("/usr/lib/postgresql/{v}/bin/pg_config")))
+        .filter(|path| path.exists())
+        .collect();
+    let has_extension = |pg_config: &&PathBuf| {
+        Path::new(&ask(pg_config, "--sharedir")).join("extension/snowflake_id.control").exists()
+    };
+    debian.iter().find(has_extension).or(debian.first()).cloned().unwrap_or_else(|| "pg_config".into())
+}
+
+fn ask(pg_config: &Path, option: &str) -> String {
+    let output = Command::new(pg_config)
+        .arg(option)
+        .output()
+        .unwrap_or_else(|e| panic!("cannot run {} {option}: {e}", pg_config.display()));
+    assert!(output.status.success(), "{} {option} failed", pg_config.display());
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+impl Install {
+    /// A command of this installation (`initdb`, `postgres`, ...), to be run in `folder` as the
+    /// servers' owner and without the caller's `PG*` environment.
+    pub(crate) fn command(&self, program: &str, folder: &Path) -> Command {
+        let mut command = Command::new(self.bindir.join(program));
+        command.current_dir(folder).env("LC_ALL", "C").process_group(0);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        if let Some(user) = &self.owner {
+            // The standard library drops the supplementary groups along with root.
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+            command.env("HOME", folder).env("USER", &user.name).env("LOGNAME", &user.name);
+        }
+        command
+    }
+
+    /// Gives a file or folder to the servers' owner.
+    pub(crate) fn own(&self, path: &Path) {
+        if let Some(user) = &self.owner {
+            std::os::unix::fs::chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+                .unwrap_or_else(|e| panic!("cannot chown {}: {e}", path.display()));
+        }
+    }
+}
+
+/// Runs a command to its end and panics with all its output when it fails.
+#[track_caller]
+pub(crate) fn run(mut command: Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?} failed: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+}

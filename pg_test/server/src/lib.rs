@@ -1,0 +1,73 @@
+//! A harness for tests of `snowflake_id` against real PostgreSQL servers.
+//!
+//! Every test starts a server of its own in a temporary folder, talks to it over a Unix socket and
+//! stops exactly that server when it goes out of scope. Nothing is shared with a server that may
+//! already run on the machine. The parts:
+//!
+//! * [`server`]: start, restart, stop, clone as a standby, read the log;
+//! * [`clock`]: move the wall clock of a running server (libfaketime);
+//! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
+//! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
+//! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
+//!
+//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation. Run as root, the
+//! servers run as the operating system's user `postgres`, for PostgreSQL refuses to run as root.
+
+pub mod clock;
+pub mod ids;
+mod install;
+mod sandbox;
+pub mod server;
+pub mod sql;
+pub mod traffic;
+
+pub use clock::Clock;
+pub use ids::{Ids, Layout};
+pub use install::pg_version;
+pub use server::{Builder, Server, Stop};
+pub use sql::{Failure, Status};
+pub use traffic::{Call, Kind, Traffic};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// `n` milliseconds.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// `n` seconds.
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// `n` hours.
+pub const fn hours(n: u64) -> Duration {
+    Duration::from_secs(n * 3600)
+}
+
+/// `n` days.
+pub const fn days(n: u64) -> Duration {
+    Duration::from_secs(n * 86_400)
+}
+
+/// Held by tests that keep every core busy, or that measure time, so that the tests of one file
+/// which run side by side do not disturb each other.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed while it held the lock leaves nothing behind that another could see.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `ready` until it answers, and panics with `what` when that takes longer than `limit`.
+#[track_caller]
+pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ready() {
+            return answer;
+        }
+        assert!(began.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        std::thread::sleep(ms(5));
+    }
+}

@@ -1,0 +1,422 @@
+//! A PostgreSQL server of a test's own.
+
+use crate::clock::Clock;
+use crate::install::{install, run};
+use crate::sandbox::{new_cluster, new_folder};
+use crate::sql;
+use crate::{ms, secs};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::{Client, Config, NoTls};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Waits for the clients to leave.
+    Smart,
+    /// Disconnects the clients, writes a checkpoint.
+    Fast,
+    /// As after a crash: the next start recovers from the WAL.
+    Immediate,
+}
+
+/// What a server is to be like; see [`Server::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    settings: BTreeMap<String, String>,
+    faketime: bool,
+    behind: Duration,
+}
+
+impl Builder {
+    /// Sets a line of `postgresql.conf`.
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Takes a line out of `postgresql.conf`, one of the harness's own for instance.
+    pub fn without(mut self, name: &str) -> Self {
+        self.settings.remove(name);
+        self
+    }
+
+    /// Whether the server's wall clock can be moved, see [`Server::clock`].
+    pub fn faketime(mut self, yes: bool) -> Self {
+        self.faketime = yes;
+        self
+    }
+
+    /// The cluster is made, and started, with its clock back by as much; implies `faketime`.
+    pub fn born(mut self, ago: Duration) -> Self {
+        self.behind = ago;
+        self.faketime(true)
+    }
+
+    /// A started server that accepts connections.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        let mut server = self.build();
+        server.start();
+        server
+    }
+
+    /// As [`Builder::start`], with the extension created in the database `postgres`.
+    #[track_caller]
+    pub fn start_with_extension(self) -> Server {
+        let server = self.start();
+        sql::run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        server
+    }
+
+    /// Starts a server that cannot start with such settings, and returns its log.
+    #[track_caller]
+    pub fn start_expecting_failure(self) -> String {
+        let mut server = self.build();
+        server.spawn();
+        let status = server.wait_for_exit(secs(30));
+        assert!(!status.success(), "the server ended without an error: {}", server.log());
+        server.log()
+    }
+
+    fn build(self) -> Server {
+        let server = self.lay_out();
+        new_cluster(&server.data(), self.behind);
+        let main = server.data().join("postgresql.conf");
+        let mut text = std::fs::read_to_string(&main).expect("initdb wrote postgresql.conf");
+        text.push_str("\ninclude 'harness.conf'\n");
+        std::fs::write(&main, text).expect("postgresql.conf can be written");
+        server.write_settings();
+        server
+    }
+
+    /// The server's folder, with no data directory in it as yet.
+    fn lay_out(&self) -> Server {
+        let folder = new_folder();
+        let clock = self.faketime.then(|| {
+            let clock = Clock::new(&folder);
+            clock.back(self.behind);
+            clock
+        });
+        Server { folder, settings: self.settings.clone(), clock, postmaster: None }
+    }
+}
+
+/// A PostgreSQL server. Dropping it stops the server at once and removes its folder.
+#[derive(Debug)]
+pub struct Server {
+    folder: PathBuf,
+    settings: BTreeMap<String, String>,
+    clock: Option<Clock>,
+    postmaster: Option<Child>,
+}
+
+impl Server {
+    /// A server that preloads `snowflake_id` as worker 1, listens on a Unix socket only, and does
+    /// not fsync its tables (the extension's own files are its own affair).
+    pub fn builder() -> Builder {
+        let settings = [
+            ("autovacuum", "off"),
+            ("fsync", "off"),
+            ("listen_addresses", ""),
+            ("log_line_prefix", "%m [%p] %e "),
+            ("max_connections", "150"),
+            ("max_wal_size", "2GB"),
+            ("shared_buffers", "64MB"),
+            ("shared_preload_libraries", "snowflake_id"),
+            ("snowflake_id.worker_id", "1"),
+        ];
+        Builder {
+            settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            faketime: false,
+            behind: Duration::ZERO,
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// Changes a line of `postgresql.conf`; it counts from the next reload or start.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self.write_settings();
+    }
+
+    /// Takes a line out of `postgresql.conf`.
+    pub fn unset(&mut self, name: &str) {
+        self.settings.remove(name);
+        self.write_settings();
+    }
+
+    fn write_settings(&self) {
+        let quoted = |value: &str| value.replace('\'', "''");
+        let mut text = format!("unix_socket_directories = '{}'\n", self.folder.display());
+        for (name, value) in &self.settings {
+            text.push_str(&format!("{name} = '{}'\n", quoted(value)));
+        }
+        let file = self.data().join("harness.conf");
+        std::fs::write(&file, text).expect("the settings can be written");
+        install().own(&file);
+    }
+
+    /// Has the server read its settings again, and waits until `name` shows as `value` in a session
+    /// that was there before.
+    #[track_caller]
+    pub fn reload(&mut self, name: &str, value: &str) {
+        let mut session = self.connect();
+        self.set(name, value);
+        self.signal(Signal::SIGHUP);
+        let show = format!("SHOW {name}");
+        crate::wait_until(&format!("{name} = {value}"), secs(10), || {
+            let shown: String = session.query_one(&show, &[]).expect("SHOW").get(0);
+            (shown == value).then_some(())
+        });
+    }
+
+    /// Starts a server that was stopped.
+    #[track_caller]
+    pub fn start(&mut self) {
+        self.spawn();
+        self.wait_until_ready();
+    }
+
+    fn spawn(&mut self) {
+        assert!(self.postmaster.is_none(), "the server runs already");
+        let log = || -> File {
+            OpenOptions::new().create(true).append(true).open(self.log_file()).expect("the log can be opened")
+        };
+        let mut command = install().command("postgres", &self.folder);
+        command.arg("-D").arg(self.data());
+        command.stdin(Stdio::null()).stdout(log()).stderr(log());
+        if let Some(clock) = &self.clock {
+            clock.apply_to(&mut command);
+        }
+        self.postmaster = Some(command.spawn().expect("postgres can be started"));
+    }
+
+    /// Waits until the server accepts connections, after a crash of one of its processes too.
+    #[track_caller]
+    pub fn wait_until_ready(&mut self) {
+        let began = Instant::now();
+        while self.config().connect(NoTls).is_err() {
+            let child = self.postmaster.as_mut().expect("the server was started");
+            if let Some(status) = child.try_wait().expect("it is our child") {
+                self.postmaster = None;
+                panic!("the server ended: {status}\n{}", self.log());
+            }
+            assert!(began.elapsed() < secs(60), "no connection within 60 s\n{}", self.log());
+            std::thread::sleep(ms(20));
+        }
+    }
+
+    #[track_caller]
+    fn wait_for_exit(&mut self, limit: Duration) -> ExitStatus {
+        let began = Instant::now();
+        let child = self.postmaster.as_mut().expect("the server was started");
+        loop {
+            if let Some(status) = child.try_wait().expect("it is our child") {
+                self.postmaster = None;
+                return status;
+            }
+            assert!(began.elapsed() < limit, "the server still runs after {limit:?}");
+            std::thread::sleep(ms(5));
+        }
+    }
+
+    /// Stops the server and waits until it is gone.
+    #[track_caller]
+    pub fn stop(&mut self, how: Stop) {
+        self.signal(match how {
+            Stop::Smart => Signal::SIGTERM,
+            Stop::Fast => Signal::SIGINT,
+            Stop::Immediate => Signal::SIGQUIT,
+        });
+        self.wait_for_exit(secs(60));
+    }
+
+    /// Stops the server (fast) and starts it again, with the settings as they are now.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        self.stop(Stop::Fast);
+        self.start();
+    }
+
+    /// The postmaster's process id.
+    pub fn pid(&self) -> u32 {
+        self.postmaster.as_ref().expect("the server was started").id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(as_pid(self.pid()), signal).expect("the postmaster can be signalled");
+    }
+
+    /// Sends a signal to one of this server's processes.
+    #[track_caller]
+    pub fn signal_backend(&self, pid: i32, signal: Signal) {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // "pid (name) state ppid ...", where the name may hold spaces.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        assert_eq!(
+            parent,
+            Some(self.pid().to_string().as_str()),
+            "process {pid} is not one of this server's"
+        );
+        kill(Pid::from_raw(pid), signal).expect("the backend can be signalled");
+    }
+
+    /// Everything that the server has logged since it was made.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.log_file()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// How to connect, as the superuser `postgres`.
+    pub fn config(&self) -> Config {
+        let mut config = Config::new();
+        config.host_path(&self.folder).port(5432).user("postgres").dbname("postgres");
+        config
+    }
+
+    /// A new session of the superuser `postgres`.
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        self.connect_as("postgres")
+    }
+
+    /// A new session of a role.
+    #[track_caller]
+    pub fn connect_as(&self, role: &str) -> Client {
+        match self.config().user(role).connect(NoTls) {
+            Ok(client) => client,
+            Err(e) => panic!("cannot connect: {e:?}\n{}", self.log()),
+        }
+    }
+
+    /// The wall clock of a server that was built with `faketime`.
+    #[track_caller]
+    pub fn clock(&self) -> &Clock {
+        self.clock.as_ref().expect("the server was built with faketime(true)")
+    }
+
+    /// The bounds, in microseconds, of how far the server's wall clock is ahead of the machine's, as
+    /// the server itself tells it; at most `width` apart.
+    #[track_caller]
+    pub fn measured_offset(&self, width: Duration) -> (i64, i64) {
+        let mut session = self.connect();
+        let ask = session.prepare("SELECT clock_timestamp()").expect("prepare");
+        let now = || micros_since_1970(SystemTime::now());
+        let (mut low, mut high) = (i64::MIN, i64::MAX);
+        crate::wait_until("a quick answer", secs(20), || {
+            let before = now();
+            let told: SystemTime = session.query_one(&ask, &[]).expect("clock_timestamp").get(0);
+            let after = now();
+            let told = micros_since_1970(told);
+            // The server read its clock between `before` and `after`, give or take the microsecond
+            // that each side drops.
+            low = low.max(told - after - 1);
+            high = high.min(told - before + 1);
+            (i128::from(high) - i128::from(low) <= width.as_micros() as i128).then_some(())
+        });
+        (low, high)
+    }
+
+    /// Puts the server's wall clock back, and proves that the server sees it.
+    #[track_caller]
+    pub fn step_back(&self, by: Duration) {
+        self.clock().back(by);
+        self.assert_clock_moved(by);
+    }
+
+    /// Puts the server's wall clock forward, and proves that the server sees it.
+    #[track_caller]
+    pub fn step_forward(&self, by: Duration) {
+        self.clock().forward(by);
+        self.assert_clock_moved(by);
+    }
+
+    #[track_caller]
+    fn assert_clock_moved(&self, by: Duration) {
+        // Narrow enough to tell the new offset from the old one.
+        let (low, high) = self.measured_offset((by / 2).clamp(ms(1) / 2, secs(1)));
+        let expected = self.clock().offset();
+        assert!(
+            (low - 20..=high + 20).contains(&expected),
+            "the server's clock is ahead by {low}..{high} us, not by {expected}"
+        );
+    }
+
+    /// A running standby of this server, cloned with `pg_basebackup`. It has this server's settings,
+    /// except those that `change` changes.
+    #[track_caller]
+    pub fn standby(&self, change: impl FnOnce(Builder) -> Builder) -> Server {
+        let builder = Builder {
+            settings: self.settings.clone(),
+            faketime: self.clock.is_some(),
+            behind: Duration::ZERO,
+        };
+        let mut standby = change(builder).lay_out();
+        if let (Some(theirs), Some(ours)) = (&standby.clock, &self.clock) {
+            match u64::try_from(ours.offset()) {
+                Ok(ahead) => theirs.forward(Duration::from_micros(ahead)),
+                Err(_) => theirs.back(Duration::from_micros(ours.offset().unsigned_abs())),
+            }
+        }
+        let mut backup = install().command("pg_basebackup", &standby.folder);
+        backup
+            .args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"])
+            .arg("-h")
+            .arg(&self.folder)
+            .arg("-D")
+            .arg(standby.data());
+        run(backup);
+        standby.write_settings();
+        standby.start();
+        standby
+    }
+
+    /// Promotes a standby and waits until it accepts writes.
+    #[track_caller]
+    pub fn promote(&self) {
+        let done: bool = sql::one(&mut self.connect(), "SELECT pg_promote(true, 60)");
+        assert!(done, "the standby was not promoted within 60 s\n{}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.postmaster {
+            // Not reaped yet, so the pid is still this server's. The postmaster kills a backend that
+            // does not answer (one that a test has stopped, say) after 5 seconds.
+            let _ = kill(as_pid(child.id()), Signal::SIGQUIT);
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(40)..];
+            eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn as_pid(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).expect("a pid fits an i32"))
+}
+
+fn micros_since_1970(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_micros() as i64,
+        Err(before) => -(before.duration().as_micros() as i64),
+    }
+}

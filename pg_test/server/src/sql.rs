@@ -1,0 +1,174 @@
+//! Short-hands for what the tests ask of a server.
+
+use postgres::types::FromSqlOwned;
+use postgres::{Client, Error};
+use std::fmt;
+
+/// An error as PostgreSQL reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// SQLSTATE.
+    pub code: String,
+    /// The primary message.
+    pub message: String,
+    /// DETAIL, or nothing.
+    pub detail: String,
+    /// HINT, or nothing.
+    pub hint: String,
+}
+
+impl Failure {
+    /// The server's part of an error; a broken connection has SQLSTATE `closed` here.
+    pub fn from(error: &Error) -> Self {
+        match error.as_db_error() {
+            Some(e) => Self {
+                code: e.code().code().to_owned(),
+                message: e.message().to_owned(),
+                detail: e.detail().unwrap_or_default().to_owned(),
+                hint: e.hint().unwrap_or_default().to_owned(),
+            },
+            None => Self {
+                code: "closed".to_owned(),
+                message: error.to_string(),
+                detail: String::new(),
+                hint: String::new(),
+            },
+        }
+    }
+
+    /// Message, DETAIL and HINT together.
+    pub fn text(&self) -> String {
+        format!("{}\n{}\n{}", self.message, self.detail, self.hint)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} DETAIL: {} HINT: {}", self.code, self.message, self.detail, self.hint)
+    }
+}
+
+/// The one value of a query's one row.
+#[track_caller]
+pub fn one<T: FromSqlOwned>(client: &mut Client, query: &str) -> T {
+    match client.query_one(query, &[]) {
+        Ok(row) => row.get(0),
+        Err(e) => panic!("{query}: {}", Failure::from(&e)),
+    }
+}
+
+/// The first column of a query.
+#[track_caller]
+pub fn column<T: FromSqlOwned>(client: &mut Client, query: &str) -> Vec<T> {
+    match client.query(query, &[]) {
+        Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
+        Err(e) => panic!("{query}: {}", Failure::from(&e)),
+    }
+}
+
+/// Runs statements that must succeed.
+#[track_caller]
+pub fn run(client: &mut Client, statements: &str) {
+    if let Err(e) = client.batch_execute(statements) {
+        panic!("{statements}: {}", Failure::from(&e));
+    }
+}
+
+/// Runs a statement that must fail with an SQLSTATE.
+#[track_caller]
+pub fn fails(client: &mut Client, code: &str, statement: &str) -> Failure {
+    match client.batch_execute(statement) {
+        Ok(()) => panic!("{statement} succeeded instead of failing with {code}"),
+        Err(e) => {
+            let failure = Failure::from(&e);
+            assert_eq!(failure.code, code, "{statement}: {failure}");
+            failure
+        }
+    }
+}
+
+/// One ID.
+#[track_caller]
+pub fn next(client: &mut Client) -> i64 {
+    one(client, "SELECT snowflake_nextval()")
+}
+
+/// Many IDs of one session, in the order in which they were made, in one answer of 8 bytes an ID.
+#[track_caller]
+pub fn take(client: &mut Client, n: i32) -> Vec<i64> {
+    let query =
+        format!("SELECT string_agg(int8send(snowflake_nextval()), ''::bytea) FROM generate_series(1, {n})");
+    unpack(&one::<Vec<u8>>(client, &query))
+}
+
+/// The IDs in the bytes of `string_agg(int8send(id), '')`.
+pub fn unpack(bytes: &[u8]) -> Vec<i64> {
+    let (ids, rest) = bytes.as_chunks::<8>();
+    assert!(rest.is_empty(), "whole IDs");
+    ids.iter().map(|id| i64::from_be_bytes(*id)).collect()
+}
+
+/// `snowflake_status`, as far as the tests look at it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    /// `open`, `closed` or `recovery`.
+    pub state: String,
+    /// Why the gate is closed.
+    pub reason: Option<String>,
+    /// The worker of the active lane.
+    pub worker_id: Option<i64>,
+    /// The configured worker.
+    pub home_worker_id: Option<i64>,
+    /// The active lane.
+    pub lane: Option<i64>,
+    /// How far the newest ID is ahead of the wall clock.
+    pub ahead_ms: Option<f64>,
+    /// IDs made.
+    pub issued: i64,
+    /// Waits for the clock, and how long they took together.
+    pub waits: i64,
+    /// See `waits`.
+    pub wait_ms: f64,
+    /// Steps back of the clock that were noticed.
+    pub rollbacks: i64,
+    /// The largest of them.
+    pub largest_rollback_ms: f64,
+    /// Steps forward of more than a minute.
+    pub forward_jumps: i64,
+    /// Changes of the lane.
+    pub rotations: i64,
+    /// Calls that were refused.
+    pub refusals: i64,
+}
+
+/// Reads `snowflake_status`.
+#[track_caller]
+pub fn status(client: &mut Client) -> Status {
+    let query = "
+        SELECT state::text, reason::text,
+               worker_id::bigint, home_worker_id::bigint, lane::bigint, ahead_ms::float8,
+               issued::bigint, waits::bigint, coalesce(wait_ms, 0)::float8, rollbacks::bigint,
+               coalesce(largest_rollback_ms, 0)::float8, forward_jumps::bigint,
+               rotations::bigint, refusals::bigint
+        FROM snowflake_status";
+    let row = match client.query_one(query, &[]) {
+        Ok(row) => row,
+        Err(e) => panic!("snowflake_status: {}", Failure::from(&e)),
+    };
+    Status {
+        state: row.get(0),
+        reason: row.get(1),
+        worker_id: row.get(2),
+        home_worker_id: row.get(3),
+        lane: row.get(4),
+        ahead_ms: row.get(5),
+        issued: row.get(6),
+        waits: row.get(7),
+        wait_ms: row.get(8),
+        rollbacks: row.get(9),
+        largest_rollback_ms: row.get(10),
+        forward_jumps: row.get(11),
+        rotations: row.get(12),
+        refusals: row.get(13),
+    }
+}

@@ -1,0 +1,587 @@
+//! What is refused: with which SQLSTATE, in which words, and that nothing is lost by it.
+
+use postgres::{Client, NoTls};
+use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
+use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take};
+use snowflake_server_tests::{Builder, Layout, Server, days, hours, ms, secs};
+use std::collections::HashSet;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The ways to ask for IDs.
+const CALLS: [&str; 3] =
+    ["SELECT snowflake_nextval()", "SELECT snowflake_nextval_batch(2)", "SELECT snowflake_nextval_range(2)"];
+
+#[track_caller]
+fn assert_tells(failure: &Failure, words: &[&str]) {
+    for word in words {
+        assert!(failure.text().contains(word), "{word:?} is missing in: {failure}");
+    }
+    assert!(!failure.detail.is_empty(), "no DETAIL: {failure}");
+    assert!(!failure.hint.is_empty(), "no HINT: {failure}");
+}
+
+/// Every way to ask for IDs fails in the same way, as often as it is tried.
+#[track_caller]
+fn all_fail(session: &mut Client, code: &str, words: &[&str]) {
+    for _ in 0..2 {
+        for call in CALLS {
+            assert_tells(&fails(session, code, call), words);
+        }
+    }
+}
+
+// ---- settings that keep IDs from being made, while the server runs ----
+
+#[test]
+fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
+    let server = Server::builder().without("shared_preload_libraries").start_with_extension();
+    let mut session = server.connect();
+    all_fail(&mut session, "55000", &["shared_preload_libraries = 'snowflake_id'", "postgresql.conf"]);
+    // Reading by this server's own layout needs its settings.
+    for call in ["snowflake_timestamp(1)", "snowflake_owner(1)", "snowflake_decode(1)"] {
+        let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
+        assert_tells(&failure, &["shared_preload_libraries = 'snowflake_id'"]);
+    }
+    fails(&mut session, "55000", "SELECT snowflake_rotate()");
+    fails(&mut session, "55000", "SELECT snowflake_lastval()");
+    run(&mut session, "LOAD 'snowflake_id'");
+    run(&mut session, "DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id");
+    // A table may have the default already; only its use fails, and leaves nothing behind.
+    run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval(), x integer)");
+    fails(&mut session, "55000", "INSERT INTO t (x) VALUES (1)");
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM t"), 0);
+}
+
+#[test]
+fn an_unset_worker_is_named_with_the_way_to_set_it() {
+    let server = Server::builder().without("snowflake_id.worker_id").start_with_extension();
+    let mut session = server.connect();
+    all_fail(&mut session, "55000", &["snowflake_id.worker_id", "127", "restart"]);
+    let (state, reason): (String, String) = {
+        let row = session.query_one("SELECT state, reason FROM snowflake_status", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(state, "closed");
+    assert!(reason.contains("snowflake_id.worker_id"), "{reason}");
+    // Reading needs no worker.
+    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker((77 << 12)::bigint)"), 77);
+}
+
+#[test]
+fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
+    let server = Server::builder()
+        .setting("snowflake_id.epoch", "2100-01-01T00:00:00Z")
+        .faketime(true)
+        .start_with_extension();
+    let mut session = server.connect();
+    all_fail(&mut session, "55000", &["snowflake_id.epoch"]);
+    let now = status(&mut session);
+    assert_eq!(now.state, "closed");
+    assert!(now.reason.expect("a reason").contains("epoch"));
+    assert_eq!(now.issued, 0);
+
+    // To a second after the epoch, as this clock has it.
+    let epoch: Duration = secs(4_102_444_800);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    server.step_forward(epoch + secs(1) - now);
+    let ids = take(&mut session, 10);
+    assert_ascending("after the epoch", &ids);
+    assert!(ids[0] > 0);
+    let layout = Layout { epoch_ms: 4_102_444_800_000, ..Layout::DEFAULT };
+    assert!((0..60_000).contains(&(layout.parts(ids[0]).at_ms - layout.epoch_ms)));
+    assert_eq!(status(&mut session).state, "open");
+
+    // And back before it.
+    server.step_back(days(1));
+    all_fail(&mut session, "55000", &["snowflake_id.epoch"]);
+    assert_eq!(status(&mut session).state, "closed");
+    server.step_forward(days(1));
+    assert!(next(&mut session) > ids[9]);
+}
+
+// ---- settings that stop the start ----
+
+#[track_caller]
+fn does_not_start(settings: &[(&str, &str)], words: &[&str]) {
+    let mut builder: Builder = Server::builder();
+    for (name, value) in settings {
+        builder = builder.setting(name, value);
+    }
+    let log = builder.start_expecting_failure();
+    let fatal: String = log.lines().skip_while(|line| !line.contains("FATAL")).collect();
+    assert!(!fatal.is_empty(), "{settings:?} did not stop the start by an error:\n{log}");
+    for word in words {
+        assert!(fatal.contains(word), "{settings:?}: {word:?} is missing in:\n{fatal}");
+    }
+}
+
+#[test]
+fn a_worker_outside_its_range_stops_the_start_and_the_range_is_told() {
+    let worker = "snowflake_id.worker_id";
+    for value in ["128", "1023", "2147483647"] {
+        does_not_start(&[(worker, value)], &[worker, value, "0 to 127"]);
+    }
+    does_not_start(&[(worker, "256"), ("snowflake_id.backup_workers", "3")], &[worker, "0 to 255"]);
+    does_not_start(&[(worker, "4"), ("snowflake_id.layout", "41/5+5/12")], &[worker, "0 to 3"]);
+    for value in ["-2", "one"] {
+        does_not_start(&[(worker, value)], &[worker, value]);
+    }
+}
+
+#[test]
+fn a_number_of_backups_that_cannot_be_stops_the_start() {
+    let backups = "snowflake_id.backup_workers";
+    for value in ["-1", "16", "many"] {
+        does_not_start(&[(backups, value)], &[backups, value]);
+    }
+    // A worker field of 2 bits has no room for 8 lanes.
+    does_not_start(&[("snowflake_id.layout", "41/2/12")], &[backups]);
+}
+
+#[test]
+fn a_layout_that_does_not_add_up_stops_the_start() {
+    let layout = "snowflake_id.layout";
+    for value in [
+        "41/10/13",
+        "41/10",
+        "41/10/12/1",
+        "0/10/12",
+        "-1/10/12",
+        "41/+/12",
+        "41/5+/12",
+        "41/10/x",
+        "twitter",
+        "64/0/0",
+        "4294967296/10/12",
+    ] {
+        does_not_start(&[(layout, value)], &[layout, value]);
+    }
+    does_not_start(&[(layout, "")], &[layout]);
+}
+
+#[test]
+fn an_unknown_tick_stops_the_start() {
+    let tick = "snowflake_id.tick";
+    for value in ["2ms", "100ms", "0", "2s", "1min", "-1ms", "short"] {
+        does_not_start(&[(tick, value)], &[tick, value]);
+    }
+}
+
+#[test]
+fn an_epoch_that_cannot_be_read_stops_the_start() {
+    let epoch = "snowflake_id.epoch";
+    for value in [
+        "yesterday",
+        "now",
+        "infinity",
+        "2024-01-01",
+        "2024-01-01T00:00:00",
+        "2024-13-01T00:00:00Z",
+        "2023-02-29T00:00:00Z",
+        "2024-01-01T25:00:00Z",
+        "2024-01-01T00:00:00 Europe/Berlin",
+        "01.01.2024 00:00:00Z",
+    ] {
+        does_not_start(&[(epoch, value)], &[epoch, value]);
+    }
+    does_not_start(&[(epoch, "")], &[epoch]);
+}
+
+#[test]
+fn other_settings_that_cannot_be_stop_the_start() {
+    for (name, value) in [
+        ("snowflake_id.rollback_policy", "repeat"),
+        ("snowflake_id.sequence_start", "one"),
+        ("snowflake_id.max_ahead", "-1"),
+        ("snowflake_id.max_wait", "soon"),
+    ] {
+        does_not_start(&[(name, value)], &[name, value]);
+    }
+    does_not_start(
+        &[("snowflake_id.layout", "41/5+5/12"), ("snowflake_id.datacenter_id", "32")],
+        &["snowflake_id.datacenter_id", "32", "0 to 31"],
+    );
+}
+
+#[test]
+fn an_unknown_setting_is_reported() {
+    let server = Server::builder().setting("snowflake_id.worker", "5").start_with_extension();
+    assert!(
+        server.log().contains("invalid configuration parameter name \"snowflake_id.worker\""),
+        "{}",
+        server.log()
+    );
+    let mut session = server.connect();
+    let failure = fails(&mut session, "42602", "SET snowflake_id.workerid = 5");
+    assert!(failure.text().contains("snowflake_id.workerid"), "{failure}");
+    next(&mut session);
+}
+
+// ---- who may do what ----
+
+const SETTINGS: [(&str, &str); 10] = [
+    ("worker_id", "5"),
+    ("datacenter_id", "1"),
+    ("backup_workers", "3"),
+    ("layout", "41/10/12"),
+    ("tick", "10ms"),
+    ("epoch", "2020-01-01T00:00:00Z"),
+    ("rollback_policy", "replay"),
+    ("max_ahead", "1s"),
+    ("max_wait", "1s"),
+    ("sequence_start", "spread"),
+];
+
+#[test]
+fn no_session_can_change_a_setting() {
+    let server = Server::builder().start_with_extension();
+    let mut superuser = server.connect();
+    run(&mut superuser, "CREATE ROLE app LOGIN");
+    let show = "SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_settings
+                WHERE name LIKE 'snowflake_id.%'";
+    let before: String = one(&mut superuser, show);
+    for (setting, _) in SETTINGS {
+        assert!(before.contains(&format!("snowflake_id.{setting}=")), "{setting} in {before}");
+    }
+    for role in ["postgres", "app"] {
+        let mut session = server.connect_as(role);
+        let id = next(&mut session);
+        for (setting, value) in SETTINGS {
+            for statement in [
+                format!("SET snowflake_id.{setting} = '{value}'"),
+                format!("SET LOCAL snowflake_id.{setting} = '{value}'"),
+                format!("SET snowflake_id.{setting} TO DEFAULT"),
+                format!("SELECT set_config('snowflake_id.{setting}', '{value}', false)"),
+            ] {
+                fails(&mut session, "55P02", &statement);
+            }
+        }
+        // By the options of the connection neither.
+        let options = "-c snowflake_id.worker_id=5";
+        let refused = server.config().user(role).options(options).connect(NoTls);
+        let failure = Failure::from(&refused.err().expect("the connection is refused"));
+        assert_eq!(failure.code, "55P02", "{failure}");
+        let after = next(&mut session);
+        assert!(after > id);
+        assert_eq!(worker(after), 1);
+        assert_eq!(one::<String>(&mut session, show), before);
+    }
+    for (setting, value) in SETTINGS {
+        for target in ["ROLE app", "DATABASE postgres", "ROLE ALL"] {
+            fails(&mut superuser, "55P02", &format!("ALTER {target} SET snowflake_id.{setting} = '{value}'"));
+        }
+    }
+    fails(&mut server.connect_as("app"), "42501", "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
+    // The server's files are the superuser's.
+    run(&mut superuser, "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
+    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.layout = '41/10/13'");
+    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.epoch = 'tomorrow'");
+    fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.tick = '2ms'");
+}
+
+#[test]
+fn an_ordinary_role_makes_and_reads_ids_and_administers_nothing() {
+    let server = Server::builder().start_with_extension();
+    run(
+        &mut server.connect(),
+        "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher",
+    );
+    let mut app = server.connect_as("app");
+    let id = next(&mut app);
+    run(
+        &mut app,
+        &format!(
+            "SELECT snowflake_nextval_batch(2), snowflake_nextval_range(2), snowflake_lastval(),
+                    (snowflake_decode({id})).*, snowflake_owner({id}), snowflake_timestamp({id}),
+                    snowflake_worker({id}), snowflake_sequence({id})"
+        ),
+    );
+    let rotations = status(&mut server.connect()).rotations;
+    let administers = ["SELECT snowflake_rotate()", "SELECT snowflake_reset_stats()"];
+    for role in ["app", "watcher"] {
+        let mut session = server.connect_as(role);
+        for statement in administers {
+            fails(&mut session, "42501", statement);
+        }
+    }
+    for view in ["snowflake_status", "snowflake_workers"] {
+        fails(&mut app, "42501", &format!("SELECT * FROM {view}"));
+    }
+    assert_eq!(status(&mut server.connect()).rotations, rotations);
+
+    let mut watcher = server.connect_as("watcher");
+    let now = status(&mut watcher);
+    assert_eq!((now.state.as_str(), now.home_worker_id), ("open", Some(1)));
+    assert_eq!(one::<i64>(&mut watcher, "SELECT count(*) FROM snowflake_workers"), 8);
+
+    // The right can be given away.
+    run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_rotate() TO watcher");
+    assert_eq!(one::<i32>(&mut watcher, "SELECT snowflake_rotate()"), 257);
+}
+
+// ---- arguments ----
+
+#[test]
+fn a_number_of_ids_that_cannot_be_is_refused_and_costs_none() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let before = next(&mut session);
+    let issued = status(&mut session).issued;
+    for n in [-1, i32::MIN] {
+        let failure = fails(&mut session, "22023", &format!("SELECT snowflake_nextval_batch({n})"));
+        assert_tells(&failure, &[&n.to_string()]);
+    }
+    for n in [0, -1, 4_097, i32::MAX, i32::MIN] {
+        let failure = fails(&mut session, "22023", &format!("SELECT snowflake_nextval_range({n})"));
+        assert_tells(&failure, &[&n.to_string(), "4096"]);
+    }
+    fails(&mut session, "42883", "SELECT snowflake_nextval_batch(1::bigint)");
+    // STRICT: of null nothing comes.
+    assert!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(NULL)").is_empty());
+    assert!(column::<i64>(&mut session, "SELECT id FROM snowflake_nextval_batch(NULL) id").is_empty());
+    let row = session.query_one("SELECT first, last FROM snowflake_nextval_range(NULL)", &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1)), (None::<i64>, None::<i64>));
+    assert!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(0)").is_empty());
+    assert_eq!(status(&mut session).issued, issued);
+    assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), before);
+    // The largest that there is.
+    let whole = "SELECT last - first + 1 FROM snowflake_nextval_range(4096)";
+    assert_eq!(one::<i64>(&mut session, whole), 4_096);
+    assert_eq!(status(&mut session).issued, issued + 4_096);
+}
+
+#[test]
+fn before_the_first_id_of_a_session_there_is_no_last_one() {
+    let server = Server::builder().start_with_extension();
+    next(&mut server.connect());
+    let mut session = server.connect();
+    let failure = fails(&mut session, "55000", "SELECT snowflake_lastval()");
+    assert!(!failure.hint.is_empty(), "{failure}");
+}
+
+#[test]
+fn a_negative_id_is_refused() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    for id in ["-1", "-9223372036854775808"] {
+        for function in [
+            "snowflake_decode",
+            "snowflake_owner",
+            "snowflake_timestamp",
+            "snowflake_worker",
+            "snowflake_sequence",
+        ] {
+            let failure = fails(&mut session, "22023", &format!("SELECT {function}('{id}'::bigint)"));
+            assert_tells(&failure, &[id]);
+        }
+        fails(&mut session, "22023", &format!("SELECT * FROM snowflake_decode('{id}'::bigint)"));
+        fails(&mut session, "22023", &format!("SELECT (snowflake_decode('{id}'::bigint)).*"));
+    }
+    // The bounds of the layout can be read.
+    let row = session
+        .query_one(
+            "SELECT d.worker_id, d.sequence, extract(epoch FROM d.created_at)::float8
+             FROM snowflake_decode(9223372036854775807) AS d",
+            &[],
+        )
+        .unwrap();
+    assert_eq!((row.get(0), row.get(1)), (1_023, 4_095));
+    let end: f64 = row.get(2);
+    assert!((end - (1_704_067_200_000f64 + (1i64 << 41) as f64 - 1.0) / 1e3).abs() < 0.002, "{end}");
+    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_sequence(0)"), 0);
+    assert_eq!(one::<Option<i32>>(&mut session, "SELECT snowflake_worker(NULL)"), None);
+}
+
+// ---- the end of time ----
+
+/// A time field of 20 bits lasts 2^20 ms, a good 17 minutes.
+const TINY: Layout = Layout { worker_bits: 10, sequence_bits: 12, tick_ms: 1, epoch_ms: 1_767_225_600_000 };
+const TINY_TICKS: i64 = 1 << 20;
+
+/// A server whose time field lasts for another `left`.
+fn server_at_the_end(left: Duration) -> Server {
+    let end = ms((TINY.epoch_ms + TINY_TICKS) as u64);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    // The cluster takes its time to start: the last seconds begin only then.
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "20/10/12")
+        .setting("snowflake_id.epoch", "2026-01-01T00:00:00Z")
+        .born(now - (end - left - secs(60)))
+        .start_with_extension();
+    let target = (end - left).as_micros() as i64;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    let by = u64::try_from(target - (now + server.clock().offset()));
+    server.step_forward(Duration::from_micros(by.expect("a start within a minute")));
+    server
+}
+
+#[test]
+fn an_exhausted_time_field_is_an_error_and_never_wraps() {
+    let server = server_at_the_end(secs(5));
+    let mut session = server.connect();
+    let expires: i64 =
+        one(&mut session, "SELECT (extract(epoch FROM expires_at) * 1000)::bigint FROM snowflake_status");
+    assert_eq!(expires, TINY.epoch_ms + TINY_TICKS);
+    assert_eq!(status(&mut session).state, "open");
+    // Slowly, to the very end.
+    let mut ids: Vec<i64> = Vec::new();
+    let began = Instant::now();
+    let failure = loop {
+        match session.query_one("SELECT snowflake_nextval()", &[]) {
+            Ok(row) => ids.push(row.get(0)),
+            Err(e) => break Failure::from(&e),
+        }
+        assert!(began.elapsed() < secs(30), "it goes on for ever");
+    };
+    assert_eq!(failure.code, "55000", "{failure}");
+    assert_tells(&failure, &["exhausted"]);
+    assert!(ids.len() > 100);
+    assert_ascending("until the end", &ids);
+    let ticks = |id: i64| id >> 22;
+    assert!(ids.iter().all(|id| *id > 0 && ticks(*id) < TINY_TICKS));
+    assert!(ticks(ids[ids.len() - 1]) >= TINY_TICKS - 200, "it ended too early");
+    all_fail(&mut session, "55000", &["exhausted"]);
+    let now = status(&mut session);
+    assert_eq!(now.state, "closed");
+    assert!(now.reason.expect("a reason").contains("exhausted"));
+    // Nor does it come back when the field would have wrapped.
+    server.step_forward(ms(TINY_TICKS as u64 - 1_000));
+    all_fail(&mut session, "55000", &["exhausted"]);
+    server.step_forward(hours(24));
+    all_fail(&mut session, "55000", &["exhausted"]);
+    // A clock that was only ahead gets its IDs back when it is set right.
+    server.step_back(hours(24) + ms(TINY_TICKS as u64 - 1_000) + secs(60));
+    let id = next(&mut session);
+    ids.push(id);
+    assert!(id > 0 && ticks(id) < TINY_TICKS);
+    let mut all = Ids::new();
+    all.add("all", ids);
+    all.assert_unique();
+    assert_eq!(status(&mut session).state, "open");
+}
+
+#[test]
+fn a_time_field_that_is_used_up_in_advance_is_an_error_too() {
+    let server = server_at_the_end(secs(4));
+    let mut session = server.connect();
+    // Whole milliseconds, faster than the clock: the last tick is reached ahead of time.
+    run(&mut session, "CREATE TABLE made (first bigint, last bigint)");
+    let failure = fails(
+        &mut session,
+        "55000",
+        "DO $$ BEGIN
+             LOOP
+                 INSERT INTO made SELECT * FROM snowflake_nextval_range(4096);
+                 COMMIT;
+             END LOOP;
+         END $$",
+    );
+    assert_tells(&failure, &["exhausted"]);
+    let row = session
+        .query_one("SELECT min(first), max(last), count(*), count(DISTINCT first) FROM made", &[])
+        .unwrap();
+    let (lowest, highest, count, distinct): (i64, i64, i64, i64) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    assert!(lowest > 0);
+    assert_eq!(highest >> 22, TINY_TICKS - 1, "to the last tick");
+    assert_eq!(highest & 4_095, 4_095, "to the last ID of it");
+    assert_eq!(count, distinct);
+    all_fail(&mut session, "55000", &["exhausted"]);
+}
+
+#[test]
+fn a_field_that_was_used_up_by_a_clock_ahead_is_not_the_end_when_the_clock_is_set_right() {
+    let server = server_at_the_end(secs(600));
+    let mut session = server.connect();
+    let before = next(&mut session);
+    // The clock is ahead by 10 minutes, and the last milliseconds are used up whole.
+    server.step_forward(secs(599));
+    let failure = fails(
+        &mut session,
+        "55000",
+        "DO $$ BEGIN LOOP PERFORM snowflake_nextval_range(4096); END LOOP; END $$",
+    );
+    assert_tells(&failure, &["exhausted"]);
+    server.step_back(secs(599));
+    // As after any other step back: there are other lanes.
+    let after = next(&mut session);
+    assert_eq!((worker(before), worker(after)), (1, 257));
+}
+
+// ---- standbys ----
+
+#[test]
+fn a_standby_makes_no_ids_until_it_is_promoted() {
+    let primary = Server::builder().start_with_extension();
+    let mut ids = Ids::new();
+    ids.add("the primary, before", take(&mut primary.connect(), 1_000));
+    // A worker of its own, as the manual asks for.
+    let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "2"));
+    let mut session = standby.connect();
+    all_fail(&mut session, "25006", &["standby"]);
+    fails(&mut session, "25006", "SELECT snowflake_rotate()");
+    let now = status(&mut session);
+    assert_eq!(now.state, "recovery");
+    assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
+    assert_eq!(now.issued, 0);
+    // Reading works.
+    let id = next(&mut primary.connect());
+    assert_eq!(one::<i32>(&mut session, &format!("SELECT snowflake_worker({id})")), 1);
+
+    standby.promote();
+    let made = take(&mut session, 1_000);
+    assert_ascending("the promoted standby", &made);
+    // Timeline 2 starts on lane 1.
+    assert!(made.iter().all(|id| worker(*id) == 2 + 128), "{}", worker(made[0]));
+    ids.add("the promoted standby", made);
+    let now = status(&mut session);
+    assert_eq!((now.state.as_str(), now.lane, now.worker_id), ("open", Some(1), Some(130)), "{now:?}");
+    ids.add("the primary, after", take(&mut primary.connect(), 1_000));
+    ids.assert_unique();
+}
+
+/// An operator that configures all instances alike: the timeline keeps an old primary that still runs
+/// apart from its successor.
+#[test]
+fn a_promoted_standby_with_the_primarys_worker_never_meets_it() {
+    let primary = Server::builder().start_with_extension();
+    let standby = primary.standby(|settings| settings);
+    standby.promote();
+    let (mut old, mut new) = (primary.connect(), standby.connect());
+    let mut ids = Ids::new();
+    let (mut old_workers, mut new_workers) = (HashSet::new(), HashSet::new());
+    for round in 0..8 {
+        for (name, session, workers) in
+            [("old", &mut old, &mut old_workers), ("new", &mut new, &mut new_workers)]
+        {
+            let made = take(session, 2_000);
+            workers.extend(made.iter().map(|id| worker(*id)));
+            ids.add(format!("{name} primary, round {round}"), made);
+            // Through all the lanes that it may use, and around.
+            run(session, "SELECT snowflake_rotate()");
+        }
+    }
+    ids.assert_unique();
+    assert_eq!(old_workers, HashSet::from([1, 257, 513, 769]));
+    assert_eq!(new_workers, HashSet::from([129, 385, 641, 897]));
+}
+
+#[test]
+fn each_timeline_starts_on_a_lane_of_its_own() {
+    let mut servers = vec![Server::builder().start_with_extension()];
+    let mut ids = Ids::new();
+    for timeline in 1..=3 {
+        if timeline > 1 {
+            let standby = servers[servers.len() - 1].standby(|settings| settings);
+            standby.promote();
+            servers.push(standby);
+        }
+        let mut session = servers[servers.len() - 1].connect();
+        let made = take(&mut session, 1_000);
+        let now = status(&mut session);
+        assert_eq!(now.lane, Some(timeline - 1), "timeline {timeline}: {now:?}");
+        assert!(made.iter().all(|id| worker(*id) == 1 + 128 * (timeline - 1)));
+        ids.add(format!("timeline {timeline}"), made);
+    }
+    ids.assert_unique();
+}

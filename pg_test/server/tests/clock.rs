@@ -1,0 +1,900 @@
+//! The wall clock of a running server is moved while clients make IDs. None ever repeats; what else
+//! happens is the ladder of the manual, rung by rung, for both policies.
+//!
+//! The cluster of each test is made 400 days ago and then brought to today, so that every lane is
+//! usable, however far the clock goes back.
+
+use rand::Rng;
+use snowflake_server_tests::ids::{Dense, Ids, assert_ascending, at_ms, worker};
+use snowflake_server_tests::sql::{Failure, Status, fails, next, one, run, status, take, unpack};
+use snowflake_server_tests::traffic::{Call, assert_ordered, ids_of};
+use snowflake_server_tests::{
+    Builder, Kind, Layout, Server, Traffic, alone, days, hours, ms, secs, wait_until,
+};
+use std::collections::HashSet;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+const YEAR: Duration = days(365);
+/// Default of `max_ahead`.
+const MAX_AHEAD: Duration = secs(2);
+/// Workers of the lanes 0, 2, 4 and 6 of home worker 1: the half of timeline 1.
+const WORKERS: [i64; 4] = [1, 257, 513, 769];
+
+/// A server of today whose statistics start now.
+fn server(policy: &str) -> Server {
+    server_with(Server::builder().setting("snowflake_id.rollback_policy", policy))
+}
+
+fn server_with(builder: Builder) -> Server {
+    let server = builder.born(days(400)).start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    server.step_forward(days(400));
+    let id = next(&mut session);
+    assert!(off_by(&server, id).abs() < 1_000, "the server has not come to today");
+    let status = status(&mut session);
+    assert_eq!(status.forward_jumps, 1, "{status:?}");
+    run(&mut session, "SELECT snowflake_reset_stats()");
+    server
+}
+
+/// By how many milliseconds an ID is ahead of the server's wall clock.
+fn off_by(server: &Server, id: i64) -> i64 {
+    at_ms(id) - wall_ms(server)
+}
+
+fn wall_ms(server: &Server) -> i64 {
+    one(&mut server.connect(), "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+}
+
+/// Clients that stay far below what a millisecond holds, so that IDs do not run ahead by themselves.
+const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(5), Kind::Range(3), Kind::One];
+
+fn traffic(server: &Server) -> Traffic {
+    Traffic::start(server, &CLIENTS, ms(1))
+}
+
+fn status_of(server: &Server) -> Status {
+    status(&mut server.connect())
+}
+
+/// The calls that ended before, and those that began after.
+fn around(calls: &[Call], step: Instant, settled: Instant) -> (Vec<&Call>, Vec<&Call>) {
+    let before: Vec<&Call> = calls.iter().filter(|call| call.ended < step).collect();
+    let after: Vec<&Call> = calls.iter().filter(|call| call.began > settled).collect();
+    for (name, part) in [("before", &before), ("after", &after)] {
+        let clients: HashSet<usize> = part.iter().map(|call| call.client).collect();
+        assert_eq!(clients.len(), CLIENTS.len(), "every client made IDs {name} the step");
+    }
+    (before, after)
+}
+
+fn assert_all_worked(calls: &[Call]) {
+    if let Some(failure) = calls.iter().find_map(|call| call.outcome.as_ref().err()) {
+        panic!("a call failed: {failure}");
+    }
+}
+
+#[track_caller]
+fn assert_workers<'a>(calls: impl IntoIterator<Item = &'a Call>, expected: i64) {
+    for call in calls {
+        for id in call.ids() {
+            assert_eq!(worker(*id), expected, "{id} of client {}", call.client);
+        }
+    }
+}
+
+/// What the extension says of IDs is what they are.
+#[track_caller]
+fn assert_decodes(server: &Server, ids: &[i64]) {
+    let mut session = server.connect();
+    for id in ids.iter().step_by(ids.len().div_ceil(20).max(1)) {
+        let row = session
+            .query_one(
+                "SELECT d.worker_id::bigint, (extract(epoch FROM d.created_at) * 1000)::bigint,
+                        o.home_worker_id::bigint, o.lane::bigint
+                 FROM snowflake_decode($1) AS d, snowflake_owner($1) AS o",
+                &[id],
+            )
+            .unwrap();
+        let told: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
+        assert_eq!(told, [worker(*id), at_ms(*id), worker(*id) % 128, worker(*id) / 128], "{id}");
+    }
+}
+
+/// Rung 1. No ID waits, none fails, all ascend across the step, on the same lane.
+fn a_step_that_is_held(policy: &str, by: Duration) {
+    let server = server(policy);
+    let traffic = traffic(&server);
+    traffic.go_on_for(10, ms(300));
+    // One call at the last moment, so that something is to be held.
+    let newest = next(&mut server.connect());
+    let step = Instant::now();
+    server.clock().back(by);
+    traffic.go_on(10);
+    let settled = Instant::now();
+    let held = off_by(&server, next(&mut server.connect()));
+    server.step_back(Duration::ZERO);
+    let status = status_of(&server);
+    // ... until the clock has caught up, and on.
+    traffic.go_on_for(10, by + ms(200));
+    let calls = traffic.finish();
+
+    assert_all_worked(&calls);
+    around(&calls, step, settled);
+    assert_ordered(&calls);
+    assert!(next(&mut server.connect()) > newest);
+    assert_workers(&calls, 1);
+    let all = ids_of(&calls).assert_unique();
+    assert_decodes(&server, &all);
+    if by == ms(500) {
+        // The calls above may have taken a while on a busy machine, but not that long.
+        assert!((50..=510).contains(&held), "IDs are ahead of the clock by {held} ms");
+    }
+    assert_eq!((status.lane, status.worker_id), (Some(0), Some(1)), "{status:?}");
+    assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
+    assert_eq!((status.rollbacks, status.forward_jumps), (1, 0), "{status:?}");
+    assert_rollback(&status, by);
+}
+
+/// The largest step back that the status tells of is this one.
+#[track_caller]
+fn assert_rollback(status: &Status, by: Duration) {
+    let error = (status.largest_rollback_ms - by.as_secs_f64() * 1_000.0).abs();
+    assert!(error <= 1.0, "a step of {by:?}, but {status:?}");
+}
+
+/// Rung 4. One rotation, nothing fails, and IDs follow the wall clock on the other lane.
+fn a_step_that_rotates(policy: &str, by: Duration) {
+    let server = server(policy);
+    let traffic = traffic(&server);
+    traffic.go_on_for(10, ms(300));
+    let step = Instant::now();
+    server.step_back(by);
+    traffic.go_on(10);
+    let settled = Instant::now();
+    traffic.go_on_for(10, ms(300));
+    let ahead = off_by(&server, next(&mut server.connect()));
+    let status = status_of(&server);
+    let calls = traffic.finish();
+
+    assert_all_worked(&calls);
+    let (before, after) = around(&calls, step, settled);
+    assert_ordered(before.iter().copied());
+    assert_ordered(after.iter().copied());
+    assert_workers(before, WORKERS[0]);
+    assert_workers(after, WORKERS[1]);
+    let all = ids_of(&calls).assert_unique();
+    assert_decodes(&server, &all);
+    assert!((-1_000..=5).contains(&ahead), "IDs are ahead of the clock by {ahead} ms");
+    assert_eq!((status.lane, status.worker_id), (Some(2), Some(WORKERS[1])), "{status:?}");
+    assert_eq!(status.home_worker_id, Some(1), "{status:?}");
+    assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
+    assert_eq!((status.rollbacks, status.forward_jumps), (1, 0), "{status:?}");
+    assert_rollback(&status, by);
+    assert!(server.log().contains("257"), "the log tells of the new worker: {}", server.log());
+}
+
+/// Rung 2. No rotation, no wait, nothing fails: IDs follow the wall clock back, on the same lane, and go
+/// on inside milliseconds in which IDs were made before.
+fn a_step_that_is_replayed(by: Duration) {
+    let server = server("replay");
+    let traffic = traffic(&server);
+    // As long as the step, so that there is something to revisit.
+    traffic.go_on_for(10, by + ms(200));
+    let step = Instant::now();
+    server.step_back(by);
+    traffic.go_on(10);
+    let settled = Instant::now();
+    let ahead = off_by(&server, next(&mut server.connect()));
+    let status = status_of(&server);
+    traffic.go_on_for(10, ms(1_000));
+    let calls = traffic.finish();
+
+    assert_all_worked(&calls);
+    let (before, after) = around(&calls, step, settled);
+    let ticks = |calls: &[&Call]| -> HashSet<i64> {
+        calls.iter().flat_map(|call| call.ids()).map(|id| at_ms(*id)).collect()
+    };
+    let revisited = ticks(&before).intersection(&ticks(&after)).count();
+    assert!(revisited > 20, "only {revisited} milliseconds were revisited");
+    assert_ordered(before);
+    assert_ordered(after);
+    assert_workers(&calls, 1);
+    let all = ids_of(&calls).assert_unique();
+    assert_decodes(&server, &all);
+    assert!((-1_000..=5).contains(&ahead), "IDs are ahead of the clock by {ahead} ms");
+    assert_eq!((status.lane, status.worker_id), (Some(0), Some(1)), "{status:?}");
+    assert_eq!((status.rotations, status.refusals, status.waits), (0, 0, 0), "{status:?}");
+    assert_eq!(status.rollbacks, 1, "{status:?}");
+    assert_rollback(&status, by);
+}
+
+#[test]
+fn hold_keeps_ascending_after_a_step_of_1_ms() {
+    a_step_that_is_held("hold", ms(1));
+}
+
+#[test]
+fn hold_keeps_ascending_after_a_step_of_3_ms() {
+    a_step_that_is_held("hold", ms(3));
+}
+
+#[test]
+fn hold_keeps_ascending_after_a_step_of_500_ms() {
+    a_step_that_is_held("hold", ms(500));
+}
+
+#[test]
+fn hold_rotates_after_a_step_of_5_s() {
+    a_step_that_rotates("hold", secs(5));
+}
+
+#[test]
+fn hold_rotates_after_a_step_of_60_s() {
+    a_step_that_rotates("hold", secs(60));
+}
+
+#[test]
+fn hold_rotates_after_a_step_of_an_hour() {
+    a_step_that_rotates("hold", hours(1));
+}
+
+#[test]
+fn hold_rotates_after_a_step_of_a_year() {
+    a_step_that_rotates("hold", YEAR);
+}
+
+// Up to max_ahead nothing is missing, so there is nothing to replay.
+
+#[test]
+fn replay_keeps_ascending_after_a_step_of_1_ms() {
+    a_step_that_is_held("replay", ms(1));
+}
+
+#[test]
+fn replay_keeps_ascending_after_a_step_of_3_ms() {
+    a_step_that_is_held("replay", ms(3));
+}
+
+#[test]
+fn replay_keeps_ascending_after_a_step_of_500_ms() {
+    a_step_that_is_held("replay", ms(500));
+}
+
+#[test]
+fn replay_follows_the_clock_back_by_5_s() {
+    a_step_that_is_replayed(secs(5));
+}
+
+// The ring remembers 16,384 ms: from before that nothing can go on.
+
+#[test]
+fn replay_rotates_after_a_step_of_60_s() {
+    a_step_that_rotates("replay", secs(60));
+}
+
+#[test]
+fn replay_rotates_after_a_step_of_an_hour() {
+    a_step_that_rotates("replay", hours(1));
+}
+
+#[test]
+fn replay_rotates_after_a_step_of_a_year() {
+    a_step_that_rotates("replay", YEAR);
+}
+
+/// Rung 3, with a `max_wait` that a busy machine cannot use up by accident.
+#[test]
+fn a_step_a_little_beyond_max_ahead_is_waited_for() {
+    let server = server_with(Server::builder().setting("snowflake_id.max_wait", "800ms"));
+    let mut session = server.connect();
+    let newest = next(&mut session);
+    server.clock().back(MAX_AHEAD + ms(500));
+    let began = Instant::now();
+    let id = next(&mut session);
+    let took = began.elapsed();
+    assert!(id > newest);
+    assert_eq!(worker(id), 1);
+    // The step was measured from a call that had returned a little before the clock was moved.
+    assert!((ms(300)..ms(900)).contains(&took), "waited {took:?}");
+    let status = status_of(&server);
+    assert_eq!((status.waits, status.rotations, status.refusals), (1, 0, 0), "{status:?}");
+    assert!((status.wait_ms - took.as_secs_f64() * 1e3).abs() < 100.0, "{took:?} {status:?}");
+    assert_eq!(status.rollbacks, 1, "{status:?}");
+    assert_rollback(&status, MAX_AHEAD + ms(500));
+}
+
+#[test]
+fn a_step_beyond_max_ahead_by_less_than_the_default_max_wait_does_not_rotate() {
+    for round in 0..3 {
+        let server = server("hold");
+        let mut session = server.connect();
+        let newest = next(&mut session);
+        server.clock().back(MAX_AHEAD + ms(4));
+        let id = next(&mut session);
+        assert!(id > newest, "round {round}");
+        assert_eq!(worker(id), 1, "round {round}");
+        assert_eq!(status_of(&server).rotations, 0);
+    }
+}
+
+#[test]
+fn a_hundred_sessions_that_see_one_step_make_one_rotation() {
+    let _alone = alone();
+    const SESSIONS: usize = 100;
+    let server = server("hold");
+    let (begin, end) = (Barrier::new(SESSIONS + 1), Barrier::new(SESSIONS + 1));
+    let mut ids = Ids::new();
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|_| {
+                let (server, begin, end) = (&server, &begin, &end);
+                scope.spawn(move || {
+                    let mut session = server.connect();
+                    let statement = session.prepare("SELECT snowflake_nextval()").unwrap();
+                    let mut made: Vec<i64> = Vec::new();
+                    // A step before each round but the first.
+                    for expected in WORKERS {
+                        begin.wait();
+                        for _ in 0..10 {
+                            let id = session.query_one(&statement, &[]).unwrap().get(0);
+                            assert_eq!(worker(id), expected);
+                            made.push(id);
+                        }
+                        end.wait();
+                    }
+                    made
+                })
+            })
+            .collect();
+        for round in 0..WORKERS.len() {
+            if round > 0 {
+                server.step_back(secs(60));
+            }
+            begin.wait();
+            end.wait();
+            let status = status_of(&server);
+            assert_eq!(status.rotations, round as i64, "{status:?}");
+            assert_eq!(status.rollbacks, round as i64, "{status:?}");
+            assert_eq!(status.lane, Some(2 * round as i64), "{status:?}");
+        }
+        for (number, session) in sessions.into_iter().enumerate() {
+            ids.add(format!("session {number}"), session.join().unwrap());
+        }
+    });
+    assert_eq!(ids.len(), SESSIONS * 40);
+    ids.assert_unique();
+}
+
+/// Two, three steps in a row: further lanes, each with its own mark; then there is none left.
+fn steps_in_a_row(policy: &str, by: Duration) {
+    let server = server(policy);
+    let mut session = server.connect();
+    let traffic = traffic(&server);
+    for (round, expected) in WORKERS.into_iter().enumerate() {
+        if round > 0 {
+            server.step_back(by);
+        }
+        traffic.go_on_for(10, ms(200));
+        let id = next(&mut session);
+        assert_eq!(worker(id), expected, "after {round} steps");
+        assert!(off_by(&server, id) <= 5, "IDs are ahead of the clock");
+        let status = status_of(&server);
+        assert_eq!((status.rotations, status.rollbacks), (round as i64, round as i64), "{status:?}");
+        assert_eq!(status.lane, Some(2 * round as i64), "{status:?}");
+        assert_eq!(status.refusals, 0, "{status:?}");
+    }
+    let calls = traffic.finish();
+    assert_all_worked(&calls);
+    ids_of(&calls).assert_unique();
+
+    // Each lane has the mark of its own last ID.
+    let lanes = session
+        .query(
+            "SELECT lane::bigint, worker_id::bigint, active, in_half,
+                    (extract(epoch FROM mark) * 1000)::bigint, issued::bigint
+             FROM snowflake_workers ORDER BY lane",
+            &[],
+        )
+        .unwrap();
+    assert_eq!(lanes.len(), 8);
+    for (number, row) in lanes.iter().enumerate() {
+        let (lane, lane_worker): (i64, i64) = (row.get(0), row.get(1));
+        let (active, in_half): (bool, bool) = (row.get(2), row.get(3));
+        let (mark, issued): (Option<i64>, i64) = (row.get(4), row.get(5));
+        assert_eq!((lane, lane_worker), (number as i64, 1 + 128 * number as i64));
+        assert_eq!((active, in_half), (lane == 6, lane % 2 == 0), "lane {lane}");
+        let made: Vec<i64> = calls
+            .iter()
+            .flat_map(|call| call.ids().iter().copied())
+            .filter(|id| worker(*id) == lane_worker)
+            .collect();
+        if in_half {
+            let newest = made.iter().copied().map(at_ms).max().expect("every lane made IDs");
+            let mark = mark.expect("a lane that was used has a mark");
+            // The IDs of the test's own session count as well.
+            assert!((newest..newest + 3_000).contains(&mark), "lane {lane}: {mark} for {newest}");
+            assert!(issued >= made.len() as i64, "lane {lane}");
+        } else {
+            assert_eq!((made.len(), issued), (0, 0), "lane {lane} is not in this half");
+        }
+    }
+
+    // A further step finds no lane.
+    server.step_back(by);
+    refuses(&server, by);
+}
+
+#[test]
+fn hold_goes_to_further_lanes_at_a_second_and_a_third_step_of_5_s() {
+    steps_in_a_row("hold", secs(5));
+}
+
+#[test]
+fn hold_goes_to_further_lanes_at_a_second_and_a_third_step_of_an_hour() {
+    steps_in_a_row("hold", hours(1));
+}
+
+#[test]
+fn replay_goes_to_further_lanes_at_a_second_and_a_third_step_of_60_s() {
+    steps_in_a_row("replay", secs(60));
+}
+
+/// Rung 5. All lanes of the half are used, and the clock has just gone back by another `by`.
+#[track_caller]
+fn refuses(server: &Server, by: Duration) {
+    let mut session = server.connect();
+    let began = Instant::now();
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(began.elapsed() < secs(1), "it took {:?}", began.elapsed());
+    let row = session
+        .query_one(
+            "SELECT (extract(epoch FROM min(usable_at)) * 1000)::bigint,
+                    (extract(epoch FROM min(mark)) * 1000)::bigint,
+                    (extract(epoch FROM max(mark) FILTER (WHERE active)) * 1000)::bigint
+             FROM snowflake_workers WHERE in_half",
+            &[],
+        )
+        .unwrap();
+    let (usable, lowest_mark, newest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let now = wall_ms(server);
+    // The lane that is the least ahead, as soon as it is no more than max_ahead so.
+    assert!((lowest_mark - 2_000..=lowest_mark - 1_999).contains(&usable), "{usable} {lowest_mark}");
+    let until = usable - now;
+    let by_ms = by.as_millis() as i64;
+    assert!((by_ms - 5_000..=by_ms - 1_900).contains(&until), "{until} ms to go after a step of {by_ms} ms");
+    assert_refusal_tells(server, &failure, newest - now, usable);
+
+    // It goes on failing, and the log tells it once, not once a call.
+    let told = |server: &Server| {
+        let log = server.log();
+        let ours = log.lines().filter(|line| line.contains(" LOG:  snowflake_id: "));
+        ours.filter(|line| line.contains("no worker of this server can make an ID")).count()
+    };
+    let before = status_of(server).refusals;
+    assert!(before >= 1);
+    assert_eq!(told(server), 1, "{}", server.log());
+    let mut other = server.connect();
+    for _ in 0..50 {
+        fails(&mut session, "55000", "SELECT snowflake_nextval()");
+        fails(&mut other, "55000", "SELECT snowflake_nextval_batch(2)");
+        fails(&mut other, "55000", "SELECT snowflake_nextval_range(2)");
+    }
+    let status = status_of(server);
+    assert_eq!(status.refusals, before + 150, "{status:?}");
+    assert_eq!(status.rotations, 3, "{status:?}");
+    assert_eq!(told(server), 1, "{}", server.log());
+    // Nor can an operator's hand find one.
+    fails(&mut session, "55000", "SELECT snowflake_rotate()");
+
+    // The clock catches up, and IDs flow again without anybody's help.
+    let until = Duration::from_millis(until.max(0) as u64);
+    if until < secs(6) {
+        std::thread::sleep(until);
+    } else {
+        server.step_forward(until);
+    }
+    let id = next(&mut session);
+    assert!(WORKERS.contains(&worker(id)));
+    assert!(off_by(server, id) <= MAX_AHEAD.as_millis() as i64 + 5);
+    next(&mut other);
+}
+
+/// DETAIL says how far the clock is back, and when a lane is usable; HINT says what to do.
+#[track_caller]
+fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: i64, usable_ms: i64) {
+    assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    // How far, and since then a moment has passed.
+    let far = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}"));
+    let error = far - behind_ms as f64 / 1e3;
+    assert!(
+        (-0.15..1.0).contains(&error) || (behind_ms > 600_000 && error.abs() < 2.0),
+        "{behind_ms} ms, but: {failure}"
+    );
+    // When: a timestamp, as PostgreSQL reads it.
+    let at = failure
+        .detail
+        .match_indices("20")
+        .find_map(|(place, _)| failure.detail.get(place..place + 19))
+        .unwrap_or_else(|| panic!("no timestamp in: {failure}"));
+    let offset: String = failure.detail[failure.detail.find(at).unwrap() + 19..]
+        .chars()
+        .take_while(|c| !c.is_whitespace() && *c != ',' && *c != ';')
+        .collect();
+    let text = format!("{at}{}", offset.trim_end_matches('.'));
+    let read: i64 = server
+        .connect()
+        .query_one("SELECT (extract(epoch FROM $1::text::timestamptz) * 1000)::bigint", &[&text])
+        .unwrap_or_else(|e| panic!("{text:?} is no timestamp ({e}) in: {failure}"))
+        .get(0);
+    assert!((read - usable_ms).abs() <= 1, "{read} is not {usable_ms}: {failure}");
+}
+
+/// The first time span of a text, in seconds.
+fn seconds_in(text: &str) -> Option<f64> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.windows(2).find_map(|pair| {
+        let number: f64 = pair[0].replace(',', "").parse().ok()?;
+        match pair[1].trim_end_matches([',', '.', ';']) {
+            "ms" | "milliseconds" => Some(number / 1_000.0),
+            "s" | "seconds" => Some(number),
+            _ => None,
+        }
+    })
+}
+
+/// Rung 4 again: a lane comes back into use once the clock has passed its mark.
+#[test]
+fn a_lane_is_used_again_once_the_clock_has_passed_its_mark() {
+    let server = server("hold");
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    // Twice around: each time the clock goes forward to where no lane has been, and back a little.
+    for round in 0..8 {
+        let expected = WORKERS[round % 4];
+        let made = take(&mut session, 100);
+        assert!(made.iter().all(|id| worker(*id) == expected), "round {round}: {made:?}");
+        ids.add(format!("round {round}"), made);
+        server.step_forward(secs(30));
+        let made = take(&mut session, 100);
+        assert!(made.iter().all(|id| worker(*id) == expected), "round {round}: {made:?}");
+        ids.add(format!("round {round}, later"), made);
+        server.step_back(secs(10));
+    }
+    ids.assert_unique();
+    ids.assert_each_ascending();
+    let status = status_of(&server);
+    // The last step back was not followed by a call.
+    assert_eq!((status.rotations, status.refusals), (7, 0), "{status:?}");
+    assert_eq!(status.forward_jumps, 0, "30 s are no jump: {status:?}");
+}
+
+/// A clock that is a day ahead for a while, and then is set right; up to three times.
+fn a_day_forward_and_back(policy: &str) {
+    let server = server(policy);
+    let traffic = traffic(&server);
+    traffic.go_on(5);
+    for (round, expected) in WORKERS[1..].iter().enumerate() {
+        server.step_forward(days(1));
+        traffic.go_on(10);
+        let id = next(&mut server.connect());
+        assert!(off_by(&server, id).abs() < 1_000, "IDs follow the clock forward");
+        assert_eq!(worker(id), WORKERS[round]);
+        server.step_back(days(1));
+        traffic.go_on(10);
+        let id = next(&mut server.connect());
+        assert!(off_by(&server, id).abs() < 1_000, "IDs follow the clock back");
+        assert_eq!(worker(id), *expected);
+        let status = status_of(&server);
+        let steps = round as i64 + 1;
+        assert_eq!((status.forward_jumps, status.rollbacks), (steps, steps), "{status:?}");
+        assert_eq!((status.rotations, status.refusals), (steps, 0), "{status:?}");
+        assert_rollback(&status, days(1));
+    }
+    let calls = traffic.finish();
+    assert_all_worked(&calls);
+    let all = ids_of(&calls).assert_unique();
+    assert_decodes(&server, &all);
+
+    // The fourth time there is no lane that was not used tomorrow.
+    server.step_forward(days(1));
+    next(&mut server.connect());
+    server.step_back(days(1));
+    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
+    assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    server.step_forward(days(1));
+    assert_eq!(worker(next(&mut server.connect())), WORKERS[3]);
+}
+
+#[test]
+fn hold_rotates_when_a_clock_that_was_a_day_ahead_is_set_right() {
+    a_day_forward_and_back("hold");
+}
+
+#[test]
+fn replay_rotates_when_a_clock_that_was_a_day_ahead_is_set_right() {
+    a_day_forward_and_back("replay");
+}
+
+#[test]
+fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
+    let server = server("hold");
+    let mut session = server.connect();
+    let before = next(&mut session);
+    let lines = |server: &Server| {
+        server.log().lines().filter(|line| line.contains("forward") && !line.contains("ERROR")).count()
+    };
+    let logged = lines(&server);
+    server.step_forward(secs(50));
+    assert!(next(&mut session) > before);
+    assert_eq!(status_of(&server).forward_jumps, 0, "not more than a minute");
+    server.step_forward(secs(70));
+    // Counted by the calls themselves: no status has been asked for since.
+    take(&mut session, 1_000);
+    wait_until("a line in the log", secs(5), || (lines(&server) > logged).then_some(()));
+    assert_eq!(lines(&server), logged + 1);
+    let status = status_of(&server);
+    assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");
+}
+
+/// What a wrong clock usually does: nobody has looked at the status while it was ahead.
+#[test]
+fn a_step_back_is_counted_although_nobody_noticed_the_step_forward_before_it() {
+    let server = server("hold");
+    let mut session = server.connect();
+    next(&mut session);
+    server.step_forward(secs(50));
+    assert_eq!(worker(next(&mut session)), 1);
+    server.step_back(secs(50));
+    assert_eq!(worker(next(&mut session)), 257);
+    let status = status_of(&server);
+    assert_eq!((status.rotations, status.rollbacks), (1, 1), "{status:?}");
+    assert_rollback(&status, secs(50));
+}
+
+#[test]
+fn replay_follows_the_clock_back_a_second_and_a_third_time() {
+    let server = server_with(
+        Server::builder()
+            .setting("snowflake_id.rollback_policy", "replay")
+            .setting("snowflake_id.max_ahead", "100ms"),
+    );
+    let traffic = traffic(&server);
+    for round in 1..=3 {
+        traffic.go_on_for(10, ms(2_500));
+        server.step_back(secs(2));
+        traffic.go_on_for(10, ms(300));
+        let id = next(&mut server.connect());
+        assert!((-1_000..=5).contains(&off_by(&server, id)), "IDs follow the clock back");
+        let status = status_of(&server);
+        assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
+        assert_eq!(status.rollbacks, round, "{status:?}");
+    }
+    let calls = traffic.finish();
+    assert_all_worked(&calls);
+    assert_workers(&calls, 1);
+    let all = ids_of(&calls).assert_unique();
+    // Not vacuous: the same milliseconds were used several times over.
+    let times: HashSet<i64> = all.iter().map(|id| at_ms(*id)).collect();
+    let span = times.iter().max().unwrap() - times.iter().min().unwrap();
+    assert!(span < 4 * 2_800 - 3 * 1_500, "the calls span {span} ms");
+}
+
+#[test]
+fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
+    let server = server("replay");
+    let mut session = server.connect();
+    let mut ids = Dense::default();
+    // A second and a half of which every millisecond is used, in advance.
+    let ticks: i64 = 1_500;
+    let whole: Vec<u8> = one(
+        &mut session,
+        &format!(
+            "SELECT string_agg(int8send(r.first), ''::bytea)
+             FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
+        ),
+    );
+    let firsts = unpack(&whole);
+    let began = at_ms(firsts[0]);
+    assert_eq!(at_ms(firsts[firsts.len() - 1]) - began, ticks - 1, "no millisecond is left out");
+    for first in firsts {
+        ids.add(first, first + 4_095).expect("whole milliseconds");
+    }
+    server.step_back(secs(9));
+    let made = take(&mut session, 5_000);
+    assert!(made.iter().all(|id| worker(*id) == 1));
+    for id in made {
+        ids.add(id, id).unwrap_or_else(|id| panic!("after a step of 9 s {id} was made again"));
+    }
+    assert_eq!(status_of(&server).rotations, 0);
+    // Now 16,384 ms before that: its words lie where those of this time would be.
+    let by = wall_ms(&server) - (began + 100 - 16_384);
+    assert!((1_000..10_000).contains(&by), "{by}");
+    server.clock().back(ms(by as u64));
+    let made = take(&mut session, 5_000);
+    assert!(made.iter().all(|id| worker(*id) == 257), "the second lane, not {}", worker(made[0]));
+    let last = at_ms(made[made.len() - 1]);
+    assert!(last < began + ticks - 16_384, "the calls came too late to meet them");
+    for id in made {
+        ids.add(id, id).unwrap_or_else(|id| panic!("after the second step {id} was made again"));
+    }
+    let status = status_of(&server);
+    assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
+    assert_eq!(status.rollbacks, 2, "{status:?}");
+}
+
+/// The full fields of a saturated second are revisited: replay finds no free sequence in them, and may
+/// neither repeat one nor run ahead further than it may.
+#[test]
+fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
+    let _alone = alone();
+    let server = server_with(
+        Server::builder()
+            .setting("snowflake_id.rollback_policy", "replay")
+            .setting("snowflake_id.max_ahead", "200ms"),
+    );
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE made (at_step integer, first bigint, last bigint)");
+    for step in 0..4 {
+        // 2.5 s of IDs, however fast they come.
+        run(
+            &mut session,
+            &format!(
+                "DO $$
+                 DECLARE until timestamptz := clock_timestamp() + '2500 ms';
+                 BEGIN
+                     WHILE clock_timestamp() < until LOOP
+                         INSERT INTO made
+                         SELECT {step}, r.first, r.last
+                         FROM generate_series(1, 50) AS i, snowflake_nextval_range(4000 + i % 1) AS r;
+                     END LOOP;
+                 END $$"
+            ),
+        );
+        server.clock().back(secs(2));
+    }
+    let made: i64 = one(&mut session, "SELECT sum(last - first + 1)::bigint FROM made");
+    assert!(made > 10_000_000, "only {made} IDs: the milliseconds were not full");
+    let overlaps: i64 = one(
+        &mut session,
+        "SELECT count(*) FROM (
+             SELECT first, lag(last) OVER (ORDER BY first) AS before FROM made
+         ) AS m WHERE before >= first",
+    );
+    assert_eq!(overlaps, 0);
+}
+
+/// Rule 4: whatever the clock does, no ID lies further ahead of it than `max_ahead`.
+#[test]
+fn no_id_is_ahead_of_the_clock_by_more_than_max_ahead() {
+    let _alone = alone();
+    for policy in ["hold", "replay"] {
+        let server = server(policy);
+        let mut session = server.connect();
+        // Whole milliseconds, as fast as they come: saturated, so IDs run as far ahead as they may.
+        let mut saturate = |ticks: i32| -> f64 {
+            one(
+                &mut session,
+                &format!(
+                    "SELECT max(extract(epoch FROM snowflake_timestamp(r.last) - clock_timestamp())
+                                * 1000)::float8
+                     FROM generate_series(1, {ticks}) AS i,
+                          snowflake_nextval_range(4096 + i % 1) AS r"
+                ),
+            )
+        };
+        let ahead = saturate(2_500);
+        assert!((1_900.0..=2_000.0).contains(&ahead), "{policy}: ahead by {ahead} ms");
+        for by in [ms(1), ms(3), ms(500), secs(5), secs(60)] {
+            server.clock().back(by);
+            let ahead = saturate(1_000);
+            assert!(ahead <= 2_000.0, "{policy}, a step of {by:?}: ahead by {ahead} ms");
+        }
+    }
+}
+
+/// A coarse tick climbs the same ladder.
+#[test]
+fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "28/22/13")
+        .setting("snowflake_id.tick", "1s")
+        .faketime(true)
+        .start_with_extension();
+    let layout = Layout { worker_bits: 22, sequence_bits: 13, tick_ms: 1_000, ..Layout::DEFAULT };
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    let before = take(&mut session, 100);
+    server.step_back(ms(900));
+    assert_eq!(status_of(&server).rollbacks, 1);
+    let held = take(&mut session, 100);
+    assert_ascending("held", &[&before[..], &held[..]].concat());
+    server.step_back(secs(5));
+    let rotated = take(&mut session, 100);
+    let first = rotated[0];
+    assert_eq!(layout.parts(first).worker, 1 + 2 * (1 << 22) / 8);
+    assert!((-1_100..=0).contains(&(layout.parts(first).at_ms - wall_ms(&server))));
+    for (name, made) in [("before", before), ("held", held), ("rotated", rotated)] {
+        ids.add(name, made);
+    }
+    ids.assert_unique();
+    let status = status_of(&server);
+    assert_eq!((status.rotations, status.rollbacks, status.refusals), (1, 2, 0), "{status:?}");
+}
+
+/// A clock gone mad: steps of any size in either direction, a few a second, under load.
+fn a_mad_clock(policy: &str) {
+    let server = server(policy);
+    let mut kinds = CLIENTS.to_vec();
+    kinds.extend([Kind::Range(200), Kind::Batch(200)]);
+    let traffic = Traffic::start(&server, &kinds, ms(1));
+    let mut random = rand::rng();
+    let began = Instant::now();
+    let mut steps = 0;
+    while began.elapsed() < secs(5) {
+        // Back and forward in turn, from 1 ms to a day, small steps as often as large ones; never far
+        // from today in the end, so that lanes come back into use.
+        let by = Duration::from_secs_f64(10f64.powf(random.random_range(-3.0..5.0)));
+        let offset = server.clock().offset();
+        let back = if offset.unsigned_abs() < 3_600_000_000 { random.random_bool(0.5) } else { offset > 0 };
+        if back {
+            server.clock().back(by);
+        } else {
+            server.clock().forward(by);
+        }
+        steps += 1;
+        std::thread::sleep(ms(random.random_range(1..100)));
+    }
+    let calls = traffic.finish();
+    let status = status_of(&server);
+    assert!(steps > 60, "{steps} steps");
+    assert!(status.rollbacks > 10 && status.rotations >= 3, "{steps} steps, but {status:?}");
+    for failure in calls.iter().filter_map(|call| call.outcome.as_ref().err()) {
+        assert_eq!(failure.code, "55000", "{failure}");
+    }
+    let made = calls.iter().filter(|call| call.outcome.is_ok()).count();
+    assert!(made > 1_000, "only {made} calls made IDs");
+    ids_of(&calls).assert_unique();
+    for call in &calls {
+        for id in call.ids() {
+            assert!(WORKERS.contains(&worker(*id)), "{id} is of worker {}", worker(*id));
+        }
+    }
+}
+
+#[test]
+fn hold_makes_no_duplicate_whatever_the_clock_does() {
+    a_mad_clock("hold");
+}
+
+#[test]
+fn replay_makes_no_duplicate_whatever_the_clock_does() {
+    a_mad_clock("replay");
+}
+
+#[test]
+fn small_steps_to_and_fro_neither_rotate_nor_repeat() {
+    let server = server("hold");
+    let traffic = traffic(&server);
+    let mut random = 12345u64;
+    let began = Instant::now();
+    while began.elapsed() < secs(2) {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let by = Duration::from_micros(random >> 44);
+        // At most 1.05 s away from the truth.
+        server.clock().back(by);
+        traffic.go_on(2);
+        server.clock().forward(by);
+        traffic.go_on(2);
+    }
+    let calls = traffic.finish();
+    assert_all_worked(&calls);
+    assert_ordered(&calls);
+    assert_workers(&calls, 1);
+    let all = ids_of(&calls).assert_unique();
+    assert_ascending("all", &all);
+    let status = status_of(&server);
+    assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
+}

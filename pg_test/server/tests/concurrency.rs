@@ -1,0 +1,397 @@
+//! Many sessions and many ways to ask for IDs: none repeats, and the order is as promised.
+
+use postgres::Client;
+use rand::Rng;
+use snowflake_server_tests::ids::{assert_ascending, worker};
+use snowflake_server_tests::sql::{column, next, one, run, status, take, unpack};
+use snowflake_server_tests::traffic::{assert_ordered, ids_of};
+use snowflake_server_tests::{Ids, Kind, Server, Traffic, alone, ms, secs};
+use std::sync::Barrier;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_hundred_sessions_make_ten_million_ids_and_none_repeats() {
+    let _alone = alone();
+    const SESSIONS: usize = 100;
+    const EACH: usize = 100_000;
+    let server = Server::builder().start_with_extension();
+    let begin = Barrier::new(SESSIONS);
+    let began = Instant::now();
+    let mut ids = Ids::new();
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|number| {
+                let (server, begin) = (&server, &begin);
+                scope.spawn(move || {
+                    let mut session = server.connect();
+                    begin.wait();
+                    (number, make_in_many_ways(&mut session, EACH))
+                })
+            })
+            .collect();
+        for session in sessions {
+            let (number, made) = session.join().unwrap();
+            assert_eq!(made.len(), EACH);
+            ids.add(format!("session {number}"), made);
+        }
+    });
+    let took = began.elapsed();
+    assert_eq!(ids.len(), 10_000_000);
+    ids.assert_each_ascending();
+    let all = ids.assert_unique();
+    assert!(all.iter().all(|id| worker(*id) == 1), "the clock stood still: one lane");
+    // No more than a full sequence field a millisecond, of which 2 s can be borrowed.
+    let ticks = (all[all.len() - 1] >> 22) - (all[0] >> 22);
+    assert!(ticks as u128 <= took.as_millis() + 2_000, "{ticks} ticks in {took:?}");
+    let status = status(&mut server.connect());
+    assert!(status.issued >= 10_000_000, "{status:?}");
+    assert_eq!((status.rotations, status.rollbacks, status.refusals), (0, 0, 0), "{status:?}");
+}
+
+/// `n` IDs of one session: singly, by thousands, in batches and in ranges, in a random order.
+fn make_in_many_ways(session: &mut Client, n: usize) -> Vec<i64> {
+    let mut random = rand::rng();
+    let single = session.prepare("SELECT snowflake_nextval()").unwrap();
+    let range = session.prepare("SELECT first, last FROM snowflake_nextval_range($1)").unwrap();
+    let batch = session
+        .prepare("SELECT string_agg(int8send(id), ''::bytea) FROM snowflake_nextval_batch($1) id")
+        .unwrap();
+    let mut made: Vec<i64> = Vec::with_capacity(n);
+    while made.len() < n {
+        let most = (n - made.len()).min(20_000) as i32;
+        match random.random_range(0..4) {
+            0 => made.push(session.query_one(&single, &[]).unwrap().get(0)),
+            1 => made.extend(take(session, random.random_range(1..=most))),
+            2 => {
+                let row = session.query_one(&batch, &[&random.random_range(1..=most)]).unwrap();
+                made.extend(unpack(row.get(0)));
+            }
+            _ => {
+                let size = random.random_range(1..=most.min(4_096));
+                let row = session.query_one(&range, &[&size]).unwrap();
+                let (first, last): (i64, i64) = (row.get(0), row.get(1));
+                assert_eq!(last - first, i64::from(size) - 1);
+                assert_eq!(first >> 22, last >> 22, "a range lies in one tick");
+                made.extend(first..=last);
+            }
+        }
+    }
+    made
+}
+
+#[test]
+fn what_two_sessions_make_in_turn_ascends() {
+    let server = Server::builder().start_with_extension();
+    let (mut one, mut other) = (server.connect(), server.connect());
+    let first = one.prepare("SELECT snowflake_nextval()").unwrap();
+    let second = other.prepare("SELECT snowflake_nextval()").unwrap();
+    let mut made: Vec<i64> = Vec::new();
+    for _ in 0..5_000 {
+        made.push(one.query_one(&first, &[]).unwrap().get(0));
+        made.push(other.query_one(&second, &[]).unwrap().get(0));
+    }
+    assert_ascending("two sessions in turn", &made);
+}
+
+#[test]
+fn what_is_handed_from_thread_to_thread_ascends() {
+    // The other session's call begins as soon as the first one's has returned, with no round trip of
+    // a test's main thread in between.
+    let server = Server::builder().start_with_extension();
+    let (to_b, from_a) = mpsc::channel::<i64>();
+    let (to_a, from_b) = mpsc::channel::<i64>();
+    let pass_on = |mut session: Client, from: mpsc::Receiver<i64>, to: mpsc::Sender<i64>| {
+        move || {
+            let statement = session.prepare("SELECT snowflake_nextval()").unwrap();
+            let mut turns = 0;
+            while let Ok(theirs) = from.recv() {
+                let ours: i64 = session.query_one(&statement, &[]).unwrap().get(0);
+                assert!(theirs < ours, "{ours} was made after {theirs} had been returned");
+                turns += 1;
+                if turns == 5_000 || to.send(ours).is_err() {
+                    break;
+                }
+            }
+            turns
+        }
+    };
+    let a = std::thread::spawn(pass_on(server.connect(), from_b, to_b));
+    let b = std::thread::spawn(pass_on(server.connect(), from_a, to_a.clone()));
+    to_a.send(0).unwrap();
+    drop(to_a);
+    assert_eq!(a.join().unwrap(), 5_000);
+    assert!(b.join().unwrap() >= 4_999);
+}
+
+#[test]
+fn a_call_that_begins_after_another_returned_gets_a_greater_id() {
+    let _alone = alone();
+    let server = Server::builder().start_with_extension();
+    let kinds = [
+        Kind::One,
+        Kind::One,
+        Kind::One,
+        Kind::Batch(50),
+        Kind::Range(64),
+        Kind::Range(500),
+        Kind::Batch(1_000),
+        Kind::One,
+    ];
+    let traffic = Traffic::start(&server, &kinds, Duration::ZERO);
+    traffic.go_on_for(200, ms(1_500));
+    let calls = traffic.finish();
+    assert!(calls.iter().all(|call| call.outcome.is_ok()));
+    assert!(calls.len() > 2_000, "{}", calls.len());
+    assert_ordered(&calls);
+    ids_of(&calls).assert_unique();
+}
+
+#[test]
+fn parallel_workers_make_ids_of_their_own() {
+    let server = Server::builder().setting("max_parallel_workers", "4").start_with_extension();
+    let mut session = server.connect();
+    let forced = if snowflake_server_tests::pg_version() >= 16 {
+        "debug_parallel_query"
+    } else {
+        "force_parallel_mode"
+    };
+    run(
+        &mut session,
+        &format!(
+            "CREATE TABLE source AS SELECT i FROM generate_series(1, 300000) AS i;
+             ANALYZE source;
+             SET {forced} = on;
+             SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+             SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2;"
+        ),
+    );
+    let query = "SELECT int8send(snowflake_nextval()) FROM source";
+    // The plan, as it ran: the calls lie below the Gather, and workers returned rows.
+    let plan: Vec<String> =
+        column(&mut session, &format!("EXPLAIN (ANALYZE, VERBOSE, COSTS OFF, TIMING OFF) {query}"));
+    let plan = plan.join("\n");
+    let below = plan.split_once("Parallel Seq Scan").unwrap_or_else(|| panic!("{plan}")).1;
+    assert!(below.contains("Output: int8send(snowflake_nextval())"), "{plan}");
+    let by_workers: u64 = plan
+        .lines()
+        .filter(|line| line.trim_start().starts_with("Worker "))
+        .filter_map(|line| line.split("rows=").nth(1)?.split(['.', ' ']).next()?.parse::<u64>().ok())
+        .sum();
+    assert!(by_workers > 0, "no worker made any:\n{plan}");
+
+    let mut ids = Ids::new();
+    for round in 0..3 {
+        let rows: Vec<Vec<u8>> = column(&mut session, query);
+        ids.add(format!("round {round}"), rows.iter().flat_map(|row| unpack(row)).collect());
+    }
+    assert_eq!(ids.len(), 900_000);
+    ids.assert_unique();
+}
+
+#[test]
+fn a_read_only_transaction_may_make_ids() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "BEGIN READ ONLY");
+    let ids = [
+        next(&mut session),
+        one(&mut session, "SELECT max(id) FROM snowflake_nextval_batch(3) AS id"),
+        one(&mut session, "SELECT last FROM snowflake_nextval_range(3)"),
+    ];
+    assert_ascending("a read-only transaction", &ids);
+    run(&mut session, "COMMIT");
+}
+
+#[test]
+fn an_id_is_not_given_back_by_a_rollback() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "BEGIN");
+    let lost = next(&mut session);
+    run(&mut session, "ROLLBACK");
+    assert!(next(&mut session) > lost);
+}
+
+#[test]
+fn a_session_knows_its_own_last_id_and_no_other() {
+    let server = Server::builder().start_with_extension();
+    let (mut ours, mut theirs) = (server.connect(), server.connect());
+    let id = next(&mut ours);
+    let other = next(&mut theirs);
+    assert_eq!(one::<i64>(&mut ours, "SELECT snowflake_lastval()"), id);
+    assert_eq!(one::<i64>(&mut theirs, "SELECT snowflake_lastval()"), other);
+}
+
+/// A way to make IDs, to be repeated with a growing `round`; returns those that the client was told.
+/// All others are in tables.
+type Way = fn(&mut Client, round: i32) -> Vec<i64>;
+
+const WAYS: [(&str, Way); 9] = [
+    ("COPY FROM", |session, _| {
+        let mut copy = session.copy_in("COPY copied (note) FROM STDIN").unwrap();
+        for i in 0..500 {
+            std::io::Write::write_all(&mut copy, format!("row {i}\n").as_bytes()).unwrap();
+        }
+        assert_eq!(copy.finish().unwrap(), 500);
+        Vec::new()
+    }),
+    ("INSERT ... SELECT", |session, _| {
+        let insert = "INSERT INTO selected (note) SELECT i::text FROM generate_series(1, 500) AS i";
+        assert_eq!(session.execute(insert, &[]).unwrap(), 500);
+        Vec::new()
+    }),
+    ("INSERT ... RETURNING", |session, _| {
+        let insert = "INSERT INTO returned (note) VALUES ('a'), ('b'), ('c') RETURNING id";
+        let told: Vec<i64> = column(session, insert);
+        assert_eq!(told.len(), 3);
+        assert_ascending("INSERT ... RETURNING", &told);
+        // They are in the table: it would be a duplicate to return them as well.
+        let stored: i64 =
+            session.query_one("SELECT count(*) FROM returned WHERE id = ANY($1)", &[&told]).unwrap().get(0);
+        assert_eq!(stored, 3);
+        Vec::new()
+    }),
+    ("ON CONFLICT DO NOTHING", |session, round| {
+        let insert = "INSERT INTO upserted (name) SELECT 'n' || i FROM generate_series($1, $1 + 19) i
+                      ON CONFLICT (name) DO NOTHING";
+        // Half of the names are there already, or are put there by another session now.
+        assert!(session.execute(insert, &[&(round * 10)]).unwrap() <= 20);
+        Vec::new()
+    }),
+    ("ON CONFLICT DO UPDATE", |session, round| {
+        let insert = "INSERT INTO upserted (name) SELECT 'n' || i FROM generate_series($1, $1 + 19) i
+                      ON CONFLICT (name) DO UPDATE SET times = upserted.times + 1";
+        assert_eq!(session.execute(insert, &[&(round * 10)]).unwrap(), 20);
+        Vec::new()
+    }),
+    ("a partitioned table", |session, _| {
+        let insert = "INSERT INTO parted (part) SELECT i % 4 FROM generate_series(1, 200) AS i";
+        assert_eq!(session.execute(insert, &[]).unwrap(), 200);
+        Vec::new()
+    }),
+    ("a PL/pgSQL loop", |session, _| {
+        run(
+            session,
+            "DO $$
+             DECLARE made bigint; before bigint := 0;
+             BEGIN
+                 FOR i IN 1..200 LOOP
+                     made := snowflake_nextval();
+                     ASSERT made > before;
+                     before := made;
+                     INSERT INTO looped VALUES (made);
+                 END LOOP;
+             END $$",
+        );
+        Vec::new()
+    }),
+    ("a prepared statement", |session, round| {
+        if round == 0 {
+            run(session, "PREPARE made AS SELECT snowflake_nextval()");
+        }
+        // More often than the five times after which PostgreSQL may take a generic plan.
+        (0..20).map(|_| one(session, "EXECUTE made")).collect()
+    }),
+    ("plain calls", |session, _| {
+        let mut made = take(session, 1_000);
+        made.push(next(session));
+        made
+    }),
+];
+
+#[test]
+fn ids_made_in_all_ways_at_the_same_time_do_not_repeat() {
+    let _alone = alone();
+    let server = Server::builder().start_with_extension();
+    run(
+        &mut server.connect(),
+        "CREATE TABLE copied (id bigint DEFAULT snowflake_nextval(), note text);
+         CREATE TABLE selected (id bigint DEFAULT snowflake_nextval(), note text);
+         CREATE TABLE returned (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text);
+         CREATE TABLE upserted (id bigint DEFAULT snowflake_nextval(), name text UNIQUE,
+                                times integer DEFAULT 1);
+         CREATE TABLE looped (id bigint);
+         CREATE TABLE parted (id bigint DEFAULT snowflake_nextval(), part integer)
+             PARTITION BY LIST (part);
+         CREATE TABLE parted_0 PARTITION OF parted FOR VALUES IN (0);
+         CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
+         -- A partition's own default does not count when the row comes through its parent.
+         CREATE TABLE parted_2 (id bigint DEFAULT -1, part integer);
+         ALTER TABLE parted ATTACH PARTITION parted_2 FOR VALUES IN (2);
+         CREATE TABLE parted_3 PARTITION OF parted FOR VALUES IN (3);",
+    );
+    let begin = Barrier::new(2 * WAYS.len());
+    let mut ids = Ids::new();
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = (0..2 * WAYS.len())
+            .map(|number| {
+                let (server, begin) = (&server, &begin);
+                scope.spawn(move || {
+                    let (name, way) = WAYS[number % WAYS.len()];
+                    let mut session = server.connect();
+                    begin.wait();
+                    let (began, mut round, mut made) = (Instant::now(), 0, Vec::new());
+                    while began.elapsed() < ms(2_500) || round < 20 {
+                        made.extend(way(&mut session, round));
+                        round += 1;
+                    }
+                    (format!("{name}, session {number}"), made)
+                })
+            })
+            .collect();
+        for session in sessions {
+            let (name, made) = session.join().unwrap();
+            assert_ascending(&name, &made);
+            ids.add(name, made);
+        }
+    });
+    let mut session = server.connect();
+    for table in ["copied", "selected", "returned", "upserted", "parted", "looped"] {
+        let stored: Vec<i64> = column(&mut session, &format!("SELECT id FROM {table}"));
+        assert!(stored.len() >= 200, "{table} has {} rows", stored.len());
+        ids.add(format!("table {table}"), stored);
+    }
+    let updated: i64 = one(&mut session, "SELECT count(*) FROM upserted WHERE times > 1");
+    assert!(updated > 0, "some inserts did conflict");
+    let all = ids.assert_unique();
+    assert!(all.iter().all(|id| worker(*id) == 1));
+    let status = status(&mut session);
+    // Conflicts and evaluated but unused defaults cost IDs too.
+    assert!(status.issued >= all.len() as i64, "{status:?}");
+}
+
+#[test]
+fn rows_copied_by_one_session_ascend() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t (place integer, id bigint DEFAULT snowflake_nextval())");
+    let mut copy = session.copy_in("COPY t (place) FROM STDIN").unwrap();
+    let rows: String = (0..100_000).map(|i| format!("{i}\n")).collect();
+    std::io::Write::write_all(&mut copy, rows.as_bytes()).unwrap();
+    assert_eq!(copy.finish().unwrap(), 100_000);
+    let ids: Vec<i64> = column(&mut session, "SELECT id FROM t ORDER BY place");
+    assert_ascending("COPY", &ids);
+}
+
+#[test]
+fn a_batch_streams() {
+    // A billion values cannot be built beforehand; the first of them come at once.
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "SET statement_timeout = '20s'");
+    let began = Instant::now();
+    run(
+        &mut session,
+        "BEGIN;
+         DECLARE c CURSOR FOR SELECT snowflake_nextval_batch(1000000000)",
+    );
+    let first: Vec<i64> = column(&mut session, "FETCH 10 FROM c");
+    assert_eq!(first.len(), 10);
+    assert_ascending("a batch", &first);
+    assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+    run(&mut session, "ROLLBACK");
+    assert_eq!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(0)"), [0i64; 0]);
+    std::thread::sleep(ms(1));
+    assert!(next(&mut session) > first[9]);
+}

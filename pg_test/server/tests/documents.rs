@@ -1,0 +1,660 @@
+//! The manual is true: its SQL runs and prints what it says, its settings, functions, views and errors are
+//! those of the extension, and its links lead somewhere.
+//!
+//! Each document is played from top to bottom on servers of its own. How its blocks are read:
+//!
+//! * an `ini` block, or the comment `<!-- new server -->`: a fresh server, with the settings of the README's
+//!   first `ini` block and those of this one;
+//! * `sql`: every statement must succeed; `sql error=22023`: the last one must fail with this SQLSTATE;
+//! * `text`, which must follow an `sql` block: the output of its last statement, or its error. IDs, points in
+//!   time and durations need not agree, unless `<!-- exact -->` stands before the block; nor do the values of
+//!   a column `x` where `<!-- any: x -->` does. DETAIL and HINT may be left out;
+//! * the comment `<!-- clock: -60 s -->`: the server's wall clock is moved by as much;
+//! * `log`: lines of the server's log since it was started; where the clock was not moved, a quotation, and
+//!   `docs/clock.md` must have them too;
+//! * `sh` and blocks without a language are not looked at.
+
+use postgres::{Client, SimpleQueryMessage};
+use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
+use snowflake_server_tests::{Builder, Server, days, secs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The documents that users read.
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/clock.md", "docs/fleet.md"];
+
+#[test]
+fn the_readme_runs_as_written() {
+    play("README.md");
+}
+
+#[test]
+fn the_page_on_clocks_runs_as_written() {
+    play("docs/clock.md");
+}
+
+#[test]
+fn the_page_on_fleets_runs_as_written() {
+    play("docs/fleet.md");
+}
+
+#[test]
+fn no_document_is_left_out() {
+    let pages = std::fs::read_dir(root().join("docs")).unwrap();
+    let pages = pages.map(|page| format!("docs/{}", page.unwrap().file_name().to_string_lossy()));
+    let missed: Vec<String> =
+        pages.filter(|page| page.ends_with(".md") && !DOCUMENTS.contains(&page.as_str())).collect();
+    assert!(missed.is_empty(), "add a test, and the name to DOCUMENTS: {missed:?}");
+}
+
+// ---- playing a document ----
+
+/// A part of a document that means something here.
+#[derive(Debug)]
+enum Part {
+    /// Line number, language with its options, text.
+    Block(usize, String, String),
+    /// Line number, text.
+    Comment(usize, String),
+}
+
+fn parts(text: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut block: Option<(usize, String, String)> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (&mut block, line.trim_end().strip_prefix("```")) {
+            (None, Some(language)) => block = Some((number, language.to_owned(), String::new())),
+            (Some(_), Some(_)) => {
+                let (number, language, text) = block.take().expect("a block is open");
+                parts.push(Part::Block(number, language, text));
+            }
+            (Some((_, _, text)), None) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, None) => {
+                let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
+                parts.extend(comment.map(|comment| Part::Comment(number, comment.trim().to_owned())));
+            }
+        }
+    }
+    assert!(block.is_none(), "a block is not closed");
+    parts
+}
+
+/// What a block printed.
+enum Output {
+    Rows { columns: Vec<String>, rows: Vec<Vec<String>> },
+    Error(Failure),
+}
+
+struct Player {
+    document: &'static str,
+    server: Server,
+    session: Client,
+    /// Length of the log when the server was ready.
+    log_from: usize,
+    clock_moved: bool,
+}
+
+impl Player {
+    /// A fresh server whose cluster was made long ago, so that no worker is out of use for the clock's being
+    /// near the time of that.
+    fn new(document: &'static str, settings: &BTreeMap<String, String>) -> Self {
+        let builder = Server::builder().setting("timezone", "UTC");
+        let server = with(builder, settings).born(days(400)).start_with_extension();
+        let mut session = server.connect();
+        next(&mut session);
+        server.step_forward(days(400));
+        next(&mut session);
+        run(&mut session, "SELECT snowflake_reset_stats()");
+        // The README creates it itself.
+        if document == "README.md" {
+            run(&mut session, "DROP EXTENSION snowflake_id");
+        }
+        let session = server.connect();
+        let log_from = server.log().len();
+        Self { document, server, session, log_from, clock_moved: false }
+    }
+
+    /// Runs a block of statements; the output of the last one that returned rows, or of the last one at all.
+    fn sql(&mut self, place: &str, options: &str, text: &str) -> Option<Output> {
+        let expected = options.trim().strip_prefix("error=");
+        let statements = statements(text);
+        let (last, before) = statements.split_last().unwrap_or_else(|| panic!("{place}: no statement"));
+        let mut output = None;
+        for statement in before.iter().chain(expected.is_none().then_some(last)) {
+            output = match self.session.simple_query(statement) {
+                Ok(messages) => rows(&messages),
+                Err(error) => panic!("{place}: {statement}\n{}", Failure::from(&error)),
+            };
+        }
+        match expected {
+            Some(code) => Some(Output::Error(fails(&mut self.session, code, last))),
+            None => output,
+        }
+    }
+
+    /// Moves the wall clock by a number of seconds, written as `-60 s` or `+1 s`.
+    fn clock(&mut self, place: &str, by: &str) {
+        let number = by.strip_suffix(" s").and_then(|number| number.parse::<i64>().ok());
+        let number = number.unwrap_or_else(|| panic!("{place}: \"{by}\" is not a number of seconds"));
+        let length = secs(number.unsigned_abs());
+        if number < 0 {
+            self.server.step_back(length)
+        } else {
+            self.server.step_forward(length)
+        }
+        self.clock_moved = true;
+    }
+
+    fn log(&self, place: &str, text: &str) {
+        let (where_, log) = if self.clock_moved {
+            ("the server's log", self.server.log()[self.log_from..].to_owned())
+        } else {
+            assert_ne!(self.document, "docs/clock.md", "{place}: the clock was not moved");
+            ("docs/clock.md", read("docs/clock.md"))
+        };
+        let log: Vec<String> = log.lines().map(without_variables).map(unpadded).collect();
+        for line in text.lines().map(without_variables).map(unpadded) {
+            assert!(log.iter().any(|logged| logged.contains(&line)), "{place}: not in {where_}: {line}");
+        }
+    }
+}
+
+fn with(builder: Builder, settings: &BTreeMap<String, String>) -> Builder {
+    settings.iter().fold(builder, |builder, (name, value)| builder.setting(name, value))
+}
+
+fn play(document: &'static str) {
+    let base = conf(&first_ini(&read("README.md")));
+    let mut player: Option<Player> = None;
+    let mut output: Option<Output> = None;
+    let (mut exact, mut any) = (false, Vec::new());
+    for part in parts(&read(document)) {
+        match part {
+            Part::Comment(line, comment) => {
+                let place = format!("{document}:{line}");
+                if comment == "new server" {
+                    player = Some(Player::new(document, &base));
+                } else if comment == "exact" {
+                    exact = true;
+                } else if let Some(columns) = comment.strip_prefix("any:") {
+                    any = columns.split(',').map(|column| column.trim().to_owned()).collect();
+                } else if let Some(by) = comment.strip_prefix("clock:") {
+                    player.as_mut().expect("a server").clock(&place, by.trim());
+                }
+            }
+            Part::Block(line, language, text) => {
+                let place = format!("{document}:{line}");
+                let (name, options) = language.split_once(' ').unwrap_or((&language, ""));
+                match name {
+                    "ini" => {
+                        let mut settings = base.clone();
+                        settings.extend(conf(&text));
+                        player = Some(Player::new(document, &settings));
+                    }
+                    "sql" => {
+                        let player = player.get_or_insert_with(|| Player::new(document, &base));
+                        output = player.sql(&place, options, &text);
+                        continue; // its output may come next
+                    }
+                    "text" => {
+                        let output = output.take().unwrap_or_else(|| panic!("{place}: output of what?"));
+                        compare(&place, &output, &text, exact, &any);
+                        (exact, any) = (false, Vec::new());
+                    }
+                    "log" => player.as_ref().expect("a server").log(&place, &text),
+                    "sh" | "" => {}
+                    other => panic!("{place}: blocks of {other} are not understood"),
+                }
+                output = None;
+            }
+        }
+    }
+    assert!(player.is_some(), "{document} has no SQL");
+}
+
+/// The statements of a block: each ends with a semicolon at the end of a line.
+fn statements(text: &str) -> Vec<String> {
+    let mut statements = vec![String::new()];
+    for line in text.lines() {
+        let statement = statements.last_mut().expect("never empty");
+        statement.push_str(line);
+        statement.push('\n');
+        if line.trim_end().ends_with(';') {
+            statements.push(String::new());
+        }
+    }
+    let rest = statements.pop().expect("never empty");
+    assert!(rest.trim().is_empty(), "a statement without a semicolon: {rest}");
+    statements
+}
+
+fn rows(messages: &[SimpleQueryMessage]) -> Option<Output> {
+    let mut output = None;
+    for message in messages {
+        match (message, &mut output) {
+            (SimpleQueryMessage::RowDescription(columns), _) => {
+                let columns = columns.iter().map(|column| column.name().to_owned()).collect();
+                output = Some(Output::Rows { columns, rows: Vec::new() });
+            }
+            (SimpleQueryMessage::Row(row), Some(Output::Rows { rows, .. })) => {
+                rows.push((0..row.len()).map(|i| row.get(i).unwrap_or_default().to_owned()).collect());
+            }
+            _ => {}
+        }
+    }
+    output
+}
+
+/// Compares what was printed with what the document says, as psql prints it.
+fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]) {
+    let plain = |text: &str| if exact { text.to_owned() } else { without_variables(text) };
+    match output {
+        Output::Rows { columns, rows } => {
+            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+            let mut lines = text.lines();
+            assert_eq!(&lines.next().map(cells).unwrap_or_default(), columns, "{place}: the columns");
+            let rule = lines.next().unwrap_or_default();
+            assert!(rule.starts_with("--"), "{place}: {rule:?} is not the line under the header");
+            let mut lines: Vec<&str> = lines.collect();
+            let count = if rows.len() == 1 { "(1 row)".to_owned() } else { format!("({} rows)", rows.len()) };
+            assert_eq!(lines.pop(), Some(count.as_str()), "{place}: the number of rows");
+            let stated: Vec<Vec<String>> = lines.into_iter().map(cells).collect();
+            let masked = |rows: &[Vec<String>]| -> Vec<Vec<String>> {
+                let mask = |(column, cell): (&String, &String)| {
+                    if any.contains(column) { "*".to_owned() } else { plain(cell) }
+                };
+                rows.iter().map(|row| columns.iter().zip(row).map(mask).collect()).collect()
+            };
+            assert_eq!(masked(&stated), masked(rows), "{place}: the rows, as stated and as printed");
+        }
+        Output::Error(failure) => {
+            let printed =
+                [("ERROR:  ", &failure.message), ("DETAIL:  ", &failure.detail), ("HINT:  ", &failure.hint)];
+            assert!(text.starts_with(printed[0].0), "{place}: the statement fails with {failure}");
+            for line in text.lines() {
+                let known =
+                    printed.iter().find_map(|(label, printed)| Some((line.strip_prefix(label)?, printed)));
+                let (stated, printed) =
+                    known.unwrap_or_else(|| panic!("{place}: {line} is no part of an error"));
+                assert_eq!(plain(stated), plain(printed), "{place}");
+            }
+        }
+    }
+}
+
+/// The text with placeholders for what differs from run to run: points in time, durations, IDs.
+fn without_variables(text: &str) -> String {
+    /// A digit in the pattern stands for any digit.
+    fn has_shape(text: &str, shape: &str) -> bool {
+        let fits = |(c, s): (u8, u8)| if s.is_ascii_digit() { c.is_ascii_digit() } else { c == s };
+        text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(fits)
+    }
+    let number = |text: &str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let decimal = |text: &str| {
+        let whole = number(text);
+        match text[whole..].strip_prefix('.').map(number) {
+            Some(digits) if whole > 0 && digits > 0 => whole + 1 + digits,
+            _ => whole,
+        }
+    };
+    const TIME: &str = "0000-00-00 00:00:00";
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let mut length = c.len_utf8();
+        if has_shape(rest, TIME) {
+            length = TIME.len() - 2 + decimal(&rest[TIME.len() - 2..]);
+            if has_shape(&rest[length..], "+00") {
+                length += 3;
+            }
+            result.push_str("<time>");
+        } else if c.is_ascii_digit() {
+            length = decimal(rest);
+            let unit = [" ms", " s"].into_iter().find(|unit| {
+                let after = rest[length..].strip_prefix(unit);
+                after.is_some_and(|after| !after.starts_with(char::is_alphanumeric))
+            });
+            match unit {
+                Some(unit) => {
+                    length += unit.len();
+                    result.push_str("<duration>");
+                }
+                None if (15..=19).contains(&length) => result.push_str("<id>"),
+                None => result.push_str(&rest[..length]),
+            }
+        } else {
+            result.push(c);
+        }
+        rest = &rest[length..];
+    }
+    result
+}
+
+/// With single spaces: PostgreSQL's log has two after `LOG:`.
+fn unpadded(line: String) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+// ---- settings ----
+
+fn first_ini(text: &str) -> String {
+    let ini = parts(text).into_iter().find_map(|part| match part {
+        Part::Block(_, language, text) if language == "ini" => Some(text),
+        _ => None,
+    });
+    ini.expect("an ini block")
+}
+
+/// Lines of `postgresql.conf`.
+fn conf(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    lines
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("{line} is no setting"));
+            (name.trim().to_owned(), value.trim().trim_matches('\'').to_owned())
+        })
+        .collect()
+}
+
+/// The lines for `postgresql.conf` are all that a server needs: nothing of the harness's helps.
+#[test]
+fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
+    let builder = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
+    let server = with(builder, &conf(&first_ini(&read("README.md")))).start_with_extension();
+    assert!(next(&mut server.connect()) > 0);
+}
+
+/// The rows of the table whose header starts with these cells, each as its cells.
+fn table(text: &str, header: &[&str]) -> Vec<Vec<String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let line = line.trim().trim_start_matches('|').trim_end_matches('|');
+        line.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut lines =
+        text.lines().skip_while(|line| !line.starts_with('|') || !cells(line).starts_with(&owned(header)));
+    assert!(lines.next().is_some(), "no table {header:?}");
+    lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect()
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// What stands between backticks.
+fn code(cell: &str) -> Vec<String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// As PostgreSQL counts it: an integer, or a length of time in milliseconds.
+fn count(text: &str) -> i64 {
+    let digits = text.trim_start_matches('-').trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: i64 =
+        text[..text.len() - digits.len()].parse().unwrap_or_else(|_| panic!("{text} is no number"));
+    let unit = match digits {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        other => panic!("{other} is no unit"),
+    };
+    number * unit
+}
+
+#[test]
+fn the_table_of_settings_is_that_of_the_server() {
+    let server = Server::builder().start_with_extension();
+    let query = "SELECT ARRAY[name, vartype, coalesce(unit, ''), boot_val, coalesce(min_val, ''),
+                        coalesce(max_val, ''), context, coalesce(array_to_string(enumvals, ', '), '')]
+                 FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'";
+    let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
+    let stated = table(&read("README.md"), &["name", "type", "default", "range", "changed by"]);
+    let names =
+        |rows: &[Vec<String>]| rows.iter().map(|row| row[0].replace('`', "")).collect::<BTreeSet<_>>();
+    assert_eq!(names(&stated), names(&actual));
+
+    for row in &stated {
+        let [name, kind, default, range, changed_by] = [0, 1, 2, 3, 4].map(|i| row[i].replace('`', ""));
+        let actual = actual.iter().find(|row| row[0] == name).expect("compared above");
+        let [vartype, unit, boot, min, max, context, values] =
+            [1, 2, 3, 4, 5, 6, 7].map(|i| actual[i].as_str());
+
+        let expected_kind = match (vartype, unit) {
+            ("integer", "ms") => "integer with unit",
+            ("string", "") => "text",
+            (other, _) => other,
+        };
+        assert_eq!(kind, expected_kind, "type of {name}");
+        assert_eq!(changed_by, if context == "postmaster" { "restart" } else { "reload" }, "{name}");
+        if vartype == "integer" {
+            assert_eq!(count(&default).to_string(), boot, "default of {name}");
+        } else {
+            assert_eq!(default, boot, "default of {name}");
+        }
+        match (vartype, range.as_str()) {
+            // The bounds follow from other settings: PostgreSQL's own are only those of the type.
+            ("integer", "by layout") => assert_eq!(max, i32::MAX.to_string(), "{name}"),
+            ("integer", range) => {
+                let ends: Vec<&str> = range.split(", ").flat_map(|part| part.split(" to ")).collect();
+                let (first, last) = (count(ends[0]), count(ends[ends.len() - 1]));
+                assert_eq!([first.to_string(), last.to_string()], [min, max], "range of {name}");
+            }
+            ("enum", range) => assert_eq!(range, values, "values of {name}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_table_of_layouts_is_right() {
+    let mut server = Server::builder().start_with_extension();
+    for row in table(&read("README.md"), &["`layout`", "`tick`", "lasts for"]) {
+        let (layout, tick) = (code(&row[0]).remove(0), code(&row[1]).remove(0));
+        server.set("snowflake_id.layout", &layout);
+        server.set("snowflake_id.tick", &tick);
+        server.set("snowflake_id.backup_workers", "3");
+        server.restart();
+        let mut session = server.connect();
+        assert!(next(&mut session) > 0, "{layout}");
+        let years: i32 = one(
+            &mut session,
+            "SELECT floor(extract(epoch FROM expires_at - epoch) / 86400 / 365.2425)::integer FROM snowflake_status",
+        );
+        assert_eq!(row[2], format!("{years} years"), "{layout}");
+
+        let number = |text: &str| text.replace(',', "").parse::<i64>().expect("a number");
+        let bits: Vec<Vec<u32>> = layout
+            .split('/')
+            .map(|field| field.split('+').map(|bits| bits.parse().expect("bits")).collect())
+            .collect();
+        let workers: Vec<i64> = row[3]
+            .split(' ')
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+            .map(number)
+            .collect();
+        let of_bits: Vec<i64> = bits[1].iter().rev().map(|bits| 1 << bits).collect();
+        assert_eq!(workers, of_bits, "workers of {layout}");
+        assert_eq!(number(&row[4]), (1 << bits[2][0]) * 1_000 / count(&tick), "IDs a second of {layout}");
+        if row[5].starts_with("53 bits") {
+            assert_eq!(bits.iter().flatten().sum::<u32>(), 53, "{layout}");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_backup_workers_is_right() {
+    let mut server = Server::builder().start_with_extension();
+    for row in table(&read("docs/fleet.md"), &["`backup_workers`", "`worker_id`", "servers"]) {
+        let range: Vec<&str> = row[1].split(" to ").collect();
+        server.set("snowflake_id.backup_workers", &row[0]);
+        server.set("snowflake_id.worker_id", range[1]);
+        server.restart();
+        let mut session = server.connect();
+        assert!(next(&mut session) > 0, "{row:?}");
+        let highest: i64 = range[1].parse().expect("a number");
+        assert_eq!(row[2].replace(',', ""), (highest + 1).to_string());
+        let lanes = "SELECT ARRAY[count(*), count(*) FILTER (WHERE in_half)] FROM snowflake_workers";
+        let lanes: Vec<i64> = one(&mut session, lanes);
+        assert_eq!(row[3..5], lanes.iter().map(i64::to_string).collect::<Vec<_>>(), "{row:?}");
+        // No other home worker would have room above the highest.
+        let most: i32 = one(&mut session, "SELECT max(worker_id) FROM snowflake_workers");
+        assert!((1_024 - lanes[0]..1_024).contains(&most.into()), "{row:?}: {most}");
+    }
+}
+
+// ---- functions and views ----
+
+#[test]
+fn the_tables_of_functions_are_those_of_the_extension() {
+    let server = Server::builder().start_with_extension();
+    // A function with OUT parameters returns "record": then they tell.
+    let query = "
+        SELECT ARRAY[proname || '(' || regexp_replace(pg_get_function_identity_arguments(oid), ', OUT .*', '') || ')',
+                     CASE pg_get_function_result(oid) WHEN 'record' THEN '(' || (
+                         SELECT string_agg(proargnames[i] || ' ' || format_type(proallargtypes[i], NULL), ', '
+                                           ORDER BY i)
+                         FROM generate_subscripts(proargnames, 1) AS i WHERE proargmodes[i] = 'o') || ')'
+                     ELSE pg_get_function_result(oid) END]
+        FROM pg_proc WHERE oid IN (SELECT objid FROM pg_depend WHERE deptype = 'e'
+            AND classid = 'pg_proc'::regclass
+            AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id'))
+        AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views";
+    let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
+    let short = |text: &str| text.replace("timestamp with time zone", "timestamptz");
+    let actual: BTreeSet<(String, String)> =
+        actual.iter().map(|row| (row[0].clone(), short(&row[1]))).collect();
+
+    let readme = read("README.md");
+    let stated: BTreeSet<(String, String)> = ["making IDs", "reading IDs", "administering"]
+        .into_iter()
+        .flat_map(|header| table(&readme, &[header, "returns"]))
+        .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
+        .collect();
+    assert_eq!(stated, actual);
+}
+
+#[test]
+fn the_tables_of_the_views_have_every_column() {
+    let server = Server::builder().start_with_extension();
+    let readme = read("README.md");
+    for (view, header) in [
+        ("snowflake_status", "view `snowflake_status`, one row"),
+        ("snowflake_workers", "view `snowflake_workers`, a row for each lane"),
+    ] {
+        let query = format!(
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"
+        );
+        let actual: BTreeSet<String> = column(&mut server.connect(), &query).into_iter().collect();
+        let stated = table(&readme, &[header]).iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
+        assert_eq!(stated, actual, "{view}");
+    }
+}
+
+// ---- errors ----
+
+/// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
+fn as_printed(source: &str) -> String {
+    let mut lines = source.split("\\\n");
+    let mut joined = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        joined.push_str(line.trim_start());
+    }
+    joined.replace("\\\"", "\"")
+}
+
+#[test]
+fn every_error_message_of_the_readme_is_in_the_code() {
+    let source = as_printed(&(read("src/errors.rs") + &read("src/waiting.rs")));
+    for row in table(&read("README.md"), &["SQLSTATE", "message", "what to do"]) {
+        let message = code(&row[1]).remove(0);
+        // "…" stands for what the message is about.
+        for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
+            assert!(source.contains(part), "no error says {part:?}");
+        }
+    }
+}
+
+/// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
+#[test]
+fn every_error_of_the_code_is_in_the_readme() {
+    let states = [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023")];
+    let source = read("src/errors.rs");
+    let message = |text: &str| {
+        let start = text.find('"').expect("a message") + 1;
+        let text = as_printed(&text[start..].replace("\\\"", "”"));
+        text[..text.find('"').expect("its end")].replace('”', "\"")
+    };
+    let mut errors: Vec<(&str, String)> = Vec::new();
+    for call in source.split("=> text(").skip(1) {
+        let (_, state) =
+            states.iter().find(|(name, _)| call.trim_start().starts_with(name)).expect("a state");
+        errors.push((state, message(call)));
+    }
+    errors.extend(source.split("=> not_ready(").skip(1).map(|call| ("55000", message(call))));
+    assert!(errors.len() >= 12, "the code has changed its form; found {errors:?}");
+
+    let stated: Vec<(String, String)> = table(&read("README.md"), &["SQLSTATE", "message", "what to do"])
+        .iter()
+        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
+        .collect();
+    for (state, message) in errors {
+        // "{id}" in the code is "…" for a reader.
+        let mut pieces = message.split(['{', '}']);
+        let mut shown = pieces.next().unwrap_or_default().to_owned();
+        while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
+            shown = shown + "…" + text;
+        }
+        assert!(stated.contains(&(state.to_owned(), shown.clone())), "missing: {state} {shown}");
+    }
+}
+
+// ---- links ----
+
+#[test]
+fn every_link_leads_somewhere() {
+    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md"]) {
+        let text = read(document);
+        let folder = root().join(document).parent().expect("a folder").to_owned();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("https://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { root().join(document) } else { folder.join(path) };
+            assert!(target.exists(), "{document}: {link}");
+            if !anchor.is_empty() {
+                let target = std::fs::read_to_string(&target).expect("a page");
+                let headings = target.lines().filter(|line| line.starts_with('#')).map(as_anchor);
+                assert!(headings.into_iter().any(|heading| heading == anchor), "{document}: {link}");
+            }
+        }
+    }
+}
+
+/// The anchor that a heading gets.
+fn as_anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn what_differs_from_run_to_run_is_replaced() {
+    assert_eq!(
+        without_variables(
+            "382501920606015488 is 59.9 s, 12 ms or 5000 IDs after 2026-11-21 12:02:04.049+00."
+        ),
+        "<id> is <duration>, <duration> or 5000 IDs after <time>."
+    );
+    assert_eq!(without_variables("362388381519879|2024-01-02 00:00:00+00"), "<id>|<time>");
+}

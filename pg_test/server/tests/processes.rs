@@ -1,0 +1,263 @@
+//! Backends that the operating system stops or kills at bad moments.
+
+use nix::sys::signal::Signal;
+use postgres::Client;
+use rand::Rng;
+use snowflake_server_tests::ids::{Dense, Ids, assert_ascending, assert_disjoint};
+use snowflake_server_tests::sql::{column, next, one, run, status, take, unpack};
+use snowflake_server_tests::traffic::{assert_ordered, ids_of};
+use snowflake_server_tests::{Kind, Server, Traffic, alone, ms, secs, wait_until};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// A client that takes ranges as fast as it can until it is told to stop.
+fn saturate<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    mut session: Client,
+    name: String,
+    stop: &'scope AtomicBool,
+) -> ScopedJoinHandle<'scope, (String, Dense)> {
+    scope.spawn(move || {
+        // A new range for each row, because its argument differs.
+        let statement = session
+            .prepare(
+                "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
+                 FROM generate_series(1, 100) AS i,
+                      snowflake_nextval_range(1 + (i * $1::integer) % 900) AS r",
+            )
+            .unwrap();
+        let mut made = Dense::default();
+        while !stop.load(Ordering::Relaxed) {
+            let factor: i32 = rand::rng().random_range(1..1_000);
+            let row = session.query_one(&statement, &[&factor]).unwrap();
+            for range in unpack(row.get(0)).as_chunks::<2>().0 {
+                made.add(range[0], range[1]).unwrap_or_else(|id| panic!("{name} got {id} twice"));
+            }
+        }
+        (name, made)
+    })
+}
+
+fn dense(origin: &str, ids: &[i64]) -> (String, Dense) {
+    let mut set = Dense::default();
+    for id in ids {
+        set.add(*id, *id).unwrap_or_else(|id| panic!("{origin} got {id} twice"));
+    }
+    (origin.to_owned(), set)
+}
+
+/// Waits until the clients have borrowed all that can be borrowed: whoever calls now has to wait.
+fn wait_until_saturated(server: &Server) {
+    let mut session = server.connect();
+    wait_until("the clients to saturate", secs(30), || {
+        status(&mut session).ahead_ms.is_some_and(|ahead| ahead > 1_900.0).then_some(())
+    });
+}
+
+fn assert_nothing_rotated(server: &Server) {
+    let status = status(&mut server.connect());
+    assert_eq!(
+        (status.rotations, status.rollbacks, status.refusals, status.lane),
+        (0, 0, 0, Some(0)),
+        "{status:?}"
+    );
+}
+
+#[test]
+fn a_backend_that_was_stopped_between_two_calls_goes_on_where_the_others_are() {
+    let _alone = alone();
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    let before = take(&mut session, 1_000);
+    let stop = AtomicBool::new(false);
+    let mut made = std::thread::scope(|scope| {
+        server.signal_backend(pid, Signal::SIGSTOP);
+        let clients: Vec<_> =
+            (0..8).map(|i| saturate(scope, server.connect(), format!("client {i}"), &stop)).collect();
+        std::thread::sleep(secs(4));
+        wait_until_saturated(&server);
+        server.signal_backend(pid, Signal::SIGCONT);
+        let after = take(&mut session, 1_000);
+        stop.store(true, Ordering::Relaxed);
+        assert_ascending("the stopped session", &[&before[..], &after[..]].concat());
+        let mut made: Vec<(String, Dense)> =
+            clients.into_iter().map(|client| client.join().unwrap()).collect();
+        made.push(dense("the stopped session", &[before, after].concat()));
+        made
+    });
+    assert_nothing_rotated(&server);
+    let others: u64 = made[..8].iter().map(|(_, ids)| ids.len()).sum();
+    assert!(others > 4_000_000, "the others made only {others}");
+    assert_disjoint(&made);
+    // Exact while nobody makes any: every ID that was made was returned.
+    let issued = status(&mut server.connect()).issued;
+    let total: u64 = made.drain(..).map(|(_, ids)| ids.len()).sum();
+    assert_eq!(issued, total as i64);
+}
+
+#[test]
+fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
+    let _alone = alone();
+    let server = Server::builder().start_with_extension();
+    // Stopped again and again for moments, and for longer than the ring remembers (16.4 s).
+    let briefly: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    let for_long: Vec<Client> = (0..3).map(|_| server.connect()).collect();
+    let stop = AtomicBool::new(false);
+    let made = std::thread::scope(|scope| {
+        let mut clients: Vec<_> =
+            (0..5).map(|i| saturate(scope, server.connect(), format!("client {i}"), &stop)).collect();
+        wait_until_saturated(&server);
+        let mut random = rand::rng();
+        let mut begin = |session: Vec<Client>, kind: &str| -> Vec<i32> {
+            let mut pids = Vec::new();
+            for (i, mut session) in session.into_iter().enumerate() {
+                pids.push(one(&mut session, "SELECT pg_backend_pid()"));
+                let stop = &stop;
+                let name = format!("session {i}, stopped {kind}");
+                clients.push(scope.spawn(move || {
+                    let mut made = Dense::default();
+                    let mut newest = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let ids = take(&mut session, 20_000);
+                        assert_ascending(&name, &ids);
+                        assert!(newest < ids[0], "{name}");
+                        newest = ids[ids.len() - 1];
+                        for id in ids {
+                            made.add(id, id).unwrap_or_else(|id| panic!("{name} got {id} twice"));
+                        }
+                    }
+                    (name, made)
+                }));
+            }
+            pids
+        };
+        let briefly = begin(briefly, "briefly");
+        let for_long = begin(for_long, "for long");
+        let mut active = server.connect();
+        let within_a_call: i64 = {
+            std::thread::sleep(ms(200));
+            for pid in &for_long {
+                server.signal_backend(*pid, Signal::SIGSTOP);
+            }
+            let pids: Vec<String> = for_long.iter().map(i32::to_string).collect();
+            one(
+                &mut active,
+                &format!(
+                    "SELECT count(*) FROM pg_stat_activity
+                     WHERE state = 'active' AND pid IN ({})",
+                    pids.join(", ")
+                ),
+            )
+        };
+        assert!(within_a_call > 0, "no session was stopped within a statement");
+        let began = Instant::now();
+        let mut stops = 0;
+        while began.elapsed() < ms(17_500) {
+            let pid = briefly[random.random_range(0..briefly.len())];
+            server.signal_backend(pid, Signal::SIGSTOP);
+            std::thread::sleep(Duration::from_micros(random.random_range(100..80_000)));
+            server.signal_backend(pid, Signal::SIGCONT);
+            std::thread::sleep(Duration::from_micros(random.random_range(100..5_000)));
+            stops += 1;
+        }
+        assert!(stops > 100, "only {stops}");
+        // Still as many IDs as the field holds: the ring has gone around.
+        wait_until_saturated(&server);
+        for pid in &for_long {
+            server.signal_backend(*pid, Signal::SIGCONT);
+        }
+        std::thread::sleep(ms(500));
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_nothing_rotated(&server);
+    let all: u64 = made.iter().map(|(_, ids)| ids.len()).sum();
+    assert!(all > 40_000_000, "only {all} IDs in all");
+    assert_disjoint(&made);
+    assert_eq!(status(&mut server.connect()).issued, all as i64);
+}
+
+#[test]
+fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
+    let _alone = alone();
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    let mut ids = Ids::new();
+    // Far below what a millisecond holds: nothing is borrowed from the future, which a crash forgets.
+    let kinds = [Kind::One, Kind::Batch(3), Kind::Range(5), Kind::One];
+    let traffic = Traffic::start(&server, &kinds, ms(1));
+    for round in 0..3 {
+        traffic.go_on_for(10, ms(300));
+        let mut victim = server.connect();
+        let pid: i32 = one(&mut victim, "SELECT pg_backend_pid()");
+        run(&mut victim, "INSERT INTO kept DEFAULT VALUES");
+        // Killed while it is making IDs itself, but few of them.
+        let busy = std::thread::spawn(move || {
+            let work = "DO $$ BEGIN LOOP
+                            PERFORM snowflake_nextval(), pg_sleep(0.001);
+                        END LOOP; END $$";
+            victim.batch_execute(work).expect_err("it is killed");
+        });
+        std::thread::sleep(ms(100));
+        let crashes = server.log().matches("was terminated by signal 9").count();
+        assert_eq!(crashes, round);
+        server.signal_backend(pid, Signal::SIGKILL);
+        busy.join().unwrap();
+        wait_until("the crash to be noticed", secs(20), || {
+            (server.log().matches("was terminated by signal 9").count() > round).then_some(())
+        });
+        wait_until("the old sessions to be ended", secs(20), || {
+            session.batch_execute("SELECT 1").is_err().then_some(())
+        });
+        server.wait_until_ready();
+        session = server.connect();
+        run(&mut session, "INSERT INTO kept DEFAULT VALUES");
+        // The clients find back by themselves.
+        traffic.go_on(10);
+        let status = status(&mut session);
+        assert_eq!((status.state.as_str(), status.lane), ("open", Some(0)), "{status:?}");
+        // Shared memory is fresh.
+        assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
+    }
+    let calls = traffic.finish();
+    let broken = calls.iter().filter(|call| call.outcome.is_err()).count();
+    assert!(broken > 0, "the clients saw no crash");
+    for call in &calls {
+        if let Err(failure) = &call.outcome {
+            // 57P02: crash_shutdown
+            assert!(["57P02", "closed"].contains(&failure.code.as_str()), "{failure}");
+        }
+    }
+    assert_ordered(&calls);
+    ids.add("table kept", column(&mut session, "SELECT id FROM kept"));
+    assert_eq!(ids.len(), 6);
+    let made = ids_of(&calls).assert_unique();
+    assert!(made.len() > 1_000, "only {}", made.len());
+    ids.add("clients", made);
+    ids.assert_unique();
+}
+
+#[test]
+fn a_restart_with_a_true_clock_repeats_nothing() {
+    let mut server = Server::builder().start_with_extension();
+    let mut made: Vec<i64> = Vec::new();
+    for round in 0..3 {
+        let mut session = server.connect();
+        for _ in 0..100 {
+            made.push(next(&mut session));
+        }
+        drop(session);
+        match round {
+            0 => server.restart(),
+            1 => {
+                server.stop(snowflake_server_tests::Stop::Immediate);
+                server.start();
+            }
+            _ => {}
+        }
+    }
+    assert_ascending("three lives of a server", &made);
+}

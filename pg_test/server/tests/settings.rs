@@ -1,0 +1,316 @@
+//! Settings that take effect: at a reload in sessions that run, or from the start.
+
+use postgres::Client;
+use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
+use snowflake_server_tests::sql::{fails, next, one, run, status, take};
+use snowflake_server_tests::{Layout, Server, alone, ms, secs};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+/// Takes whole milliseconds as fast as they come, and tells by how many milliseconds the IDs were
+/// ahead of the clock at most.
+fn run_ahead(session: &mut Client, ticks: i32) -> f64 {
+    one(
+        session,
+        &format!(
+            "SELECT max(extract(epoch FROM snowflake_timestamp(r.last) - clock_timestamp()) * 1000)::float8
+             FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
+        ),
+    )
+}
+
+/// Waits until the clock has passed every ID.
+fn catch_up(session: &mut Client) {
+    let newest = at_ms(one(session, "SELECT snowflake_lastval()"));
+    loop {
+        let now: i64 = one(session, "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
+        if now > newest {
+            break;
+        }
+        std::thread::sleep(ms(10));
+    }
+}
+
+#[test]
+fn a_reload_of_max_ahead_counts_in_sessions_that_run() {
+    let _alone = alone();
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    for (value, most) in [("2s", 2_000.0), ("200ms", 200.0), ("0", 0.0), ("1s", 1_000.0)] {
+        if value != "2s" {
+            server.reload("snowflake_id.max_ahead", value);
+        }
+        let ahead = run_ahead(&mut session, most as i32 + 300);
+        assert!(ahead <= most, "{value}: {ahead} ms");
+        assert!(ahead >= most - 50.0, "{value}: {ahead} ms only: not saturated");
+        catch_up(&mut session);
+    }
+    let status = status(&mut session);
+    assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
+}
+
+#[test]
+fn a_reload_of_max_ahead_is_limited_by_the_ring() {
+    let _alone = alone();
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    server.reload("snowflake_id.max_ahead", "1min");
+    // The ring has 16,384 ticks, 4 times as many as IDs may be ahead.
+    let ahead = run_ahead(&mut session, 4_500);
+    assert!((3_900.0..=4_096.0).contains(&ahead), "{ahead} ms");
+    // Who starts with it gets a ring to match.
+    server.restart();
+    let mut session = server.connect();
+    let ahead = run_ahead(&mut session, 6_000);
+    assert!((4_500.0..=6_000.0).contains(&ahead), "{ahead} ms");
+}
+
+#[test]
+fn lowering_max_ahead_under_load_costs_no_id() {
+    let _alone = alone();
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let before = take(&mut session, 1_000);
+    run_ahead(&mut session, 2_100);
+    server.reload("snowflake_id.max_ahead", "100ms");
+    // 1.9 s are missing now, as after a step back of the clock: the next lane.
+    let after = take(&mut session, 1_000);
+    assert!(after.iter().all(|id| worker(*id) == 257), "{}", worker(after[0]));
+    let mut ids = Ids::new();
+    ids.add("before", before);
+    ids.add("after", after);
+    ids.assert_unique();
+    let status = status(&mut session);
+    assert_eq!((status.rotations, status.rollbacks, status.refusals), (1, 0, 0), "{status:?}");
+}
+
+#[test]
+fn a_reload_of_max_wait_counts_in_sessions_that_run() {
+    let mut server = Server::builder().faketime(true).start_with_extension();
+    let mut session = server.connect();
+    server.reload("snowflake_id.max_wait", "5s");
+    let newest = next(&mut session);
+    server.clock().back(secs(2) + ms(700));
+    let began = Instant::now();
+    let id = next(&mut session);
+    assert!(id > newest && worker(id) == 1, "waited instead of rotating");
+    assert!(began.elapsed() >= ms(300), "{:?}", began.elapsed());
+    server.reload("snowflake_id.max_wait", "0");
+    next(&mut session);
+    server.clock().back(secs(2) + ms(700));
+    assert_eq!(worker(next(&mut session)), 257, "rotated instead of waiting");
+}
+
+#[test]
+fn a_reload_of_the_policy_counts_in_sessions_that_run() {
+    let mut server = Server::builder().faketime(true).start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    server.reload("snowflake_id.rollback_policy", "replay");
+    let newest = next(&mut session);
+    server.step_back(secs(5));
+    let id = next(&mut session);
+    assert_eq!(worker(id), 1, "replayed");
+    assert!(id < newest);
+    server.reload("snowflake_id.rollback_policy", "hold");
+    next(&mut session);
+    server.step_back(secs(5));
+    assert_eq!(worker(next(&mut session)), 257, "rotated");
+}
+
+#[test]
+fn a_bad_value_in_a_reload_changes_nothing() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    server.set("snowflake_id.max_wait", "soon");
+    server.set("snowflake_id.worker_id", "9");
+    server.reload("work_mem", "5MB");
+    assert_eq!(one::<String>(&mut session, "SHOW snowflake_id.max_wait"), "5ms");
+    assert_eq!(worker(next(&mut session)), 1);
+    assert!(server.log().contains("snowflake_id.worker_id"), "{}", server.log());
+}
+
+/// IDs made one by one, each in a millisecond of its own.
+fn slowly(session: &mut Client, n: usize) -> Vec<i64> {
+    let made: Vec<i64> = (0..n)
+        .map(|_| {
+            std::thread::sleep(ms(2));
+            next(session)
+        })
+        .collect();
+    assert_ascending("made slowly", &made);
+    made
+}
+
+#[test]
+fn the_sequence_starts_at_zero_by_default() {
+    let server = Server::builder().start_with_extension();
+    let made = slowly(&mut server.connect(), 100);
+    assert!(made.iter().all(|id| id & 4_095 == 0), "{made:?}");
+}
+
+#[test]
+fn a_spread_sequence_varies_the_low_bits_at_a_low_rate() {
+    let server = Server::builder().setting("snowflake_id.sequence_start", "spread").start_with_extension();
+    let mut session = server.connect();
+    let made = slowly(&mut session, 300);
+    let starts: Vec<i64> = made.iter().map(|id| id & 4_095).collect();
+    assert!(starts.iter().all(|start| *start < 64), "within 1/64 of the field: {starts:?}");
+    let different: HashSet<i64> = starts.iter().copied().collect();
+    assert!(different.len() >= 32, "only {} different starts", different.len());
+    // As many odd as even ones, give or take; and each of the six bits.
+    for bit in 0..6 {
+        let set = starts.iter().filter(|start| *start >> bit & 1 == 1).count();
+        assert!((90..=210).contains(&set), "bit {bit} is set {set} times of 300");
+    }
+    // What is left of the smallest tick can be had in one range, and no more.
+    let most = "SELECT last - first + 1 FROM snowflake_nextval_range(4033)";
+    assert_eq!(one::<i64>(&mut session, most), 4_033);
+    let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(4034)");
+    assert!(failure.text().contains("4033"), "{failure}");
+    // Unique, ascending and counted also when ticks are used to their end.
+    let before = status(&mut session).issued;
+    let fast = take(&mut session, 200_000);
+    assert_ascending("made fast", &fast);
+    assert!(fast[0] > made[299]);
+    assert_eq!(status(&mut session).issued, before + 200_000);
+}
+
+#[test]
+fn the_layout_of_uid_generator_works_with_a_tick_of_a_second() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "28/22/13")
+        .setting("snowflake_id.tick", "1s")
+        .setting("snowflake_id.worker_id", "500000")
+        .start_with_extension();
+    let layout = Layout { worker_bits: 22, sequence_bits: 13, tick_ms: 1_000, ..Layout::DEFAULT };
+    let mut session = server.connect();
+    let began = Instant::now();
+    // 8,192 a second, of which 2 s can be borrowed: the last ones have to wait.
+    let made = take(&mut session, 40_000);
+    let took = began.elapsed();
+    assert_ascending("28/22/13", &made);
+    assert!((ms(500)..secs(6)).contains(&took), "{took:?}");
+    let seconds: HashSet<i64> = made.iter().map(|id| layout.parts(*id).at_ms).collect();
+    assert!((5..=6).contains(&seconds.len()), "{seconds:?}");
+    assert!(made.iter().all(|id| layout.parts(*id).worker == 500_000));
+    agrees(&mut session, &layout, &made);
+    let now = status(&mut session);
+    assert_eq!((now.rotations, now.refusals, now.issued), (0, 0, 40_000), "{now:?}");
+    assert!(now.waits > 0, "{now:?}");
+}
+
+#[test]
+fn a_tick_of_ten_milliseconds_works() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "39/16/8")
+        .setting("snowflake_id.tick", "10ms")
+        .start_with_extension();
+    let layout = Layout { worker_bits: 16, sequence_bits: 8, tick_ms: 10, ..Layout::DEFAULT };
+    let mut session = server.connect();
+    let began = Instant::now();
+    // 256 in 10 ms, of which 2 s can be borrowed: 51,200 and a few.
+    let made = take(&mut session, 60_000);
+    assert!((ms(200)..secs(4)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_ascending("39/16/8", &made);
+    assert!(made.iter().all(|id| layout.parts(*id).worker == 1));
+    agrees(&mut session, &layout, &made);
+    let now = status(&mut session);
+    assert_eq!((now.rotations, now.refusals, now.issued), (0, 0, 60_000), "{now:?}");
+}
+
+#[test]
+fn a_datacenter_has_its_own_bits() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "41/5+5/12")
+        .setting("snowflake_id.datacenter_id", "19")
+        .setting("snowflake_id.worker_id", "3")
+        .start_with_extension();
+    let mut session = server.connect();
+    // 32 workers a datacenter: 4 home workers of 8 lanes each.
+    for lane in [0, 2, 4, 6, 0] {
+        let id = next(&mut session);
+        assert_eq!(worker(id), (19 << 5) + 3 + 4 * lane, "lane {lane}");
+        let row = session
+            .query_one(
+                "SELECT d.datacenter_id, d.worker_id, o.home_worker_id, o.lane
+                 FROM snowflake_decode($1) AS d, snowflake_owner($1) AS o",
+                &[&id],
+            )
+            .unwrap();
+        let told: [i32; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
+        assert_eq!(told, [19, 3 + 4 * lane as i32, 3, lane as i32]);
+        run(&mut session, "SELECT snowflake_rotate()");
+    }
+}
+
+#[test]
+fn without_datacenter_bits_the_datacenter_is_null() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let id = next(&mut session);
+    let told: Option<i32> = one(&mut session, &format!("SELECT datacenter_id FROM snowflake_decode({id})"));
+    assert_eq!(told, None);
+}
+
+#[test]
+fn an_epoch_with_an_offset_is_read_without_regard_to_the_time_zone() {
+    let server = Server::builder()
+        .setting("snowflake_id.epoch", "2024-01-01T02:00:00+02:00")
+        .setting("timezone", "America/New_York")
+        .start_with_extension();
+    let mut session = server.connect();
+    let id = next(&mut session);
+    let epoch: i64 = one(&mut session, "SELECT extract(epoch FROM epoch)::bigint FROM snowflake_status");
+    assert_eq!(epoch, 1_704_067_200);
+    let error: f64 = one(
+        &mut session,
+        &format!("SELECT extract(epoch FROM clock_timestamp() - snowflake_timestamp({id}))::float8"),
+    );
+    assert!((0.0..10.0).contains(&error), "{error} s");
+    assert_eq!(at_ms(id), {
+        let ms: i64 = one(
+            &mut session,
+            &format!("SELECT (extract(epoch FROM snowflake_timestamp({id})) * 1000)::bigint"),
+        );
+        ms
+    });
+}
+
+/// The extension takes IDs apart as this harness does.
+#[track_caller]
+fn agrees(session: &mut Client, layout: &Layout, ids: &[i64]) {
+    for id in ids.iter().step_by(ids.len().div_ceil(50)) {
+        let parts = layout.parts(*id);
+        let row = session
+            .query_one(
+                "SELECT (extract(epoch FROM created_at) * 1000)::bigint, worker_id::bigint,
+                        sequence::bigint
+                 FROM snowflake_decode($1)",
+                &[id],
+            )
+            .unwrap();
+        let told: [i64; 3] = [row.get(0), row.get(1), row.get(2)];
+        assert_eq!(told, [parts.at_ms, parts.worker, parts.sequence], "{id}");
+    }
+}
+
+#[test]
+fn as_few_as_no_backup_workers_are_possible() {
+    let server = Server::builder()
+        .setting("snowflake_id.backup_workers", "0")
+        .setting("snowflake_id.worker_id", "1023")
+        .faketime(true)
+        .start_with_extension();
+    let mut session = server.connect();
+    let newest = next(&mut session);
+    assert_eq!(worker(newest), 1_023);
+    server.step_back(secs(5));
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    // Usable again when the clock is no more than max_ahead behind.
+    std::thread::sleep(secs(3) + Duration::from_millis(50));
+    assert!(next(&mut session) > newest);
+}

@@ -1,0 +1,316 @@
+//! A call that waits for the clock holds no lock, can be seen, and can be ended at any moment, also
+//! while the wall clock is back, which stretches PostgreSQL's own timeouts.
+
+use postgres::{Client, NoTls};
+use snowflake_server_tests::ids::worker;
+use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
+use snowflake_server_tests::{Server, Stop, alone, ms, pg_version, secs, wait_until};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Within this time a wait has to answer.
+const AT_ONCE: Duration = ms(300);
+
+/// A server whose calls have to wait for the clock for about 20 s.
+fn server_that_waits() -> Server {
+    let server =
+        Server::builder().faketime(true).setting("snowflake_id.max_wait", "60s").start_with_extension();
+    next(&mut server.connect());
+    server.step_back(secs(22));
+    server
+}
+
+/// A call under way in a session of its own.
+struct Waiting {
+    pid: i32,
+    began: Instant,
+    thread: JoinHandle<(Client, Result<i64, Failure>, Instant)>,
+}
+
+impl Waiting {
+    /// Sends the call, and returns when it can be seen waiting.
+    fn start(server: &Server, mut session: Client) -> Self {
+        let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+        let began = Instant::now();
+        let thread = std::thread::spawn(move || {
+            let answer = session.query_one("SELECT snowflake_nextval()", &[]);
+            let ended = Instant::now();
+            let answer = answer.map(|row| row.get(0)).map_err(|e| Failure::from(&e));
+            (session, answer, ended)
+        });
+        let mut watcher = server.connect();
+        wait_until("the call to wait", secs(5), || waits(&mut watcher, pid).then_some(()));
+        Self { pid, began, thread }
+    }
+
+    fn end(self) -> (Client, Result<i64, Failure>, Instant) {
+        self.thread.join().unwrap()
+    }
+
+    #[track_caller]
+    fn fails(self, code: &str) -> (Client, Instant) {
+        let (session, answer, ended) = self.end();
+        let failure = answer.expect_err("the call was to fail");
+        assert_eq!(failure.code, code, "{failure}");
+        (session, ended)
+    }
+
+    /// The session is ended by an administrator's command. The client does not always get to read the
+    /// reason before it sees that the connection is gone, so the server's log has to tell it.
+    #[track_caller]
+    fn ends_by_termination(self, server: &Server) -> Instant {
+        let reason = format!("[{}] 57P01 FATAL:  terminating connection", self.pid);
+        let (_, answer, ended) = self.end();
+        answer.expect_err("the call was to fail");
+        let log = server.log();
+        assert!(log.contains(&reason), "{reason:?} is missing in:\n{log}");
+        ended
+    }
+}
+
+/// Whether a backend waits inside the extension.
+fn waits(watcher: &mut Client, pid: i32) -> bool {
+    let row = watcher
+        .query_one(
+            "SELECT wait_event_type, wait_event FROM pg_stat_activity
+             WHERE pid = $1 AND query LIKE '%snowflake_nextval%'",
+            &[&pid],
+        )
+        .ok();
+    let Some(row) = row else { return false };
+    let (kind, event): (Option<String>, Option<String>) = (row.get(0), row.get(1));
+    if kind.as_deref() != Some("Extension") {
+        return false;
+    }
+    let event = event.expect("a wait has a name");
+    if pg_version() >= 17 {
+        assert!(event.to_lowercase().contains("snowflake"), "an event of our own, not {event}");
+    }
+    true
+}
+
+#[test]
+fn a_wait_answers_cancel() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let session = server.connect();
+    let cancel = session.cancel_token();
+    let waiting = Waiting::start(&server, session);
+    std::thread::sleep(ms(500));
+    let asked = Instant::now();
+    cancel.cancel_query(NoTls).unwrap();
+    let (mut session, ended) = waiting.fails("57014");
+    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
+    // The session is as good as before.
+    assert_eq!(one::<i32>(&mut session, "SELECT 1"), 1);
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    let event: String =
+        one(&mut server.connect(), &format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
+    assert_eq!(event, "ClientRead");
+}
+
+#[test]
+fn a_wait_answers_cancel_after_the_clock_has_gone_back_further() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let session = server.connect();
+    let cancel = session.cancel_token();
+    let waiting = Waiting::start(&server, session);
+    server.step_back(secs(20));
+    let asked = Instant::now();
+    cancel.cancel_query(NoTls).unwrap();
+    let (_, ended) = waiting.fails("57014");
+    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
+}
+
+#[test]
+fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let mut session = server.connect();
+    run(&mut session, "SET statement_timeout = 0; CREATE TABLE t (x integer)");
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    let cancel = session.cancel_token();
+    let thread = std::thread::spawn(move || {
+        run(
+            &mut session,
+            "DO $$ BEGIN
+                 PERFORM snowflake_nextval();
+             EXCEPTION WHEN query_canceled THEN
+                 INSERT INTO t VALUES (1);
+             END $$",
+        );
+        one::<i64>(&mut session, "SELECT count(*) FROM t")
+    });
+    let mut watcher = server.connect();
+    wait_until("the call to wait", secs(5), || waits(&mut watcher, pid).then_some(()));
+    cancel.cancel_query(NoTls).unwrap();
+    assert_eq!(thread.join().unwrap(), 1);
+}
+
+#[test]
+fn a_wait_answers_terminate() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let waiting = Waiting::start(&server, server.connect());
+    std::thread::sleep(ms(500));
+    let asked = Instant::now();
+    let sent: bool = one(&mut server.connect(), &format!("SELECT pg_terminate_backend({})", waiting.pid));
+    assert!(sent);
+    let ended = waiting.ends_by_termination(&server);
+    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
+}
+
+#[test]
+fn a_wait_ends_when_the_server_is_stopped() {
+    let _alone = alone();
+    let mut server = server_that_waits();
+    let waiting = Waiting::start(&server, server.connect());
+    let asked = Instant::now();
+    server.stop(Stop::Fast);
+    let ended = waiting.ends_by_termination(&server);
+    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
+    assert!(asked.elapsed() < secs(5), "the stop took {:?}", asked.elapsed());
+}
+
+#[test]
+fn a_wait_answers_statement_timeout_while_the_clock_is_back() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let mut session = server.connect();
+    run(&mut session, "SET statement_timeout = '1s'");
+    let began = Instant::now();
+    fails(&mut session, "57014", "SELECT snowflake_nextval()");
+    let took = began.elapsed();
+    assert!((ms(990)..secs(1) + AT_ONCE).contains(&took), "{took:?}");
+    // A batch and a range wait in the same way.
+    for call in ["SELECT snowflake_nextval_batch(10)", "SELECT snowflake_nextval_range(10)"] {
+        let began = Instant::now();
+        fails(&mut session, "57014", call);
+        let took = began.elapsed();
+        assert!((ms(990)..secs(1) + AT_ONCE).contains(&took), "{call}: {took:?}");
+    }
+}
+
+#[test]
+fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
+    let _alone = alone();
+    let server = server_that_waits();
+    // Beside it, something of PostgreSQL's own that waits under the same timeout.
+    let mut other = server.connect();
+    let cancel_other = other.cancel_token();
+    let other_sleeps = std::thread::spawn(move || {
+        run(&mut other, "SET statement_timeout = '2s'");
+        fails(&mut other, "57014", "SELECT pg_sleep(60)")
+    });
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let mut watcher = server.connect();
+    wait_until("the other session to sleep", secs(5), || {
+        (one::<i64>(&mut watcher, asleep) == 1).then_some(())
+    });
+
+    let mut session = server.connect();
+    run(&mut session, "SET statement_timeout = '2s'");
+    let waiting = Waiting::start(&server, session);
+    let began = waiting.began;
+    server.step_back(secs(20));
+    let (_, ended) = waiting.fails("57014");
+    let took = ended - began;
+    assert!((ms(1_990)..secs(2) + AT_ONCE).contains(&took), "{took:?}");
+
+    // PostgreSQL's own wait goes on: that timeout is what the extension must not rely on.
+    std::thread::sleep(ms(700));
+    assert!(!other_sleeps.is_finished(), "the timeout was not stretched: this shows nothing");
+    cancel_other.cancel_query(NoTls).unwrap();
+    other_sleeps.join().unwrap();
+}
+
+#[test]
+fn a_wait_answers_statement_timeout_although_the_clock_went_back_earlier_in_the_statement() {
+    let _alone = alone();
+    let server =
+        Server::builder().faketime(true).setting("snowflake_id.max_wait", "60s").start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    run(&mut session, "CREATE TABLE go (x integer); SET statement_timeout = '2s'");
+    let began = Instant::now();
+    let thread = std::thread::spawn(move || {
+        let failure = fails(
+            &mut session,
+            "57014",
+            "DO $$ BEGIN
+                 LOOP
+                     PERFORM FROM go;
+                     EXIT WHEN FOUND;
+                 END LOOP;
+                 PERFORM snowflake_nextval();
+             END $$",
+        );
+        (failure, Instant::now())
+    });
+    std::thread::sleep(ms(500));
+    server.step_back(secs(22));
+    run(&mut server.connect(), "INSERT INTO go VALUES (1)");
+    let went = began.elapsed();
+    let (_, ended) = thread.join().unwrap();
+    // At best 2 s after the statement's start, at worst 2 s after the wait's, but not 22 s later.
+    let took = ended - began;
+    assert!((ms(1_990)..went + secs(2) + AT_ONCE).contains(&took), "{took:?}, of which {went:?} before");
+}
+
+#[test]
+fn waiting_calls_hold_no_lock_and_profit_from_a_rotation() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let calls: Vec<Waiting> = (0..10).map(|_| Waiting::start(&server, server.connect())).collect();
+    let mut session = server.connect();
+    let began = Instant::now();
+    let now = status(&mut session);
+    assert_eq!(now.state, "open");
+    assert_eq!((now.lane, now.rotations), (Some(0), 0), "{now:?}");
+    let lanes: Vec<i64> = column(&mut session, "SELECT lane::bigint FROM snowflake_workers");
+    assert_eq!(lanes.len(), 8);
+    let to: i64 = one(&mut session, "SELECT snowflake_rotate()::bigint");
+    assert_eq!(to, 257);
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    assert_eq!(worker(next(&mut session)), 257);
+    for call in calls {
+        let (_, answer, ended) = call.end();
+        assert_eq!(worker(answer.expect("an ID")), 257);
+        assert!(ended - began < secs(1), "{:?}", ended - began);
+    }
+    let now = status(&mut session);
+    assert_eq!((now.waits, now.rotations), (10, 1), "{now:?}");
+    assert!(now.wait_ms > 0.0);
+}
+
+#[test]
+fn a_wait_ends_soon_after_the_clock_was_set_right() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let waiting = Waiting::start(&server, server.connect());
+    let set_right = Instant::now();
+    server.step_forward(secs(22));
+    let (_, answer, ended) = waiting.end();
+    assert_eq!(worker(answer.expect("an ID")), 1);
+    assert!(ended - set_right < secs(1), "{:?}", ended - set_right);
+}
+
+#[test]
+fn a_wait_takes_no_processor_time_to_speak_of() {
+    let _alone = alone();
+    let server = server_that_waits();
+    let waiting = Waiting::start(&server, server.connect());
+    let ticks = |pid: i32| -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        // utime and stime, the 14th and 15th of all fields, in hundredths of a second.
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks(waiting.pid);
+    std::thread::sleep(secs(2));
+    let used = ticks(waiting.pid) - before;
+    assert!(used <= 10, "{used} hundredths of a second in 2 s");
+    server.step_forward(secs(22));
+    waiting.end().1.expect("an ID");
+}
