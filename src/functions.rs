@@ -83,9 +83,9 @@ fn snowflake_lastval() -> i64 {
 
 // ---- reading IDs ----
 
-/// The settings, or the error that says that they are missing.
+/// The settings, or the error that says why no ID can be read.
 fn layout_settings() -> &'static Settings {
-    settings::get().unwrap_or_else(|| Error::NotPreloaded.raise())
+    settings::for_reading().unwrap_or_else(|error| error.raise())
 }
 
 fn unpack(id: i64) -> Parts {

@@ -6,13 +6,16 @@
 
 use crate::errors::{self, Error};
 use crate::shmem;
+use crate::state_file::StateFile;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::lanes::{MAX_LANES, WorkersError};
 use snowflake_core::layout::parse_epoch;
-use snowflake_core::{Bits, Config, Layout, Policy, Rules, SequenceStart, Tick, Workers};
+use snowflake_core::state::recorded_layout;
+use snowflake_core::{Bits, Closed, Config, Disk, Layout, Policy, Rules, SequenceStart, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 #[allow(non_camel_case_types, reason = "the names of the values in SQL")]
@@ -62,6 +65,38 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 #[inline]
 pub fn get() -> Option<&'static Settings> {
     SETTINGS.get()
+}
+
+/// The layout with which IDs were made, where that is not the configured one.
+static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
+static HAS_OTHER_LAYOUT: AtomicBool = AtomicBool::new(false);
+
+/// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too.
+#[inline]
+pub fn for_reading() -> Result<&'static Settings, Error> {
+    let settings = get().ok_or(Error::NotPreloaded)?;
+    if HAS_OTHER_LAYOUT.load(Ordering::Relaxed) {
+        check_other_layout()?;
+    }
+    Ok(settings)
+}
+
+#[cold]
+fn check_other_layout() -> Result<(), Error> {
+    let is_adopted = shmem::generator().is_some_and(|generator| generator.is_open());
+    let other = *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner);
+    match other {
+        Some(layout) if !is_adopted => Err(Error::Closed(Closed::OtherLayout(layout))),
+        _ => Ok(()),
+    }
+}
+
+/// Compares the configured layout with that of the state file; for the postmaster, before it has children.
+pub fn compare_with_recorded() {
+    let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
+    let other = recorded.filter(|recorded| get().is_some_and(|settings| settings.layout != *recorded));
+    HAS_OTHER_LAYOUT.store(other.is_some(), Ordering::Relaxed);
+    *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = other;
 }
 
 impl Settings {

@@ -116,6 +116,7 @@ extern "C-unwind" fn startup() {
             previous();
         }
     }
+    settings::compare_with_recorded();
     let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
     let config = Config { rules: settings::rules(), ..config };
     let plan = Plan::new(&config);

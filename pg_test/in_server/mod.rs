@@ -223,10 +223,34 @@ mod tests {
         assert_eq!(made, rotated);
     }
 
+    #[pg_test]
+    fn adopt_raises_the_marks_of_an_open_gate_and_never_lowers_one() {
+        assert!(is_true(
+            "snowflake_timestamp(snowflake_nextval()) > floor
+             FROM (SELECT clock_timestamp() + interval '300 ms' AS floor OFFSET 0) f,
+             LATERAL (SELECT snowflake_adopt(floor) OFFSET 0) adopted"
+        ));
+        let before = one::<i64>("SELECT snowflake_nextval()").unwrap();
+        Spi::run("SELECT snowflake_adopt('2024-02-01 00:00+00')").unwrap();
+        assert!(one::<i64>("SELECT snowflake_nextval()").unwrap() > before);
+        let far = "the floor lies more than a day ahead of the clock";
+        assert_error("SELECT snowflake_adopt(now() + interval '25 h')", "22023", far);
+        assert!(is_true("snowflake_adopt(NULL) IS NULL"), "STRICT: nothing happens");
+    }
+
+    #[pg_test]
+    fn every_id_lies_below_the_reservation() {
+        assert!(is_true(
+            "snowflake_timestamp(id) < reserved_until AND keeper_pid > 0 AND write_error IS NULL
+             FROM (SELECT snowflake_nextval() AS id OFFSET 0) made, LATERAL (
+                 SELECT * FROM snowflake_status WHERE id > 0 OFFSET 0) status"
+        ));
+    }
+
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 14] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 15] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -241,6 +265,7 @@ mod tests {
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),
+        ("snowflake_adopt(timestamptz)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
     ];
 
@@ -307,6 +332,7 @@ mod tests {
             ("rollback_policy", "enum", "hold", "sighup"),
             ("max_ahead", "integer", "2000", "sighup"),
             ("max_wait", "integer", "5", "sighup"),
+            ("reserve", "integer", "500", "sighup"),
             ("sequence_start", "enum", "zero", "postmaster"),
         ];
         for (name, kind, default, context) in settings {
@@ -367,7 +393,7 @@ mod tests {
     fn administering_needs_the_right() {
         Spi::run("CREATE ROLE ordinary; SET LOCAL ROLE ordinary").unwrap();
         assert!(is_true("snowflake_nextval() > 0"), "making an ID needs none");
-        for call in ["snowflake_rotate()", "snowflake_reset_stats()", "snowflake_status_row()"] {
+        for call in ["snowflake_rotate()", "snowflake_adopt()", "snowflake_reset_stats()", "snowflake_status_row()"] {
             let [state, ..] = error_of(&format!("SELECT {call}"));
             assert_eq!(state, "42501", "{call}");
         }

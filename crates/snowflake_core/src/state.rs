@@ -158,6 +158,11 @@ fn newest(loaded: &Loaded) -> Result<(usize, Record), Closed> {
     found.ok_or(Closed::Unreadable)
 }
 
+/// The layout with which the IDs of a state file were made, where that can be read.
+pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
+    newest(loaded).ok()?.1.layout.read()
+}
+
 /// Why the gate stays closed after a start, until `adopt` or another configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {

@@ -7,6 +7,7 @@ GRANT INSERT, SELECT ON t TO ordinary_user;
 SET ROLE ordinary_user;
 INSERT INTO t DEFAULT VALUES RETURNING (snowflake_decode(id)).worker_id;
 SELECT snowflake_rotate();
+SELECT snowflake_adopt();
 SELECT snowflake_reset_stats();
 SELECT * FROM snowflake_status;
 SELECT * FROM snowflake_workers;

@@ -20,8 +20,23 @@ const STRAIGHT: &str = r#"
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    return syscall(SYS_nanosleep, time, left);
+}
+
+int select(int n, fd_set *in, fd_set *out, fd_set *other, struct timeval *left)
+{
+    struct timespec time;
+    if (left)
+        time = (struct timespec){left->tv_sec, left->tv_usec * 1000};
+    return syscall(SYS_pselect6, n, in, out, other, left ? &time : NULL, NULL);
+}
 
 int epoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
@@ -89,7 +104,8 @@ fn micros(by: Duration) -> i64 {
     i64::try_from(by.as_micros()).expect("a step of less than 292,000 years")
 }
 
-/// `epoll_wait` without libfaketime. There is a C compiler wherever there is a Rust one: it links.
+/// Waiting without libfaketime: while it waits, it shows the true time to signal handlers, and for ever to
+/// the processes that these start. Up to 15, a postmaster starts its background workers from one. There is a C compiler wherever there is a Rust one: it links.
 fn straight() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {

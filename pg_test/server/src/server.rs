@@ -71,6 +71,7 @@ impl Builder {
     pub fn start_with_extension(self) -> Server {
         let server = self.start();
         sql::run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        server.wait_until_seasoned();
         server
     }
 
@@ -138,7 +139,8 @@ impl Server {
         }
     }
 
-    fn data(&self) -> PathBuf {
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
@@ -204,6 +206,23 @@ impl Server {
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
 
+    /// Waits until the clock has passed the marks of a first start, some 3 s ahead: until then IDs run
+    /// ahead of the clock, and no lane but the first can be entered. A closed gate is not waited for.
+    fn wait_until_seasoned(&self) {
+        let mut session = self.connect();
+        let seasoned = "
+            SELECT state <> 'open' OR NOT EXISTS (
+                SELECT FROM snowflake_workers
+                WHERE usable_at + current_setting('snowflake_id.max_ahead')::interval > clock_timestamp())
+            FROM snowflake_status";
+        crate::wait_until("the first marks to pass", secs(15), || {
+            std::thread::sleep(ms(50));
+            let settling = "SELECT state = 'closed' AND reason LIKE 'the clock has yet%' FROM snowflake_status";
+            let is_settling: bool = sql::one(&mut session, settling);
+            (!is_settling && sql::one(&mut session, seasoned)).then_some(())
+        });
+    }
+
     /// Waits until the server accepts connections, after a crash of one of its processes too.
     #[track_caller]
     pub fn wait_until_ready(&mut self) {
@@ -242,6 +261,40 @@ impl Server {
             Stop::Immediate => Signal::SIGQUIT,
         });
         self.wait_for_exit(secs(60));
+    }
+
+    /// Kills the postmaster, as a machine's out-of-memory killer would, and waits until its children are
+    /// gone: only then does the shared memory let another server start.
+    #[track_caller]
+    pub fn crash(&mut self) {
+        let pid = self.pid();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        self.signal(Signal::SIGKILL);
+        self.wait_for_exit(secs(10));
+        for child in children.split_whitespace() {
+            crate::wait_until("the children to leave", secs(30), || {
+                let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+                (stat.is_empty() || stat.contains(") Z ")).then_some(())
+            });
+        }
+    }
+
+    /// Stops the server and copies its data directory; neither is started.
+    #[track_caller]
+    pub fn copy(&mut self) -> Server {
+        self.stop(Stop::Fast);
+        let builder = Builder {
+            settings: self.settings.clone(),
+            faketime: self.clock.is_some(),
+            behind: Duration::ZERO,
+        };
+        let copy = builder.lay_out();
+        let mut command = std::process::Command::new("cp");
+        command.arg("-a").arg(self.data()).arg(copy.data());
+        run(command);
+        copy.write_settings();
+        copy
     }
 
     /// Stops the server (fast) and starts it again, with the settings as they are now.

@@ -1,0 +1,677 @@
+//! What survives: crashes, restarts, a bad disk, copies, promotions. No ID ever repeats, and the gate
+//! stays closed where that could not be promised. The rows of the fault table in `docs/reliability.md`
+//! that take seconds; `scripts/chaos` has the rest, and all of them in any order.
+
+use nix::sys::signal::Signal;
+use postgres::Client;
+use snowflake_server_tests::ids::{Ids, at_ms, worker};
+use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take};
+use snowflake_server_tests::{Builder, Server, Stop, days, hours, ms, secs, wait_until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Home worker 1 and the workers of its half on timeline 1.
+const HOME: i64 = 1;
+
+fn state_file(server: &Server) -> PathBuf {
+    server.data().join("snowflake_id/state")
+}
+
+fn server() -> Server {
+    Server::builder().faketime(true).start_with_extension()
+}
+
+/// A server whose first start is so long ago that every lane may be used.
+fn seasoned(builder: Builder) -> Server {
+    let server = builder.born(days(400)).start_with_extension();
+    next(&mut server.connect());
+    server.step_forward(days(400));
+    next(&mut server.connect());
+    server
+}
+
+/// Enough IDs at once to run ahead of the clock.
+fn burst(server: &Server) -> Vec<i64> {
+    take(&mut server.connect(), 3_000_000)
+}
+
+/// Takes IDs as soon as the server makes them; tells how long that took.
+fn take_soon(server: &Server, limit: Duration) -> (Vec<i64>, Duration) {
+    let began = Instant::now();
+    let mut session = server.connect();
+    let ids = wait_until("IDs after the start", limit, || {
+        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get::<_, i64>(0)])
+    });
+    (ids, began.elapsed())
+}
+
+fn text(client: &mut Client, query: &str) -> Option<String> {
+    client.query_one(query, &[]).unwrap_or_else(|e| panic!("{query}: {}", Failure::from(&e))).get(0)
+}
+
+fn closed(server: &Server, message: &str) -> Failure {
+    let mut session = server.connect();
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(failure.text().contains(message), "{failure}");
+    let status = status(&mut session);
+    assert_eq!(status.state, "closed");
+    assert!(status.reason.expect("a reason").contains(message));
+    failure
+}
+
+// ---- crashes and restarts ----
+
+#[test]
+fn no_restart_repeats_an_id_however_the_server_ended() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    for how in [Stop::Immediate, Stop::Fast, Stop::Smart, Stop::Immediate] {
+        ids.add(format!("before {how:?}"), burst(&server));
+        server.stop(how);
+        server.start();
+        ids.add(format!("after {how:?}"), take_soon(&server, secs(5)).0);
+    }
+    ids.add("at the end", burst(&server));
+    ids.assert_unique();
+    let status = status(&mut server.connect());
+    assert_eq!((status.lane, status.rotations), (Some(0), 0), "a restart used up a lane");
+}
+
+#[test]
+fn after_a_kill_of_the_postmaster_the_first_id_comes_within_a_second_on_the_same_lane() {
+    let mut server = server();
+    let before = burst(&server);
+    server.crash();
+    server.start();
+    let (after, waited) = take_soon(&server, secs(5));
+    assert!(waited < secs(1), "{waited:?}");
+    assert!(after[0] > *before.last().unwrap());
+    assert_eq!(worker(after[0]), HOME);
+}
+
+#[test]
+fn a_killed_backend_or_keeper_repeats_nothing() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    for victim in ["SELECT pg_backend_pid()", "SELECT keeper_pid FROM snowflake_status"] {
+        let mut session = server.connect();
+        wait_until("a keeper", secs(10), || {
+            session
+                .query_one("SELECT keeper_pid FROM snowflake_status", &[])
+                .unwrap()
+                .get::<_, Option<i32>>(0)
+        });
+        ids.add(format!("before {victim}"), burst(&server));
+        let pid: i32 = one(&mut session, victim);
+        server.signal_backend(pid, Signal::SIGKILL);
+        wait_until("the crash", secs(10), || session.batch_execute("SELECT 1").is_err().then_some(()));
+        server.wait_until_ready();
+        ids.add(format!("after {victim}"), take_soon(&server, secs(5)).0);
+    }
+    ids.assert_unique();
+}
+
+#[test]
+fn a_restart_with_the_clock_back_repeats_nothing() {
+    for (back, same_lane) in [(ms(500), true), (secs(5), false), (hours(1), false), (days(365), false)] {
+        let mut server = seasoned(Server::builder());
+        let mut ids = Ids::new();
+        ids.add("before", burst(&server));
+        let home = status(&mut server.connect()).lane;
+        server.stop(Stop::Immediate);
+        server.clock().back(back);
+        server.start();
+        ids.add("after", take_soon(&server, secs(10)).0);
+        ids.add("later", burst(&server));
+        ids.assert_unique();
+        assert_eq!(status(&mut server.connect()).lane == home, same_lane, "{back:?}");
+    }
+}
+
+#[test]
+fn a_day_ahead_then_stopped_then_the_true_time_repeats_nothing() {
+    let mut server = seasoned(Server::builder());
+    let mut ids = Ids::new();
+    ids.add("today", burst(&server));
+    server.step_forward(days(1));
+    ids.add("tomorrow", burst(&server));
+    server.stop(Stop::Fast);
+    server.clock().back(days(1));
+    server.start();
+    ids.add("today again", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+    let status = status(&mut server.connect());
+    assert_ne!(status.lane, Some(0), "lane 0 holds IDs of tomorrow");
+}
+
+#[test]
+fn a_clean_stop_while_ids_are_ahead_goes_on_at_once() {
+    for (policy, tick, layout) in
+        [("hold", "1ms", "41/10/12"), ("replay", "1ms", "41/10/12"), ("hold", "1s", "31/10/22")]
+    {
+        let mut server = Server::builder()
+            .setting("snowflake_id.rollback_policy", policy)
+            .setting("snowflake_id.tick", tick)
+            .setting("snowflake_id.layout", layout)
+            .faketime(true)
+            .start_with_extension();
+        let mut ids = Ids::new();
+        ids.add("before", burst(&server));
+        server.restart();
+        let (after, waited) = take_soon(&server, secs(5));
+        ids.add("after", after);
+        ids.assert_unique();
+        assert!(waited < ms(2_500), "{policy} {tick}: {waited:?}");
+        assert_eq!(status(&mut server.connect()).lane, Some(0), "{policy} {tick}");
+    }
+}
+
+#[test]
+fn a_clean_stop_writes_exact_marks() {
+    let mut server = server();
+    let last = next(&mut server.connect());
+    server.restart();
+    let mark: i64 = one(
+        &mut server.connect(),
+        "SELECT (extract(epoch FROM mark) * 1000)::bigint FROM snowflake_workers WHERE lane = 2",
+    );
+    let reserved = "SELECT (extract(epoch FROM reserved_until) * 1000)::bigint FROM snowflake_status";
+    assert!(one::<i64>(&mut server.connect(), reserved) > at_ms(last));
+    assert!(mark <= at_ms(last), "a lane that made nothing keeps the mark of the first start");
+    server.stop(Stop::Fast);
+    let file = fs::read_to_string(state_file(&server)).unwrap();
+    let expected = format!("\"{HOME}\":{}", at_ms(last) - 1_704_067_200_000);
+    assert!(file.contains(&expected), "{expected} is not in {file}");
+}
+
+// ---- the keeper ----
+
+#[test]
+fn the_keeper_comes_back_after_being_terminated() {
+    let server = server();
+    let mut session = server.connect();
+    let pid = "SELECT coalesce(keeper_pid, 0) FROM snowflake_status";
+    let first: i32 =
+        wait_until("a keeper", secs(10), || Some(one(&mut session, pid)).filter(|pid| *pid != 0));
+    server.signal_backend(first, Signal::SIGTERM);
+    wait_until("another keeper", secs(20), || {
+        let pid: i32 = one(&mut session, pid);
+        (pid != 0 && pid != first).then_some(())
+    });
+}
+
+#[test]
+fn without_a_keeper_calls_extend_the_reservation_themselves() {
+    let server = server();
+    let mut session = server.connect();
+    let pid: i32 = wait_until("a keeper", secs(10), || {
+        Some(one(&mut session, "SELECT coalesce(keeper_pid, 0) FROM snowflake_status"))
+            .filter(|pid| *pid != 0)
+    });
+    server.signal_backend(pid, Signal::SIGSTOP);
+    let mut ids = Ids::new();
+    for _ in 0..8 {
+        ids.add("without", vec![next(&mut session)]);
+        std::thread::sleep(ms(400));
+    }
+    ids.add("a burst", burst(&server));
+    ids.assert_unique();
+    server.signal_backend(pid, Signal::SIGCONT);
+}
+
+#[test]
+fn a_single_insert_every_3_seconds_pays_no_fsync() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval())");
+    next(&mut session);
+    let reserved = "SELECT reserved_until > clock_timestamp() FROM snowflake_status";
+    for _ in 0..3 {
+        std::thread::sleep(secs(3));
+        assert!(one::<bool>(&mut session, reserved), "the keeper has fallen behind the clock");
+        let before = written_by(&mut session);
+        next(&mut session);
+        assert_eq!(written_by(&mut session), before, "the call wrote");
+    }
+}
+
+/// Bytes that the session's process has written to files.
+fn written_by(session: &mut Client) -> u64 {
+    let pid: i32 = one(session, "SELECT pg_backend_pid()");
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).expect("write_bytes");
+    line.parse().expect("a number")
+}
+
+#[test]
+fn a_server_that_is_idle_for_over_a_minute_writes_nothing() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    std::thread::sleep(secs(64));
+    let modified = || fs::metadata(state_file(&server)).unwrap().modified().unwrap();
+    let keeper: i32 = one(&mut session, "SELECT keeper_pid FROM snowflake_status");
+    let written = || fs::read_to_string(format!("/proc/{keeper}/io")).unwrap();
+    let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
+    let (before, io) = (modified(), bytes(&written()));
+    std::thread::sleep(secs(6));
+    assert_eq!(modified(), before);
+    assert_eq!(bytes(&written()), io);
+}
+
+// ---- the disk ----
+
+/// A tmpfs of a few blocks over the state's folder, while the server is stopped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn under(server: &mut Server) -> Self {
+        server.stop(Stop::Fast);
+        let folder = server.data().join("snowflake_id");
+        let state = fs::read(state_file(server)).expect("the state");
+        let owner = "mode=700,size=64k,uid=postgres,gid=postgres";
+        mount(&["-t", "tmpfs", "-o", owner, "tmpfs", folder.to_str().unwrap()]);
+        let disk = Self(folder);
+        fs::write(disk.0.join("state"), state).unwrap();
+        run_command(Command::new("chown").arg("-R").arg("postgres:").arg(&disk.0));
+        server.start();
+        disk
+    }
+
+    fn fill(&self) {
+        // Whatever is left, to the last block.
+        let _ = fs::write(self.0.join("filler"), vec![0; 1 << 20]);
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+
+    fn remount(&self, mode: &str) {
+        mount(&["-o", &format!("remount,{mode}"), self.0.to_str().unwrap()]);
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn mount(arguments: &[&str]) {
+    run_command(Command::new("mount").args(arguments));
+}
+
+fn run_command(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+/// A new inode makes this a copy to the generator, as it should; the operator vouches for it.
+fn adopt(server: &Server) {
+    run(&mut server.connect(), "SELECT snowflake_adopt()");
+}
+
+#[test]
+fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
+    let mut server = server();
+    let disk = SmallDisk::under(&mut server);
+    closed(&server, "copy");
+    adopt(&server);
+    let mut ids = Ids::new();
+    ids.add("before", take_soon(&server, secs(5)).0);
+    wait_until("the keeper's rounds", secs(5), || {
+        let reserved = "SELECT reserved_until > clock_timestamp() + interval '400 ms' FROM snowflake_status";
+        one::<bool>(&mut server.connect(), reserved).then_some(())
+    });
+    disk.remount("ro");
+    ids.add("on what is reserved", vec![next(&mut server.connect())]);
+    let failure = wait_until("the end of the reservation", secs(10), || {
+        let mut session = server.connect();
+        match session.query_one("SELECT snowflake_nextval()", &[]) {
+            Ok(row) => {
+                ids.add("still reserved", vec![row.get(0)]);
+                None
+            }
+            Err(e) => Some(Failure::from(&e)),
+        }
+    });
+    assert_eq!(failure.code, "55000");
+    assert!(failure.text().contains("Read-only file system"), "{failure}");
+    let error = text(&mut server.connect(), "SELECT write_error FROM snowflake_status");
+    assert!(error.is_some_and(|error| error.contains("Read-only")));
+    closed(&server, "Read-only file system");
+    disk.remount("rw");
+    ids.add("after", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+    assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
+    let log = server.log();
+    assert_eq!(log.matches("could not write \"snowflake_id/state\": Read-only").count(), 1, "{log}");
+    assert_eq!(log.matches("can be written again").count(), 1, "{log}");
+}
+
+#[test]
+fn a_full_disk_does_not_stop_a_preallocated_file() {
+    let mut server = server();
+    let disk = SmallDisk::under(&mut server);
+    adopt(&server);
+    disk.fill();
+    let mut ids = Ids::new();
+    for _ in 0..10 {
+        ids.add("on a full disk", take_soon(&server, secs(5)).0);
+        std::thread::sleep(ms(200));
+    }
+    // The file is deleted too: now there is no room for another.
+    fs::remove_file(state_file(&server)).unwrap();
+    disk.fill();
+    wait_until("the disk to be missed", secs(10), || {
+        server.connect().query_one("SELECT snowflake_nextval()", &[]).err().map(|e| {
+            assert!(Failure::from(&e).text().contains("No space left on device"));
+        })
+    });
+    disk.empty();
+    ids.add("after", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+}
+
+#[test]
+fn a_file_deleted_or_replaced_while_running_is_made_anew() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    ids.add("before", burst(&server));
+    fs::remove_file(state_file(&server)).unwrap();
+    wait_until("a new file", secs(10), || {
+        ids.add("meanwhile", take_soon(&server, secs(5)).0);
+        state_file(&server).exists().then_some(())
+    });
+    let stranger = state_file(&server).with_extension("stranger");
+    fs::write(&stranger, vec![b'x'; 8192]).unwrap();
+    fs::rename(&stranger, state_file(&server)).unwrap();
+    wait_until("the stranger to be replaced", secs(10), || {
+        ids.add("with a stranger", take_soon(&server, secs(5)).0);
+        (fs::read(state_file(&server)).unwrap()[0] == b'{').then_some(())
+    });
+    server.stop(Stop::Immediate);
+    server.start();
+    ids.add("after", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+}
+
+#[test]
+fn a_file_deleted_while_stopped_needs_nobodys_help() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    ids.add("before", burst(&server));
+    server.stop(Stop::Immediate);
+    fs::remove_dir_all(server.data().join("snowflake_id")).unwrap();
+    server.start();
+    ids.add("after", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+    assert!(server.log().contains("from a new state"));
+}
+
+/// Stops the server, changes the bytes of the file in place, and starts it again.
+fn damage(server: &mut Server, change: impl FnOnce(&mut Vec<u8>)) {
+    server.stop(Stop::Immediate);
+    let mut bytes = fs::read(state_file(server)).unwrap();
+    change(&mut bytes);
+    use std::io::Write;
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(state_file(server)).unwrap();
+    file.write_all(&bytes).unwrap();
+    server.start();
+}
+
+#[test]
+fn one_torn_slot_is_repaired_by_the_other() {
+    for slot in [0, 1] {
+        let mut server = server();
+        let mut ids = Ids::new();
+        ids.add("before", burst(&server));
+        damage(&mut server, |bytes| bytes[slot * 4096 + 100..slot * 4096 + 2_000].fill(b'#'));
+        ids.add("after", take_soon(&server, secs(5)).0);
+        ids.assert_unique();
+        assert_eq!(status(&mut server.connect()).lane, Some(0));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_keeps_the_gate_closed_until_it_is_adopted() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 5] = [
+        ("both slots torn", |bytes| {
+            bytes[100] ^= 1;
+            bytes[4196] ^= 1;
+        }),
+        ("empty", Vec::clear),
+        ("truncated", |bytes| bytes.truncate(50)),
+        ("zeros", |bytes| bytes.fill(0)),
+        ("a bad checksum", |bytes| {
+            for slot in [0, 4096] {
+                let at = bytes[slot..].windows(9).position(|w| w == b"\"crc32c\":").unwrap() + slot + 10;
+                bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+            }
+        }),
+    ];
+    for (name, change) in changes {
+        let mut server = server();
+        let mut ids = Ids::new();
+        ids.add("before", burst(&server));
+        damage(&mut server, change);
+        let failure = closed(&server, "cannot be read");
+        assert!(failure.hint.contains("snowflake_adopt"), "{name}");
+        adopt(&server);
+        ids.add("after", take_soon(&server, secs(10)).0);
+        ids.assert_unique();
+    }
+}
+
+#[test]
+fn a_state_of_a_later_version_or_of_another_cluster_keeps_the_gate_closed() {
+    let mut server = server();
+    next(&mut server.connect());
+    server.stop(Stop::Fast);
+    let foreign = {
+        let mut other = Server::builder().start_with_extension();
+        next(&mut other.connect());
+        other.stop(Stop::Fast);
+        fs::read(state_file(&other)).unwrap()
+    };
+    let mine = fs::read(state_file(&server)).unwrap();
+    server.start();
+    damage(&mut server, |bytes| *bytes = foreign);
+    closed(&server, "another database cluster");
+    damage(&mut server, |bytes| *bytes = mine);
+    take_soon(&server, secs(5));
+}
+
+// ---- settings ----
+
+#[test]
+fn another_layout_tick_or_epoch_keeps_the_gate_closed_for_reading_too() {
+    let mut server = server();
+    let id = next(&mut server.connect());
+    for (setting, value) in [("layout", "41/9/13"), ("tick", "10ms"), ("epoch", "2024-01-02T00:00:00Z")] {
+        let setting = format!("snowflake_id.{setting}");
+        server.set(&setting, value);
+        server.restart();
+        let failure = closed(&server, "is not the one with which IDs were made");
+        assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
+        let read = fails(&mut server.connect(), "55000", &format!("SELECT snowflake_timestamp({id})"));
+        assert!(read.text().contains("is not the one with which IDs were made"), "{read}");
+        server.unset(&setting);
+        server.restart();
+        assert!(next(&mut server.connect()) > id);
+    }
+}
+
+#[test]
+fn a_new_layout_is_adopted_only_where_its_ids_lie_above_all_old_ones() {
+    // A later epoch makes smaller IDs: refused.
+    let mut server = server();
+    let id = next(&mut server.connect());
+    server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
+    server.restart();
+    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_adopt()");
+    assert!(failure.text().contains("would lie below"), "{failure}");
+    // An earlier epoch makes greater ones: adopted.
+    server.set("snowflake_id.epoch", "2020-01-01T00:00:00Z");
+    server.restart();
+    closed(&server, "is not the one with which IDs were made");
+    adopt(&server);
+    let (after, _) = take_soon(&server, secs(10));
+    assert!(after[0] > id);
+    run(&mut server.connect(), &format!("SELECT snowflake_timestamp({})", after[0]));
+}
+
+#[test]
+fn a_worker_that_was_changed_and_changed_back_repeats_nothing() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    for worker_id in ["1", "2", "1", "3", "1"] {
+        server.set("snowflake_id.worker_id", worker_id);
+        server.restart();
+        ids.add(format!("worker {worker_id}"), take_soon(&server, secs(5)).0);
+        ids.add(format!("worker {worker_id}"), burst(&server));
+    }
+    ids.assert_unique();
+}
+
+#[test]
+fn more_and_fewer_backup_workers_repeat_nothing() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    for backups in ["7", "3", "1", "0", "15", "7"] {
+        server.set("snowflake_id.backup_workers", backups);
+        server.restart();
+        ids.add(format!("{backups} backups"), take_soon(&server, secs(5)).0);
+        ids.add(format!("{backups} backups"), burst(&server));
+        run(
+            &mut server.connect(),
+            "DO $$ BEGIN PERFORM snowflake_rotate(); EXCEPTION WHEN OTHERS THEN END $$",
+        );
+        ids.add(format!("{backups} backups, rotated"), take_soon(&server, secs(5)).0);
+    }
+    ids.assert_unique();
+}
+
+// ---- adopting ----
+
+#[test]
+fn adopt_respects_ids_of_an_earlier_life_and_refuses_a_far_future() {
+    let server = server();
+    let mut session = server.connect();
+    next(&mut session);
+    let floor: String = one(&mut session, "SELECT (clock_timestamp() + interval '1500 ms')::text");
+    run(&mut session, &format!("SELECT snowflake_adopt('{floor}')"));
+    let above: bool =
+        one(&mut session, &format!("SELECT snowflake_timestamp(snowflake_nextval()) > '{floor}'"));
+    assert!(above);
+    let before = next(&mut session);
+    run(&mut session, "SELECT snowflake_adopt('2024-06-01 00:00+00')");
+    assert!(next(&mut session) > before, "an early floor lowers nothing");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_adopt(now() + interval '2 days')");
+    assert!(failure.text().contains("more than a day ahead"), "{failure}");
+}
+
+// ---- copies, standbys, failover ----
+
+#[test]
+fn a_copied_directory_stays_closed_until_it_is_adopted() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    ids.add("the original", burst(&server));
+    let mut copy = server.copy();
+    server.start();
+    copy.start();
+    closed(&copy, "is a copy");
+    ids.add("the original, on", burst(&server));
+    server.stop(Stop::Fast);
+    // The original is gone, and its last IDs are known.
+    let floor = "SELECT snowflake_adopt(clock_timestamp() + interval '2 s')";
+    run(&mut copy.connect(), floor);
+    ids.add("the copy", take_soon(&copy, secs(10)).0);
+    ids.add("the copy", burst(&copy));
+    ids.assert_unique();
+}
+
+#[test]
+fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_runs_on() {
+    for lag in [Duration::ZERO, secs(1), hours(1), days(1)] {
+        let primary = seasoned(Server::builder());
+        let mut ids = Ids::new();
+        ids.add("the primary", burst(&primary));
+        let standby = primary.standby(|builder| builder);
+        fails(&mut standby.connect(), "25006", "SELECT snowflake_nextval()");
+        ids.add("the primary, on", burst(&primary));
+        standby.clock().back(lag);
+        standby.promote();
+        for round in 0..4 {
+            ids.add(format!("the old primary {round}"), take(&mut primary.connect(), 10_000));
+            if let Ok(row) = standby.connect().query_one("SELECT snowflake_nextval()", &[]) {
+                ids.add(format!("its successor {round}"), vec![row.get(0)]);
+                ids.add(format!("its successor {round}"), burst(&standby));
+            } else {
+                assert!(lag > secs(2), "{lag:?}: refused without a reason");
+            }
+            // Both rotate, each within its half.
+            let _ = primary.connect().batch_execute("SELECT snowflake_rotate()");
+            let _ = standby.connect().batch_execute("SELECT snowflake_rotate()");
+        }
+        ids.assert_unique();
+    }
+}
+
+#[test]
+fn promoting_and_failing_back_three_times_repeats_nothing() {
+    let mut ids = Ids::new();
+    let mut primary = seasoned(Server::builder());
+    for timeline in 1..=4 {
+        ids.add(format!("timeline {timeline}"), burst(&primary));
+        let standby = primary.standby(|builder| builder);
+        // The clocks agree within a second, and what was made last was replayed.
+        run(
+            &mut primary.connect(),
+            "CREATE TABLE IF NOT EXISTS t (id bigint); INSERT INTO t SELECT snowflake_nextval()",
+        );
+        let position: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+        wait_until("the standby to catch up", secs(20), || {
+            let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
+            one::<bool>(&mut standby.connect(), &caught_up).then_some(())
+        });
+        primary.stop(Stop::Immediate);
+        standby.clock().back(ms(500 * (timeline % 2)));
+        standby.promote();
+        ids.add(format!("after promotion {timeline}"), take_soon(&standby, secs(10)).0);
+        primary = standby;
+    }
+    ids.add("at last", burst(&primary));
+    ids.assert_unique();
+}
+
+#[test]
+fn a_base_backup_taken_while_ids_are_made_is_a_sound_standby() {
+    let primary = server();
+    let mut ids = Ids::new();
+    let standby = std::thread::scope(|scope| {
+        let maker = scope.spawn(|| burst(&primary));
+        let standby = primary.standby(|builder| builder);
+        ids.add("the primary", maker.join().unwrap());
+        standby
+    });
+    standby.promote();
+    ids.add("the standby", take_soon(&standby, secs(10)).0);
+    ids.add("the standby", burst(&standby));
+    ids.assert_unique();
+}
+
+#[test]
+fn files_are_private_to_the_server() {
+    let server = server();
+    next(&mut server.connect());
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(state_file(&server)), 0o600);
+    assert_eq!(mode(server.data().join("snowflake_id")), 0o700);
+}
