@@ -202,14 +202,14 @@ fn closed_text(why: Closed) -> Text {
         Closed::Foreign(identifier) => not_ready(
             format!("\"{PATH}\" in the data directory is that of another database cluster"),
             format!("It was written by the cluster with the system identifier {identifier}."),
-            "If that cluster is gone, call snowflake_adopt; otherwise remove the file, set \
-             snowflake_id.worker_id to a worker of this server's own, and restart the server.",
+            "If that cluster is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
+             that no other server has, and restart the server.",
         ),
         Closed::Copied => not_ready(
             "this data directory is a copy, and its original may still make IDs".to_owned(),
             format!("\"{PATH}\" names another file than the one it lies in."),
             "If the original is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
-             that no other server has, restart the server, and call snowflake_adopt.",
+             that no other server has, and restart the server.",
         ),
     }
 }

@@ -5,7 +5,7 @@
 //! Paths are relative, for every process of a server works in the data directory.
 
 use snowflake_core::state::{Disk, Errno, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::time::UNIX_EPOCH;
@@ -25,14 +25,16 @@ impl Disk for StateFile {
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
         let os = |error: io::Error| WriteError::Os(errno(&error));
-        // Opened by its path each time: a file that was deleted or replaced must be noticed.
-        let file = match OpenOptions::new().write(true).open(PATH) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(WriteError::Replaced),
-            opened => opened.map_err(os)?,
+        // Looked up by its path each time: a file that was deleted or replaced must be noticed, also where
+        // it could not even be opened.
+        let is_expected = |found: io::Result<Metadata>| match found {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(WriteError::Replaced),
+            Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
+            found => found.map(drop).map_err(os),
         };
-        if identity(&file).map_err(os)? != expected {
-            return Err(WriteError::Replaced);
-        }
+        is_expected(fs::metadata(PATH))?;
+        let file = OpenOptions::new().write(true).open(PATH).map_err(os)?;
+        is_expected(file.metadata())?;
         file.write_all_at(bytes, (slot * SLOT_BYTES) as u64).map_err(os)?;
         file.sync_all().map_err(os)
     }
@@ -54,7 +56,7 @@ fn load() -> io::Result<Option<Loaded>> {
     // A crash of the server alone leaves pages in the cache that look written and are not: what is read
     // has to be durable before anything is built on it.
     file.sync_all()?;
-    let identity = identity(&file)?;
+    let identity = identity(&file.metadata()?);
     let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
     file.read_to_end(&mut bytes)?;
     let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
@@ -73,7 +75,7 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
     }
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
-    let identity = identity(&file)?;
+    let identity = identity(&file.metadata()?);
     let slot = bytes(identity);
     for i in 0..SLOTS {
         file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
@@ -85,11 +87,10 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
 }
 
 /// Inode and birth; a rename keeps both, a copy has neither.
-fn identity(file: &File) -> io::Result<FileIdentity> {
-    let metadata = file.metadata()?;
+fn identity(metadata: &Metadata) -> FileIdentity {
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let born_ns = born.map_or(0, |since| since.as_nanos() as i64);
-    Ok(FileIdentity { inode: metadata.ino(), born_ns })
+    FileIdentity { inode: metadata.ino(), born_ns }
 }
 
 fn errno(error: &io::Error) -> Errno {

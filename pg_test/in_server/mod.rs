@@ -393,7 +393,9 @@ mod tests {
     fn administering_needs_the_right() {
         Spi::run("CREATE ROLE ordinary; SET LOCAL ROLE ordinary").unwrap();
         assert!(is_true("snowflake_nextval() > 0"), "making an ID needs none");
-        for call in ["snowflake_rotate()", "snowflake_adopt()", "snowflake_reset_stats()", "snowflake_status_row()"] {
+        for call in
+            ["snowflake_rotate()", "snowflake_adopt()", "snowflake_reset_stats()", "snowflake_status_row()"]
+        {
             let [state, ..] = error_of(&format!("SELECT {call}"));
             assert_eq!(state, "42501", "{call}");
         }

@@ -778,8 +778,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Raises every mark to `floor`: durable first, then in memory, `restored` before `last`, for replay
     /// lowers `last` no further than that.
     fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
-        lanes.promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
-        lanes.promises.elsewhere = lanes.promises.elsewhere.max(floor);
+        lanes.promises.raise(floor);
         self.persist(lanes, self.active())?;
         for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
             memory.restored.fetch_max(floor, Ordering::AcqRel);

@@ -23,6 +23,8 @@ pub const SLOTS: usize = 2;
 const VERSION: u32 = 1;
 /// Where nothing was recorded, marks start this much above the greatest time that is known.
 const FIRST_MARGIN_US: i64 = 1_000_000;
+/// Workers of earlier settings whose marks are kept one by one; those beyond fold into `elsewhere`.
+const MAX_FORMER: usize = 48;
 /// A floor further ahead of the clock than this is taken for a mistake.
 const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
@@ -95,9 +97,10 @@ pub struct Record {
     file: FileIdentity,
     layout: RecordedLayout,
     active: i64,
-    /// Per worker: no ID above this tick has been made.
+    /// Per worker that this server owns or once owned: no ID above this tick has been made.
     marks: BTreeMap<i64, i64>,
-    /// The greatest mark of all workers that were owned under earlier settings.
+    /// The mark of every other worker: the floor of the first start, or the greatest mark of former
+    /// workers for which there is no room.
     elsewhere: i64,
 }
 
@@ -128,7 +131,7 @@ fn encode(record: &Record) -> Vec<u8> {
     let envelope = Envelope { version: VERSION, crc32c, record: &record };
     let mut bytes = serde_json::to_vec(&envelope).expect("an envelope is plain data");
     bytes.push(b'\n');
-    assert!(bytes.len() <= SLOT_BYTES, "16 lanes take less than half a slot");
+    assert!(bytes.len() <= SLOT_BYTES, "64 workers take about half a slot");
     bytes.resize(SLOT_BYTES, b' ');
     bytes
 }
@@ -210,7 +213,9 @@ pub(crate) struct Promises {
     pub(crate) newest: usize,
     /// Per lane, on disk: no ID of the lane above it has ever been returned.
     pub(crate) marks: [i64; MAX_LANES],
-    pub(crate) elsewhere: i64,
+    /// Workers of earlier settings and their marks: one of them may be configured again.
+    former: [Option<(i64, i64)>; MAX_FORMER],
+    elsewhere: i64,
 }
 
 /// How a lane's worker stands in an ID, for each lane of this server.
@@ -225,8 +230,16 @@ impl Promises {
             generation: 0,
             newest: 0,
             marks: [-1; MAX_LANES],
+            former: [None; MAX_FORMER],
             elsewhere: -1,
         }
+    }
+
+    /// Raises every mark to `floor`, those of other workers too.
+    pub(crate) fn raise(&mut self, floor: i64) {
+        let former = self.former.iter_mut().flatten().map(|(_, mark)| mark);
+        let marks = self.marks.iter_mut().chain(former).chain([&mut self.elsewhere]);
+        marks.for_each(|mark| *mark = (*mark).max(floor));
     }
 
     /// The bytes of a slot, for the file `file`.
@@ -244,7 +257,7 @@ impl Promises {
             file,
             layout: RecordedLayout::of(&config.layout),
             active: nodes[choice.active],
-            marks: nodes.iter().copied().zip(self.marks).collect(),
+            marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
         })
     }
@@ -306,16 +319,27 @@ impl Reading<'_> {
         for (mark, node) in marks.iter_mut().zip(self.nodes) {
             *mark = *record.marks.get(node).unwrap_or(&record.elsewhere);
         }
-        let left = record.marks.iter().filter(|(node, _)| !self.nodes.contains(node));
-        let elsewhere = left.map(|(_, mark)| *mark).max().unwrap_or(-1).max(record.elsewhere);
+        let not_owned = record.marks.iter().filter(|(node, _)| !self.nodes.contains(node));
+        let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(node, mark)| (*node, *mark)).collect();
+        // The lowest are folded away first: they matter least.
+        not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
+        let mut former = [None; MAX_FORMER];
+        former.iter_mut().zip(&not_owned).for_each(|(place, worker)| *place = Some(*worker));
+        let folded = not_owned.iter().skip(MAX_FORMER).map(|(_, mark)| *mark).max().unwrap_or(-1);
         Promises {
             system_identifier: self.start.system_identifier,
             file: identity,
             generation: record.generation,
             newest: slot,
             marks,
-            elsewhere,
+            former,
+            elsewhere: record.elsewhere.max(folded),
         }
+    }
+
+    /// Whether this server is configured with a worker that the record's owner has or had.
+    fn shares_a_worker(&self, record: &Record) -> bool {
+        self.nodes.iter().any(|node| record.marks.contains_key(node))
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
@@ -328,11 +352,14 @@ impl Reading<'_> {
         if recorded != self.config.layout {
             return Err(Closed::OtherLayout(recorded));
         }
-        if record.system_identifier != self.start.system_identifier {
+        let is_foreign = record.system_identifier != self.start.system_identifier;
+        let is_new_timeline = record.timeline != self.start.timeline;
+        let is_copy = record.file != loaded.identity;
+        // With a worker of its own a copy never meets its original.
+        if is_foreign && self.shares_a_worker(&record) {
             return Err(Closed::Foreign(record.system_identifier));
         }
-        let is_new_timeline = record.timeline != self.start.timeline;
-        if !is_new_timeline && record.file != loaded.identity {
+        if is_copy && !is_new_timeline && self.shares_a_worker(&record) {
             return Err(Closed::Copied);
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
@@ -345,7 +372,7 @@ impl Reading<'_> {
             active = lane;
         }
         // On a new timeline the file may be a copy: then it is made anew, with its own identity.
-        Ok(Opening { promises, active, is_new: record.file != loaded.identity })
+        Ok(Opening { promises, active, is_new: is_copy })
     }
 
     /// A new timeline's lane may have been used by an earlier one, of which this server knows only what
@@ -382,8 +409,7 @@ impl Reading<'_> {
             return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
-        promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
-        promises.elsewhere = promises.elsewhere.max(floor);
+        promises.raise(floor);
         Ok(Opening { promises, active: self.half[0], is_new: true })
     }
 

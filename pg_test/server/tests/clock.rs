@@ -453,7 +453,7 @@ fn refuses(server: &Server, by: Duration) {
         .query_one(
             "SELECT (extract(epoch FROM min(usable_at)) * 1000)::bigint,
                     (extract(epoch FROM min(mark)) * 1000)::bigint,
-                    (extract(epoch FROM max(mark) FILTER (WHERE active)) * 1000)::bigint
+                    (SELECT (extract(epoch FROM last_id_at) * 1000)::bigint FROM snowflake_status)
              FROM snowflake_workers WHERE in_half",
             &[],
         )
@@ -533,17 +533,23 @@ fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: i64, usab
     assert!((read - usable_ms).abs() <= 1, "{read} is not {usable_ms}: {failure}");
 }
 
-/// The first time span of a text, in seconds.
+/// The first time span of a text, in seconds: "59 min 59 s" has two parts.
 fn seconds_in(text: &str) -> Option<f64> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.windows(2).find_map(|pair| {
-        let number: f64 = pair[0].replace(',', "").parse().ok()?;
-        match pair[1].trim_end_matches([',', '.', ';']) {
-            "ms" | "milliseconds" => Some(number / 1_000.0),
-            "s" | "seconds" => Some(number),
-            _ => None,
-        }
-    })
+    let part = |at: usize| {
+        let number: f64 = words.get(at)?.parse().ok()?;
+        let unit = match words.get(at + 1)?.trim_end_matches([',', '.', ';']) {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "min" => 60.0,
+            "h" => 3_600.0,
+            "days" => 86_400.0,
+            _ => return None,
+        };
+        Some(number * unit)
+    };
+    let first = (0..words.len()).find(|at| part(*at).is_some())?;
+    Some(part(first)? + part(first + 2).unwrap_or(0.0))
 }
 
 /// Rung 4 again: a lane comes back into use once the clock has passed its mark.
@@ -802,8 +808,11 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     let server = Server::builder()
         .setting("snowflake_id.layout", "28/22/13")
         .setting("snowflake_id.tick", "1s")
-        .faketime(true)
+        .born(hours(1))
         .start_with_extension();
+    next(&mut server.connect());
+    server.step_forward(hours(1));
+    run(&mut server.connect(), "SELECT snowflake_nextval(), snowflake_reset_stats()");
     let layout = Layout { worker_bits: 22, sequence_bits: 13, tick_ms: 1_000, ..Layout::DEFAULT };
     let mut session = server.connect();
     let mut ids = Ids::new();

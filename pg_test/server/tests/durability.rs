@@ -5,7 +5,7 @@
 use nix::sys::signal::Signal;
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
-use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take};
+use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,9 +33,15 @@ fn seasoned(builder: Builder) -> Server {
     server
 }
 
-/// Enough IDs at once to run ahead of the clock.
+/// IDs that run ahead of the clock as far as they may: whole ticks, each by its first and its last ID, as
+/// a restart that forgot them would make them again from the first, and a few single ones.
 fn burst(server: &Server) -> Vec<i64> {
-    take(&mut server.connect(), 3_000_000)
+    let mut session = server.connect();
+    let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
+                 FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
+    let mut ids = unpack(&one::<Vec<u8>>(&mut session, ticks));
+    ids.extend(take(&mut session, 1_000));
+    ids
 }
 
 /// Takes IDs as soon as the server makes them; tells how long that took.
@@ -557,6 +563,27 @@ fn more_and_fewer_backup_workers_repeat_nothing() {
     ids.assert_unique();
 }
 
+#[test]
+fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_future() {
+    let mut server = seasoned(Server::builder());
+    let mut ids = Ids::new();
+    server.step_forward(days(365));
+    for _ in 0..4 {
+        ids.add("a year ahead", take(&mut server.connect(), 1_000));
+        let _ = server.connect().batch_execute("SELECT snowflake_rotate()");
+    }
+    server.step_back(days(365));
+    closed(&server, "no worker of this server can make an ID yet");
+    // What the error's hint says.
+    server.set("snowflake_id.worker_id", "2");
+    server.restart();
+    ids.add("another worker", take_soon(&server, secs(5)).0);
+    server.set("snowflake_id.worker_id", "1");
+    server.restart();
+    closed(&server, "no worker of this server can make an ID yet");
+    ids.assert_unique();
+}
+
 // ---- adopting ----
 
 #[test]
@@ -598,6 +625,24 @@ fn a_copied_directory_stays_closed_until_it_is_adopted() {
 }
 
 #[test]
+fn a_copied_directory_with_a_worker_of_its_own_needs_nobodys_help() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    ids.add("the original", burst(&server));
+    let mut copy = server.copy();
+    server.start();
+    copy.set("snowflake_id.worker_id", "2");
+    copy.start();
+    for _ in 0..3 {
+        ids.add("the copy", take_soon(&copy, secs(5)).0);
+        ids.add("the copy", burst(&copy));
+        ids.add("the original, on", burst(&server));
+        copy.restart();
+    }
+    ids.assert_unique();
+}
+
+#[test]
 fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_runs_on() {
     for lag in [Duration::ZERO, secs(1), hours(1), days(1)] {
         let primary = seasoned(Server::builder());
@@ -609,7 +654,9 @@ fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_run
         standby.clock().back(lag);
         standby.promote();
         for round in 0..4 {
-            ids.add(format!("the old primary {round}"), take(&mut primary.connect(), 10_000));
+            if let Ok(row) = primary.connect().query_one("SELECT snowflake_nextval()", &[]) {
+                ids.add(format!("the old primary {round}"), vec![row.get(0)]);
+            }
             if let Ok(row) = standby.connect().query_one("SELECT snowflake_nextval()", &[]) {
                 ids.add(format!("its successor {round}"), vec![row.get(0)]);
                 ids.add(format!("its successor {round}"), burst(&standby));
