@@ -173,6 +173,7 @@ pub struct Range {
 struct Blocked {
     lane: usize,
     last: i64,
+    tried: i64,
     wanted: i64,
 }
 
@@ -314,14 +315,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let latest_us = now_us + switch.max_ahead_us();
         let ledger = self.ledger(lane);
         // Never negative, for `last` is not: a clock before the epoch fails the first check below.
-        let mut tick = self.layout.tick().holding(now_us).max(last);
+        let tried = self.layout.tick().holding(now_us).max(last);
+        let mut tick = tried;
         if tick - last > self.unexpected_ticks {
             self.observe_clock();
         }
         loop {
             // Rule 4, then the gate, rule 2 and the end of the time field.
             if tick * tick_us > latest_us || tick > memory.ceiling.load(Ordering::Acquire) {
-                return Attempt::Blocked(Blocked { lane, last, wanted: tick });
+                return Attempt::Blocked(Blocked { lane, last, tried, wanted: tick });
             }
             match ledger.claim(tick, n) {
                 Claim::Won { first } => {
@@ -393,6 +395,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             return Step::Again;
         }
         let sight = Sight {
+            tried: blocked.tried,
             wanted: blocked.wanted,
             last,
             ceiling: memory.ceiling.load(Ordering::Acquire),
@@ -439,7 +442,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             if self.look(blocked, patience) != Step::Rotate {
                 return (Ok(()), None);
             }
-            match self.rotate(lanes, blocked.lane) {
+            match self.rotate(lanes, blocked.lane, blocked.wanted) {
                 Ok(event) => (Ok(()), Some(event)),
                 Err(Refusal::NoLane(no_lane)) => {
                     let episode = Some((blocked.lane, blocked.last));
@@ -477,7 +480,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             if lanes.gate != Gate::Open {
                 return Err(Refusal::Closed);
             }
-            let event = self.rotate(lanes, self.active())?;
+            let event = self.rotate(lanes, self.active(), self.last())?;
             Ok((event, self.active()))
         })?;
         self.host.report(event);
@@ -488,16 +491,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.view.control.switch.active.load(Ordering::Acquire)
     }
 
-    /// From the active lane `from` to the next usable one. The lane that is left keeps its reservation as
+    /// From the active lane `from`, on which `wanted` is the next tick with room, to the next usable one. The lane that is left keeps its reservation as
     /// its mark; the lane that is entered gets one, and both are durable before it is published.
-    fn rotate(&self, lanes: &mut Lanes, from: usize) -> Result<Event, Refusal> {
+    fn rotate(&self, lanes: &mut Lanes, from: usize, wanted: i64) -> Result<Event, Refusal> {
         let allowed_us = self.view.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
-        let to = self.next_lane(lanes, from).map_err(Refusal::NoLane)?;
+        let to = self.next_lane(lanes, from, wanted)?;
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below
         // that lane's own reservation: unique and durable all the same.
         lanes.promises.marks[from] = self.mark(lanes, from);
-        let first = self.first_free(lanes, to, from);
+        let first = self.first_free(lanes, to);
         self.promise(lanes, to, first, to)?;
         self.view.control.switch.active.store(to, Ordering::Release);
         self.view.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
@@ -581,16 +584,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         &self.nodes[..self.workers.lanes()]
     }
 
-    /// The lane to go to from the active lane `from`.
-    fn next_lane(&self, lanes: &Lanes, from: usize) -> Result<usize, NoLane> {
+    /// The lane to go to from the active lane `from`, on which `wanted` is the next tick with room.
+    fn next_lane(&self, lanes: &Lanes, from: usize, wanted: i64) -> Result<usize, Refusal> {
         let now_us = self.layout.relative(self.host.wall_us());
         let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
         let half = self.workers.half(lanes.timeline);
-        let first_free = |lane| self.first_free(lanes, lane, from);
-        Lanes::next(half, from, latest, first_free).map_err(|(lane, tick)| NoLane {
-            behind_us: self.behind_us(from),
-            worker: self.workers.worker(lane),
-            usable_at_us: self.usable_at(tick),
+        let first_free = |lane| if lane == from { wanted } else { self.first_free(lanes, lane) };
+        Lanes::next(half, from, latest, first_free).map_err(|(lane, tick)| {
+            if tick > self.layout.max_tick() {
+                return Refusal::Exhausted;
+            }
+            Refusal::NoLane(NoLane {
+                behind_us: self.behind_us(from),
+                worker: self.workers.worker(lane),
+                usable_at_us: self.usable_at(tick),
+            })
         })
     }
 
@@ -605,10 +613,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         lanes.promises.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
     }
 
-    /// The tick from which a lane would go on: the active one from its last, another from above its mark.
-    fn first_free(&self, lanes: &Lanes, lane: usize, active: usize) -> i64 {
+    /// The tick from which a lane that is not active would go on: from above its mark.
+    fn first_free(&self, lanes: &Lanes, lane: usize) -> i64 {
         let last = self.view.lanes[lane].last.load(Ordering::Acquire);
-        if lane == active { last } else { last.max(lanes.promises.marks[lane] + 1) }
+        last.max(lanes.promises.marks[lane] + 1)
     }
 
     /// What the wall clock must say before `tick` can be issued.
@@ -700,11 +708,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let rules = self.rules();
         let missing_us = self.behind_us(self.active()) - rules.max_ahead_us;
         let patience_us = rules.reserve_us.max(SETTLING_US) + tick_us;
-        if (1..=patience_us).contains(&missing_us) {
+        let is_durable = self.host.disk().is_some();
+        if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
         }
         lanes.gate = Gate::Open;
-        let is_durable = self.host.disk().is_some();
         for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
             let ceiling = if is_durable { mark } else { self.layout.max_tick() };
             memory.ceiling.store(ceiling, Ordering::Release);
@@ -878,8 +886,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let active = self.active();
         let memory = &self.view.lanes[active];
         let last = memory.last.load(Ordering::Acquire);
+        let tick = last.max(self.layout.tick_at(self.host.wall_us()));
         let sight = Sight {
-            wanted: last.max(self.layout.tick_at(self.host.wall_us())),
+            tried: tick,
+            wanted: tick,
             last,
             ceiling: memory.ceiling.load(Ordering::Acquire),
             restored: memory.restored.load(Ordering::Acquire),
@@ -889,7 +899,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         };
         match ladder::climb(&sight, &self.rules(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),
-            Step::Rotate => self.next_lane(&lanes, active).err().map(Refusal::NoLane),
+            Step::Rotate => self.next_lane(&lanes, active, last).err(),
             Step::Reserve => lanes.write_failure.map(|(errno, _)| Refusal::NotDurable(errno)),
             Step::Again | Step::Wait(_) | Step::Replay(_) => None,
         }
@@ -902,12 +912,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let half = self.workers.half(lanes.timeline);
         let status = |lane| {
             let mark = self.mark(&lanes, lane);
+            let first = if lane == active { self.last() } else { self.first_free(&lanes, lane) };
             LaneStatus {
                 lane,
                 worker: self.workers.worker(lane),
                 active: lane == active && lanes.gate == Gate::Open,
                 in_half: half.clone().any(|other| other == lane),
-                usable_at_us: self.usable_at(self.first_free(&lanes, lane, active)),
+                usable_at_us: self.usable_at(first),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
                 issued: self.issued(lane),
             }

@@ -56,7 +56,9 @@ pub enum Refusal {
 /// What the cold path read, in this order: lane, last, clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
-    /// The tick that could not be had; not below `last`.
+    /// The tick from which the call tried: that of its clock, or `last`.
+    pub tried: i64,
+    /// The tick that could not be had; not below `tried`, for ticks between them were full.
     pub wanted: i64,
     /// The lane's last.
     pub last: i64,
@@ -97,8 +99,15 @@ pub(crate) fn climb(sight: &Sight, rules: &Rules, layout: &Layout) -> Step {
     let missing_us = sight.wanted * tick_us - (sight.now_us + rules.max_ahead_us);
 
     if sight.wanted > layout.max_tick() {
-        let at_the_end = now_tick.max(sight.last) >= layout.max_tick();
-        return if at_the_end { Step::Refuse(Refusal::Exhausted) } else { Step::Again };
+        return if now_tick.max(sight.last) >= layout.max_tick() {
+            Step::Refuse(Refusal::Exhausted)
+        } else if sight.tried > layout.max_tick() {
+            // The clock that said so has come back since.
+            Step::Again
+        } else {
+            // A replay revisits ticks that are all full, up to the end: only another lane has room.
+            Step::Rotate
+        };
     }
     if sight.ceiling == CLOSED {
         return Step::Refuse(Refusal::Closed);
@@ -137,6 +146,7 @@ mod tests {
         let last = NOW / 1_000 + ahead;
         let layout = Layout::default();
         Sight {
+            tried: last,
             wanted: last,
             last,
             ceiling: layout.max_tick(),
@@ -211,8 +221,11 @@ mod tests {
         let end = Layout::default().max_tick();
         let ended = Sight { wanted: end + 1, last: end, ..frontier(0) };
         assert_eq!(step(ended, Policy::Hold), Step::Refuse(Refusal::Exhausted));
-        let clock_came_back = Sight { wanted: end + 1, ..frontier(0) };
+        let clock_came_back = Sight { tried: end + 1, wanted: end + 1, ..frontier(0) };
         assert_eq!(step(clock_came_back, Policy::Hold), Step::Again);
+        // Found by the property tests: "again" here is a call that never ends.
+        let full_to_the_end = Sight { wanted: end + 1, ..frontier(0) };
+        assert_eq!(step(full_to_the_end, Policy::Replay), Step::Rotate);
 
         let early = Sight { now_us: -9_000_000, wanted: 0, last: 0, ..frontier(0) };
         assert_eq!(step(early, Policy::Hold), Step::Refuse(Refusal::BeforeEpoch(9_000_000)));

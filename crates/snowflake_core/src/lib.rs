@@ -20,7 +20,7 @@
 //! let config = Config::default();
 //! let memory = Memory::<parking_lot::RawMutex>::new(&config);
 //! let generator = Generator::new(&config, memory.view(), SystemHost);
-//! generator.open(&Start::first()).unwrap();
+//! generator.open(&Start::of_timeline(1)).unwrap();
 //!
 //! let first = generator.next_id().unwrap();
 //! let second = generator.next_id().unwrap();

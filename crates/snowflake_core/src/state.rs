@@ -197,9 +197,9 @@ pub struct Start {
 }
 
 impl Start {
-    /// The start of a generator that nothing is known about: the first timeline.
-    pub fn first() -> Self {
-        Self { timeline: 1, system_identifier: 0, control_us: i64::MIN, replayed_us: None }
+    /// A start on a timeline (1, 2, ...) about which nothing else is known.
+    pub fn of_timeline(timeline: u32) -> Self {
+        Self { timeline, system_identifier: 0, control_us: i64::MIN, replayed_us: None }
     }
 }
 

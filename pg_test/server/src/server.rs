@@ -217,7 +217,8 @@ impl Server {
             FROM snowflake_status";
         crate::wait_until("the first marks to pass", secs(15), || {
             std::thread::sleep(ms(50));
-            let settling = "SELECT state = 'closed' AND reason LIKE 'the clock has yet%' FROM snowflake_status";
+            let settling =
+                "SELECT state = 'closed' AND reason LIKE 'the clock has yet%' FROM snowflake_status";
             let is_settling: bool = sql::one(&mut session, settling);
             (!is_settling && sql::one(&mut session, seasoned)).then_some(())
         });

@@ -1,0 +1,401 @@
+//! Models: every interleaving of a few calls, by loom. To run them:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core --release --test loom
+//! ```
+//!
+//! Most models explore every schedule. Those with several replays and three threads are bound to a few
+//! preemptions, for without a bound they take minutes to hours; `LOOM_MAX_PREEMPTIONS` sets another bound.
+
+#![cfg(loom)]
+
+use std::sync::{Mutex, OnceLock};
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use loom::thread;
+use snowflake_core::lock_api::{GuardSend, RawMutex};
+use snowflake_core::{Config, Event, Generator, Host, Layout, Memory, Policy, Refusal, Rules, Start};
+use snowflake_core::{SequenceStart, Tick, Workers};
+
+/// loom's atomics cannot be made in a constant, so the flag is made at the first use, inside the model.
+struct SpinLock(OnceLock<AtomicBool>);
+
+impl SpinLock {
+    fn flag(&self) -> &AtomicBool {
+        self.0.get_or_init(|| AtomicBool::new(false))
+    }
+}
+
+#[allow(unsafe_code, reason = "a RawMutex is unsafe to implement")]
+// SAFETY: whoever moved the flag from false to true holds the lock, until it is false again.
+unsafe impl RawMutex for SpinLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "lock_api wants it so")]
+    const INIT: Self = Self(OnceLock::new());
+    type GuardMarker = GuardSend;
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            thread::yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        self.flag().compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    unsafe fn unlock(&self) {
+        self.flag().store(false, Ordering::Release);
+    }
+}
+
+/// Tick 0 begins at 0, and a tick has this many microseconds.
+const MS: i64 = 1_000;
+
+/// A clock that steps interleave with. Waiting moves it on.
+struct Clock {
+    wall: AtomicI64,
+}
+
+/// One thread's look at the clock, and the latest that it was told.
+struct Eye {
+    clock: Arc<Clock>,
+    told: Mutex<i64>,
+    waited: Mutex<i64>,
+}
+
+impl Host for Eye {
+    fn wall_us(&self) -> i64 {
+        let wall = self.clock.wall.load(Ordering::Acquire);
+        let mut told = self.told.lock().unwrap();
+        *told = wall.max(*told);
+        wall
+    }
+
+    fn boot_us(&self) -> i64 {
+        *self.waited.lock().unwrap()
+    }
+
+    fn wait(&self, micros: i64) {
+        *self.waited.lock().unwrap() += micros;
+        self.clock.wall.fetch_add(micros, Ordering::AcqRel);
+        thread::yield_now();
+    }
+
+    fn report(&self, _event: Event) {}
+}
+
+/// A memory and its clock.
+struct World {
+    config: Config,
+    memory: Memory<SpinLock>,
+    clock: Arc<Clock>,
+}
+
+impl World {
+    /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each; the clock stands at tick `start`.
+    fn new(sequence: u32, ring: usize, start: i64, rules: Rules) -> Arc<Self> {
+        let bits = format!("20/2/{sequence}").parse().unwrap();
+        let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
+        let workers = Workers::new(&layout, 0, 1).unwrap();
+        let sequence_start = SequenceStart::Zero;
+        let config = Config { layout, datacenter: 0, workers, sequence_start, ring_ticks: ring, rules };
+        let clock = Arc::new(Clock { wall: AtomicI64::new(start * MS) });
+        let world = Arc::new(Self { config, memory: Memory::new(&config), clock });
+        world.with(|generator| generator.open(&Start::of_timeline(1)).unwrap());
+        world
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&Generator<'_, Eye, SpinLock>) -> T) -> T {
+        let eye = Eye { clock: self.clock.clone(), told: Mutex::new(i64::MIN), waited: Mutex::new(0) };
+        act(&Generator::new(&self.config, self.memory.view(), eye))
+    }
+
+    fn step_to(&self, tick: i64) {
+        self.clock.wall.store(tick * MS, Ordering::Release);
+    }
+
+    /// One call by a caller of its own; rule 4 is checked.
+    fn call(&self) -> Result<i64, Refusal> {
+        self.with(|generator| {
+            let id = generator.next_id()?;
+            let told = *generator.host().told.lock().unwrap();
+            let begins = self.tick(id) * MS;
+            assert!(begins <= told + generator.rules().max_ahead_us, "rule 4: {begins} at {told}");
+            Ok(id)
+        })
+    }
+
+    fn id(&self) -> i64 {
+        self.call().expect("an ID")
+    }
+
+    fn tick(&self, id: i64) -> i64 {
+        self.config.layout.unpack(id).unwrap().tick
+    }
+
+    fn worker(&self, id: i64) -> i64 {
+        self.config.layout.unpack(id).unwrap().worker
+    }
+
+    /// At the end: each ID once, each counted once, and so many rotations.
+    fn check(&self, mut ids: Vec<i64>, rotations: std::ops::RangeInclusive<u64>) {
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count, "rule 1");
+        self.with(|generator| {
+            let status = generator.status();
+            assert_eq!(status.issued, count as u64);
+            assert!(rotations.contains(&status.rotations), "{} rotations", status.rotations);
+            for lane in generator.lane_statuses() {
+                let of_lane = ids.iter().filter(|id| self.worker(**id) == lane.worker).count();
+                assert_eq!(lane.issued, of_lane as u64);
+            }
+        });
+    }
+}
+
+fn rules(policy: Policy, max_ahead: i64) -> Rules {
+    Rules { policy, max_ahead_us: max_ahead * MS, max_wait_us: 0, ..Rules::default() }
+}
+
+/// Explores a model; with a bound, only schedules of so many preemptions.
+fn model(preemptions: Option<usize>, act: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(act);
+}
+
+/// Runs `theirs` in a thread of its own beside `ours`.
+fn beside<T: 'static, U>(
+    world: &Arc<World>,
+    theirs: impl FnOnce(&World) -> T + 'static,
+    ours: impl FnOnce(&World) -> U,
+) -> (T, U) {
+    let shared = world.clone();
+    let thread = thread::spawn(move || theirs(&shared));
+    let ours = ours(world);
+    (thread.join().unwrap(), ours)
+}
+
+fn pair(world: &World) -> Vec<i64> {
+    let ids = vec![world.id(), world.id()];
+    assert!(ids[0] < ids[1], "rule 5 within one caller");
+    ids
+}
+
+#[test]
+fn two_calls_in_one_tick() {
+    model(None, || {
+        let world = World::new(2, 4, 8, rules(Policy::Hold, 1));
+        let (theirs, ours) = beside(&world, pair, pair);
+        world.check([theirs, ours].concat(), 0..=0);
+    });
+}
+
+/// A tick of one ID: whoever loses goes on to the next tick, which max_ahead allows.
+#[test]
+fn two_calls_that_fill_their_tick() {
+    model(None, || {
+        let world = World::new(0, 8, 8, rules(Policy::Hold, 2));
+        let (theirs, ours) = beside(&world, |world| world.id(), pair);
+        let later = world.id();
+        assert!(ours.iter().chain([&theirs]).all(|id| *id < later), "rule 5");
+        world.check([ours, vec![theirs, later]].concat(), 0..=0);
+    });
+}
+
+/// The clock goes on by a ring between two calls: each word is evicted, and counted.
+#[test]
+fn two_calls_that_evict_a_ring() {
+    model(None, || {
+        let world = World::new(1, 2, 8, rules(Policy::Hold, 0));
+        let first = world.id();
+        let theirs = |world: &World| {
+            world.step_to(10);
+            world.id()
+        };
+        let (theirs, ours) = beside(&world, theirs, pair);
+        // A caller may see the clock from before the step, whatever it has seen of `last`.
+        world.check([ours, vec![first, theirs]].concat(), 0..=1);
+    });
+}
+
+/// `last` is raised by whoever is later, in whatever order they come to it: a step within max_ahead is held.
+#[test]
+fn a_raise_of_last_undoes_no_other() {
+    model(None, || {
+        let world = World::new(2, 8, 8, rules(Policy::Hold, 2));
+        let theirs = |world: &World| {
+            world.step_to(9);
+            let first = world.id();
+            world.step_to(8);
+            let second = world.id();
+            assert!(first < second, "rule 5: {first} before {second}");
+            vec![first, second]
+        };
+        let (theirs, ours) = beside(&world, theirs, |world| world.id());
+        let later = world.id();
+        assert!(theirs.iter().all(|id| *id < later) && ours < later, "rule 5");
+        world.check([theirs, vec![ours, later]].concat(), 0..=0);
+    });
+}
+
+/// One caller sees a step back while another issues: one rotation, and the new lane is not pushed ahead.
+#[test]
+fn a_call_beside_a_rotation() {
+    model(None, || {
+        let world = World::new(2, 8, 100, rules(Policy::Hold, 2));
+        let first = world.id();
+        let theirs = |world: &World| {
+            world.step_to(20);
+            world.id()
+        };
+        let (theirs, ours) = beside(&world, theirs, |world| world.id());
+        let later = world.id();
+        assert_eq!(world.worker(later), 2, "lane 1");
+        assert_eq!(world.tick(later), 20);
+        world.check(vec![first, theirs, ours, later], 1..=1);
+    });
+}
+
+#[test]
+fn two_rotations_at_once() {
+    model(None, || {
+        let world = World::new(1, 8, 100, rules(Policy::Hold, 2));
+        let first = world.id();
+        world.step_to(20);
+        let (theirs, ours) = beside(&world, |world| world.id(), |world| world.id());
+        assert_eq!((world.worker(theirs), world.worker(ours)), (2, 2));
+        world.check(vec![first, theirs, ours], 1..=1);
+    });
+}
+
+/// A rotation by hand beside a step back: both may rotate, and with two lanes the second finds none or
+/// comes back; IDs stay unique and nobody hangs.
+#[test]
+fn a_rotation_by_hand_beside_a_call() {
+    model(None, || {
+        let world = World::new(1, 8, 20, rules(Policy::Hold, 2));
+        let first = world.id();
+        let by_hand = |world: &World| world.with(|generator| generator.rotate_now()).expect("lane 1");
+        let (worker, ours) = beside(&world, by_hand, |world| world.id());
+        let later = world.id();
+        assert_eq!((worker, world.worker(later)), (2, 2));
+        world.check(vec![first, ours, later], 1..=1);
+    });
+}
+
+/// Replay lowers `last` while another call raises it: nobody spins, nothing is issued twice.
+#[test]
+fn a_call_beside_a_replay() {
+    model(None, || {
+        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let first = world.id();
+        let theirs = |world: &World| {
+            world.step_to(5);
+            world.id()
+        };
+        let (theirs, ours) = beside(&world, theirs, |world| world.id());
+        let later = world.id();
+        assert_eq!(world.tick(later), 5, "`last` is where the clock is");
+        world.check(vec![first, theirs, ours, later], 0..=0);
+    });
+}
+
+#[test]
+fn two_replays_at_once() {
+    model(None, || {
+        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let first = world.id();
+        world.step_to(4);
+        let (theirs, ours) = beside(&world, |world| world.id(), |world| world.id());
+        assert_eq!((world.tick(theirs), world.tick(ours)), (4, 4));
+        world.check(vec![first, theirs, ours], 0..=0);
+    });
+}
+
+/// The clock is set right while a call is about to replay: what others made since is not gone back behind.
+#[test]
+fn a_replay_that_comes_too_late() {
+    model(Some(4), || {
+        let world = World::new(2, 8, 8, rules(Policy::Replay, 1));
+        let first = world.id();
+        world.step_to(5);
+        let theirs = |world: &World| {
+            world.step_to(9);
+            let ids = pair(world);
+            world.step_to(8);
+            // The clock is only as far back as hold absorbs: if nobody replays, order holds.
+            let third = world.id();
+            (ids, third)
+        };
+        let ((mut ids, third), ours) = beside(&world, theirs, |world| world.id());
+        if world.tick(ours) >= 8 {
+            assert!(ids[1] < third, "rule 5: {} before {third}", ids[1]);
+        }
+        ids.extend([first, third, ours]);
+        world.check(ids, 0..=0);
+    });
+}
+
+/// A third caller beside two that see the step, one of them from before it.
+#[test]
+fn three_callers_and_a_step() {
+    model(Some(2), || {
+        let world = World::new(2, 8, 100, rules(Policy::Hold, 2));
+        let first = world.id();
+        let stepper = |world: &World| {
+            world.step_to(20);
+            world.id()
+        };
+        let third = world.clone();
+        let third = thread::spawn(move || third.id());
+        let (theirs, ours) = beside(&world, stepper, |world| world.id());
+        let third = third.join().unwrap();
+        let later = world.id();
+        assert_eq!((world.worker(later), world.tick(later)), (2, 20));
+        world.check(vec![first, theirs, ours, third, later], 1..=1);
+    });
+}
+
+/// A second replay goes behind the ring, where words belong to later ticks, while another issues.
+#[test]
+fn a_replay_behind_the_ring_beside_a_call() {
+    model(Some(4), || {
+        let world = World::new(1, 4, 8, rules(Policy::Replay, 0));
+        let mut ids = vec![world.id()];
+        world.step_to(6);
+        ids.push(world.id());
+        world.step_to(4);
+        let (theirs, ours) = beside(&world, |world| world.call(), |world| world.call());
+        ids.extend(theirs);
+        ids.extend(ours);
+        world.check(ids, 0..=1);
+    });
+}
+
+/// Two callers evict the words of one lane; the total is exact once both are done.
+#[test]
+fn the_eviction_count() {
+    model(None, || {
+        let world = World::new(1, 2, 8, rules(Policy::Hold, 0));
+        let mut ids = vec![];
+        for tick in [8, 8, 9] {
+            world.step_to(tick);
+            ids.push(world.id());
+        }
+        world.step_to(12);
+        let theirs = |world: &World| {
+            let first = world.id();
+            world.step_to(15);
+            [first, world.id()]
+        };
+        let (theirs, ours) = beside(&world, theirs, |world| world.id());
+        ids.extend(theirs);
+        ids.push(ours);
+        world.check(ids, 0..=0);
+    });
+}

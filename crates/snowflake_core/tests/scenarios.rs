@@ -1,0 +1,435 @@
+//! One story a test: another caller, or time itself, comes in between two steps of a call. The host's look
+//! at the clock is where they come in, so each story is told the same way every time.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Gen, When, World, config, generators, rules};
+use snowflake_core::{Config, Event, Layout, NoLane, Policy, Refusal, Rules, Start, Tick, Workers};
+
+const HOUR: i64 = 3_600_000_000;
+const DAY: i64 = 24 * HOUR;
+const MS: i64 = 1_000;
+
+fn leak(generator: Gen) -> &'static Gen {
+    Box::leak(Box::new(generator))
+}
+
+fn worker(config: &Config, id: i64) -> i64 {
+    config.layout.unpack(id).unwrap().worker
+}
+
+fn tick(config: &Config, id: i64) -> i64 {
+    config.layout.unpack(id).unwrap().tick
+}
+
+// ---- Calls that are overtaken by a rotation ----
+
+/// Lane, then clock: read the other way round, the call would push the new lane ahead by a clock that is gone.
+#[test]
+fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
+    let config = config("41/10/12", 3, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    world.interrupt(1, When::AfterRead, move || {
+        world.step(-HOUR);
+        let id = theirs.next_id().unwrap();
+        assert_eq!(theirs.status().rotations, 1);
+        assert_eq!(tick(&config, id), (DAY - HOUR) / MS);
+    });
+    let straddling = ours.next_id().unwrap();
+    assert!(world.all_hooks_ran());
+    assert_eq!(worker(&config, straddling), 0, "it claims in the lane that it had read");
+    ours.next_id().unwrap();
+    assert_eq!(ours.status().rotations, 1);
+}
+
+/// Whoever comes late to the lock finds that the rotation is done.
+#[test]
+fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
+    for look in 1..=4 {
+        let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+        let world = World::starting_at(DAY);
+        let [ours, theirs] = generators(&config, world);
+        let theirs = leak(theirs);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        ours.next_id().unwrap();
+        world.step(-HOUR);
+        world.interrupt(look, When::AfterRead, || {
+            // Under the lock nobody else can rotate.
+            if common::locks_held() == 0 {
+                theirs.next_id().unwrap();
+            }
+        });
+        let id = ours.next_id().unwrap();
+        assert!(world.all_hooks_ran());
+        let status = ours.status();
+        assert_eq!((status.rotations, status.rollbacks), (1, 1), "interrupted at look {look}");
+        assert_eq!(worker(&config, id), status.worker);
+        assert_eq!(world.events.borrow().len(), 1, "reported once");
+    }
+}
+
+// ---- Replay ----
+
+/// The clock is right again by the time that the call would lower `last`: then nothing may be lowered.
+#[test]
+fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
+    let config = config("41/10/2", 0, 64, rules(Policy::Replay, 2 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    world.step(-10 * MS);
+    let highest: &'static std::cell::Cell<i64> = Box::leak(Box::default());
+    // Looks at the clock: the attempt, the observation, then the one that the ladder goes by.
+    world.interrupt(3, When::AfterRead, || {
+        world.step(11 * MS);
+        // The second range does not fit the rest of its tick, and leaves one ID there.
+        theirs.next_range(3).unwrap();
+        highest.set(theirs.next_range(3).unwrap().last);
+    });
+    let late = ours.next_id().unwrap();
+    assert!(world.all_hooks_ran());
+    assert!(late > highest.get(), "{late} comes after {}", highest.get());
+}
+
+/// Each tick that is visited again goes on from its own last sequence.
+#[test]
+fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
+    let config = config("41/10/4", 0, 64, rules(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut first_pass = vec![];
+    for _ in 0..20 {
+        first_pass.push(ours.next_id().unwrap());
+        world.pass(MS);
+    }
+    world.step(-20 * MS);
+    for first in first_pass {
+        assert_eq!(ours.next_id().unwrap(), first + 1);
+        world.pass(MS);
+    }
+    assert_eq!(ours.status().rotations, 0);
+    assert_eq!(ours.status().issued, 40);
+}
+
+/// The second step is inside the ring seen from `last`, but the words there have gone to later ticks.
+#[test]
+fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
+    let config = config("41/10/4", 1, 16, rules(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    for _ in 0..40 {
+        ours.next_id().unwrap();
+        world.pass(MS);
+    }
+    for _ in 0..2 {
+        world.step(-10 * MS);
+        ours.next_id().unwrap();
+    }
+    assert_eq!(ours.status().rotations, 1);
+    assert_eq!(ours.status().issued, 42);
+}
+
+/// Every tick that the clock reaches is full already. The error names a time at which there is an ID again.
+#[test]
+fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
+    let config = config("41/10/0", 0, 64, rules(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    for _ in 0..30 {
+        ours.next_id().unwrap();
+        world.pass(MS);
+    }
+    world.step(-20 * MS);
+    let refusal = ours.next_id().unwrap_err();
+    let Refusal::NoLane(NoLane { behind_us, usable_at_us, .. }) = refusal else { panic!("{refusal:?}") };
+    let now = world.wall.get();
+    assert!(usable_at_us > now, "usable at {usable_at_us}, and it is {now}: {behind_us} us behind");
+    world.step(usable_at_us - now);
+    ours.next_id().expect("at the time that the refusal named");
+}
+
+/// At the end of the time field, replay lowers `last` below ticks that are all full.
+#[test]
+fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
+    let config = config("8/10/0", 0, 64, rules(Policy::Replay, 5 * MS, 0));
+    let world = World::starting_at(230 * MS);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut ids = 0;
+    while ours.next_id().is_ok() {
+        ids += 1;
+        assert!(ids < 300);
+    }
+    world.step(-6 * MS);
+    for _ in 0..3 {
+        let refusal = ours.next_id().unwrap_err();
+        assert!(matches!(refusal, Refusal::Exhausted | Refusal::NoLane(_)), "{refusal:?}");
+    }
+}
+
+// ---- The end of the time field and extreme clocks ----
+
+#[test]
+fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let config = config("5/0/1", 0, 64, rules(policy, 0, 0));
+        let world = World::starting_at(30 * MS);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        let ids: Vec<_> = std::iter::from_fn(|| ours.next_id().ok()).collect();
+        assert_eq!(ids, [60, 61, 62, 63]);
+        assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+        assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+        world.pass(DAY);
+        assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+        assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+    }
+}
+
+/// 63 bits of time and sequence: the last word of the last tick is the highest there is.
+#[test]
+fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
+    let config = Config {
+        layout: Layout::new("42/0/21".parse().unwrap(), Tick::Second, 0).unwrap(),
+        ..config("42/0/21", 0, 64, rules(Policy::Hold, 0, 0))
+    };
+    let world = World::starting_at(config.layout.starts_at(config.layout.max_tick()));
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let capacity = config.layout.sequences();
+    let most = ours.next_range(capacity - 1).unwrap();
+    assert_eq!(most.last, i64::MAX - 1);
+    assert_eq!(ours.next_id(), Ok(i64::MAX));
+    assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+    assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+    assert_eq!(ours.status().issued, capacity as u64);
+    assert_eq!(ours.lane_statuses()[0].mark_us, Some(world.wall.get()));
+}
+
+/// A clock can say anything. It gets IDs or a true refusal, never a panic and never an endless loop.
+#[test]
+fn extreme_clocks_are_survived() {
+    for epoch in [0, i64::MIN / 2, 1_704_067_200_000_000, i64::MAX / 2] {
+        for clock in [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
+            for policy in [Policy::Hold, Policy::Replay] {
+                for max_wait in [0, 5 * MS, i64::MAX] {
+                    let base = config("41/10/12", 3, 64, rules(policy, 10 * MS, max_wait));
+                    let layout = Layout::new(base.layout.bits(), Tick::Millisecond, epoch).unwrap();
+                    let config = Config { layout, ..base };
+                    let world = World::starting_at(layout.starts_at(1_000_000));
+                    world.boot.set(1);
+                    let [ours] = generators(&config, world);
+                    ours.open(&Start::of_timeline(1)).unwrap();
+                    ours.next_id().unwrap();
+                    world.wall.set(clock);
+                    // With no end to the patience, only a clock that has caught up ends the wait.
+                    if max_wait < i64::MAX || layout.relative(clock) > 0 {
+                        let _ = ours.next_id();
+                    }
+                    let _ = ours.obstacle();
+                    let _ = ours.status();
+                    let _ = ours.lane_statuses();
+                    let _ = ours.rotate_now();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn before_the_epoch_the_error_says_by_how_much() {
+    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(-HOUR);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    assert_eq!(ours.next_id(), Err(Refusal::BeforeEpoch(HOUR)));
+    assert_eq!(ours.status().before_epoch_us, HOUR);
+    world.pass(HOUR - 10 * MS);
+    assert_eq!(tick(&config, ours.next_id().unwrap()), 0);
+    assert_eq!(ours.status().rotations, 0);
+}
+
+// ---- Waiting ----
+
+/// The wall clock does not move at all: the wait ends by the monotonic clock, and the lane is left.
+#[test]
+fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let config = config("41/10/1", 3, 64, rules(policy, 0, 5 * MS));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        world.stalled.set(true);
+        let boot = world.boot.get();
+        let ids: Vec<_> = (0..4).map(|_| ours.next_id().unwrap()).collect();
+        assert_eq!(tick(&config, ids[0]), tick(&config, ids[3]));
+        assert_eq!(ours.status().rotations, 1);
+        assert!(world.boot.get() - boot <= 7 * MS);
+        let refusal = ours.next_id().unwrap_err();
+        assert!(matches!(refusal, Refusal::NoLane(_)), "{refusal:?}");
+    }
+}
+
+// ---- Counting steps, and telling ----
+
+/// Two callers see one step: the one that had read the clock before it must not count it back.
+#[test]
+fn a_reading_from_before_a_step_counts_no_step() {
+    let config = config("41/10/12", 3, 64, Rules::default());
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    world.interrupt(1, When::AfterRead, || {
+        world.step(-HOUR);
+        assert_eq!(theirs.status().rollbacks, 1);
+    });
+    ours.status();
+    let status = ours.status();
+    assert!(world.all_hooks_ran());
+    assert_eq!((status.rollbacks, status.forward_jumps), (1, 0));
+    assert_eq!(*world.events.borrow(), []);
+}
+
+/// The process slept between its looks at the two clocks. That is no step, and leaves no false offset.
+#[test]
+fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
+    let config = config("41/10/12", 3, 64, Rules::default());
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
+    ours.open(&Start::of_timeline(1)).unwrap();
+    assert!(world.all_hooks_ran());
+    assert_eq!(ours.status().rollbacks, 0, "slept when the offset was first seen");
+
+    world.step(-HOUR);
+    world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
+    ours.status();
+    let status = ours.status();
+    assert!(world.all_hooks_ran());
+    assert_eq!(status.rollbacks, 1, "slept when the step was seen");
+    assert_eq!(status.largest_rollback_us, HOUR);
+}
+
+/// A report may take long, or ask the generator something: no lock is held.
+#[test]
+fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
+    let config = config("41/10/12", 3, 64, Rules::default());
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.status();
+    world.step(HOUR);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    assert_eq!(world.events.borrow()[0], Event::ForwardJump(HOUR));
+}
+
+#[test]
+fn a_refusal_is_told_once_until_there_was_an_id_again() {
+    let config = config("41/10/12", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    for told in 1..=2 {
+        world.step(-HOUR);
+        for _ in 0..3 {
+            ours.next_id().unwrap_err();
+        }
+        assert_eq!(world.events.borrow().len(), told);
+        // Back to where it was: IDs go on in the tick of the last one.
+        world.step(HOUR);
+        ours.next_id().unwrap();
+    }
+    assert_eq!(ours.status().refusals, 6);
+}
+
+// ---- Rotation by hand, timelines, rules ----
+
+#[test]
+fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_free() {
+    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut workers = vec![];
+    for _ in 0..4 {
+        workers.push(worker(&config, ours.next_id().unwrap()));
+        world.pass(5 * MS);
+        ours.next_id().unwrap();
+        world.step(-HOUR);
+    }
+    assert_eq!(workers, [0, 256, 512, 768], "the even lanes");
+    let refusal = ours.next_id().unwrap_err();
+    let usable = DAY + 15 * MS - 3 * HOUR + 5 * MS;
+    let expected = NoLane { behind_us: HOUR, worker: 768, usable_at_us: usable - 10 * MS };
+    assert_eq!(refusal, Refusal::NoLane(expected));
+    assert_eq!(ours.obstacle(), Some(refusal));
+    let statuses = ours.lane_statuses();
+    assert_eq!(statuses.iter().filter(|s| s.issued > 0).map(|s| s.issued).collect::<Vec<_>>(), [2; 4]);
+    assert!(statuses.iter().all(|s| s.in_half == (s.lane % 2 == 0)));
+    assert_eq!(ours.status().rotations, 3);
+}
+
+#[test]
+fn a_rotation_by_hand_stays_in_the_half_and_returns_after_a_round() {
+    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    assert_eq!(ours.rotate_now(), Err(Refusal::Closed));
+    ours.open(&Start::of_timeline(2)).unwrap();
+    let mut workers = vec![];
+    for _ in 0..5 {
+        ours.next_id().unwrap();
+        workers.push(ours.rotate_now().unwrap());
+    }
+    assert_eq!(workers, [384, 640, 896, 128, 384]);
+    assert_eq!(ours.status().rotations, 5);
+}
+
+#[test]
+fn another_timeline_starts_on_its_own_lane_and_half() {
+    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    for timeline in 1..=9 {
+        let [ours] = generators(&config, World::starting_at(DAY));
+        ours.open(&Start::of_timeline(timeline)).unwrap();
+        ours.open(&Start::of_timeline(timeline)).unwrap();
+        let lane = (timeline as i64 - 1) % 8;
+        assert_eq!(worker(&config, ours.next_id().unwrap()), lane * 128);
+        ours.rotate_now().unwrap();
+        assert_eq!(worker(&config, ours.next_id().unwrap()), (lane + 2) % 8 * 128);
+    }
+}
+
+/// A backend that starts late is a generator that comes late.
+#[test]
+fn a_further_generator_leaves_the_rules_in_force_alone() {
+    let config = config("41/10/12", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let memory = Box::leak(Box::new(snowflake_core::Memory::<common::Tracked>::new(&config)));
+    let ours = Gen::new(&config, memory.view(), world);
+    let changed = rules(Policy::Replay, 5 * MS, 7 * MS);
+    ours.set_rules(changed);
+    let _late = Gen::new(&config, memory.view(), world);
+    assert_eq!(ours.rules(), changed);
+}
+
+/// Bits of the datacenter above its field would be read as time.
+#[test]
+#[should_panic(expected = "datacenter")]
+fn a_datacenter_outside_its_field_is_no_configuration() {
+    let layout = Layout::new("41/2+8/12".parse().unwrap(), Tick::Millisecond, 0).unwrap();
+    let workers = Workers::new(&layout, 0, 0).unwrap();
+    let config = Config { layout, workers, datacenter: 4, ring_ticks: 64, ..Config::default() };
+    let _: [Gen; 1] = generators(&config, World::starting_at(DAY));
+}

@@ -1,0 +1,253 @@
+//! Real threads at full speed, against what a sequential generator would have done.
+
+#![cfg(not(loom))]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant};
+
+use snowflake_core::{Config, Event, Generator, Host, Layout, Memory, Policy, Rules, SequenceStart, Start};
+use snowflake_core::{SystemHost, Tick, Workers};
+
+type Lock = parking_lot::RawMutex;
+
+fn config(bits: &str, backups: usize, ring_ticks: usize, rules: Rules) -> Config {
+    let layout = Layout::new(bits.parse().unwrap(), Tick::Millisecond, 1_704_067_200_000_000).unwrap();
+    let workers = Workers::new(&layout, 0, backups).unwrap();
+    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, rules }
+}
+
+/// One call that got its ID: two moments of a count that all threads share, and the ID.
+#[derive(Clone, Copy)]
+struct Call {
+    began: u64,
+    ended: u64,
+    id: i64,
+}
+
+/// Lets `threads` threads make `calls` IDs each, all at once.
+fn hammer<H: Host + Sync + Copy>(config: &Config, host: H, threads: usize, calls: usize) -> Outcome {
+    let memory = Memory::<Lock>::new(config);
+    let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), host)).collect();
+    generators[0].open(&Start::of_timeline(1)).unwrap();
+    let (moment, barrier) = (AtomicU64::new(0), Barrier::new(threads));
+    let threads = std::thread::scope(|scope| {
+        let (moment, barrier) = (&moment, &barrier);
+        let calls = generators.iter().map(|generator| {
+            scope.spawn(move || {
+                barrier.wait();
+                let call = || {
+                    let began = moment.fetch_add(1, Ordering::SeqCst);
+                    let id = generator.next_id().ok();
+                    let ended = moment.fetch_add(1, Ordering::SeqCst);
+                    id.map(|id| Call { began, ended, id })
+                };
+                (0..calls).filter_map(|_| call()).collect::<Vec<_>>()
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        calls.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let issued = generators[0].lane_statuses().iter().map(|lane| (lane.worker, lane.issued)).collect();
+    Outcome { threads, issued, rotations: generators[0].status().rotations }
+}
+
+struct Outcome {
+    threads: Vec<Vec<Call>>,
+    issued: HashMap<i64, u64>,
+    rotations: u64,
+}
+
+impl Outcome {
+    fn ids(&self) -> Vec<i64> {
+        let mut ids: Vec<_> = self.threads.iter().flatten().map(|call| call.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// A sequential generator fills each tick from its first sequence on without a gap, and counts right.
+    fn is_what_one_caller_could_have_made(&self, config: &Config) {
+        let ids = self.ids();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "an ID was made twice");
+        let mut next = HashMap::<(i64, i64), i64>::new();
+        let mut made = HashMap::<i64, u64>::new();
+        for id in ids {
+            let parts = config.layout.unpack(id).unwrap();
+            let next = next.entry((parts.worker, parts.tick)).or_default();
+            assert_eq!(parts.sequence, *next, "a gap, or more than fit, in tick {}", parts.tick);
+            *next += 1;
+            *made.entry(parts.worker).or_default() += 1;
+        }
+        for (worker, issued) in &self.issued {
+            assert_eq!(made.get(worker).copied().unwrap_or(0), *issued, "count of worker {worker}");
+        }
+    }
+
+    /// Rule 5: what ended before another began is below it. Goes through the calls by their beginnings and
+    /// keeps the highest ID of those that had ended by then.
+    fn is_in_order(&self) {
+        for thread in &self.threads {
+            assert!(thread.windows(2).all(|pair| pair[0].id < pair[1].id), "one thread's own order");
+        }
+        let mut moments = vec![];
+        for call in self.threads.iter().flatten() {
+            moments.push((call.began, true, call.id));
+            moments.push((call.ended, false, call.id));
+        }
+        moments.sort_unstable();
+        let mut highest = -1;
+        for (_, is_begin, id) in moments {
+            match is_begin {
+                true => assert!(id > highest, "rule 5: {id} began after {highest} had ended"),
+                false => highest = highest.max(id),
+            }
+        }
+    }
+}
+
+#[test]
+fn millions_of_ids_by_the_systems_clock() {
+    let config = Config::default();
+    let outcome = hammer(&config, SystemHost, 4, 700_000);
+    assert_eq!(outcome.threads.iter().map(Vec::len).sum::<usize>(), 4 * 700_000);
+    assert_eq!(outcome.rotations, 0);
+    outcome.is_in_order();
+    outcome.is_what_one_caller_could_have_made(&config);
+}
+
+/// Four IDs a tick and a ring of 64 ticks: the ring wraps, each tick is fought for, calls wait.
+#[test]
+fn a_tiny_ring_under_the_systems_clock() {
+    let rules =
+        Rules { policy: Policy::Hold, max_ahead_us: 16_000, max_wait_us: 10_000_000, ..Rules::default() };
+    let config = config("41/10/2", 7, 64, rules);
+    let outcome = hammer(&config, SystemHost, 4, 2_000);
+    assert_eq!(outcome.rotations, 0);
+    outcome.is_in_order();
+    outcome.is_what_one_caller_could_have_made(&config);
+}
+
+#[test]
+fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
+    let rules =
+        Rules { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Rules::default() };
+    let config = config("41/10/6", 0, 128, rules);
+    let began = SystemHost.wall_us();
+    let outcome = hammer(&config, SystemHost, 4, 8_000);
+    let ticks = (SystemHost.wall_us() - began) / 1_000 + 20 + 2;
+    let most = ticks * config.layout.sequences();
+    assert!(outcome.ids().len() as i64 <= most, "{} IDs in {ticks} ticks", outcome.ids().len());
+}
+
+/// A clock that any thread can step, which moves on a little at each look.
+struct Stepping {
+    wall: AtomicI64,
+    boot: AtomicI64,
+    jumps_forward: AtomicU64,
+}
+
+impl Stepping {
+    fn new() -> &'static Self {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now);
+        let (wall, boot) = (AtomicI64::new(1_800_000_000_000_000), AtomicI64::new(1));
+        Box::leak(Box::new(Self { wall, boot, jumps_forward: AtomicU64::new(0) }))
+    }
+
+    fn pass(&self, micros: i64) {
+        self.wall.fetch_add(micros, Ordering::SeqCst);
+        self.boot.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Host for &Stepping {
+    fn wall_us(&self) -> i64 {
+        self.boot.fetch_add(1, Ordering::Relaxed);
+        self.wall.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn boot_us(&self) -> i64 {
+        self.boot.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, micros: i64) {
+        self.pass(micros);
+        std::thread::yield_now();
+    }
+
+    fn report(&self, event: Event) {
+        if matches!(event, Event::ForwardJump(_)) {
+            self.jumps_forward.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// No step: order over all threads, and no lane is left, though ticks of four IDs fill all the time.
+#[test]
+fn millions_of_ids_in_order_by_a_clock_of_our_own() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let rules = Rules { policy, max_ahead_us: 4_000, max_wait_us: 1_000_000, ..Rules::default() };
+        let config = config("41/10/2", 3, 64, rules);
+        let outcome = hammer(&config, Stepping::new(), 4, 250_000);
+        outcome.is_in_order();
+        outcome.is_what_one_caller_could_have_made(&config);
+        assert_eq!(outcome.rotations, 0, "{policy:?}");
+    }
+}
+
+/// Steps back by up to 200 ticks and forward again, all the time: each ID once, each counted once.
+#[test]
+fn millions_of_ids_while_somebody_steps_the_clock() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let rules = Rules { policy, max_ahead_us: 4_000, max_wait_us: 3_000, ..Rules::default() };
+        let config = config("41/10/3", 7, 64, rules);
+        let clock = Stepping::new();
+        let is_over = AtomicBool::new(false);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for step in [-3_000, 9_000, -200_000, 250_000, -61_000, 80_000, -1, 7_000].iter().cycle() {
+                    clock.wall.fetch_add(*step, Ordering::SeqCst);
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+            let outcome = hammer(&config, clock, 4, 250_000);
+            is_over.store(true, Ordering::Relaxed);
+            outcome
+        });
+        let made = outcome.ids().len();
+        assert!(made > 100_000, "{policy:?}: only {made} IDs");
+        outcome.is_what_one_caller_could_have_made(&config);
+    }
+}
+
+/// Many threads see one step back: one of them rotates, and the step is counted once.
+#[test]
+fn a_hundred_threads_that_see_one_step_make_one_rotation() {
+    for _ in 0..20 {
+        let rules =
+            Rules { policy: Policy::Hold, max_ahead_us: 4_000, max_wait_us: 3_000, ..Rules::default() };
+        let config = config("41/10/12", 7, 64, rules);
+        let clock = Stepping::new();
+        let memory = Memory::<Lock>::new(&config);
+        let generators: Vec<_> = (0..100).map(|_| Generator::new(&config, memory.view(), clock)).collect();
+        generators[0].open(&Start::of_timeline(1)).unwrap();
+        generators[0].next_id().unwrap();
+        clock.wall.fetch_sub(3_600_000_000, Ordering::SeqCst);
+        let barrier = Barrier::new(generators.len());
+        std::thread::scope(|scope| {
+            for generator in &generators {
+                scope.spawn(|| {
+                    barrier.wait();
+                    generator.next_id().unwrap();
+                });
+            }
+        });
+        let status = generators[0].status();
+        assert_eq!((status.rotations, status.rollbacks, status.forward_jumps), (1, 1, 0));
+        assert_eq!((status.issued, clock.jumps_forward.load(Ordering::Relaxed)), (101, 0));
+    }
+}
