@@ -138,7 +138,7 @@ extern "C-unwind" fn startup() {
         shared.write(Shared {
             keeper: AtomicI32::new(0),
             control_us: AtomicI64::new(generator::control_time_us()),
-            control: Control::new(lock, PgHost.wall_us()),
+            control: Control::new(lock, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
         for lane in 0..lanes {

@@ -251,8 +251,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let Config { layout, workers, ring_ticks, .. } = *config;
         assert_eq!(view.lanes.len(), workers.lanes(), "the memory has another number of lanes");
         assert_eq!(view.slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
+        assert!(
+            (0..layout.datacenters()).contains(&config.datacenter),
+            "the datacenter is outside its field"
+        );
         let node = |lane| layout.node(config.datacenter, workers.worker(lane));
-        let generator = Self {
+        Self {
             config: *config,
             layout,
             workers,
@@ -262,9 +266,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             view,
             host,
-        };
-        generator.set_rules(config.rules);
-        generator
+        }
     }
 
     /// What surrounds this generator.
@@ -279,9 +281,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Changes the rules for every generator on this memory. `max_ahead` is held to a quarter of the ring.
     pub fn set_rules(&self, rules: Rules) {
-        let most = self.ring_ticks as i64 / 4 * self.layout.tick().micros();
-        let max_ahead_us = rules.max_ahead_us.clamp(0, most);
-        self.view.control.switch.set_rules(&Rules { max_ahead_us, ..rules });
+        self.view.control.switch.set_rules(&rules.held_to(self.ring_ticks, &self.layout));
     }
 
     /// Makes an ID.
@@ -331,7 +331,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                         memory.last.fetch_max(tick, Ordering::AcqRel);
                     }
                     let first = self.layout.join(tick, self.nodes[lane], first);
-                    return Attempt::Won(Range { first, last: first + n - 1 });
+                    return Attempt::Won(Range { first, last: first + (n - 1) });
                 }
                 Claim::Full => tick += 1,
                 Claim::Overtaken(by) => return Attempt::Overtaken { lane, by },
@@ -369,7 +369,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                             let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
                         }
                         Step::Reserve => self.reserve(&blocked, &mut patience)?,
-                        Step::Rotate => self.leave(&blocked, &mut patience)?,
+                        Step::Rotate => self.leave(n, &blocked, &mut patience)?,
                         // Not a refusal yet: the caller opens the gate and comes again, or says why not.
                         Step::Refuse(Refusal::Closed) => return Err(Refusal::Closed),
                         Step::Refuse(refusal) => {
@@ -436,16 +436,17 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
     /// one step make one rotation.
-    fn leave(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+    fn leave(&self, n: i64, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
         let (result, event) = self.locked(|lanes| {
             // The lock may have been long in coming: whether to rotate is asked again, under it.
             if self.look(blocked, patience) != Step::Rotate {
                 return (Ok(()), None);
             }
-            match self.rotate(lanes, blocked.lane, blocked.wanted) {
+            match self.rotate(lanes, blocked.lane, n) {
                 Ok(event) => (Ok(()), Some(event)),
                 Err(Refusal::NoLane(no_lane)) => {
-                    let episode = Some((blocked.lane, blocked.last));
+                    let word = self.ledger(blocked.lane).word(blocked.last);
+                    let episode = Some((blocked.lane, blocked.last, word));
                     let is_new = std::mem::replace(&mut lanes.reported, episode) != episode;
                     (Err(Refusal::NoLane(no_lane)), is_new.then_some(Event::Refused(no_lane)))
                 }
@@ -480,7 +481,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             if lanes.gate != Gate::Open {
                 return Err(Refusal::Closed);
             }
-            let event = self.rotate(lanes, self.active(), self.last())?;
+            let event = self.rotate(lanes, self.active(), 1)?;
             Ok((event, self.active()))
         })?;
         self.host.report(event);
@@ -491,16 +492,17 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.view.control.switch.active.load(Ordering::Acquire)
     }
 
-    /// From the active lane `from`, on which `wanted` is the next tick with room, to the next usable one. The lane that is left keeps its reservation as
+    /// From the active lane `from`, which has no room for `n` IDs, to the next usable one. The lane that is left keeps its reservation as
     /// its mark; the lane that is entered gets one, and both are durable before it is published.
-    fn rotate(&self, lanes: &mut Lanes, from: usize, wanted: i64) -> Result<Event, Refusal> {
+    fn rotate(&self, lanes: &mut Lanes, from: usize, n: i64) -> Result<Event, Refusal> {
         let allowed_us = self.view.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
-        let to = self.next_lane(lanes, from, wanted)?;
+        let to = self.next_lane(lanes, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below
         // that lane's own reservation: unique and durable all the same.
         lanes.promises.marks[from] = self.mark(lanes, from);
-        let first = self.first_free(lanes, to);
+        let last = self.view.lanes[to].last.load(Ordering::Acquire);
+        let first = last.max(lanes.promises.marks[to] + 1);
         self.promise(lanes, to, first, to)?;
         self.view.control.switch.active.store(to, Ordering::Release);
         self.view.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
@@ -584,12 +586,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         &self.nodes[..self.workers.lanes()]
     }
 
-    /// The lane to go to from the active lane `from`, on which `wanted` is the next tick with room.
-    fn next_lane(&self, lanes: &Lanes, from: usize, wanted: i64) -> Result<usize, Refusal> {
+    /// The lane to go to from the active lane `from`, which has no room for `n` IDs.
+    fn next_lane(&self, lanes: &Lanes, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.layout.relative(self.host.wall_us());
         let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
         let half = self.workers.half(lanes.timeline);
-        let first_free = |lane| if lane == from { wanted } else { self.first_free(lanes, lane) };
+        let now = self.layout.tick().holding(now_us);
+        let first_free = |lane| self.first_free(lanes, lane, from, now, n);
         Lanes::next(half, from, latest, first_free).map_err(|(lane, tick)| {
             if tick > self.layout.max_tick() {
                 return Refusal::Exhausted;
@@ -613,15 +616,20 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         lanes.promises.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
     }
 
-    /// The tick from which a lane that is not active would go on: from above its mark.
-    fn first_free(&self, lanes: &Lanes, lane: usize) -> i64 {
+    /// The tick at which a lane would go on with `n` IDs: the active one where there is room from its last
+    /// and the clock's tick on (after a replay, ticks there may be full), another above its mark.
+    fn first_free(&self, lanes: &Lanes, lane: usize, active: usize, now: i64, n: i64) -> i64 {
         let last = self.view.lanes[lane].last.load(Ordering::Acquire);
-        last.max(lanes.promises.marks[lane] + 1)
+        if lane == active {
+            self.ledger(lane).room_from(last.max(now), n, self.layout.max_tick())
+        } else {
+            last.max(lanes.promises.marks[lane] + 1)
+        }
     }
 
     /// What the wall clock must say before `tick` can be issued.
     fn usable_at(&self, tick: i64) -> i64 {
-        self.layout.starts_at(tick) - self.view.control.switch.max_ahead_us()
+        self.layout.starts_at(tick).saturating_sub(self.view.control.switch.max_ahead_us())
     }
 
     /// Whether the gate is open.
@@ -679,20 +687,19 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let is_first = opening.is_new && opening.promises.generation == 0;
         lanes.timeline = start.timeline;
         lanes.promises = opening.promises;
-        lanes.write_failure = None;
         for (memory, mark) in self.view.lanes.iter().zip(opening.promises.marks) {
             memory.restored.store(mark, Ordering::Release);
             memory.last.fetch_max(mark + 1, Ordering::AcqRel);
         }
-        let durable = match self.host.disk() {
-            Some(disk) if opening.is_new => {
-                lanes.promises.generation += 1;
-                let choice = Choice { timeline: start.timeline, active: opening.active };
-                self.create(disk, &mut lanes.promises, choice)
-            }
-            _ => self.persist(lanes, opening.active),
-        };
-        durable.map_err(Closed::Os)?;
+        if let Some(disk) = self.host.disk() {
+            lanes.promises.generation += 1;
+            let choice = Choice { timeline: start.timeline, active: opening.active };
+            // As a new file, whatever was there: of two slots that look alike one may never have reached
+            // the disk, after an fsync that failed, and nothing tells which; nor whether its name has.
+            let durable = self.create(disk, &mut lanes.promises, choice);
+            lanes.write_failure = durable.err().map(|errno| (errno, self.host.boot_us()));
+            durable.map_err(Closed::Os)?;
+        }
         self.view.control.switch.active.store(opening.active, Ordering::Release);
         lanes.gate = Gate::Settling;
         let worker = self.workers.worker(opening.active);
@@ -711,6 +718,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
+        }
+        // Marks that were raised meanwhile are in memory only where their write failed (rule 2).
+        if lanes.write_failure.is_some() {
+            self.persist(lanes, self.active()).map_err(|errno| NotOpen::Closed(Closed::Os(errno)))?;
         }
         lanes.gate = Gate::Open;
         for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
@@ -789,8 +800,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         lanes.promises.raise(floor);
         self.persist(lanes, self.active())?;
         for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
-            memory.restored.fetch_max(floor, Ordering::AcqRel);
-            memory.last.fetch_max(floor + 1, Ordering::AcqRel);
+            if memory.restored.fetch_max(floor, Ordering::AcqRel) < floor {
+                // Moved in any case: the compare-and-swap of a replay that looked before this has to fail.
+                let order = (Ordering::AcqRel, Ordering::Acquire);
+                let _ = memory.last.fetch_update(order.0, order.1, |last| Some(last.max(floor) + 1));
+            }
             if lanes.gate == Gate::Open && self.host.disk().is_some() {
                 memory.ceiling.store(mark, Ordering::Release);
             }
@@ -803,14 +817,20 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     #[cold]
     fn observe_clock(&self) {
         let counters = &self.view.control.counters;
-        let before_us = self.host.boot_us();
-        let wall_us = self.host.wall_us();
-        let after_us = self.host.boot_us();
-        let offset_us = wall_us.saturating_sub(before_us);
+        // Before the clocks: an offset that somebody has replaced since must not be replaced again by what
+        // was read before the step.
         let known_us = counters.clock_offset_us.load(Ordering::Acquire);
+        let mut looks = std::iter::repeat_with(|| {
+            let before_us = self.host.boot_us();
+            (self.host.wall_us().saturating_sub(before_us), self.host.boot_us() - before_us)
+        });
+        // A process that slept between the clocks knows neither: it looks again, or leaves it to the next.
+        let Some((offset_us, _)) = looks.by_ref().take(3).find(|(_, took_us)| *took_us <= CLOCK_NOISE_US)
+        else {
+            return;
+        };
         let step_us = offset_us.saturating_sub(known_us);
-        let noise_us = CLOCK_NOISE_US + (after_us - before_us);
-        if known_us != OFFSET_UNKNOWN && step_us.abs() <= noise_us {
+        if known_us != OFFSET_UNKNOWN && step_us.unsigned_abs() <= CLOCK_NOISE_US as u64 {
             return;
         }
         let order = (Ordering::AcqRel, Ordering::Relaxed);
@@ -821,7 +841,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
         if step_us < 0 {
             counters.rollbacks.fetch_add(1, Ordering::Relaxed);
-            counters.largest_rollback_us.fetch_max(-step_us, Ordering::Relaxed);
+            counters.largest_rollback_us.fetch_max(step_us.saturating_neg(), Ordering::Relaxed);
         } else if step_us > FORWARD_JUMP_US {
             counters.forward_jumps.fetch_add(1, Ordering::Relaxed);
             self.host.report(Event::ForwardJump(step_us));
@@ -886,20 +906,23 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let active = self.active();
         let memory = &self.view.lanes[active];
         let last = memory.last.load(Ordering::Acquire);
-        let tick = last.max(self.layout.tick_at(self.host.wall_us()));
+        let now_us = self.layout.relative(self.host.wall_us());
+        let tried = last.max(self.layout.tick().holding(now_us));
+        let latest = self.layout.tick().holding(now_us + self.rules().max_ahead_us);
+        let room = self.ledger(active).room_from(tried, 1, latest.min(self.layout.max_tick()));
         let sight = Sight {
-            tried: tick,
-            wanted: tick,
+            tried,
+            wanted: room.max(tried),
             last,
             ceiling: memory.ceiling.load(Ordering::Acquire),
             restored: memory.restored.load(Ordering::Acquire),
             ring: self.ring_ticks as i64,
-            now_us: self.layout.relative(self.host.wall_us()),
+            now_us,
             waited_us: 0,
         };
         match ladder::climb(&sight, &self.rules(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),
-            Step::Rotate => self.next_lane(&lanes, active, last).err(),
+            Step::Rotate => self.next_lane(&lanes, active, 1).err(),
             Step::Reserve => lanes.write_failure.map(|(errno, _)| Refusal::NotDurable(errno)),
             Step::Again | Step::Wait(_) | Step::Replay(_) => None,
         }
@@ -910,9 +933,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let lanes = self.view.control.cold.lock();
         let active = self.active();
         let half = self.workers.half(lanes.timeline);
+        let now = self.layout.tick_at(self.host.wall_us());
         let status = |lane| {
             let mark = self.mark(&lanes, lane);
-            let first = if lane == active { self.last() } else { self.first_free(&lanes, lane) };
+            let first = self.first_free(&lanes, lane, active, now, 1);
             LaneStatus {
                 lane,
                 worker: self.workers.worker(lane),

@@ -31,6 +31,17 @@ pub struct Rules {
     pub reserve_us: i64,
 }
 
+impl Rules {
+    /// As they can be kept: `max_ahead` up to a quarter of the ring, and times that sums cannot overflow.
+    pub(crate) fn held_to(self, ring_ticks: usize, layout: &Layout) -> Self {
+        let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
+        let bounded = |us: i64| us.clamp(0, 1 << 60);
+        let max_ahead_us = self.max_ahead_us.clamp(0, most_us);
+        let (max_wait_us, reserve_us) = (bounded(self.max_wait_us), bounded(self.reserve_us));
+        Self { max_ahead_us, max_wait_us, reserve_us, ..self }
+    }
+}
+
 impl Default for Rules {
     /// `hold`, 2 s, 5 ms, 500 ms.
     fn default() -> Self {
@@ -99,15 +110,10 @@ pub(crate) fn climb(sight: &Sight, rules: &Rules, layout: &Layout) -> Step {
     let missing_us = sight.wanted * tick_us - (sight.now_us + rules.max_ahead_us);
 
     if sight.wanted > layout.max_tick() {
-        return if now_tick.max(sight.last) >= layout.max_tick() {
-            Step::Refuse(Refusal::Exhausted)
-        } else if sight.tried > layout.max_tick() {
-            // The clock that said so has come back since.
-            Step::Again
-        } else {
-            // A replay revisits ticks that are all full, up to the end: only another lane has room.
-            Step::Rotate
-        };
+        // Where it was the clock that stood behind the end, it may have come back since. Where it was not,
+        // all ticks up to the end are full, also those that a replay revisits.
+        let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.last) < layout.max_tick();
+        return if came_back { Step::Again } else { Step::Refuse(Refusal::Exhausted) };
     }
     if sight.ceiling == CLOSED {
         return Step::Refuse(Refusal::Closed);
@@ -225,7 +231,7 @@ mod tests {
         assert_eq!(step(clock_came_back, Policy::Hold), Step::Again);
         // Found by the property tests: "again" here is a call that never ends.
         let full_to_the_end = Sight { wanted: end + 1, ..frontier(0) };
-        assert_eq!(step(full_to_the_end, Policy::Replay), Step::Rotate);
+        assert_eq!(step(full_to_the_end, Policy::Replay), Step::Refuse(Refusal::Exhausted));
 
         let early = Sight { now_us: -9_000_000, wanted: 0, last: 0, ..frontier(0) };
         assert_eq!(step(early, Policy::Hold), Step::Refuse(Refusal::BeforeEpoch(9_000_000)));

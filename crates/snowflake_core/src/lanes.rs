@@ -107,8 +107,9 @@ pub struct Lanes {
     pub(crate) promises: Promises,
     /// The last write failed, with this error at this boot time (µs).
     pub(crate) write_failure: Option<(Errno, i64)>,
-    /// The refusal that was reported last, as (lane, last): one report an episode.
-    pub(crate) reported: Option<(usize, i64)>,
+    /// The refusal that was reported last, as lane, last and the word there: one report an episode, which
+    /// ends with the next ID.
+    pub(crate) reported: Option<(usize, i64, u64)>,
 }
 
 impl Lanes {

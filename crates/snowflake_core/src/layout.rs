@@ -236,10 +236,19 @@ impl Layout {
         1 << self.bits.sequence
     }
 
-    /// A Unix time (µs) counted from the epoch. Saturates, for a clock can say anything.
+    /// A Unix time (µs) counted from the epoch. A clock can say anything: what is further from the epoch
+    /// than any tick is brought to ±2^62 µs, so that nobody who goes on from here can overflow.
     #[inline]
     pub const fn relative(&self, unix_us: i64) -> i64 {
-        unix_us.saturating_sub(self.epoch_us)
+        const FAR: i64 = 1 << 62;
+        let relative_us = unix_us.saturating_sub(self.epoch_us);
+        if relative_us < -FAR {
+            -FAR
+        } else if relative_us > FAR {
+            FAR
+        } else {
+            relative_us
+        }
     }
 
     /// The tick that holds this Unix time (µs); negative before the epoch.

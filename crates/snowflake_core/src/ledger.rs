@@ -146,9 +146,29 @@ impl<'m> Ledger<'m> {
         }
     }
 
+    /// The first tick from `tick` on that has room for `n` positions, for a call that starts there; the one
+    /// after `end` where there is none up to it.
+    pub(crate) fn room_from(&self, mut tick: i64, n: i64, end: i64) -> i64 {
+        while tick <= end {
+            let word = self.word(tick);
+            let base = self.shape.base(tick);
+            let top = base | ((1 << self.shape.sequence_bits) - 1);
+            if word < base || (word <= top && top - word >= n as u64) {
+                return tick;
+            }
+            tick = if word <= top { tick + 1 } else { Word(word).tick(self.shape) };
+        }
+        end + 1
+    }
+
+    /// The word in the slot of this tick: it changes whenever an ID is made there.
+    pub(crate) fn word(&self, tick: i64) -> u64 {
+        self.slot(tick).load(Ordering::Acquire)
+    }
+
     /// Whether an ID of this tick is in the ring.
     pub(crate) fn holds(&self, tick: i64) -> bool {
-        let word = Word(self.slot(tick).load(Ordering::Acquire));
+        let word = Word(self.word(tick));
         word != Word::EMPTY && word.tick(self.shape) == tick
     }
 

@@ -113,7 +113,7 @@ pub struct Control<R: RawMutex> {
 
 impl<R: RawMutex> Control<R> {
     /// A closed gate. `lock` is the cold lock, `now_us` a Unix time for the statistics' start.
-    pub fn new(lock: R, now_us: i64) -> Self {
+    pub fn new(lock: R, config: &Config, now_us: i64) -> Self {
         let switch = Switch {
             active: AtomicUsize::new(0),
             max_ahead_us: AtomicI64::new(0),
@@ -121,6 +121,7 @@ impl<R: RawMutex> Control<R> {
             reserve_us: AtomicI64::new(0),
             replay: AtomicUsize::new(0),
         };
+        switch.set_rules(&config.rules.held_to(config.ring_ticks, &config.layout));
         let counters = Counters {
             waits: AtomicU64::new(0),
             wait_us: AtomicU64::new(0),
@@ -166,7 +167,7 @@ impl<R: RawMutex> Memory<R> {
     pub fn new(config: &Config) -> Self {
         let lanes = config.workers.lanes();
         Self {
-            control: Control::new(R::INIT, 0),
+            control: Control::new(R::INIT, config, 0),
             lanes: (0..lanes).map(|_| LaneMemory::new()).collect(),
             slots: (0..lanes * config.ring_ticks).map(|_| AtomicU64::new(0)).collect(),
         }

@@ -25,6 +25,8 @@ const VERSION: u32 = 1;
 const FIRST_MARGIN_US: i64 = 1_000_000;
 /// Workers of earlier settings whose marks are kept one by one; those beyond fold into `elsewhere`.
 const MAX_FORMER: usize = 48;
+/// The mark of a worker that belongs to the original of a copy: no clock comes so far.
+const NOT_OURS: i64 = i64::MAX;
 /// A floor further ahead of the clock than this is taken for a mistake.
 const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
@@ -300,7 +302,9 @@ impl Reading<'_> {
 
     /// Where nothing is recorded.
     fn first_mark(&self) -> i64 {
-        self.mark_at(self.now_us.max(self.start.control_us).saturating_add(FIRST_MARGIN_US))
+        let replayed_us = self.start.replayed_us.unwrap_or(i64::MIN);
+        let latest_us = self.now_us.max(self.start.control_us).max(replayed_us);
+        self.mark_at(latest_us.saturating_add(FIRST_MARGIN_US))
     }
 
     fn fresh(&self, mark: i64) -> Opening {
@@ -325,7 +329,8 @@ impl Reading<'_> {
         not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
         let mut former = [None; MAX_FORMER];
         former.iter_mut().zip(&not_owned).for_each(|(place, worker)| *place = Some(*worker));
-        let folded = not_owned.iter().skip(MAX_FORMER).map(|(_, mark)| *mark).max().unwrap_or(-1);
+        let folded = not_owned.iter().skip(MAX_FORMER).map(|(_, mark)| *mark);
+        let folded = folded.filter(|mark| *mark != NOT_OURS).max().unwrap_or(-1);
         Promises {
             system_identifier: self.start.system_identifier,
             file: identity,
@@ -337,9 +342,9 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether this server is configured with a worker that the record's owner has or had.
-    fn shares_a_worker(&self, record: &Record) -> bool {
-        self.nodes.iter().any(|node| record.marks.contains_key(node))
+    /// Whether a worker of this configuration is in the record with a mark like this.
+    fn has_worker(&self, record: &Record, with: impl Fn(i64) -> bool) -> bool {
+        self.nodes.iter().any(|node| record.marks.get(node).is_some_and(|mark| with(*mark)))
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
@@ -355,17 +360,21 @@ impl Reading<'_> {
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
         let is_copy = record.file != loaded.identity;
-        // With a worker of its own a copy never meets its original.
-        if is_foreign && self.shares_a_worker(&record) {
+        // With a worker of its own a copy never meets its original, as long as it keeps to it.
+        let is_theirs = is_foreign || (is_copy && !is_new_timeline);
+        if is_foreign && self.has_worker(&record, |_| true) {
             return Err(Closed::Foreign(record.system_identifier));
         }
-        if is_copy && !is_new_timeline && self.shares_a_worker(&record) {
+        if self.has_worker(&record, |mark| is_theirs || mark == NOT_OURS) {
             return Err(Closed::Copied);
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
+        if is_theirs {
+            promises.former.iter_mut().flatten().for_each(|(_, mark)| *mark = NOT_OURS);
+        }
         let mut active = self.half[0];
         if is_new_timeline {
-            self.respect_replayed(&mut promises);
+            self.respect_earlier_timelines(&mut promises, &record);
         } else if let Some(lane) = self.nodes.iter().position(|node| *node == record.active)
             && self.half.contains(&lane)
         {
@@ -376,14 +385,16 @@ impl Reading<'_> {
     }
 
     /// A new timeline's lane may have been used by an earlier one, of which this server knows only what
-    /// was replayed: every lane from the third timeline on, and without halves from the second.
-    fn respect_replayed(&self, promises: &mut Promises) {
+    /// was replayed, and, where the clocks agree, that it made nothing above this clock: every lane from
+    /// the third timeline on, without halves from the second, and where the earlier one had other workers.
+    fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let has_halves = self.half.len() < self.nodes.len();
-        if has_halves && self.start.timeline <= 2 {
+        let same_workers = self.nodes.iter().all(|node| record.marks.contains_key(node));
+        if has_halves && same_workers && self.start.timeline <= 2 {
             return;
         }
-        let floor = self.mark_at(self.start.replayed_us.unwrap_or(self.start.control_us));
-        promises.marks.iter_mut().for_each(|mark| *mark = (*mark).max(floor));
+        let known_us = self.start.replayed_us.unwrap_or(self.start.control_us);
+        promises.raise(self.mark_at(known_us.max(self.now_us)));
     }
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
@@ -405,10 +416,17 @@ impl Reading<'_> {
         };
         let Some(recorded) = record.layout.read() else { return Ok(lost()) };
         if recorded != self.config.layout {
-            let highest = record.marks.values().copied().max().unwrap_or(-1).max(record.elsewhere);
+            let known = record.marks.values().copied().filter(|mark| *mark != NOT_OURS);
+            let highest = known.max().unwrap_or(-1).max(record.elsewhere);
             return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
+        // Vouched for: what was the original's is this server's now, from where nothing is known.
+        let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
+        ours.for_each(|mark| *mark = self.first_mark());
+        if record.timeline != self.start.timeline {
+            self.respect_earlier_timelines(&mut promises, &record);
+        }
         promises.raise(floor);
         Ok(Opening { promises, active: self.half[0], is_new: true })
     }

@@ -217,8 +217,6 @@ struct Model {
     lanes: Vec<LaneModel>,
     rules: Rules,
     timeline: u32,
-    /// The policy was `replay` at some time: ticks ahead may be full.
-    has_replayed: bool,
     active: usize,
     rotations: u64,
     /// Of the active lane, since the last rotation: the last ID, and where the model says `last` stands.
@@ -246,7 +244,6 @@ impl Model {
             lanes,
             rules: config.rules,
             timeline: 0,
-            has_replayed: config.rules.policy == Policy::Replay,
             active: 0,
             rotations: 0,
             frontier: None,
@@ -440,9 +437,7 @@ impl Model {
                 assert!(no_lane.usable_at_us > *reads.last().unwrap(), "usable since {no_lane:?}");
                 // What the refusal says is true: at that time there is an ID, unless that is in the last tick of all.
                 let end = layout.starts_at(layout.max_tick());
-                // Whether a replay finds room by then is seen only by trying.
-                let is_held = !self.has_replayed && self.rules.policy == Policy::Hold;
-                if is_held && no_lane.usable_at_us + self.rules.max_ahead_us < end {
+                if no_lane.usable_at_us + self.rules.max_ahead_us < end {
                     self.world.step(no_lane.usable_at_us - self.world.wall.get());
                     self.refusals_are_over(generator, n);
                 }
@@ -508,7 +503,6 @@ impl Model {
     fn reload(&mut self, generator: &Gen, rules: Rules) {
         generator.set_rules(rules);
         self.rules = generator.rules();
-        self.has_replayed |= self.rules.policy == Policy::Replay;
         let most = self.config.ring_ticks as i64 / 4 * self.tick_us();
         assert_eq!(self.rules, Rules { max_ahead_us: rules.max_ahead_us.min(most), ..rules });
     }
@@ -551,6 +545,8 @@ impl Model {
                         let usable = others.filter(|lane| self.lanes[*lane].highest() < latest);
                         assert_eq!(usable.collect::<Vec<_>>(), [0; 0], "these could be used");
                     }
+                    // No lane has a tick left.
+                    Err(Refusal::Exhausted) => {}
                     Err(refusal) => panic!("{refusal:?}"),
                 }
             }

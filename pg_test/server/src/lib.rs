@@ -6,6 +6,7 @@
 //!
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
 //! * [`clock`]: move the wall clock of a running server (libfaketime);
+//! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
 //! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
@@ -14,6 +15,7 @@
 //! servers run as the operating system's user `postgres`, for PostgreSQL refuses to run as root.
 
 pub mod clock;
+pub mod faults;
 pub mod ids;
 mod install;
 mod sandbox;
@@ -22,6 +24,7 @@ pub mod sql;
 pub mod traffic;
 
 pub use clock::Clock;
+pub use faults::Preload;
 pub use ids::{Ids, Layout};
 pub use install::pg_version;
 pub use server::{Builder, Server, Stop};

@@ -15,6 +15,7 @@ use std::time::Duration;
 /// Removes the folder when the test process is gone, however it went: its standard input is a pipe
 /// whose other end only the test process has. A test that was killed leaves servers behind; they are
 /// known by their `postmaster.pid`, and their working directory proves that the pid is still theirs.
+/// A small file system may lie over the folder of the extension's state.
 const JANITOR: &str = r#"
 read -r _
 for file in "$1"/*/data/postmaster.pid; do
@@ -26,6 +27,7 @@ for file in "$1"/*/data/postmaster.pid; do
         sleep 0.5
     done
 done
+umount -l "$1"/*/data/snowflake_id 2>/dev/null
 rm -rf "$1"
 "#;
 

@@ -1,6 +1,7 @@
 //! A PostgreSQL server of a test's own.
 
 use crate::clock::Clock;
+use crate::faults::Preload;
 use crate::install::{install, run};
 use crate::sandbox::{new_cluster, new_folder};
 use crate::sql;
@@ -28,9 +29,9 @@ pub enum Stop {
 /// What a server is to be like; see [`Server::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
-    settings: BTreeMap<String, String>,
-    faketime: bool,
-    behind: Duration,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) faketime: bool,
+    pub(crate) behind: Duration,
 }
 
 impl Builder {
@@ -85,7 +86,7 @@ impl Builder {
         server.log()
     }
 
-    fn build(self) -> Server {
+    pub(crate) fn build(self) -> Server {
         let server = self.lay_out();
         new_cluster(&server.data(), self.behind);
         let main = server.data().join("postgresql.conf");
@@ -97,24 +98,25 @@ impl Builder {
     }
 
     /// The server's folder, with no data directory in it as yet.
-    fn lay_out(&self) -> Server {
+    pub(crate) fn lay_out(&self) -> Server {
         let folder = new_folder();
         let clock = self.faketime.then(|| {
             let clock = Clock::new(&folder);
             clock.back(self.behind);
             clock
         });
-        Server { folder, settings: self.settings.clone(), clock, postmaster: None }
+        Server { folder, settings: self.settings.clone(), clock, postmaster: None, preload: None }
     }
 }
 
 /// A PostgreSQL server. Dropping it stops the server at once and removes its folder.
 #[derive(Debug)]
 pub struct Server {
-    folder: PathBuf,
-    settings: BTreeMap<String, String>,
-    clock: Option<Clock>,
-    postmaster: Option<Child>,
+    pub(crate) folder: PathBuf,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) postmaster: Option<Child>,
+    pub(crate) preload: Option<Preload>,
 }
 
 impl Server {
@@ -160,7 +162,7 @@ impl Server {
         self.write_settings();
     }
 
-    fn write_settings(&self) {
+    pub(crate) fn write_settings(&self) {
         let quoted = |value: &str| value.replace('\'', "''");
         let mut text = format!("unix_socket_directories = '{}'\n", self.folder.display());
         for (name, value) in &self.settings {
@@ -192,7 +194,7 @@ impl Server {
         self.wait_until_ready();
     }
 
-    fn spawn(&mut self) {
+    pub(crate) fn spawn(&mut self) {
         assert!(self.postmaster.is_none(), "the server runs already");
         let log = || -> File {
             OpenOptions::new().create(true).append(true).open(self.log_file()).expect("the log can be opened")
@@ -202,6 +204,9 @@ impl Server {
         command.stdin(Stdio::null()).stdout(log()).stderr(log());
         if let Some(clock) = &self.clock {
             clock.apply_to(&mut command);
+        }
+        if let Some(preload) = &self.preload {
+            preload.apply_to(&mut command);
         }
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
@@ -240,7 +245,7 @@ impl Server {
     }
 
     #[track_caller]
-    fn wait_for_exit(&mut self, limit: Duration) -> ExitStatus {
+    pub(crate) fn wait_for_exit(&mut self, limit: Duration) -> ExitStatus {
         let began = Instant::now();
         let child = self.postmaster.as_mut().expect("the server was started");
         loop {
@@ -310,7 +315,7 @@ impl Server {
         self.postmaster.as_ref().expect("the server was started").id()
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(as_pid(self.pid()), signal).expect("the postmaster can be signalled");
     }
 

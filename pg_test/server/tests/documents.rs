@@ -10,14 +10,18 @@
 //!   time and durations need not agree, unless `<!-- exact -->` stands before the block; nor do the values of
 //!   a column `x` where `<!-- any: x -->` does. DETAIL and HINT may be left out;
 //! * the comment `<!-- clock: -60 s -->`: the server's wall clock is moved by as much;
-//! * `log`: lines of the server's log since it was started; where the clock was not moved, a quotation, and
-//!   `docs/clock.md` must have them too;
+//! * the comment `<!-- do: stop; clock: -60 s; start -->`: each of these is done, in this order; what else
+//!   can be done is what [`Player::act`] knows;
+//! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
+//!   must have them too;
 //! * `sh` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
-use snowflake_server_tests::{Builder, Server, days, secs};
+use snowflake_server_tests::{Builder, Server, Stop, days, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -29,7 +33,7 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/clock.md", "docs/fleet.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "docs/clock.md", "docs/fleet.md", "docs/reliability.md"];
 
 #[test]
 fn the_readme_runs_as_written() {
@@ -44,6 +48,11 @@ fn the_page_on_clocks_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_page_on_reliability_runs_as_written() {
+    play("docs/reliability.md");
 }
 
 #[test]
@@ -102,7 +111,8 @@ struct Player {
     session: Client,
     /// Length of the log when the server was ready.
     log_from: usize,
-    clock_moved: bool,
+    /// Servers that run on beside this one.
+    others: Vec<Server>,
 }
 
 impl Player {
@@ -122,7 +132,7 @@ impl Player {
         }
         let session = server.connect();
         let log_from = server.log().len();
-        Self { document, server, session, log_from, clock_moved: false }
+        Self { document, server, session, log_from, others: Vec::new() }
     }
 
     /// Runs a block of statements; the output of the last one that returned rows, or of the last one at all.
@@ -145,29 +155,91 @@ impl Player {
 
     /// Moves the wall clock by a number of seconds, written as `-60 s` or `+1 s`.
     fn clock(&mut self, place: &str, by: &str) {
-        let number = by.strip_suffix(" s").and_then(|number| number.parse::<i64>().ok());
-        let number = number.unwrap_or_else(|| panic!("{place}: \"{by}\" is not a number of seconds"));
-        let length = secs(number.unsigned_abs());
-        if number < 0 {
-            self.server.step_back(length)
-        } else {
-            self.server.step_forward(length)
+        let length = secs(seconds(place, by).unsigned_abs());
+        if by.starts_with('-') { self.server.step_back(length) } else { self.server.step_forward(length) }
+    }
+
+    /// Does something to the server.
+    fn act(&mut self, place: &str, action: &str) {
+        let (name, value) = action.split_once(':').map_or((action, ""), |(name, value)| (name, value.trim()));
+        match name {
+            "stop" => self.server.stop(Stop::Fast),
+            "crash" => self.server.stop(Stop::Immediate),
+            "start" => self.server.start(),
+            "restart" => self.server.restart(),
+            // Of a server that is stopped.
+            "clock" => {
+                let length = secs(seconds(place, value).unsigned_abs());
+                let clock = self.server.clock();
+                if value.starts_with('-') { clock.back(length) } else { clock.forward(length) }
+            }
+            "set" => {
+                let (name, value) = value.split_once('=').unwrap_or_else(|| panic!("{place}: set what?"));
+                self.server.set(name.trim(), value.trim());
+            }
+            "wait" => std::thread::sleep(secs(seconds(place, value).unsigned_abs())),
+            // The copy takes the server's place.
+            "copy" => {
+                let copy = self.server.copy();
+                drop(std::mem::replace(&mut self.server, copy));
+                self.log_from = 0;
+            }
+            // The standby takes the server's place, which runs on.
+            "standby" => {
+                let standby = self.server.standby(|settings| settings);
+                self.others.push(std::mem::replace(&mut self.server, standby));
+                self.log_from = 0;
+            }
+            "promote" => self.server.promote(),
+            "lose the state" => {
+                fs::write(self.state_file(), [0; 8192]).expect("the state can be overwritten")
+            }
+            "delete the state" => {
+                fs::remove_dir_all(self.state_file().parent().expect("a folder")).expect("it can be deleted");
+            }
+            "another cluster's state" => {
+                let mut other = Server::builder().start_with_extension();
+                next(&mut other.connect());
+                other.stop(Stop::Fast);
+                let state = fs::read(other.data().join("snowflake_id/state")).expect("its state");
+                fs::write(self.state_file(), state).expect("the state can be overwritten");
+            }
+            "refuse writes" => self.permit(0o400),
+            "allow writes" => self.permit(0o600),
+            other => panic!("{place}: nobody can do \"{other}\""),
         }
-        self.clock_moved = true;
+        if let Ok(session) = self.server.config().connect(postgres::NoTls) {
+            self.session = session;
+        }
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.server.data().join("snowflake_id/state")
+    }
+
+    /// The server does not run as root, so that this counts.
+    fn permit(&self, mode: u32) {
+        fs::set_permissions(self.state_file(), Permissions::from_mode(mode)).expect("it is a file");
     }
 
     fn log(&self, place: &str, text: &str) {
-        let (where_, log) = if self.clock_moved {
-            ("the server's log", self.server.log()[self.log_from..].to_owned())
-        } else {
-            assert_ne!(self.document, "docs/clock.md", "{place}: the clock was not moved");
-            ("docs/clock.md", read("docs/clock.md"))
+        let log = || match self.document {
+            "README.md" => read("docs/clock.md"),
+            _ => self.server.log()[self.log_from..].to_owned(),
         };
-        let log: Vec<String> = log.lines().map(without_variables).map(unpadded).collect();
         for line in text.lines().map(without_variables).map(unpadded) {
-            assert!(log.iter().any(|logged| logged.contains(&line)), "{place}: not in {where_}: {line}");
+            // What a server does by itself comes when it comes.
+            wait_until(&format!("{place}: in the log: {line}"), secs(5), || {
+                log().lines().map(without_variables).map(unpadded).find(|logged| logged.contains(&line))
+            });
         }
     }
+}
+
+/// A number of seconds, written as `-60 s`.
+fn seconds(place: &str, text: &str) -> i64 {
+    let number = text.strip_suffix(" s").and_then(|number| number.parse::<i64>().ok());
+    number.unwrap_or_else(|| panic!("{place}: \"{text}\" is not a number of seconds"))
 }
 
 fn with(builder: Builder, settings: &BTreeMap<String, String>) -> Builder {
@@ -191,6 +263,9 @@ fn play(document: &'static str) {
                     any = columns.split(',').map(|column| column.trim().to_owned()).collect();
                 } else if let Some(by) = comment.strip_prefix("clock:") {
                     player.as_mut().expect("a server").clock(&place, by.trim());
+                } else if let Some(actions) = comment.strip_prefix("do:") {
+                    let player = player.as_mut().expect("a server");
+                    actions.split(';').for_each(|action| player.act(&place, action.trim()));
                 }
             }
             Part::Block(line, language, text) => {
@@ -321,14 +396,19 @@ fn without_variables(text: &str) -> String {
             result.push_str("<time>");
         } else if c.is_ascii_digit() {
             length = decimal(rest);
-            let unit = [" ms", " s"].into_iter().find(|unit| {
+            let unit = [" ms", " s", " min", " h", " days"].into_iter().find(|unit| {
                 let after = rest[length..].strip_prefix(unit);
                 after.is_some_and(|after| !after.starts_with(char::is_alphanumeric))
             });
             match unit {
                 Some(unit) => {
                     length += unit.len();
-                    result.push_str("<duration>");
+                    // A length of time is written in one unit or in two.
+                    if !result.ends_with("<duration> ") {
+                        result.push_str("<duration>");
+                    } else {
+                        result.pop();
+                    }
                 }
                 None if (15..=19).contains(&length) => result.push_str("<id>"),
                 None => result.push_str(&rest[..length]),
@@ -457,13 +537,14 @@ fn the_table_of_settings_is_that_of_the_server() {
 
 #[test]
 fn the_table_of_layouts_is_right() {
-    let mut server = Server::builder().start_with_extension();
     for row in table(&read("README.md"), &["`layout`", "`tick`", "lasts for"]) {
         let (layout, tick) = (code(&row[0]).remove(0), code(&row[1]).remove(0));
-        server.set("snowflake_id.layout", &layout);
-        server.set("snowflake_id.tick", &tick);
-        server.set("snowflake_id.backup_workers", "3");
-        server.restart();
+        // A server of its own: another layout closes one that has made IDs.
+        let server = Server::builder()
+            .setting("snowflake_id.layout", &layout)
+            .setting("snowflake_id.tick", &tick)
+            .setting("snowflake_id.backup_workers", "3")
+            .start_with_extension();
         let mut session = server.connect();
         assert!(next(&mut session) > 0, "{layout}");
         let years: i32 = one(
@@ -532,7 +613,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
     let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
     let short = |text: &str| text.replace("timestamp with time zone", "timestamptz");
     let actual: BTreeSet<(String, String)> =
-        actual.iter().map(|row| (row[0].clone(), short(&row[1]))).collect();
+        actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
     let readme = read("README.md");
     let stated: BTreeSet<(String, String)> = ["making IDs", "reading IDs", "administering"]
@@ -562,6 +643,11 @@ fn the_tables_of_the_views_have_every_column() {
 
 // ---- errors ----
 
+/// The sources of the messages, with the path of the state file put in.
+fn messages() -> String {
+    (read("src/errors.rs") + &read("src/waiting.rs")).replace("{PATH}", "snowflake_id/state")
+}
+
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
 fn as_printed(source: &str) -> String {
     let mut lines = source.split("\\\n");
@@ -574,7 +660,7 @@ fn as_printed(source: &str) -> String {
 
 #[test]
 fn every_error_message_of_the_readme_is_in_the_code() {
-    let source = as_printed(&(read("src/errors.rs") + &read("src/waiting.rs")));
+    let source = as_printed(&messages());
     for row in table(&read("README.md"), &["SQLSTATE", "message", "what to do"]) {
         let message = code(&row[1]).remove(0);
         // "…" stands for what the message is about.
@@ -588,7 +674,7 @@ fn every_error_message_of_the_readme_is_in_the_code() {
 #[test]
 fn every_error_of_the_code_is_in_the_readme() {
     let states = [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023")];
-    let source = read("src/errors.rs");
+    let source = messages();
     let message = |text: &str| {
         let start = text.find('"').expect("a message") + 1;
         let text = as_printed(&text[start..].replace("\\\"", "”"));
@@ -600,8 +686,9 @@ fn every_error_of_the_code_is_in_the_readme() {
             states.iter().find(|(name, _)| call.trim_start().starts_with(name)).expect("a state");
         errors.push((state, message(call)));
     }
-    errors.extend(source.split("=> not_ready(").skip(1).map(|call| ("55000", message(call))));
-    assert!(errors.len() >= 12, "the code has changed its form; found {errors:?}");
+    let not_ready = source.split("=> not_ready(").chain(source.split("message: format!(").skip(1)).skip(1);
+    errors.extend(not_ready.map(|call| ("55000", message(call))));
+    assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
 
     let stated: Vec<(String, String)> = table(&read("README.md"), &["SQLSTATE", "message", "what to do"])
         .iter()
@@ -615,6 +702,38 @@ fn every_error_of_the_code_is_in_the_readme() {
             shown = shown + "…" + text;
         }
         assert!(stated.contains(&(state.to_owned(), shown.clone())), "missing: {state} {shown}");
+    }
+}
+
+// ---- the table of faults ----
+
+/// Where the tests lie that the table names, as `file::test`.
+const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
+
+#[test]
+fn every_fault_of_the_table_names_tests_that_exist() {
+    let rows = table(&read("docs/reliability.md"), &["fault", "what happens", "IDs are away", "shown by"]);
+    assert!(rows.len() >= 40, "{} rows", rows.len());
+    let chaos = read("pg_test/chaos/src/faults.rs");
+    for row in rows {
+        assert_eq!(row.len(), 4, "{row:?}");
+        // A heading within the table.
+        if row[0].starts_with("**") {
+            continue;
+        }
+        let shown_by = code(&row[3]);
+        assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
+        for test in shown_by {
+            if let Some(kind) = test.strip_prefix("chaos ") {
+                assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
+                continue;
+            }
+            let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
+            let files = TESTS.map(|folder| root().join(folder).join(file).with_extension("rs"));
+            let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
+            assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
+        }
     }
 }
 
@@ -652,7 +771,7 @@ fn as_anchor(heading: &str) -> String {
 fn what_differs_from_run_to_run_is_replaced() {
     assert_eq!(
         without_variables(
-            "382501920606015488 is 59.9 s, 12 ms or 5000 IDs after 2026-11-21 12:02:04.049+00."
+            "382501920606015488 is 59.9 s, 24 h 0 min or 5000 IDs after 2026-11-21 12:02:04.049+00."
         ),
         "<id> is <duration>, <duration> or 5000 IDs after <time>."
     );

@@ -480,14 +480,15 @@ fn a_state_of_a_later_version_or_of_another_cluster_keeps_the_gate_closed() {
     next(&mut server.connect());
     server.stop(Stop::Fast);
     let foreign = {
-        let mut other = Server::builder().start_with_extension();
+        // Of another initdb: clusters of one age are copies of each other.
+        let mut other = Server::builder().born(hours(3)).start_with_extension();
         next(&mut other.connect());
         other.stop(Stop::Fast);
         fs::read(state_file(&other)).unwrap()
     };
-    let mine = fs::read(state_file(&server)).unwrap();
     server.start();
-    damage(&mut server, |bytes| *bytes = foreign);
+    let mut mine = Vec::new();
+    damage(&mut server, |bytes| mine = std::mem::replace(bytes, foreign));
     closed(&server, "another database cluster");
     damage(&mut server, |bytes| *bytes = mine);
     take_soon(&server, secs(5));
@@ -591,7 +592,7 @@ fn adopt_respects_ids_of_an_earlier_life_and_refuses_a_far_future() {
     let server = server();
     let mut session = server.connect();
     next(&mut session);
-    let floor: String = one(&mut session, "SELECT (clock_timestamp() + interval '1500 ms')::text");
+    let floor: String = one(&mut session, "SELECT clock_timestamp()::text");
     run(&mut session, &format!("SELECT snowflake_adopt('{floor}')"));
     let above: bool =
         one(&mut session, &format!("SELECT snowflake_timestamp(snowflake_nextval()) > '{floor}'"));
@@ -639,6 +640,15 @@ fn a_copied_directory_with_a_worker_of_its_own_needs_nobodys_help() {
         ids.add("the original, on", burst(&server));
         copy.restart();
     }
+    ids.assert_unique();
+    // It is still no twin of the original.
+    copy.set("snowflake_id.worker_id", "1");
+    copy.restart();
+    closed(&copy, "is a copy");
+    server.stop(Stop::Fast);
+    adopt(&copy);
+    ids.add("the copy, adopted", take_soon(&copy, secs(10)).0);
+    ids.add("the copy, adopted", burst(&copy));
     ids.assert_unique();
 }
 

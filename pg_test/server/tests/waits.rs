@@ -4,7 +4,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
-use snowflake_server_tests::{Server, Stop, alone, ms, pg_version, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, alone, hours, ms, pg_version, secs, wait_until};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,9 @@ const AT_ONCE: Duration = ms(300);
 /// A server whose calls have to wait for the clock for about 20 s.
 fn server_that_waits() -> Server {
     let server =
-        Server::builder().faketime(true).setting("snowflake_id.max_wait", "60s").start_with_extension();
+        Server::builder().setting("snowflake_id.max_wait", "60s").born(hours(1)).start_with_extension();
+    next(&mut server.connect());
+    server.step_forward(hours(1));
     next(&mut server.connect());
     server.step_back(secs(22));
     server

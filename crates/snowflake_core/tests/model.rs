@@ -1,0 +1,1214 @@
+//! A model of everything that may happen to servers that make IDs: the code is the real one; clocks, disks
+//! and the order of events are simulated. No state that it reaches repeats an ID or breaks rules 2 to 5.
+//!
+//! A run is a tape of choices: which action comes next, where a fault strikes and what it leaves behind.
+//! Small scopes are explored to the end, every tape of them; large ones at random. A failure prints its
+//! tape and what happened on it; `MODEL_REPLAY="scope: 1,2,3"` runs that tape again.
+//! `MODEL_SECONDS` is how long each random scope takes, `MODEL_SEED` where it starts, and `MODEL_DEPTH` how
+//! many more actions the runs of the small scopes have. `MODEL_SHRINK` is how many seconds a failing tape
+//! is shortened for.
+
+#![cfg(not(loom))]
+
+#[path = "model/mod.rs"]
+mod model;
+
+use model::disk::{Breaches, Down, EIO, ENOSPC, Fault, Point, Power, Said, SimDisk};
+use model::tape::Tape;
+use model::world::{LockedOut, Machine, SYSTEM, config, is_locked};
+use snowflake_core::{Closed, Config, Event, NotOpen, Policy, Refusal, Rules, Start, Tick};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::env;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+const MS: i64 = 1_000;
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+
+/// Two IDs a tick, 16 workers, a ring of 64 ticks: everything that takes long comes soon.
+const BITS: &str = "41/4/1";
+const RING: usize = 64;
+/// What a first start keeps clear of.
+const FIRST_MARGIN: i64 = SECOND;
+
+const PASSES: [i64; 6] = [5 * MS, 1_100 * MS, MS, 20 * MS, 10 * SECOND, 2 * HOUR];
+/// Far behind the ring, within it, and forth.
+const FEW_STEPS: [i64; 3] = [-5 * SECOND, -30 * MS, HOUR];
+const STEPS: [i64; 8] = [-3 * MS, -30 * MS, -700 * MS, -5 * SECOND, -HOUR, 5 * MS, 700 * MS, HOUR];
+
+fn rules(policy: Policy) -> Rules {
+    Rules { policy, max_ahead_us: 8 * MS, max_wait_us: 3 * MS, reserve_us: 6 * MS }
+}
+
+fn settings(home: i64, backups: usize, policy: Policy) -> Config {
+    config(BITS, Tick::Millisecond, home, backups, RING, rules(policy))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// One ID.
+    Issue,
+    /// Until the reservation is used up.
+    Burst,
+    Keep,
+    Rotate,
+    Pass,
+    Step,
+    /// The server goes down and up again, at once or later.
+    CrashServer,
+    CrashMachine,
+    Stop,
+    /// A stop, other settings, a start.
+    Reconfigure,
+    ChangePolicy,
+    /// The next of the servers is acted upon from now on.
+    Turn,
+    BaseCopy,
+    /// The standby that has followed longest takes over, and is acted upon from now on.
+    Promote,
+    Clone,
+    Delete,
+    Adopt,
+}
+
+use Action::*;
+
+struct Scope {
+    name: &'static str,
+    actions: &'static [Action],
+    /// Actions of a run.
+    length: usize,
+    /// Faults and interruptions of a run.
+    faults: u32,
+    faulty_disk: bool,
+    /// Calls run in the middle of calls.
+    interrupted: bool,
+    backups: &'static [usize],
+    policies: &'static [Policy],
+    steps: &'static [i64],
+    breaches: Breaches,
+}
+
+const HOLD: &[Policy] = &[Policy::Hold];
+const BOTH: &[Policy] = &[Policy::Hold, Policy::Replay];
+/// Fsyncs that the start does not need, for it makes the file anew.
+const SLOPPY: Breaches = Breaches { page_cache_trusted: true, second_slot_not_synced: true };
+const HONEST: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: false };
+
+/// Explored to the end.
+const SMALL: [Scope; 6] = [
+    // Every point of the protocol of the disk, two faults.
+    Scope {
+        name: "disk",
+        actions: &[Burst, Rotate, CrashServer, Stop],
+        length: 2,
+        faults: 2,
+        faulty_disk: true,
+        interrupted: false,
+        backups: &[1],
+        policies: HOLD,
+        steps: &STEPS,
+        breaches: HONEST,
+    },
+    // Every order of the clock, calls and crashes.
+    Scope {
+        name: "clock",
+        actions: &[Issue, Burst, Pass, Step, CrashServer],
+        length: 4,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[1],
+        policies: BOTH,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+    },
+    // One call in the middle of another, at every look at the clock and every point of the disk.
+    Scope {
+        name: "interleaving",
+        actions: &[Issue, Burst, Step],
+        length: 3,
+        faults: 1,
+        faulty_disk: false,
+        interrupted: true,
+        backups: &[1],
+        policies: BOTH,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+    },
+    // Failover with stale copies, old primaries running on.
+    Scope {
+        name: "failover",
+        actions: &[Burst, BaseCopy, Promote, Turn, Rotate, Step],
+        length: 5,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[0, 3],
+        policies: HOLD,
+        steps: &[-5 * SECOND],
+        breaches: HONEST,
+    },
+    // Workers that come and go, while the clock does too.
+    Scope {
+        name: "workers",
+        actions: &[Burst, Step, Reconfigure],
+        length: 4,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[0],
+        policies: HOLD,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+    },
+    // What operators do.
+    Scope {
+        name: "operator",
+        actions: &[Burst, Adopt, Delete, Clone, CrashServer, Stop, Step],
+        length: 4,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[1],
+        policies: BOTH,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+    },
+];
+
+/// Explored at random.
+const LARGE: [Scope; 4] = [
+    Scope {
+        name: "sloppy disk",
+        actions: &[Burst, Burst, Pass, Step, Rotate, CrashServer, CrashMachine, Stop],
+        length: 25,
+        faults: 15,
+        faulty_disk: true,
+        interrupted: false,
+        backups: &[0, 1, 3],
+        policies: HOLD,
+        steps: &STEPS,
+        breaches: SLOPPY,
+    },
+    Scope {
+        name: "everything",
+        actions: &[
+            Issue,
+            Issue,
+            Burst,
+            Keep,
+            Rotate,
+            Pass,
+            Pass,
+            Step,
+            CrashServer,
+            CrashMachine,
+            Stop,
+            Reconfigure,
+            ChangePolicy,
+            Turn,
+            BaseCopy,
+            Promote,
+            Clone,
+            Delete,
+            Adopt,
+        ],
+        length: 40,
+        faults: 12,
+        faulty_disk: true,
+        interrupted: true,
+        backups: &[0, 1, 3, 5],
+        policies: BOTH,
+        steps: &STEPS,
+        breaches: HONEST,
+    },
+    Scope {
+        name: "bad disk",
+        actions: &[Burst, Burst, Pass, Step, Rotate, CrashServer, CrashMachine, Stop, Delete],
+        length: 25,
+        faults: 15,
+        faulty_disk: true,
+        interrupted: false,
+        backups: &[0, 1, 3],
+        policies: HOLD,
+        steps: &STEPS,
+        breaches: HONEST,
+    },
+    Scope {
+        name: "fleet",
+        actions: &[
+            Issue,
+            Burst,
+            Pass,
+            Step,
+            Rotate,
+            Turn,
+            Turn,
+            BaseCopy,
+            Promote,
+            Promote,
+            CrashServer,
+            Reconfigure,
+            Adopt,
+        ],
+        length: 40,
+        faults: 4,
+        faulty_disk: true,
+        interrupted: true,
+        backups: &[0, 1, 3, 4],
+        policies: BOTH,
+        steps: &STEPS,
+        breaches: HONEST,
+    },
+];
+
+#[derive(Clone, Copy, Default)]
+struct Last {
+    id: i64,
+    rotations: usize,
+    steps_back: u32,
+}
+
+/// One life of a server's memory.
+#[derive(Default)]
+struct Run {
+    /// What the disk said when it began.
+    found: Option<Said>,
+    is_open: bool,
+    last: Option<Last>,
+    rotations: usize,
+    steps_back: u32,
+    /// How many rotations are not the fault of a step back in this run.
+    excuses: u32,
+    /// Nothing happened that could excuse another lane than the one that was found.
+    must_keep_lane: bool,
+}
+
+struct Server {
+    name: usize,
+    world: Weak<World>,
+    machine: Rc<Machine>,
+    run: RefCell<Run>,
+    /// Settings of the next start.
+    backups: Cell<usize>,
+    home: Cell<i64>,
+    policy: Cell<Policy>,
+    /// Whom it follows; `None`: nobody any more.
+    follows: Cell<Option<usize>>,
+    /// Never to run again.
+    is_dead: Cell<bool>,
+    /// Every lane of this server starts above this tick, by its promotion.
+    floor: Cell<i64>,
+    /// What an operator was promised: no later call goes below.
+    adopted: Cell<i64>,
+    /// Steps back since the run began that was last open, and while stopped.
+    steps_back: Cell<u32>,
+    is_disturbed: Cell<bool>,
+    depth: Cell<u32>,
+}
+
+#[derive(Default)]
+struct Counts {
+    calls: u64,
+    ids: u64,
+    actions: u64,
+    starts: u64,
+    points: u64,
+    faults: u64,
+    promotions: u64,
+}
+
+struct World {
+    tape: Rc<Tape>,
+    boot: Rc<Cell<i64>>,
+    servers: RefCell<Vec<Rc<Server>>>,
+    current: Cell<usize>,
+    timeline: Cell<u32>,
+    /// Who returned each ID.
+    history: RefCell<HashMap<i64, usize>>,
+    /// The highest tick of each worker and server.
+    highest: RefCell<BTreeMap<(i64, usize), i64>>,
+    counts: RefCell<Counts>,
+    log: RefCell<Option<Vec<String>>>,
+    states: RefCell<HashSet<u64>>,
+    faulty_disk: bool,
+    interrupted: bool,
+    breaches: Breaches,
+    steps: &'static [i64],
+    /// The design does not protect what came of this.
+    is_over: Cell<bool>,
+}
+
+impl World {
+    fn log(&self, text: impl FnOnce() -> String) {
+        if let Some(log) = &mut *self.log.borrow_mut() {
+            log.push(text());
+        }
+    }
+
+    fn server(&self) -> Rc<Server> {
+        self.servers.borrow()[self.current.get()].clone()
+    }
+
+    fn join(self: &Rc<Self>, machine: Machine, home: i64, backups: usize, policy: Policy) -> Rc<Server> {
+        let name = self.servers.borrow().len();
+        let server = Rc::new(Server {
+            name,
+            world: Rc::downgrade(self),
+            machine: Rc::new(machine),
+            run: RefCell::default(),
+            backups: Cell::new(backups),
+            home: Cell::new(home),
+            policy: Cell::new(policy),
+            follows: Cell::new(None),
+            is_dead: Cell::new(false),
+            floor: Cell::new(-1),
+            adopted: Cell::new(-1),
+            steps_back: Cell::new(0),
+            is_disturbed: Cell::new(true),
+            depth: Cell::new(0),
+        });
+        server.machine.disk.set_breaches(self.breaches);
+        let weak = Rc::downgrade(&server);
+        server.machine.disk.set_faults(move |point| weak.upgrade().map_or(Fault::None, |it| it.at(point)));
+        let weak = Rc::downgrade(&server);
+        let meanwhile = move |look: &dyn Fn()| match weak.upgrade() {
+            Some(server) => server.meanwhile(look),
+            None => look(),
+        };
+        *server.machine.meanwhile.borrow_mut() = Some(Rc::new(meanwhile));
+        self.servers.borrow_mut().push(server.clone());
+        server
+    }
+
+    /// The highest tick that any other server has issued on one of these workers.
+    fn issued_by_others(&self, server: &Server, workers: &[i64]) -> i64 {
+        let highest = self.highest.borrow();
+        let others =
+            highest.iter().filter(|((worker, name), _)| *name != server.name && workers.contains(worker));
+        others.map(|(_, tick)| *tick).max().unwrap_or(-1)
+    }
+}
+
+impl Server {
+    fn world(&self) -> Rc<World> {
+        self.world.upgrade().expect("the world stands")
+    }
+
+    fn log(&self, text: impl FnOnce() -> String) {
+        let (name, wall) = (self.name, self.machine.wall() / MS % 1_000_000_000);
+        self.world().log(|| format!("server {name} at {wall}: {}", text()));
+    }
+
+    /// What strikes at a point of the disk's protocol.
+    fn at(&self, point: Point) -> Fault {
+        let world = self.world();
+        world.counts.borrow_mut().points += 1;
+        let kinds = match (world.faulty_disk, world.interrupted) {
+            (true, true) => 5,
+            (true, false) => 4,
+            (false, true) => 5,
+            (false, false) => 1,
+        };
+        let choice = world.tape.fault(kinds);
+        if choice == 0 || (!world.faulty_disk && choice != 4) {
+            return Fault::None;
+        }
+        world.counts.borrow_mut().faults += 1;
+        self.log(|| {
+            format!(
+                "  {} at {point:?}",
+                ["", "failure", "server down", "machine down", "a call"][choice as usize]
+            )
+        });
+        match choice {
+            1 => Fault::Fail(if matches!(point, Point::Open | Point::Make) { ENOSPC } else { EIO }),
+            2 => Fault::Down(Power::Server),
+            3 => Fault::Down(Power::Machine),
+            _ => {
+                // Nobody makes IDs before the gate is open, or during a clean stop.
+                if self.run.borrow().is_open {
+                    let before = self.machine.is_locked_by_another.replace(true);
+                    self.nested(|| self.call());
+                    self.machine.is_locked_by_another.set(before);
+                }
+                Fault::None
+            }
+        }
+    }
+
+    /// What others do before or after a call of this server looks at the clock.
+    fn meanwhile(&self, look: &dyn Fn()) {
+        const KINDS: [&str; 5] = ["a call", "two calls", "a step back", "a rotation", "an adopt"];
+        let world = self.world();
+        let is_free = world.interrupted && self.depth.get() < 2 && self.run.borrow().is_open;
+        let choice = if is_free { world.tape.fault(1 + 2 * KINDS.len() as u32) as usize } else { 0 };
+        if choice == 0 {
+            return look();
+        }
+        world.counts.borrow_mut().faults += 1;
+        let (kind, is_after) = ((choice - 1) % KINDS.len(), choice > KINDS.len());
+        if is_after {
+            look();
+        }
+        self.log(|| {
+            format!("  {} {} a look at the clock", KINDS[kind], if is_after { "after" } else { "before" })
+        });
+        match kind {
+            0 => self.nested(|| self.call()),
+            1 => {
+                self.nested(|| self.call());
+                self.nested(|| self.call());
+            }
+            2 => {
+                // With another call, which may make the step's rotation.
+                self.step(FEW_STEPS[world.tape.choose(2) as usize]);
+                self.nested(|| self.call());
+            }
+            3 => self.nested(|| self.rotate()),
+            _ => self.nested(|| self.adopt()),
+        }
+        if !is_after {
+            look();
+        }
+    }
+
+    /// Runs in the middle of a call; gives up where it would wait for that call's lock.
+    fn nested(&self, work: impl FnOnce()) {
+        self.depth.set(self.depth.get() + 1);
+        let reads = self.machine.last_reads.get();
+        let result = catch_unwind(AssertUnwindSafe(work));
+        self.machine.last_reads.set(reads);
+        self.depth.set(self.depth.get() - 1);
+        if let Err(payload) = result
+            && !payload.is::<LockedOut>()
+        {
+            resume_unwind(payload);
+        }
+    }
+
+    /// An operator's hand: to another lane.
+    fn rotate(&self) {
+        self.run.borrow_mut().must_keep_lane = false;
+        self.run.borrow_mut().excuses += 2;
+        let result = self.machine.with(|generator| generator.rotate_now());
+        self.count_rotations();
+        self.log(|| format!("rotate: {result:?}"));
+    }
+
+    fn count_rotations(&self) {
+        let rotated = |event: &&Event| matches!(event, Event::Rotated { .. });
+        let rotations = self.machine.events.borrow().iter().filter(rotated).count();
+        self.run.borrow_mut().rotations = rotations;
+    }
+
+    fn step(&self, micros: i64) {
+        self.log(|| format!("clock by {} ms", micros / MS));
+        self.machine.step(micros);
+        if micros < 0 {
+            self.run.borrow_mut().steps_back += 1;
+            self.steps_back.set(self.steps_back.get() + 1);
+        }
+    }
+
+    /// Asks for one ID and checks what comes.
+    fn call(&self) {
+        let world = self.world();
+        world.counts.borrow_mut().calls += 1;
+        let adopted = self.adopted.get();
+        let before = self.run.borrow().last;
+        // A rotation that this call overlaps excuses what comes after it.
+        let mut last = {
+            let run = self.run.borrow();
+            Last { id: 0, rotations: run.rotations, steps_back: run.steps_back }
+        };
+        let result = self.machine.with(|generator| generator.next_id());
+        let read = self.machine.highest_read();
+        self.count_rotations();
+        {
+            let run = self.run.borrow();
+            assert!(run.rotations as u32 <= run.steps_back + run.excuses, "one step back cost two lanes");
+        }
+        let id = match result {
+            Ok(id) => id,
+            Err(refusal) => {
+                self.log(|| format!("refused: {refusal:?}"));
+                assert!(
+                    refusal != Refusal::Closed || !self.run.borrow().is_open,
+                    "an open gate is closed again"
+                );
+                return;
+            }
+        };
+        world.counts.borrow_mut().ids += 1;
+        let layout = self.machine.config.borrow().layout;
+        let parts = layout.unpack(id).expect("an ID of this layout");
+        self.log(|| format!("ID in tick {} of worker {}", parts.tick % 1_000_000_000, parts.worker));
+
+        let known = world.history.borrow_mut().insert(id, self.name);
+        assert_eq!(known, None, "rule 1: server {} repeats an ID: {parts:?}", self.name);
+        let mut highest = world.highest.borrow_mut();
+        let highest = highest.entry((parts.worker, self.name)).or_insert(-1);
+        *highest = parts.tick.max(*highest);
+
+        if self.machine.disk.identity().is_some()
+            && let Some(mark) = self.machine.disk.lowest_mark(parts.worker)
+        {
+            assert!(parts.tick <= mark, "rule 2: tick {} is above the durable mark {mark}", parts.tick);
+        }
+        let mut run = self.run.borrow_mut();
+        if let Some(found) = &run.found {
+            assert!(parts.tick > found.mark(parts.worker), "rule 3: {parts:?} after {found:?}");
+            if run.last.is_none() && run.must_keep_lane && run.steps_back == 0 {
+                assert_eq!(parts.worker, found.active, "a crash used up a lane");
+            }
+        }
+        let max_ahead_us = self.machine.config.borrow().rules.max_ahead_us;
+        assert!(parts.tick * MS <= read + max_ahead_us, "rule 4: {} us ahead", parts.tick * MS - read);
+        assert!(parts.tick > adopted, "{parts:?} is below the floor of an adopt that had returned");
+        if let Some(last) = before
+            && last.rotations == run.rotations
+            && (self.machine.config.borrow().rules.policy == Policy::Hold
+                || last.steps_back == run.steps_back)
+        {
+            assert!(id > last.id, "rule 5: {parts:?} after {:?}", layout.unpack(last.id));
+        }
+        if run.last.is_none() {
+            self.steps_back.set(run.steps_back);
+            self.is_disturbed.set(false);
+        }
+        last.id = id;
+        if run.last.is_none_or(|known| {
+            known.rotations != last.rotations || known.steps_back != last.steps_back || known.id < id
+        }) {
+            run.last = Some(last);
+        }
+        drop(run);
+
+        let now = self.machine.wall();
+        for standby in world.servers.borrow().iter().filter(|it| it.follows.get() == Some(self.name)) {
+            let mut start = standby.machine.start.get();
+            start.replayed_us = Some(now);
+            standby.machine.start.set(start);
+        }
+    }
+
+    fn adopt(&self) {
+        let world = self.world();
+        let floor_us = self.machine.wall() + [-5 * MS, 0, 20 * MS][world.tape.choose(3) as usize];
+        let start = self.machine.start.get();
+        let result = self.machine.with(|generator| generator.adopt(&start, floor_us));
+        self.log(|| format!("adopt: {result:?}"));
+        self.is_disturbed.set(true);
+        self.run.borrow_mut().excuses += 1;
+        if result.is_ok() {
+            let config = *self.machine.config.borrow();
+            let floor = config.layout.tick_at(floor_us + config.rules.max_ahead_us);
+            self.adopted.set(self.adopted.get().max(floor));
+        }
+    }
+
+    /// Runs `work` until it ends or everything goes down under it, and then starts again.
+    fn live(&self, work: impl FnOnce()) {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(()) => {}
+            Err(payload) => match payload.downcast::<Down>() {
+                Ok(down) => {
+                    self.depth.set(0);
+                    self.machine.is_locked_by_another.set(false);
+                    self.down(down.0);
+                }
+                Err(other) => resume_unwind(other),
+            },
+        }
+        assert!(!is_locked(), "the lock was left locked");
+    }
+
+    fn down(&self, power: Power) {
+        self.log(|| format!("{power:?} down"));
+        self.machine.go_down();
+        *self.run.borrow_mut() = Run::default();
+        if power == Power::Machine {
+            self.machine.disk.lose_power();
+        }
+    }
+
+    /// The workers of this server's half under its settings.
+    fn workers(&self) -> Vec<i64> {
+        let stride = 16 / (self.backups.get() as i64 + 1);
+        let timeline = self.machine.start.get().timeline as usize;
+        let lanes = 0..=self.backups.get();
+        let half = lanes.filter(|lane| self.backups.get() < 3 || lane % 2 == (timeline + 1) % 2);
+        half.map(|lane| self.home.get() + lane as i64 * stride).collect()
+    }
+
+    /// A start, up to the open gate or the reason why it stays closed.
+    fn start(&self) {
+        let world = self.world();
+        for attempt in 0..200 {
+            if world.is_over.get() || self.run.borrow().is_open {
+                return;
+            }
+            if !self.machine.is_up() {
+                self.boot_up();
+            }
+            if world.is_over.get() {
+                return;
+            }
+            let start = self.machine.start.get();
+            self.live(|| match self.machine.with(|generator| generator.open(&start)) {
+                Ok(()) => {
+                    self.log(|| "open".to_owned());
+                    self.run.borrow_mut().is_open = true;
+                }
+                Err(NotOpen::Settling(micros)) => {
+                    assert!(micros <= SECOND + MS, "it settles for {micros} us");
+                    self.log(|| format!("settles for {micros} us"));
+                    self.machine.pass(micros);
+                }
+                Err(NotOpen::Closed(Closed::Os(errno))) => {
+                    self.log(|| format!("closed by errno {errno}"));
+                    self.machine.pass(SECOND);
+                }
+                // Unreadable too: however many writes fail, one slot is always left whole.
+                Err(NotOpen::Closed(why)) => panic!("closed: {why:?}"),
+            });
+            assert!(attempt < 150, "the gate never opens");
+        }
+    }
+
+    fn boot_up(&self) {
+        let world = self.world();
+        world.counts.borrow_mut().starts += 1;
+        let old = *self.machine.config.borrow();
+        let new = settings(self.home.get(), self.backups.get(), self.policy.get());
+        *self.machine.config.borrow_mut() = new;
+        self.machine.boot_up();
+        let found = self.machine.disk.said();
+        if found.is_none() {
+            // The file is gone and nobody noticed: the clock and the control file are all that is left.
+            let start = self.machine.start.get();
+            let known = self.machine.wall().max(start.control_us).max(start.replayed_us.unwrap_or(i64::MIN));
+            let first = new.layout.tick_at(known + FIRST_MARGIN + new.rules.max_ahead_us);
+            let issued = world.highest.borrow().values().copied().max().unwrap_or(-1);
+            if issued > first || self.adopted.get() > first {
+                self.log(|| "the file is gone, and the clock too: unprotected".to_owned());
+                world.is_over.set(true);
+                return;
+            }
+        }
+        let same_settings = old.workers == new.workers;
+        let same_timeline =
+            found.as_ref().is_some_and(|found| found.timeline == self.machine.start.get().timeline as u64);
+        let must_keep_lane =
+            same_settings && same_timeline && self.steps_back.get() == 0 && !self.is_disturbed.get();
+        // The restored mark may be far ahead.
+        let excuses = 1;
+        *self.run.borrow_mut() = Run { found, must_keep_lane, excuses, ..Run::default() };
+        let text = || {
+            format!(
+                "start on timeline {}, home {}, backups {}",
+                self.machine.start.get().timeline,
+                self.home.get(),
+                self.backups.get()
+            )
+        };
+        self.log(text);
+    }
+
+    fn restart(&self, is_clean: bool) {
+        if is_clean {
+            let mut start = self.machine.start.get();
+            start.control_us = self.machine.wall();
+            self.machine.start.set(start);
+            self.run.borrow_mut().is_open = false;
+            self.live(|| {
+                let result = self.machine.with(|generator| generator.farewell());
+                self.log(|| format!("farewell: {result:?}"));
+            });
+        }
+        if self.machine.is_up() {
+            self.down(Power::Server);
+        }
+    }
+}
+
+fn act(world: &Rc<World>, action: Action) {
+    let server = world.server();
+    let tape = &world.tape;
+    world.counts.borrow_mut().actions += 1;
+    let machine = &server.machine;
+    let is_primary = server.follows.get().is_none() && !server.is_dead.get();
+    match action {
+        Turn => {
+            let next = (world.current.get() + 1) % world.servers.borrow().len();
+            world.current.set(next);
+            return;
+        }
+        Pass => {
+            let passes = if world.steps.len() == STEPS.len() { &PASSES[..] } else { &PASSES[..2] };
+            let micros = passes[tape.choose(passes.len() as u32) as usize];
+            world.log(|| format!("{} ms pass", micros / MS));
+            machine.pass(micros);
+            return;
+        }
+        Step => return server.step(world.steps[tape.choose(world.steps.len() as u32) as usize]),
+        Promote => return promote(world),
+        _ if !is_primary => return,
+        _ => server.start(),
+    }
+    if world.is_over.get() {
+        return;
+    }
+    match action {
+        Issue => server.live(|| server.call()),
+        Burst => server.live(|| {
+            for _ in 0..14 {
+                server.call();
+            }
+        }),
+        Keep => server.live(|| {
+            let result = machine.with(|generator| generator.keep());
+            server.log(|| format!("keep: {result:?}"));
+        }),
+        Rotate => server.live(|| {
+            server.rotate();
+            server.call();
+        }),
+        CrashServer => server.down(Power::Server),
+        CrashMachine => server.down(Power::Machine),
+        Stop => server.restart(true),
+        Reconfigure => {
+            let home = tape.choose(2) as i64;
+            // Only the fleet as a whole may change the number of backups.
+            let is_alone = world.servers.borrow().len() == 1;
+            let backups = if is_alone {
+                [server.backups.get(), 3, 1][tape.choose(3) as usize]
+            } else {
+                server.backups.get()
+            };
+            let old = (server.home.get(), server.backups.get());
+            server.home.set(home);
+            server.backups.set(backups);
+            if world.issued_by_others(&server, &server.workers()) > server.floor.get() {
+                // One worker on two servers, neither of which knows of the other.
+                server.home.set(old.0);
+                server.backups.set(old.1);
+                return;
+            }
+            server.is_disturbed.set(true);
+            server.restart(tape.choose(2) == 0);
+        }
+        ChangePolicy => {
+            let policy = if server.policy.get() == Policy::Hold { Policy::Replay } else { Policy::Hold };
+            server.policy.set(policy);
+            server.run.borrow_mut().steps_back += 1;
+            machine.config.borrow_mut().rules = rules(policy);
+        }
+        BaseCopy => {
+            if world.servers.borrow().len() >= 4 {
+                return;
+            }
+            let disk = machine.disk.copy(tape, 1_000 * (1 + world.servers.borrow().len() as u64));
+            let copy = Machine::new(*machine.config.borrow(), &world.boot, disk);
+            copy.offset.set(machine.offset.get() + [0, -SECOND, -24 * HOUR][tape.choose(3) as usize]);
+            copy.start.set(Start {
+                replayed_us: Some(machine.wall()),
+                control_us: copy.wall(),
+                ..machine.start.get()
+            });
+            let standby = world.join(copy, server.home.get(), server.backups.get(), server.policy.get());
+            standby.follows.set(Some(server.name));
+            server.log(|| format!("base copy for server {}", standby.name));
+        }
+        Clone => {
+            if machine.disk.identity().is_none() || machine.disk.said().is_none() {
+                return;
+            }
+            let disk = machine.disk.copy(tape, 900_000);
+            let clone = Machine::new(*machine.config.borrow(), &world.boot, disk);
+            clone.start.set(machine.start.get());
+            clone.boot_up();
+            let result = clone.with(|generator| generator.open(&clone.start.get()));
+            assert_eq!(result, Err(NotOpen::Closed(Closed::Copied)), "a clone opens");
+        }
+        Delete => {
+            server.log(|| "the file is deleted".to_owned());
+            server.is_disturbed.set(true);
+            machine.disk.delete();
+        }
+        Adopt => server.live(|| server.adopt()),
+        Turn | Pass | Step | Promote => unreachable!("done above"),
+    }
+}
+
+fn promote(world: &Rc<World>) {
+    let standbys = world.servers.borrow().iter().find(|it| it.follows.get().is_some()).cloned();
+    let Some(standby) = &standbys else { return };
+    let Some(old) = standby.follows.get() else { return };
+    let timeline = world.timeline.get() + 1;
+    let mut start = standby.machine.start.get();
+    let before = start;
+    start.timeline = timeline;
+    standby.machine.start.set(start);
+    let old = world.servers.borrow()[old].clone();
+    standby.home.set(old.home.get());
+    standby.backups.set(old.backups.get());
+
+    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get());
+    let floor_us = start.replayed_us.unwrap_or(start.control_us);
+    let floor = config.layout.tick_at(floor_us + config.rules.max_ahead_us);
+    let has_halves = standby.backups.get() >= 3;
+    let is_floored = !has_halves || timeline >= 3;
+    let reaches = if is_floored { floor } else { -1 };
+    if world.issued_by_others(standby, &standby.workers()) > reaches {
+        // IDs of a clock that was ahead, while the third timeline's lags: the manual names it.
+        standby.machine.start.set(before);
+        return;
+    }
+    world.timeline.set(timeline);
+    world.current.set(standby.name);
+    world.counts.borrow_mut().promotions += 1;
+    standby.floor.set(reaches);
+    standby.follows.set(None);
+    standby.log(|| format!("promoted to timeline {timeline}, replayed {}", floor_us / MS % 1_000_000_000));
+    // An old primary may run on beside its successor, but not beside that one's.
+    for other in world.servers.borrow().iter() {
+        let parity = |server: &Server| server.machine.start.get().timeline % 2;
+        let is_apart = has_halves && parity(other) != parity(standby);
+        if other.name != standby.name && other.follows.get().is_none() && !is_apart && !other.is_dead.get() {
+            other.is_dead.set(true);
+            other.restart(false);
+        }
+        // The other standbys follow the new primary, and have replayed no more than it has.
+        if other.follows.get() == Some(old.name) {
+            other.follows.set(Some(standby.name));
+        }
+    }
+}
+
+/// One run of the tape. What it counted; it panics where a rule is broken.
+fn run(
+    scope: &Scope,
+    tape: &Rc<Tape>,
+    states: HashSet<u64>,
+    with_log: bool,
+    log: &RefCell<Vec<String>>,
+) -> (Counts, HashSet<u64>) {
+    let boot = Rc::new(Cell::new(77_000_000));
+    let world = Rc::new(World {
+        tape: tape.clone(),
+        boot: boot.clone(),
+        servers: RefCell::default(),
+        current: Cell::new(0),
+        timeline: Cell::new(1),
+        history: RefCell::default(),
+        highest: RefCell::default(),
+        counts: RefCell::default(),
+        log: RefCell::new(with_log.then(Vec::new)),
+        states: RefCell::new(states),
+        faulty_disk: scope.faulty_disk,
+        interrupted: scope.interrupted,
+        breaches: scope.breaches,
+        steps: scope.steps,
+        is_over: Cell::new(false),
+    });
+    let length = scope.length + number("MODEL_DEPTH", 0) as usize;
+    let backups = scope.backups[tape.choose(scope.backups.len() as u32) as usize];
+    let policy = scope.policies[tape.choose(scope.policies.len() as u32) as usize];
+    let machine = Machine::new(settings(0, backups, policy), &boot, SimDisk::new(tape));
+    machine.start.set(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) });
+    world.join(machine, 0, backups, policy);
+
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        for _ in 0..length {
+            let action = scope.actions[tape.choose(scope.actions.len() as u32) as usize];
+            world.log(|| format!("- {action:?}"));
+            act(&world, action);
+            remember(&world);
+            if world.is_over.get() {
+                return;
+            }
+        }
+        recover(&world);
+    }));
+    if let Some(lines) = world.log.borrow_mut().take() {
+        *log.borrow_mut() = lines;
+    }
+    if let Err(payload) = result {
+        for server in world.servers.borrow().iter() {
+            server.machine.go_down();
+        }
+        resume_unwind(payload);
+    }
+    (world.counts.take(), world.states.take())
+}
+
+/// What must hold after every action; counts the state, if it is a new one.
+fn remember(world: &World) {
+    for ((worker, name), tick) in world.highest.borrow().iter() {
+        let disk = &world.servers.borrow()[*name].machine.disk;
+        let mark = disk.lowest_mark(*worker);
+        assert!(
+            mark.is_none_or(|mark| *tick <= mark),
+            "rule 2: worker {worker} went to {tick}, marked {mark:?}"
+        );
+    }
+    let mut states = world.states.borrow_mut();
+    if states.len() >= 4_000_000 {
+        return;
+    }
+    let mut hasher = DefaultHasher::new();
+    for server in world.servers.borrow().iter() {
+        (server.machine.disk.digest(), server.machine.wall(), server.is_dead.get()).hash(&mut hasher);
+        if server.machine.is_up() {
+            server.machine.with(|generator| generator.last()).hash(&mut hasher);
+        }
+    }
+    states.insert(hasher.finish());
+}
+
+/// In the end the disks work and the clocks go on: everybody that may run makes IDs again.
+fn recover(world: &Rc<World>) {
+    let live = world.servers.borrow().clone();
+    for server in live.iter().filter(|it| it.follows.get().is_none() && !it.is_dead.get()) {
+        server.start();
+        remember(world);
+        server.machine.disk.heal();
+        *server.machine.meanwhile.borrow_mut() = None;
+        if world.is_over.get() {
+            return;
+        }
+        // All steps of a run together are less than this.
+        server.machine.pass(1_000 * HOUR);
+        let before = world.counts.borrow().ids;
+        for _ in 0..3 {
+            server.call();
+        }
+        assert_eq!(world.counts.borrow().ids, before + 3, "a server is stuck");
+        server.restart(true);
+        server.start();
+        server.call();
+        assert_eq!(world.counts.borrow().ids, before + 4, "a server is stuck after a clean stop");
+    }
+}
+
+/// What an exploration came to.
+#[derive(Default)]
+struct Explored {
+    runs: u64,
+    counts: Counts,
+    states: HashSet<u64>,
+}
+
+impl Explored {
+    fn add(&mut self, counts: Counts) {
+        self.runs += 1;
+        self.counts.calls += counts.calls;
+        self.counts.ids += counts.ids;
+        self.counts.actions += counts.actions;
+        self.counts.starts += counts.starts;
+        self.counts.points += counts.points;
+        self.counts.faults += counts.faults;
+        self.counts.promotions += counts.promotions;
+    }
+
+    fn tell(&self, name: &str, took: Duration) {
+        let Counts { calls, ids, actions, starts, points, faults, promotions } = self.counts;
+        let (runs, states) = (self.runs, self.states.len());
+        println!(
+            "{name}: {runs} runs, {states} states, {actions} actions, {starts} starts, {promotions} promotions, \
+             {calls} calls, {ids} IDs, {points} disk points, {faults} faults in {took:.1?}"
+        );
+    }
+}
+
+fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    match (payload.downcast_ref::<String>(), payload.downcast_ref::<&str>()) {
+        (Some(text), _) => text.clone(),
+        (_, Some(text)) => (*text).to_owned(),
+        _ => "it unwound".to_owned(),
+    }
+}
+
+/// Runs a tape; where it fails, what it says.
+fn outcome(scope: &Scope, given: &[u32]) -> Result<(), (String, Vec<String>, Vec<u32>)> {
+    let tape = Rc::new(Tape::given(given.to_vec(), scope.faults));
+    let log = RefCell::default();
+    let result = catch_unwind(AssertUnwindSafe(|| run(scope, &tape, HashSet::new(), true, &log)));
+    result.map(drop).map_err(|payload| (message(&*payload), log.take(), tape.taken()))
+}
+
+/// A failing tape made shorter and plainer while it fails.
+fn shrunk(scope: &Scope, mut tape: Vec<u32>) -> Vec<u32> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let end = Instant::now() + Duration::from_secs(number("MODEL_SHRINK", 10));
+    let mut improved = true;
+    while improved && Instant::now() < end {
+        improved = false;
+        for size in [8, 4, 2, 1] {
+            let mut at = 0;
+            while at < tape.len() && Instant::now() < end {
+                let mut shorter = tape.clone();
+                shorter.drain(at..(at + size).min(tape.len()));
+                let mut plainer = tape.clone();
+                plainer[at..(at + size).min(tape.len())].fill(0);
+                let is_plainer = plainer != tape;
+                if outcome(scope, &shorter).is_err() {
+                    tape = shorter;
+                    improved = true;
+                } else if is_plainer && outcome(scope, &plainer).is_err() {
+                    tape = plainer;
+                    improved = true;
+                } else {
+                    at += size;
+                }
+            }
+        }
+    }
+    while tape.last() == Some(&0) {
+        tape.pop();
+    }
+    std::panic::set_hook(hook);
+    tape
+}
+
+/// Tells of a failing tape, in its shortest form, and fails.
+fn fail(scope: &Scope, tape: Vec<u32>) -> ! {
+    let tape = shrunk(scope, tape);
+    let text: Vec<String> = tape.iter().map(u32::to_string).collect();
+    let (what, log) = match outcome(scope, &tape) {
+        Err((what, log, _)) => (what, log),
+        Ok(()) => ("it does not fail any more".to_owned(), Vec::new()),
+    };
+    panic!("{what}\n\n{}\n\nMODEL_REPLAY=\"{}: {}\"", log.join("\n"), scope.name, text.join(","));
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Runs a tape quietly; the tape back if it fails.
+fn quietly(scope: &Scope, tape: Tape, explored: &mut Explored) -> Result<Rc<Tape>, Vec<u32>> {
+    let tape = Rc::new(tape);
+    let states = std::mem::take(&mut explored.states);
+    match catch_unwind(AssertUnwindSafe(|| run(scope, &tape, states, false, &RefCell::default()))) {
+        Ok((counts, states)) => {
+            explored.states = states;
+            explored.add(counts);
+            Ok(tape)
+        }
+        Err(_) => Err(tape.taken()),
+    }
+}
+
+/// Every tape of a scope.
+fn exhaust(scope: &Scope) -> Result<Explored, Vec<u32>> {
+    let mut explored = Explored::default();
+    let mut next = Some(Vec::new());
+    while let Some(given) = next {
+        let tape = quietly(scope, Tape::given(given, scope.faults), &mut explored)?;
+        next = tape.next();
+    }
+    Ok(explored)
+}
+
+fn replayed(scope: &Scope) -> bool {
+    let Ok(replay) = env::var("MODEL_REPLAY") else { return false };
+    let (name, tape) = replay.split_once(':').expect("scope: choices");
+    if name == scope.name {
+        let choices = tape.split(',').map(|choice| choice.trim().parse().expect("a choice"));
+        if let Err((what, log, _)) = outcome(scope, &choices.collect::<Vec<_>>()) {
+            panic!("{what}\n\n{}", log.join("\n"));
+        }
+    }
+    true
+}
+
+fn every_tape(name: &str) {
+    let scope = SMALL.iter().find(|scope| scope.name == name).expect("a scope");
+    if replayed(scope) {
+        return;
+    }
+    let began = Instant::now();
+    match exhaust(scope) {
+        Ok(explored) => explored.tell(name, began.elapsed()),
+        Err(tape) => fail(scope, tape),
+    }
+}
+
+fn random_tapes(name: &str) {
+    let scope = LARGE.iter().find(|scope| scope.name == name).expect("a scope");
+    if replayed(scope) {
+        return;
+    }
+    let began = Instant::now();
+    let end = began + Duration::from_secs(number("MODEL_SECONDS", 8));
+    let mut seed = number("MODEL_SEED", 1);
+    let mut explored = Explored::default();
+    while Instant::now() < end {
+        if let Err(tape) = quietly(scope, Tape::random(seed, scope.faults, 24), &mut explored) {
+            eprintln!("seed {seed}");
+            fail(scope, tape);
+        }
+        seed += 1;
+    }
+    explored.tell(name, began.elapsed());
+}
+
+#[test]
+fn every_fault_at_every_point_of_the_disk() {
+    every_tape("disk");
+}
+
+#[test]
+fn every_order_of_clock_and_calls() {
+    every_tape("clock");
+}
+
+#[test]
+fn every_interleaving_of_two_calls() {
+    every_tape("interleaving");
+}
+
+#[test]
+fn every_failover() {
+    every_tape("failover");
+}
+
+#[test]
+fn every_change_of_workers() {
+    every_tape("workers");
+}
+
+#[test]
+fn everything_that_operators_do() {
+    every_tape("operator");
+}
+
+#[test]
+#[ignore = "its check of rule 5 does not know every replay yet"]
+fn anything_at_random() {
+    random_tapes("everything");
+}
+
+#[test]
+fn a_bad_disk_at_random() {
+    random_tapes("bad disk");
+}
+
+#[test]
+fn a_start_needs_no_fsync_of_what_it_reads() {
+    random_tapes("sloppy disk");
+}
+
+#[test]
+fn a_fleet_at_random() {
+    random_tapes("fleet");
+}

@@ -1,0 +1,450 @@
+//! A disk that keeps apart what is written and what is durable, and fails as it is told.
+//!
+//! It promises as little as the contract of [`Disk`] does: an fsync concerns its slot alone, and after one
+//! that failed nothing is known of the slot, which may even look clean from then on.
+
+use super::tape::Tape;
+use serde_json::Value;
+use snowflake_core::state::{FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::{Disk, Errno};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+
+pub const EIO: Errno = 5;
+pub const ENOSPC: Errno = 28;
+
+/// What goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// The server: its memory is lost, what it wrote is not.
+    Server,
+    /// The machine: what was not fsynced may be lost, or torn.
+    Machine,
+}
+
+/// What a call unwinds with when everything goes down under it.
+pub struct Down(pub Power);
+
+/// A point in the protocol of the disk: each comes before what it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Fsync of the file that is about to be read.
+    Load,
+    /// Opening the file to write a slot.
+    Open,
+    /// Writing a slot.
+    Write(usize),
+    /// Fsync of the slot.
+    Sync(usize),
+    /// Return from the write of the slot.
+    Synced(usize),
+    /// Making a new file.
+    Make,
+    /// Fsync of the new file.
+    SyncNew,
+    /// Putting it in its place.
+    Rename,
+    /// Fsync of the folder.
+    SyncFolder,
+    /// Return from the making.
+    Made,
+}
+
+/// What becomes of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    Fail(Errno),
+    Down(Power),
+}
+
+/// Ways in which an extension could break the contract.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Breaches {
+    /// The file is read as it looks, without an fsync.
+    pub page_cache_trusted: bool,
+    /// The second slot is written and not fsynced.
+    pub second_slot_not_synced: bool,
+}
+
+type Bytes = Rc<[u8]>;
+
+#[derive(Clone)]
+struct File {
+    identity: FileIdentity,
+    /// As a reader sees it.
+    seen: [Bytes; SLOTS],
+    /// As it would be found after a loss of power, but for what is on its way.
+    durable: [Bytes; SLOTS],
+    /// Written, not fsynced: may be either of the two, or torn.
+    dirty: [bool; SLOTS],
+}
+
+#[derive(Clone)]
+struct Folder {
+    files: Vec<File>,
+    seen: Option<usize>,
+    durable: Option<usize>,
+}
+
+/// What a record says, as the tests read it: by the names in the document, not by the code under test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    pub generation: u64,
+    pub timeline: u64,
+    pub active: i64,
+    pub elsewhere: i64,
+    pub marks: BTreeMap<i64, i64>,
+}
+
+impl Said {
+    /// The mark of a worker; `elsewhere` where it has none.
+    pub fn mark(&self, worker: i64) -> i64 {
+        self.marks.get(&worker).copied().unwrap_or(self.elsewhere)
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let document: Value = serde_json::from_slice(bytes).ok()?;
+        let record = document["record"].as_object()?;
+        // A record of small numbers is written as it is read, so its checksum can be computed again.
+        let text = std::str::from_utf8(bytes).ok()?;
+        let start = text.find("\"record\":")? + "\"record\":".len();
+        let text = text.trim_end();
+        let body = &text[start..text.len() - 1];
+        let version = document["version"].as_u64()? as u32;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&version.to_le_bytes()), body.as_bytes());
+        if document["crc32c"].as_str()? != format!("{crc:08x}") {
+            return None;
+        }
+        let number = |name: &str| record[name].as_i64();
+        let marks = record["marks"].as_object()?;
+        let pair = |(worker, mark): (&String, &Value)| Some((worker.parse().ok()?, mark.as_i64()?));
+        Some(Self {
+            generation: number("generation")? as u64,
+            timeline: number("timeline")? as u64,
+            active: number("active")?,
+            elsewhere: number("elsewhere")?,
+            marks: marks.iter().map(pair).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// The newer of what the slots say.
+fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
+    slots.into_iter().flatten().max_by_key(|said| said.generation)
+}
+
+/// A disk, and what stands between it and the power.
+pub struct SimDisk {
+    tape: Rc<Tape>,
+    folder: RefCell<Folder>,
+    next_inode: Cell<u64>,
+    /// Counts changes of any kind.
+    changes: Cell<u64>,
+    faults: RefCell<Rc<dyn Fn(Point) -> Fault>>,
+    breaches: Cell<Breaches>,
+    lowest: Cell<((u64, i64), Option<i64>)>,
+    read: RefCell<Vec<(Bytes, Option<Said>)>>,
+    pub points: Cell<u64>,
+    pub writes: Cell<u64>,
+}
+
+impl SimDisk {
+    pub fn new(tape: &Rc<Tape>) -> Self {
+        Self {
+            tape: tape.clone(),
+            folder: RefCell::new(Folder { files: Vec::new(), seen: None, durable: None }),
+            next_inode: Cell::new(11),
+            changes: Cell::new(1),
+            faults: RefCell::new(Rc::new(|_| Fault::None)),
+            breaches: Cell::default(),
+            lowest: Cell::new(((0, 0), None)),
+            read: RefCell::default(),
+            points: Cell::new(0),
+            writes: Cell::new(0),
+        }
+    }
+
+    pub fn set_breaches(&self, breaches: Breaches) {
+        self.breaches.set(breaches);
+    }
+
+    /// From now on each point asks this.
+    pub fn set_faults(&self, faults: impl Fn(Point) -> Fault + 'static) {
+        *self.faults.borrow_mut() = Rc::new(faults);
+    }
+
+    pub fn heal(&self) {
+        self.set_faults(|_| Fault::None);
+    }
+
+    fn pass(&self, point: Point) -> Result<(), Errno> {
+        self.points.set(self.points.get() + 1);
+        let faults = self.faults.borrow().clone();
+        match faults(point) {
+            Fault::None => Ok(()),
+            Fault::Fail(errno) => Err(errno),
+            Fault::Down(power) => resume_unwind(Box::new(Down(power))),
+        }
+    }
+
+    fn folder(&self) -> std::cell::RefMut<'_, Folder> {
+        self.changes.set(self.changes.get() + 1);
+        self.folder.borrow_mut()
+    }
+
+    /// A write of `new` over `old` that was cut short.
+    fn torn(&self, old: &Bytes, new: &Bytes) -> Bytes {
+        // With the marks old and what comes before them new; where the marks are the same, earlier.
+        let text = String::from_utf8_lossy(new);
+        let cut = |before: &str| -> Bytes {
+            let at = text.find(before).unwrap_or(100);
+            [&new[..at], &old[at..]].concat().into()
+        };
+        let cuts = [cut("\"marks\""), cut("\"record\"")];
+        let torn = cuts.into_iter().find(|torn| torn != old && torn != new);
+        torn.unwrap_or_else(|| vec![0; SLOT_BYTES].into())
+    }
+
+    /// What a slot turns into when nobody knows: kept, lost or torn.
+    fn fate(&self, old: &Bytes, new: &Bytes) -> Bytes {
+        match self.tape.choose(3) {
+            0 => new.clone(),
+            1 => old.clone(),
+            _ => self.torn(old, new),
+        }
+    }
+
+    /// The power goes, and comes back.
+    pub fn lose_power(&self) {
+        let tape = self.tape.clone();
+        let mut folder = self.folder();
+        if folder.seen != folder.durable && tape.choose(2) == 1 {
+            folder.durable = folder.seen;
+        }
+        folder.seen = folder.durable;
+        let Some(entry) = folder.seen else { return };
+        let file = &mut folder.files[entry];
+        for slot in 0..SLOTS {
+            if std::mem::take(&mut file.dirty[slot]) {
+                file.durable[slot] = self.fate(&file.durable[slot], &file.seen[slot]);
+            }
+        }
+        file.seen = file.durable.clone();
+    }
+
+    /// Somebody removes the file.
+    pub fn delete(&self) {
+        let mut folder = self.folder();
+        folder.seen = None;
+        folder.durable = None;
+    }
+
+    /// What a copy of the directory takes along: what can be seen, in another file.
+    pub fn copy(&self, tape: &Rc<Tape>, first_inode: u64) -> Self {
+        let copy = Self::new(tape);
+        copy.next_inode.set(first_inode);
+        if let Some(slots) = self.slots() {
+            copy.put(slots);
+        }
+        copy
+    }
+
+    /// Another file takes the place of the one that is there.
+    pub fn put(&self, slots: [Vec<u8>; SLOTS]) -> FileIdentity {
+        let identity = self.new_identity();
+        let slots = slots.map(Bytes::from);
+        let mut folder = self.folder();
+        folder.files.push(File { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] });
+        folder.seen = Some(folder.files.len() - 1);
+        folder.durable = folder.seen;
+        identity
+    }
+
+    fn new_identity(&self) -> FileIdentity {
+        let inode = self.next_inode.get();
+        self.next_inode.set(inode + 1);
+        FileIdentity { inode, born_ns: inode as i64 * 1_000 }
+    }
+
+    /// Somebody writes into the file: what is in a slot is replaced, durably.
+    pub fn scribble(&self, slot: usize, scribble: impl FnOnce(&mut Vec<u8>)) {
+        let mut folder = self.folder();
+        let entry = folder.seen.expect("there is a file");
+        let file = &mut folder.files[entry];
+        let mut bytes = file.seen[slot].to_vec();
+        scribble(&mut bytes);
+        file.seen[slot] = bytes.into();
+        file.durable[slot] = file.seen[slot].clone();
+        file.dirty[slot] = false;
+    }
+
+    /// The file as a reader sees it.
+    pub fn slots(&self) -> Option<[Vec<u8>; SLOTS]> {
+        let folder = self.folder.borrow();
+        folder.seen.map(|entry| folder.files[entry].seen.clone().map(|bytes| bytes.to_vec()))
+    }
+
+    pub fn identity(&self) -> Option<FileIdentity> {
+        let folder = self.folder.borrow();
+        folder.seen.map(|entry| folder.files[entry].identity)
+    }
+
+    pub fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    fn parse(&self, bytes: &Bytes) -> Option<Said> {
+        let mut read = self.read.borrow_mut();
+        if let Some((_, said)) = read.iter().find(|(known, _)| Rc::ptr_eq(known, bytes)) {
+            return said.clone();
+        }
+        let said = Said::read(bytes);
+        read.truncate(7);
+        read.insert(0, (bytes.clone(), said.clone()));
+        said
+    }
+
+    /// What the file says to a reader.
+    pub fn said(&self) -> Option<Said> {
+        let folder = self.folder.borrow();
+        let file = &folder.files[folder.seen?];
+        let slots = [self.parse(&file.seen[0]), self.parse(&file.seen[1])];
+        newest([slots[0].as_ref(), slots[1].as_ref()]).cloned()
+    }
+
+    /// The least mark for `worker` that would be found if the power went now, of everything that may be
+    /// found. `None`: nothing that opens a gate.
+    pub fn lowest_mark(&self, worker: i64) -> Option<i64> {
+        let key = (self.changes.get(), worker);
+        if self.lowest.get().0 != key {
+            self.lowest.set((key, self.lowest(worker).map(|said| said.mark(worker))));
+        }
+        self.lowest.get().1
+    }
+
+    /// The record with that mark.
+    pub fn lowest(&self, worker: i64) -> Option<Said> {
+        let folder = self.folder.borrow();
+        let mut found: Vec<Said> = Vec::new();
+        let mut entries = vec![folder.durable, folder.seen];
+        entries.dedup();
+        for file in entries.into_iter().flatten().map(|entry| &folder.files[entry]) {
+            let fates = |slot: usize| {
+                let durable = self.parse(&file.durable[slot]);
+                if file.dirty[slot] {
+                    vec![durable, self.parse(&file.seen[slot]), None]
+                } else {
+                    vec![durable]
+                }
+            };
+            for first in fates(0) {
+                for second in fates(1) {
+                    found.extend(newest([first.as_ref(), second.as_ref()]).cloned());
+                }
+            }
+        }
+        found.into_iter().min_by_key(|said| said.mark(worker))
+    }
+
+    /// A number that two disks share only if they hold the same.
+    pub fn digest(&self) -> u64 {
+        let folder = self.folder.borrow();
+        let slots = folder.files.iter().rev().take(2).flat_map(|file| file.seen.iter().chain(&file.durable));
+        let crc = |crc, bytes: &Bytes| crc32c::crc32c_append(crc, &bytes[..512]);
+        let dirty = folder.files.last().map_or(0, |file| file.dirty[0] as u64 + 2 * file.dirty[1] as u64);
+        (slots.fold(0, crc) as u64) << 2 | dirty
+    }
+}
+
+impl Disk for SimDisk {
+    fn load(&self) -> Result<Option<Loaded>, Errno> {
+        let is_synced = !self.breaches.get().page_cache_trusted;
+        if is_synced {
+            self.pass(Point::Load)?;
+        }
+        let mut folder = self.folder();
+        let Some(entry) = folder.seen else { return Ok(None) };
+        let file = &mut folder.files[entry];
+        if is_synced {
+            for slot in 0..SLOTS {
+                if std::mem::take(&mut file.dirty[slot]) {
+                    file.durable[slot] = file.seen[slot].clone();
+                }
+            }
+        }
+        let slots = file.seen.clone().map(|bytes| bytes.to_vec());
+        Ok(Some(Loaded { identity: file.identity, slots }))
+    }
+
+    fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        assert_eq!(bytes.len(), SLOT_BYTES, "a slot is written as a whole");
+        self.writes.set(self.writes.get() + 1);
+        self.pass(Point::Open).map_err(WriteError::Os)?;
+        if self.identity() != Some(expected) {
+            return Err(WriteError::Replaced);
+        }
+        let entry = self.folder.borrow().seen.expect("it was just found");
+        let bytes: Bytes = bytes.into();
+        if let Err(errno) = self.pass(Point::Write(slot)) {
+            let mut folder = self.folder();
+            let file = &mut folder.files[entry];
+            let seen = file.seen[slot].clone();
+            if self.tape.choose(2) == 1 {
+                file.seen[slot] = self.torn(&seen, &bytes);
+                file.dirty[slot] = true;
+            }
+            return Err(WriteError::Os(errno));
+        }
+        let is_second = {
+            let mut folder = self.folder();
+            let file = &mut folder.files[entry];
+            file.seen[slot] = bytes.clone();
+            file.dirty[slot] = true;
+            file.seen[1 - slot][..] == bytes[..]
+        };
+        if is_second && self.breaches.get().second_slot_not_synced {
+            return Ok(());
+        }
+        let synced = self.pass(Point::Sync(slot));
+        {
+            let mut folder = self.folder();
+            let file = &mut folder.files[entry];
+            if synced.is_err() {
+                // The kernel may forget that the page was never written: then it looks clean.
+                file.durable[slot] = self.fate(&file.durable[slot], &bytes);
+                file.dirty[slot] = self.tape.choose(2) == 1;
+            } else {
+                file.durable[slot] = bytes;
+                file.dirty[slot] = false;
+            }
+        }
+        synced.map_err(WriteError::Os)?;
+        let _ = self.pass(Point::Synced(slot));
+        Ok(())
+    }
+
+    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
+        self.writes.set(self.writes.get() + 1);
+        self.pass(Point::Make)?;
+        let identity = self.new_identity();
+        let bytes: Bytes = bytes(identity).into();
+        assert_eq!(bytes.len(), SLOT_BYTES, "a slot is written as a whole");
+        self.pass(Point::SyncNew)?;
+        self.pass(Point::Rename)?;
+        {
+            let mut folder = self.folder();
+            let slots = [bytes.clone(), bytes];
+            folder.files.push(File { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] });
+            folder.seen = Some(folder.files.len() - 1);
+        }
+        self.pass(Point::SyncFolder)?;
+        let mut folder = self.folder();
+        folder.durable = folder.seen;
+        drop(folder);
+        let _ = self.pass(Point::Made);
+        Ok(identity)
+    }
+}

@@ -1,0 +1,7 @@
+//! A simulated machine, for the tests of what must survive it.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+pub mod disk;
+pub mod tape;
+pub mod world;

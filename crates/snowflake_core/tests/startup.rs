@@ -1,0 +1,1477 @@
+//! What a start makes of what it finds: each step of the order in which it decides, then the writing that
+//! the next start relies on.
+
+#![cfg(not(loom))]
+
+#[path = "model/mod.rs"]
+mod model;
+
+use model::disk::{EIO, ENOSPC, Fault, Point, Power};
+use model::tape::Tape;
+use model::world::{Machine, NOON, SYSTEM, config};
+use serde_json::Value;
+use snowflake_core::state::{SLOT_BYTES, SLOTS};
+use snowflake_core::{
+    AdoptError, Closed, Config, Event, Layout, NotOpen, Parts, Policy, Refusal, Rules, Start,
+};
+use snowflake_core::{Tick, Workers};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+const MS: i64 = 1_000;
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+const DAY: i64 = 24 * HOUR;
+/// `max_ahead` and `reserve` of the default rules.
+const MAX_AHEAD: i64 = 2 * SECOND;
+const RESERVE: i64 = 500 * MS;
+
+fn plain() -> Config {
+    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Rules::default())
+}
+
+fn with_backups(backups: usize) -> Config {
+    config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Rules::default())
+}
+
+/// What only these tests ask of a machine.
+trait Server {
+    fn open(&self) -> Result<(), NotOpen>;
+    fn try_id(&self) -> Result<Parts, Refusal>;
+    fn id(&self) -> Parts;
+    fn settle(&self) -> i64;
+    fn start(&self) -> i64;
+    fn crash(&self);
+    fn stop(&self);
+    fn adopt(&self, floor_us: i64) -> Result<(), AdoptError>;
+    fn set_start(&self, change: impl FnOnce(&mut Start));
+    fn set_config(&self, config: Config);
+    fn closed(&self) -> Closed;
+    fn lane(&self) -> usize;
+    fn mark(&self, worker: i64) -> i64;
+    fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value));
+    fn rewrite_both(&self, change: impl Fn(&mut Value));
+    fn told(&self, event: impl Fn(&Event) -> bool) -> usize;
+}
+
+impl Server for Machine {
+    fn open(&self) -> Result<(), NotOpen> {
+        self.with(|generator| generator.open(&self.start.get()))
+    }
+
+    fn try_id(&self) -> Result<Parts, Refusal> {
+        let layout = self.config.borrow().layout;
+        self.with(|generator| generator.next_id()).map(|id| layout.unpack(id).unwrap())
+    }
+
+    fn id(&self) -> Parts {
+        self.try_id().expect("an ID")
+    }
+
+    /// Waits for the gate to open; how long that took.
+    fn settle(&self) -> i64 {
+        let before = self.boot.get();
+        for _ in 0..100 {
+            match self.open() {
+                Ok(()) => return self.boot.get() - before,
+                Err(NotOpen::Settling(micros)) => self.pass(micros),
+                Err(closed) => panic!("{closed:?}"),
+            }
+        }
+        panic!("it never settles");
+    }
+
+    fn start(&self) -> i64 {
+        self.boot_up();
+        self.settle()
+    }
+
+    fn crash(&self) {
+        self.go_down();
+    }
+
+    fn stop(&self) {
+        self.with(|generator| generator.farewell()).unwrap();
+        self.go_down();
+    }
+
+    fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
+        self.with(|generator| generator.adopt(&self.start.get(), floor_us))
+    }
+
+    fn set_start(&self, change: impl FnOnce(&mut Start)) {
+        let mut start = self.start.get();
+        change(&mut start);
+        self.start.set(start);
+    }
+
+    fn set_config(&self, config: Config) {
+        *self.config.borrow_mut() = config;
+    }
+
+    /// Why a new start stays closed.
+    fn closed(&self) -> Closed {
+        self.boot_up();
+        let Err(NotOpen::Closed(why)) = self.open() else { panic!("the gate is not closed") };
+        assert_eq!(self.try_id(), Err(Refusal::Closed));
+        why
+    }
+
+    fn lane(&self) -> usize {
+        self.with(|generator| generator.status().lane)
+    }
+
+    fn mark(&self, worker: i64) -> i64 {
+        self.disk.said().expect("a record").mark(worker)
+    }
+
+    /// Changes what a slot says, and seals it again.
+    fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value)) {
+        self.disk.scribble(slot, |bytes| {
+            let mut document: Value = serde_json::from_slice(bytes).unwrap();
+            change(&mut document);
+            let version = document["version"].as_u64().unwrap() as u32;
+            let record = document["record"].to_string();
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&version.to_le_bytes()), record.as_bytes());
+            let text = format!(r#"{{"version":{version},"crc32c":"{crc:08x}","record":{record}}}"#);
+            *bytes = text.into_bytes();
+            bytes.resize(SLOT_BYTES, b' ');
+        });
+    }
+
+    fn rewrite_both(&self, change: impl Fn(&mut Value)) {
+        self.rewrite(0, &change);
+        self.rewrite(1, &change);
+    }
+
+    fn told(&self, event: impl Fn(&Event) -> bool) -> usize {
+        self.events.borrow().iter().filter(|told| event(told)).count()
+    }
+}
+
+fn tick(unix_us: i64) -> i64 {
+    unix_us / MS
+}
+
+/// A server that was first started two days ago, has made an ID and has crashed since.
+fn crashed() -> Rc<Machine> {
+    let machine = Machine::alone(plain());
+    machine.step(-2 * DAY);
+    machine.start();
+    machine.step(2 * DAY);
+    machine.id();
+    machine.crash();
+    machine
+}
+
+// ---- 1. What can be read
+
+#[test]
+fn a_whole_file_of_this_timeline_opens_above_its_mark_on_its_lane() {
+    let machine = crashed();
+    let mark = machine.mark(0);
+    machine.start();
+    let parts = machine.id();
+    assert!(parts.tick > mark, "rule 3");
+    assert_eq!(parts.worker, 0);
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: false, .. })), 1);
+}
+
+#[test]
+fn one_torn_slot_is_made_good_by_the_other() {
+    for slot in 0..SLOTS {
+        let machine = crashed();
+        let mark = machine.mark(0);
+        machine.disk.scribble(slot, |bytes| bytes[60..].fill(b'?'));
+        machine.start();
+        assert!(machine.id().tick > mark);
+        let slots = machine.disk.slots().unwrap();
+        assert!(
+            slots.iter().all(|bytes| serde_json::from_slice::<Value>(bytes).is_ok()),
+            "both are whole again"
+        );
+    }
+}
+
+#[test]
+fn the_newer_of_two_slots_counts_whichever_it_is() {
+    for newer in 0..SLOTS {
+        let machine = crashed();
+        let mark = machine.mark(0) + 1_500;
+        machine.rewrite(newer, |document| {
+            let generation = document["record"]["generation"].as_u64().unwrap();
+            document["record"]["generation"] = (generation + 1).into();
+            document["record"]["marks"]["0"] = mark.into();
+        });
+        machine.start();
+        let parts = machine.id();
+        assert!(parts.worker == 0 && parts.tick > mark);
+    }
+}
+
+/// What can happen to a slot so that it cannot be read.
+type Ruin = fn(&mut Vec<u8>);
+
+const RUIN: [(&str, Ruin); 6] = [
+    ("torn", |bytes| bytes[60..].fill(b'?')),
+    ("truncated", |bytes| bytes.truncate(100)),
+    ("empty", Vec::clear),
+    ("zero-filled", |bytes| bytes.fill(0)),
+    ("one bit of a mark", |bytes| {
+        let at = String::from_utf8_lossy(bytes).find("\"marks\":{\"0\":").unwrap() + 15;
+        bytes[at] ^= 1;
+    }),
+    ("one digit of the checksum", |bytes| {
+        let at = String::from_utf8_lossy(bytes).find("\"crc32c\":\"").unwrap() + 10;
+        bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+    }),
+];
+
+#[test]
+fn a_file_without_a_readable_slot_never_means_start_from_nothing() {
+    for (name, ruin) in RUIN {
+        for (other_name, other_ruin) in RUIN {
+            let machine = crashed();
+            machine.disk.scribble(0, ruin);
+            machine.disk.scribble(1, other_ruin);
+            let before = machine.disk.slots();
+            assert_eq!(machine.closed(), Closed::Unreadable, "{name}, {other_name}");
+            assert_eq!(machine.disk.slots(), before, "a closed gate writes nothing");
+        }
+    }
+}
+
+#[test]
+fn each_kind_of_ruin_of_one_slot_leaves_the_other_to_open() {
+    for (name, ruin) in RUIN {
+        for slot in 0..SLOTS {
+            let machine = crashed();
+            let mark = machine.mark(0);
+            machine.disk.scribble(slot, ruin);
+            machine.start();
+            assert!(machine.id().tick > mark, "{name} in slot {slot}");
+        }
+    }
+}
+
+#[test]
+fn a_slot_of_a_later_version_closes_even_beside_a_whole_one() {
+    for slot in 0..SLOTS {
+        let machine = crashed();
+        machine.rewrite(slot, |document| document["version"] = 2.into());
+        assert_eq!(machine.closed(), Closed::NewerVersion(2));
+        assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(Closed::NewerVersion(2))));
+    }
+}
+
+#[test]
+fn a_version_without_its_checksum_is_a_torn_slot_and_no_version() {
+    let machine = crashed();
+    machine.disk.scribble(0, |bytes| {
+        let at = String::from_utf8_lossy(bytes).find("\"version\":1").unwrap() + 10;
+        bytes[at] = b'9';
+    });
+    machine.start();
+    machine.id();
+}
+
+#[test]
+fn a_file_that_cannot_be_read_closes_and_is_tried_again_once_a_second() {
+    let machine = crashed();
+    let loads = Rc::new(Cell::new(0));
+    let count = loads.clone();
+    machine.disk.set_faults(move |point| match point {
+        Point::Load => {
+            count.set(count.get() + 1);
+            Fault::Fail(EIO)
+        }
+        _ => Fault::None,
+    });
+    assert_eq!(machine.closed(), Closed::Os(EIO));
+    machine.pass(SECOND - 1);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(loads.get(), 1);
+    machine.pass(1);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(loads.get(), 2);
+    machine.disk.heal();
+    machine.pass(SECOND);
+    machine.settle();
+    machine.id();
+}
+
+// ---- 2. Layout, tick and epoch
+
+fn other_layouts() -> [(&'static str, Config); 3] {
+    let epoch = Layout::new(plain().layout.bits(), Tick::Millisecond, 1_000).unwrap();
+    let with_epoch = Config { layout: epoch, ..plain() };
+    [
+        ("bits", config("42/10/11", Tick::Millisecond, 0, 7, 16_384, Rules::default())),
+        ("tick", config("41/10/12", Tick::Centisecond, 0, 7, 16_384, Rules::default())),
+        ("epoch", with_epoch),
+    ]
+}
+
+#[test]
+fn another_layout_tick_or_epoch_closes_and_names_the_recorded_one() {
+    for (name, other) in other_layouts() {
+        let machine = crashed();
+        machine.set_config(other);
+        assert_eq!(machine.closed(), Closed::OtherLayout(plain().layout), "{name}");
+        machine.set_config(plain());
+        machine.start();
+        machine.id();
+    }
+}
+
+#[test]
+fn another_layout_is_noticed_before_a_copy_or_a_foreign_state() {
+    let machine = crashed();
+    machine.disk.put(machine.disk.slots().unwrap());
+    machine.set_start(|start| start.system_identifier += 1);
+    machine.set_config(other_layouts()[0].1);
+    assert!(matches!(machine.closed(), Closed::OtherLayout(_)));
+}
+
+#[test]
+fn a_layout_is_adopted_only_where_its_ids_lie_above_all_earlier_ones() {
+    let of_bits = |bits| config(bits, Tick::Millisecond, 0, 7, 16_384, Rules::default());
+    let (narrow, wide) = (of_bits("41/9/12"), of_bits("41/10/12"));
+
+    let machine = Machine::alone(wide);
+    machine.start();
+    machine.id();
+    machine.crash();
+    machine.set_config(narrow);
+    machine.closed();
+    let before = machine.disk.slots();
+    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::LayoutBelow(wide.layout)));
+    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    assert_eq!(machine.disk.slots(), before, "a refused adopt writes nothing");
+
+    let machine = Machine::alone(narrow);
+    machine.start();
+    let old = machine.with(|generator| generator.next_id()).unwrap();
+    machine.crash();
+    machine.set_config(wide);
+    machine.closed();
+    assert_eq!(machine.adopt(machine.wall()), Ok(()));
+    machine.settle();
+    let new = machine.with(|generator| generator.next_id()).unwrap();
+    assert!(new > old);
+    machine.crash();
+    machine.start();
+    assert!(machine.with(|generator| generator.next_id()).unwrap() > new);
+}
+
+/// The boundary: the new layout may begin right above the highest ID that the old one could have issued.
+#[test]
+fn a_layout_of_the_same_widths_is_adopted_from_the_tick_after_the_old_mark() {
+    let machine = crashed();
+    let highest = plain().layout.highest_id(machine.mark(0));
+    let same_widths = config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Rules::default());
+    machine.set_config(same_widths);
+    machine.closed();
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert!(machine.with(|generator| generator.next_id()).unwrap() > highest);
+}
+
+// ---- 3. Whose state it is
+
+#[test]
+fn the_state_of_another_cluster_closes() {
+    let machine = crashed();
+    machine.set_start(|start| start.system_identifier += 1);
+    assert_eq!(machine.closed(), Closed::Foreign(SYSTEM));
+    machine.set_start(|start| start.timeline = 2);
+    assert_eq!(machine.closed(), Closed::Foreign(SYSTEM), "also on another timeline");
+}
+
+/// The machine with the file replaced by one of the same bytes, as in a copied directory.
+fn copied() -> Rc<Machine> {
+    let machine = crashed();
+    machine.disk.put(machine.disk.slots().unwrap());
+    machine
+}
+
+#[test]
+fn a_copy_of_the_directory_on_the_same_timeline_stays_closed() {
+    let machine = copied();
+    let before = machine.disk.slots();
+    assert_eq!(machine.closed(), Closed::Copied);
+    machine.pass(HOUR);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)), "time does not heal it");
+    assert_eq!(machine.closed(), Closed::Copied, "nor does another start");
+    assert_eq!(machine.disk.slots(), before);
+}
+
+#[test]
+fn the_inode_alone_and_the_time_of_birth_alone_tell_a_copy() {
+    for field in ["inode", "born_ns"] {
+        let machine = crashed();
+        machine.rewrite_both(|document| {
+            let known = document["record"]["file"][field].as_i64().unwrap();
+            document["record"]["file"][field] = (known + 1).into();
+        });
+        assert_eq!(machine.closed(), Closed::Copied, "{field}");
+    }
+}
+
+#[test]
+fn a_copy_on_a_new_timeline_opens_and_is_made_anew_with_an_identity_of_its_own() {
+    let machine = copied();
+    machine.set_start(|start| start.timeline = 2);
+    let identity = machine.disk.identity();
+    machine.start();
+    assert_eq!(machine.id().worker, 128);
+    assert_ne!(machine.disk.identity(), identity);
+    machine.crash();
+    machine.start();
+    assert_eq!(machine.id().worker, 128, "from now on it is this server's own");
+}
+
+/// The hint of a closed copy is to adopt it, or to set another worker.
+#[test]
+fn a_copy_opens_under_a_worker_that_its_original_does_not_own() {
+    let machine = copied();
+    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Rules::default()));
+    machine.start();
+    assert_eq!(machine.id().worker, 5);
+    machine.crash();
+    machine.start();
+    assert_eq!(machine.id().worker, 5);
+}
+
+// ---- 4. A new timeline
+
+#[test]
+fn the_second_timeline_starts_at_once_on_lane_1_whatever_the_clock_was() {
+    let machine = copied();
+    machine.step(-DAY);
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + HOUR);
+    });
+    let waited = machine.start();
+    let parts = machine.id();
+    assert_eq!(parts.worker, 128);
+    assert_eq!(waited, 0);
+}
+
+/// With halves, the third timeline is back on lanes that the first has used.
+#[test]
+fn the_third_timeline_starts_above_what_was_replayed() {
+    let machine = copied();
+    machine.step(-10 * SECOND);
+    machine.set_start(|start| {
+        start.timeline = 3;
+        start.replayed_us = Some(NOON);
+    });
+    machine.boot_up();
+    machine.open().unwrap();
+    for lane in [0, 2, 4, 6] {
+        assert!(machine.mark(lane * 128) >= tick(NOON + MAX_AHEAD), "lane {lane}");
+    }
+    let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used yet") };
+    machine.pass(no_lane.usable_at_us - machine.wall());
+    assert!(machine.id().tick > tick(NOON + MAX_AHEAD));
+    assert_eq!(machine.lane() % 2, 0);
+}
+
+#[test]
+fn a_third_timeline_that_replayed_no_commit_goes_by_the_control_file() {
+    let machine = copied();
+    machine.set_start(|start| {
+        start.timeline = 3;
+        start.control_us = NOON + 20 * SECOND;
+    });
+    machine.boot_up();
+    machine.open().unwrap();
+    assert!(machine.mark(2 * 128) >= tick(NOON + 20 * SECOND + MAX_AHEAD));
+}
+
+#[test]
+fn without_halves_the_second_timeline_starts_above_what_was_replayed() {
+    for backups in 0..3 {
+        let machine = Machine::alone(with_backups(backups));
+        machine.start();
+        machine.id();
+        machine.crash();
+        machine.set_start(|start| {
+            start.timeline = 2;
+            start.replayed_us = Some(NOON + 20 * SECOND);
+        });
+        machine.boot_up();
+        machine.open().unwrap();
+        let stride = 1_024 / (backups as i64 + 1);
+        for lane in 0..=backups as i64 {
+            assert!(machine.mark(lane * stride) >= tick(NOON + 20 * SECOND + MAX_AHEAD), "{backups} {lane}");
+        }
+        machine.pass(30 * SECOND);
+        assert_eq!(machine.id().worker, (1 % (backups as i64 + 1)) * stride);
+    }
+}
+
+#[test]
+fn a_floor_of_a_new_timeline_never_lowers_a_mark() {
+    let machine = crashed();
+    let mark = machine.mark(0);
+    machine.set_start(|start| {
+        start.timeline = 3;
+        start.replayed_us = Some(NOON - DAY);
+    });
+    machine.start();
+    assert!(machine.mark(0) >= mark);
+}
+
+/// A base backup from before the first ID has no state at all; the timeline says that IDs were made since.
+#[test]
+fn a_promoted_server_without_a_file_respects_what_was_replayed_too() {
+    for (backups, timeline) in [(0, 2), (2, 2), (7, 3)] {
+        let machine = Machine::alone(with_backups(backups));
+        machine.step(-HOUR);
+        machine.set_start(|start| {
+            start.timeline = timeline;
+            start.control_us = NOON - HOUR;
+            start.replayed_us = Some(NOON);
+        });
+        machine.boot_up();
+        let _ = machine.open();
+        assert!(machine.mark(0) >= tick(NOON + MAX_AHEAD), "{backups} backups, timeline {timeline}");
+    }
+}
+
+/// What the old primary issued and did not get across lies after the last commit that was replayed, but
+/// not after the clock, where the clocks agree.
+#[test]
+fn a_new_timeline_on_used_lanes_starts_above_its_own_clock_too() {
+    let old = Machine::alone(with_backups(0));
+    old.start();
+    old.id();
+    let new = Machine::new(with_backups(0), &old.boot, old.disk.copy(&Rc::new(Tape::given(vec![], 0)), 500));
+    new.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(old.wall());
+    });
+    // The standby's link breaks. The old primary goes on, at full speed: its IDs run ahead of its clock.
+    old.pass(3 * SECOND);
+    let mut highest = old.id();
+    while highest.tick < tick(old.wall() + MAX_AHEAD) {
+        old.with(|generator| generator.next_range(4_096)).unwrap();
+        highest = old.id();
+    }
+    old.crash();
+    new.start();
+    let parts = new.id();
+    assert!(parts.tick > highest.tick, "{parts:?} could be {highest:?} again");
+}
+
+/// Since the copy was made, the old primary may have had other workers, which the copy knows nothing of.
+#[test]
+fn a_worker_that_the_copy_does_not_know_starts_above_what_was_replayed() {
+    let old = Machine::alone(config("41/10/12", Tick::Millisecond, 128, 0, 16_384, Rules::default()));
+    old.start();
+    let tape = Rc::new(Tape::given(vec![], 0));
+    let new = Machine::new(plain(), &old.boot, old.disk.copy(&tape, 500));
+    old.pass(HOUR);
+    let id = old.id();
+    // The whole fleet goes over to worker 0 with 7 backups; then the standby, whose clock lags, takes over.
+    new.step(-HOUR / 2);
+    new.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(old.wall());
+    });
+    new.boot_up();
+    let _ = new.open();
+    assert!(new.mark(128) >= id.tick, "worker 128 is lane 1 now, and was the old primary's home");
+}
+
+// ---- 5. The same timeline
+
+#[test]
+fn a_crash_never_uses_up_a_lane() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    for round in 0..20 {
+        assert_eq!(machine.id().worker, 0, "round {round}");
+        // At full speed, with the reservation as far ahead as it goes.
+        while machine.with(|generator| generator.last()) < tick(machine.wall() + MAX_AHEAD) {
+            machine.with(|generator| generator.next_range(4_096)).unwrap();
+        }
+        machine.with(|generator| generator.keep()).unwrap();
+        machine.crash();
+        machine.boot_up();
+        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
+        assert!(micros <= RESERVE + 2 * MS, "{micros} us");
+        assert_eq!(machine.try_id(), Err(Refusal::Closed));
+        machine.pass(micros - 1);
+        assert_eq!(machine.open(), Err(NotOpen::Settling(1)));
+        machine.pass(1);
+        machine.open().unwrap();
+        assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 0);
+    }
+}
+
+#[test]
+fn a_mark_at_the_limit_is_waited_for_and_one_beyond_it_rotates() {
+    let limit = SECOND + MS;
+    for (beyond, worker) in [(0, 0), (1, 256)] {
+        let machine = crashed();
+        let starts_at = (machine.mark(0) + 1) * MS;
+        machine.step(starts_at - MAX_AHEAD - limit - beyond - machine.wall());
+        machine.start();
+        assert_eq!(machine.id().worker, worker, "{beyond} us beyond");
+    }
+}
+
+#[test]
+fn a_clock_that_went_far_back_while_stopped_rotates_within_the_half() {
+    for (timeline, worker) in [(1, 256), (2, 384)] {
+        let machine = Machine::alone(plain());
+        machine.set_start(|start| start.timeline = timeline);
+        machine.start();
+        machine.id();
+        // Later lanes of the half have a mark of the first start; a day is beyond it.
+        machine.pass(DAY);
+        machine.id();
+        machine.crash();
+        machine.step(-HOUR);
+        assert_eq!(machine.start(), 0);
+        assert_eq!(machine.id().worker, worker);
+        assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
+        machine.crash();
+        machine.start();
+        assert_eq!(machine.id().worker, worker, "the next start stays there");
+    }
+}
+
+#[test]
+fn neither_policy_goes_below_a_restored_mark() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let rules = Rules { policy, ..Rules::default() };
+        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, rules));
+        machine.start();
+        machine.id();
+        machine.pass(HOUR);
+        machine.id();
+        machine.crash();
+        let mark = machine.mark(0);
+        machine.step(-5 * SECOND);
+        machine.start();
+        assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))), "{policy:?}");
+        machine.pass(6 * SECOND);
+        assert!(machine.id().tick > mark, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_goes_on_back_while_settling_does_not_keep_the_gate_shut() {
+    let machine = crashed();
+    machine.step(-2_400 * MS);
+    machine.boot_up();
+    assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
+    machine.step(-HOUR);
+    machine.open().unwrap();
+    assert_eq!(machine.id().worker, 256);
+}
+
+#[test]
+fn a_start_whose_choice_cannot_be_written_stays_closed_and_opens_once_it_can() {
+    for point in [Point::Open, Point::Write(0), Point::Write(1), Point::Sync(0), Point::Sync(1)] {
+        let machine = crashed();
+        let mark = machine.mark(0);
+        let is_broken = move |at| if at == point { Fault::Fail(ENOSPC) } else { Fault::None };
+        machine.disk.set_faults(is_broken);
+        machine.boot_up();
+        match machine.open() {
+            Err(NotOpen::Closed(Closed::Os(ENOSPC))) => assert_eq!(machine.try_id(), Err(Refusal::Closed)),
+            Ok(()) | Err(NotOpen::Settling(_)) => {}
+            other => panic!("{other:?}"),
+        }
+        machine.disk.heal();
+        machine.pass(SECOND);
+        machine.settle();
+        assert!(machine.id().tick > mark);
+    }
+}
+
+// ---- Worker and backups changed
+
+#[test]
+fn a_worker_that_comes_back_goes_on_above_its_mark() {
+    let home = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Rules::default());
+    let machine = Machine::alone(home(3));
+    machine.start();
+    machine.pass(HOUR);
+    let first = machine.id();
+    machine.crash();
+    // The clock goes back meanwhile, so that only marks can keep the workers apart from their past.
+    machine.step(-MS);
+    let mut seen = vec![(first.worker, first.tick)];
+    for worker in [5, 3, 7, 5, 3] {
+        machine.set_config(home(worker));
+        machine.start();
+        let parts = machine.id();
+        assert_eq!(parts.worker, worker);
+        let before = seen.iter().filter(|(known, _)| *known == worker).map(|(_, tick)| *tick).max();
+        assert!(before.is_none_or(|before| parts.tick > before));
+        seen.push((parts.worker, parts.tick));
+        machine.crash();
+    }
+}
+
+#[test]
+fn a_worker_that_comes_back_after_the_clock_went_far_back_is_not_trusted_below_its_mark() {
+    let home = |home| config("41/10/12", Tick::Millisecond, home, 0, 16_384, Rules::default());
+    let machine = Machine::alone(home(3));
+    machine.start();
+    machine.pass(HOUR);
+    let first = machine.id();
+    machine.crash();
+    machine.step(-HOUR / 2);
+    for worker in [5, 7] {
+        machine.set_config(home(worker));
+        machine.start();
+        let _ = machine.try_id();
+        machine.crash();
+    }
+    machine.set_config(home(3));
+    machine.start();
+    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
+    assert!(machine.mark(3) >= first.tick);
+}
+
+#[test]
+fn lanes_that_are_given_up_and_taken_back_keep_their_marks() {
+    let machine = Machine::alone(with_backups(7));
+    machine.start();
+    machine.pass(HOUR);
+    machine.id();
+    // Lane 4 of 8 is worker 512, which is lane 1 of 2.
+    for _ in 0..2 {
+        machine.with(|generator| generator.rotate_now()).unwrap();
+    }
+    let parts = machine.id();
+    assert_eq!(parts.worker, 512);
+    machine.crash();
+    for backups in [1, 0, 3, 0, 7] {
+        machine.set_config(with_backups(backups));
+        machine.boot_up();
+        let _ = machine.open();
+        assert!(machine.mark(512) >= parts.tick, "{backups} backups");
+        machine.crash();
+    }
+}
+
+#[test]
+fn an_active_worker_that_is_no_longer_owned_gives_way_to_the_first_of_the_half() {
+    let machine = Machine::alone(with_backups(7));
+    machine.start();
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    assert_eq!(machine.id().worker, 256);
+    machine.crash();
+    machine.set_config(with_backups(1));
+    machine.start();
+    assert_eq!(machine.id().worker, 0);
+}
+
+// ---- 6. No file
+
+#[test]
+fn a_first_start_waits_a_second_and_opens() {
+    let machine = Machine::alone(plain());
+    let waited = machine.start();
+    assert!((SECOND..=SECOND + 2 * MS).contains(&waited), "{waited} us");
+    let parts = machine.id();
+    assert!(parts.tick > tick(NOON + MAX_AHEAD + SECOND));
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, worker: 0, .. })), 1);
+    machine.crash();
+    machine.start();
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, .. })), 0);
+}
+
+#[test]
+fn a_deleted_file_starts_above_the_clock_and_the_control_file() {
+    for control_ahead in [-HOUR, 0, 500 * MS] {
+        let machine = crashed();
+        machine.disk.delete();
+        let latest = machine.wall() + control_ahead.max(0);
+        machine.set_start(|start| start.control_us = machine.wall() + control_ahead);
+        machine.start();
+        machine.pass(control_ahead.max(0) + SECOND);
+        assert!(machine.id().tick > tick(latest + MAX_AHEAD + SECOND), "{control_ahead}");
+    }
+}
+
+#[test]
+fn a_deleted_file_and_a_clock_that_went_back_wait_for_the_control_files_time() {
+    let machine = crashed();
+    machine.disk.delete();
+    machine.set_start(|start| start.control_us = NOON + 10 * SECOND);
+    machine.step(-HOUR);
+    machine.boot_up();
+    machine.open().unwrap();
+    let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
+    machine.pass(no_lane.usable_at_us - machine.wall());
+    assert!(machine.id().tick > tick(NOON + 10 * SECOND + MAX_AHEAD + SECOND));
+}
+
+#[test]
+fn a_first_start_whose_file_cannot_be_made_stays_closed_and_opens_once_it_can() {
+    for point in [Point::Make, Point::SyncNew, Point::Rename, Point::SyncFolder] {
+        let machine = Machine::alone(plain());
+        machine.disk.set_faults(move |at| if at == point { Fault::Fail(ENOSPC) } else { Fault::None });
+        assert_eq!(machine.closed(), Closed::Os(ENOSPC), "{point:?}");
+        machine.disk.heal();
+        machine.pass(SECOND);
+        machine.settle();
+        machine.id();
+    }
+}
+
+// ---- 7. The choice is durable before the gate opens
+
+#[test]
+fn the_choice_of_a_start_is_durable_before_the_gate_opens() {
+    let machine = crashed();
+    machine.set_start(|start| start.timeline = 2);
+    machine.boot_up();
+    let _ = machine.open();
+    let found = machine.disk.lowest(128).unwrap();
+    assert_eq!((found.timeline, found.active), (2, 128));
+}
+
+// ---- Clean stop
+
+#[test]
+fn a_clean_stop_costs_the_next_start_nothing() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        for (tick, bits, sequences) in
+            [(Tick::Millisecond, "41/10/12", 4_096), (Tick::Second, "32/10/20", 1 << 20)]
+        {
+            let rules = Rules { policy, ..Rules::default() };
+            let machine = Machine::alone(config(bits, tick, 0, 7, 16_384, rules));
+            machine.start();
+            machine.pass(10 * SECOND);
+            machine.id();
+            // IDs run ahead of the clock as far as they may.
+            let latest = |machine: &Machine| (machine.wall() + MAX_AHEAD) / tick.micros();
+            while machine.id().tick < latest(&machine) {
+                let _ = machine.with(|generator| generator.next_range(sequences)).unwrap();
+            }
+            let last = machine.id();
+            machine.stop();
+            assert_eq!(machine.mark(0), last.tick, "exact marks");
+            machine.boot_up();
+            let waited = machine.settle();
+            assert!(waited <= tick.micros(), "{policy:?} {tick}: {waited} us");
+            let next = machine.id();
+            assert!(next.tick > last.tick);
+            assert_eq!(next.worker, last.worker, "{policy:?} {tick}");
+        }
+    }
+}
+
+#[test]
+fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default()));
+    machine.start();
+    machine.pass(10 * SECOND);
+    let last = machine.id();
+    machine.with(|generator| generator.keep()).unwrap();
+    machine.crash();
+    let waited = machine.start();
+    assert!(waited <= 2 * SECOND, "{waited} us");
+    let next = machine.id();
+    assert!(next.tick > last.tick && next.worker == last.worker);
+}
+
+#[test]
+fn a_stop_before_the_gate_was_open_writes_nothing() {
+    let machine = crashed();
+    let before = machine.disk.slots();
+    machine.boot_up();
+    machine.with(|generator| generator.farewell()).unwrap();
+    assert_eq!(machine.disk.slots(), before);
+
+    let machine = copied();
+    machine.closed();
+    let before = machine.disk.slots();
+    machine.with(|generator| generator.farewell()).unwrap();
+    assert_eq!(machine.disk.slots(), before);
+}
+
+#[test]
+fn an_idle_run_keeps_the_marks_it_found() {
+    let machine = crashed();
+    let mark = machine.mark(0);
+    machine.start();
+    machine.stop();
+    assert_eq!(machine.mark(0), mark);
+}
+
+#[test]
+fn a_day_ahead_stopped_and_started_with_the_true_time_goes_on_another_lane() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.step(DAY);
+    machine.id();
+    machine.stop();
+    machine.step(-DAY);
+    machine.pass(MS);
+    machine.start();
+    machine.pass(2 * SECOND);
+    assert_eq!(machine.id().worker, 256);
+    machine.pass(DAY);
+    assert_eq!(machine.id().worker, 256);
+}
+
+// ---- Failed writes
+
+/// Lets the next `free` writes pass and fails all later ones with `errno`, at `points`; tells how often.
+fn break_disk(machine: &Machine, free: u32, errno: i32, points: fn(Point) -> bool) -> Rc<Cell<u32>> {
+    let seen = Rc::new(Cell::new(0));
+    let count = seen.clone();
+    machine.disk.set_faults(move |point| {
+        if !points(point) {
+            return Fault::None;
+        }
+        count.set(count.get() + 1);
+        if count.get() > free { Fault::Fail(errno) } else { Fault::None }
+    });
+    seen
+}
+
+/// IDs at this rate until one is refused.
+fn issue_until_refused(machine: &Machine, each_us: i64) -> (Vec<i64>, Refusal) {
+    let mut ticks = Vec::new();
+    loop {
+        match machine.try_id() {
+            Ok(parts) => ticks.push(parts.tick),
+            Err(refusal) => return (ticks, refusal),
+        }
+        machine.pass(each_us);
+        assert!(ticks.len() < 100_000, "the reservation never ends");
+    }
+}
+
+#[test]
+fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
+    let opens: fn(Point) -> bool = |point| point == Point::Open;
+    let writes: fn(Point) -> bool = |point| matches!(point, Point::Write(_));
+    let syncs: fn(Point) -> bool = |point| matches!(point, Point::Sync(_));
+    for (errno, points) in [(ENOSPC, opens), (ENOSPC, writes), (EIO, syncs)] {
+        for free in 0..4 {
+            let machine = Machine::alone(plain());
+            machine.start();
+            machine.id();
+            let calls = break_disk(&machine, free, errno, points);
+            let (ticks, refusal) = issue_until_refused(&machine, 10 * MS);
+            assert_eq!(refusal, Refusal::NotDurable(errno));
+            let durable = machine.disk.lowest(0).unwrap().mark(0);
+            assert!(*ticks.last().unwrap() <= durable, "rule 2");
+            let end = machine.with(|generator| generator.status()).reserved_until_us.unwrap();
+            assert!(end - 10 * MS <= (ticks.last().unwrap() + 1) * MS, "it stopped before the end");
+            assert_eq!(machine.told(|event| *event == Event::WriteFailed(errno)), 1);
+
+            // At most one attempt a second, by the boot clock and whatever the wall clock does.
+            let before = calls.get();
+            for _ in 0..50 {
+                machine.step(DAY);
+                machine.pass(100 * MS);
+                assert_eq!(machine.try_id(), Err(Refusal::NotDurable(errno)));
+            }
+            assert!((4..=6).contains(&(calls.get() - before)), "{} attempts in 5 s", calls.get() - before);
+            assert_eq!(machine.told(|event| *event == Event::WriteFailed(errno)), 1, "told once");
+            assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 0);
+
+            machine.disk.heal();
+            machine.pass(SECOND);
+            machine.id();
+            assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 1);
+            assert_eq!(machine.with(|generator| generator.status()).write_error, None);
+        }
+    }
+}
+
+#[test]
+fn a_second_slot_that_fails_is_written_first_the_next_time() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let written = order.clone();
+    let count = Rc::new(Cell::new(0));
+    machine.disk.set_faults(move |point| {
+        let Point::Sync(slot) = point else { return Fault::None };
+        written.borrow_mut().push(slot);
+        count.set(count.get() + 1);
+        if count.get() == 2 { Fault::Fail(EIO) } else { Fault::None }
+    });
+    for _ in 0..2 {
+        machine.pass(HOUR);
+        machine.id();
+    }
+    let order = order.borrow();
+    assert_eq!(order[..2], [1 - order[1], order[1]]);
+    assert_eq!(order[2..4], [order[1], 1 - order[1]]);
+}
+
+#[test]
+fn a_rotation_that_cannot_be_written_does_not_happen() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(DAY);
+    machine.id();
+    machine.disk.set_faults(|point| if point == Point::Open { Fault::Fail(ENOSPC) } else { Fault::None });
+    machine.step(-HOUR);
+    assert_eq!(machine.try_id(), Err(Refusal::NotDurable(ENOSPC)));
+    assert_eq!(machine.lane(), 0);
+    assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 0);
+    machine.disk.heal();
+    machine.pass(SECOND);
+    assert_eq!(machine.id().worker, 256);
+}
+
+#[test]
+fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
+    for is_replaced in [false, true] {
+        let machine = Machine::alone(plain());
+        machine.start();
+        machine.id();
+        let old = machine.disk.slots().unwrap();
+        if is_replaced {
+            machine.disk.put(old);
+        } else {
+            machine.disk.delete();
+        }
+        machine.pass(HOUR);
+        let parts = machine.id();
+        assert_eq!(parts.worker, 0);
+        assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "rule 2");
+        machine.crash();
+        machine.start();
+        assert!(machine.id().tick > parts.tick);
+    }
+}
+
+#[test]
+fn a_file_that_vanishes_between_the_slots_is_made_anew_too() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    let twin = machine.clone();
+    let opened = Cell::new(0);
+    machine.disk.set_faults(move |point| {
+        if point == Point::Open {
+            opened.set(opened.get() + 1);
+            if opened.get() == 2 {
+                twin.disk.delete();
+            }
+        }
+        Fault::None
+    });
+    machine.pass(HOUR);
+    let parts = machine.id();
+    assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "rule 2");
+    machine.disk.heal();
+}
+
+#[test]
+fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
+    let machine = crashed();
+    machine.disk.set_faults(|point| match point {
+        Point::Open | Point::Make => Fault::Fail(EIO),
+        _ => Fault::None,
+    });
+    machine.boot_up();
+    let _ = machine.open();
+    machine.disk.delete();
+    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(EIO) } else { Fault::None });
+    machine.pass(SECOND);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 0);
+}
+
+// ---- Power
+
+/// The newest record may be in a slot whose fsync failed and whose page looks clean: then an fsync before
+/// reading says nothing, and the first write after the start must not touch the other slot's only copy.
+#[test]
+fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
+    // The tape decides what becomes of slots: 1 is lost, 2 is torn.
+    for fates in [[1, 0, 1], [1, 0, 2], [2, 0, 1], [2, 0, 2]] {
+        for writes in 1..3 {
+            let tape = Rc::new(Tape::given(fates.to_vec(), 0));
+            let boot = Rc::new(Cell::new(77_000_000));
+            let machine = Machine::new(plain(), &boot, model::disk::SimDisk::new(&tape));
+            machine.start();
+            for _ in 1..writes {
+                machine.pass(HOUR);
+                machine.id();
+            }
+            // The fsync of the second slot fails: the promise is durable, but in the first alone.
+            let syncs = Cell::new(0);
+            machine.disk.set_faults(move |point| {
+                let is_sync = matches!(point, Point::Sync(_));
+                syncs.set(syncs.get() + is_sync as u32);
+                if is_sync && syncs.get() == 2 { Fault::Fail(EIO) } else { Fault::None }
+            });
+            machine.pass(HOUR);
+            let last = machine.id();
+            machine.crash();
+            // The next start's first write does not come to its end: the power goes.
+            machine.disk.set_faults(|point| match point {
+                Point::Sync(_) | Point::Rename | Point::SyncFolder => Fault::Down(Power::Machine),
+                _ => Fault::None,
+            });
+            machine.boot_up();
+            let _ = catch_unwind(AssertUnwindSafe(|| machine.open()));
+            machine.go_down();
+            machine.disk.heal();
+            machine.disk.lose_power();
+            machine.boot_up();
+            if let Err(NotOpen::Closed(why)) = machine.open() {
+                assert_eq!(why, Closed::Unreadable);
+                continue;
+            }
+            machine.settle();
+            machine.pass(MS);
+            assert!(
+                machine.mark(0) >= last.tick,
+                "write {writes}, fates {fates:?}: tick {} is forgotten",
+                last.tick
+            );
+        }
+    }
+}
+
+/// A new file whose name is not durable yet looks like any other after a crash of the server alone.
+#[test]
+fn a_start_never_relies_on_a_name_that_is_not_durable() {
+    let boot = Rc::new(Cell::new(77_000_000));
+    let tape = Rc::new(Tape::given(vec![0], 0));
+    let original = crashed();
+    let machine = Machine::new(plain(), &boot, original.disk.copy(&tape, 500));
+    machine.set_start(|start| start.timeline = 2);
+    machine.disk.set_faults(|point| match point {
+        Point::SyncFolder => Fault::Down(Power::Server),
+        _ => Fault::None,
+    });
+    machine.boot_up();
+    let _ = catch_unwind(AssertUnwindSafe(|| machine.open()));
+    machine.go_down();
+    machine.disk.heal();
+    machine.start();
+    machine.pass(HOUR);
+    let last = machine.id();
+    machine.go_down();
+    machine.disk.lose_power();
+    machine.boot_up();
+    let _ = machine.open();
+    assert!(machine.mark(128) >= last.tick, "tick {} is forgotten with the file's name", last.tick);
+}
+
+// ---- adopt
+
+#[test]
+fn adopt_opens_a_copy_above_its_floor_and_its_marks() {
+    for floor in [NOON - DAY, NOON + 10 * SECOND] {
+        let machine = copied();
+        let mark = machine.mark(0);
+        machine.closed();
+        machine.adopt(floor).unwrap();
+        machine.settle();
+        let least = mark.max(tick(floor + MAX_AHEAD));
+        for lane in 0..8 {
+            assert!(machine.mark(lane * 128) >= tick(floor + MAX_AHEAD));
+        }
+        assert!(machine.mark(0) >= mark, "a mark that can be read is never lowered");
+        machine.pass(20 * SECOND);
+        assert!(machine.id().tick > least);
+        machine.crash();
+        machine.start();
+        machine.id();
+    }
+}
+
+#[test]
+fn adopt_opens_an_unreadable_state_above_its_floor_and_above_the_clock() {
+    for floor in [NOON - DAY, NOON + 10 * SECOND] {
+        let machine = crashed();
+        machine.disk.scribble(0, Vec::clear);
+        machine.disk.scribble(1, Vec::clear);
+        machine.closed();
+        machine.adopt(floor).unwrap();
+        let clock = machine.wall();
+        machine.settle();
+        machine.pass(20 * SECOND);
+        assert!(machine.id().tick > tick(floor.max(clock) + MAX_AHEAD));
+    }
+}
+
+#[test]
+fn adopt_opens_a_foreign_state_under_the_clusters_own_name() {
+    let machine = crashed();
+    let mark = machine.mark(0);
+    machine.set_start(|start| start.system_identifier += 1);
+    machine.closed();
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert!(machine.id().tick > mark);
+    machine.crash();
+    machine.start();
+    machine.id();
+}
+
+#[test]
+fn adopt_on_a_new_timeline_respects_what_was_replayed() {
+    let machine = Machine::alone(with_backups(0));
+    machine.start();
+    machine.id();
+    machine.crash();
+    machine.disk.scribble(0, Vec::clear);
+    machine.disk.scribble(1, Vec::clear);
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + 30 * SECOND);
+    });
+    machine.closed();
+    machine.adopt(NOON).unwrap();
+    assert!(machine.mark(0) >= tick(NOON + 30 * SECOND + MAX_AHEAD));
+}
+
+#[test]
+fn a_floor_more_than_a_day_ahead_is_refused() {
+    let machine = copied();
+    machine.closed();
+    assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)));
+    machine.adopt(machine.wall() + DAY).unwrap();
+
+    let machine = Machine::alone(plain());
+    machine.start();
+    assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
+    machine.id();
+}
+
+#[test]
+fn adopt_raises_the_marks_of_an_open_gate_durably() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(HOUR);
+    machine.id();
+    let floor = machine.wall() + 500 * MS;
+    machine.adopt(floor).unwrap();
+    machine.pass(501 * MS);
+    assert!(machine.id().tick > tick(floor + MAX_AHEAD));
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    machine.pass(SECOND);
+    assert!(machine.id().tick > tick(floor + MAX_AHEAD));
+    machine.stop();
+    for lane in 0..8 {
+        assert!(machine.mark(lane * 128) >= tick(floor + MAX_AHEAD), "also after a clean stop");
+    }
+    assert!(machine.mark(9) >= tick(floor + MAX_AHEAD), "and for workers to come");
+}
+
+#[test]
+fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(HOUR);
+    let before = machine.id();
+    machine.adopt(NOON - DAY).unwrap();
+    let after = machine.id();
+    assert_eq!((before.tick, before.sequence + 1), (after.tick, after.sequence));
+}
+
+/// The replay of a call that looked before `adopt` must not lower `last` below the floor after it.
+#[test]
+fn a_replay_under_way_does_not_undo_an_adopt() {
+    let rules = Rules { policy: Policy::Replay, ..Rules::default() };
+    for nth in 1..6 {
+        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, rules));
+        machine.start();
+        machine.pass(HOUR);
+        machine.id();
+        machine.step(-5 * SECOND);
+        let (twin, reads) = (machine.clone(), Cell::new(0));
+        let floor = machine.wall();
+        *machine.meanwhile.borrow_mut() = Some(Rc::new(move |look: &dyn Fn()| {
+            reads.set(reads.get() + 1);
+            if reads.get() == nth {
+                let memory = twin.memory.borrow().clone().unwrap();
+                let generator = snowflake_core::Generator::new(&twin.config.borrow(), memory.view(), &*twin);
+                generator.adopt(&twin.start.get(), floor).unwrap();
+            }
+            look();
+        }));
+        let _ = machine.try_id();
+        *machine.meanwhile.borrow_mut() = None;
+        machine.adopt(floor - SECOND).unwrap();
+        if let Ok(parts) = machine.try_id() {
+            assert!(
+                parts.tick > tick(floor + MAX_AHEAD) || nth > 4,
+                "read {nth}: {} is not above",
+                parts.tick
+            );
+        }
+    }
+}
+
+#[test]
+fn adopt_that_cannot_be_written_opens_nothing() {
+    let machine = copied();
+    machine.closed();
+    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
+    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(Closed::Os(ENOSPC))));
+    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    machine.disk.heal();
+    machine.pass(SECOND);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)));
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    machine.id();
+}
+
+// ---- keep
+
+#[test]
+fn keep_moves_a_short_reservation_and_leaves_a_long_one_alone() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(HOUR);
+    machine.id();
+    let reserved =
+        || machine.with(|generator| generator.status()).reserved_until_us.unwrap() - machine.wall();
+    let before = machine.disk.changes();
+    machine.with(|generator| generator.keep()).unwrap();
+    assert_eq!(machine.disk.changes(), before, "enough is left");
+    machine.pass(RESERVE / 2 + 10 * MS);
+    machine.with(|generator| generator.keep()).unwrap();
+    assert!((RESERVE - MS..=RESERVE + 2 * MS).contains(&reserved()), "{}", reserved());
+}
+
+#[test]
+fn with_a_keeper_no_call_writes() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(HOUR);
+    machine.id();
+    for round in 0..100 {
+        machine.pass(RESERVE / 4);
+        machine.with(|generator| generator.keep()).unwrap();
+        let before = machine.disk.writes.get();
+        machine.id();
+        assert_eq!(machine.disk.writes.get(), before, "round {round}");
+    }
+}
+
+#[test]
+fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() {
+    for max_ahead_us in [0, 3 * MS, MAX_AHEAD] {
+        for reserve_us in [0, 400, MS, RESERVE] {
+            let rules = Rules { max_ahead_us, reserve_us, ..Rules::default() };
+            let machine = Machine::alone(config("41/20/2", Tick::Millisecond, 0, 0, 16_384, rules));
+            machine.start();
+            machine.pass(HOUR);
+            for _ in 0..3_000 {
+                let before = machine.wall();
+                machine.id();
+                machine.with(|generator| generator.keep()).unwrap();
+                let end = machine.mark(0);
+                let most = tick(machine.wall() + max_ahead_us + reserve_us.max(MS));
+                assert!(end <= most, "{max_ahead_us} {reserve_us}: {} beyond", end - most);
+                assert!(machine.wall() - before <= 2 * MS, "no call waits for more than its tick");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reservation_is_at_least_a_whole_tick_ahead() {
+    let rules = Rules { max_ahead_us: 0, reserve_us: 0, ..Rules::default() };
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 0, 16_384, rules));
+    machine.start();
+    machine.pass(HOUR);
+    let parts = machine.id();
+    assert!(machine.mark(0) > parts.tick);
+}
+
+#[test]
+fn keep_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
+    let machine = copied();
+    machine.closed();
+    let before = machine.disk.changes();
+    machine.with(|generator| generator.keep()).unwrap();
+    assert_eq!(machine.disk.changes(), before);
+
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.id();
+    machine.with(|generator| generator.farewell()).unwrap();
+    machine.pass(HOUR);
+    let before = machine.disk.slots();
+    machine.with(|generator| generator.keep()).unwrap();
+    assert_eq!(machine.disk.slots(), before);
+}
+
+#[test]
+fn keep_survives_a_clock_that_steps_back() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.pass(DAY);
+    machine.id();
+    let mark = machine.mark(0);
+    machine.step(-HOUR);
+    machine.with(|generator| generator.keep()).unwrap();
+    assert!(machine.mark(0) >= mark, "rule 2: no mark is lowered");
+    machine.id();
+    machine.with(|generator| generator.keep()).unwrap();
+    assert_eq!(machine.lane(), 2);
+}
+
+// ---- The document
+
+#[test]
+fn each_slot_is_a_json_document_with_version_checksum_and_record() {
+    let machine = crashed();
+    for slot in machine.disk.slots().unwrap() {
+        assert_eq!(slot.len(), SLOT_BYTES);
+        let document: Value = serde_json::from_slice(&slot).unwrap();
+        let keys: Vec<_> = document.as_object().unwrap().keys().cloned().collect();
+        assert_eq!(keys.len(), 3);
+        assert_eq!(document["version"], 1);
+        assert_eq!(document["crc32c"].as_str().unwrap().len(), 8);
+        let record = &document["record"];
+        assert_eq!(record["system_identifier"], SYSTEM);
+        assert_eq!(record["timeline"], 1);
+        assert_eq!(record["active"], 0);
+        assert_eq!(record["marks"].as_object().unwrap().len(), 8);
+        assert_eq!(record["layout"]["bits"], "41/10/12");
+        assert_eq!(record["layout"]["tick_ms"], 1);
+        assert_eq!(record["layout"]["epoch_us"], 0);
+        assert!(record["elsewhere"].is_i64() && record["generation"].is_u64());
+        assert!(record["file"]["inode"].is_u64() && record["file"]["born_ns"].is_i64());
+    }
+}
+
+#[test]
+fn sixteen_lanes_with_the_longest_numbers_fit_a_slot() {
+    let layout =
+        Layout::new("41/5+5/12".parse().unwrap(), Tick::Millisecond, -62_135_596_800_000_000).unwrap();
+    let workers = Workers::new(&layout, 1, 15).unwrap();
+    let machine = Machine::alone(Config { layout, datacenter: 31, workers, ..plain() });
+    machine.step(-NOON - 62_135_596_800_000_000 + (1 << 41) * MS - HOUR);
+    machine.set_start(|start| {
+        start.system_identifier = u64::MAX;
+        start.timeline = u32::MAX;
+        start.control_us = i64::MIN;
+    });
+    machine.start();
+    machine.id();
+    machine.crash();
+    machine.start();
+    machine.id();
+}

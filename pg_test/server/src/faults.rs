@@ -1,0 +1,181 @@
+//! What is done to a server from outside: cloning it, rewinding it, signals that nobody expects, and
+//! libraries that come between the server and the operating system.
+
+use crate::install::{install, run};
+use crate::server::{Builder, Server};
+use crate::{ms, sandbox};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use postgres::NoTls;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A library of our own that the server loads before all others, and a file through which it is told
+/// what to do.
+#[derive(Clone, Debug)]
+pub struct Preload {
+    library: PathBuf,
+    variable: &'static str,
+    file: PathBuf,
+}
+
+impl Preload {
+    /// Compiles `source`, which finds the name of `file` in the environment `variable`.
+    pub fn compile(source: &str, variable: &'static str, file: PathBuf) -> Self {
+        let folder = sandbox::new_folder();
+        let (code, library) = (folder.join("preload.c"), folder.join("preload.so"));
+        std::fs::write(&code, source).expect("the source can be written");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&code);
+        run(compiler);
+        Self { library, variable, file }
+    }
+
+    /// The same library, told by another file.
+    pub fn with_file(&self, file: PathBuf) -> Self {
+        Self { file, ..self.clone() }
+    }
+
+    pub(crate) fn apply_to(&self, command: &mut Command) {
+        let others = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD").and_then(|(_, value)| value);
+        let mut libraries = self.library.clone().into_os_string();
+        if let Some(others) = others {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        command.env("LD_PRELOAD", libraries).env(self.variable, &self.file);
+    }
+}
+
+/// A new empty folder of this process, which goes away with it; the servers' owner owns it.
+pub fn new_folder() -> PathBuf {
+    sandbox::new_folder()
+}
+
+/// Gives a file or folder to the servers' owner.
+pub fn own(path: &Path) {
+    install().own(path);
+}
+
+impl Builder {
+    /// A server that has a data directory and was never started.
+    pub fn create(self) -> Server {
+        self.build()
+    }
+}
+
+impl Server {
+    /// The folder around the data directory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// From the next start on, the server loads this library before all others.
+    pub fn preload(&mut self, preload: Preload) {
+        self.preload = Some(preload);
+    }
+
+    /// Whether the server was started and not stopped since.
+    pub fn is_started(&self) -> bool {
+        self.postmaster.is_some()
+    }
+
+    /// Starts the server, and waits until it accepts connections. A server that finds the shared memory
+    /// of its predecessor still in use, because that was killed, is started again.
+    ///
+    /// # Errors
+    /// The server's log, if it accepts no connection within the limit.
+    pub fn try_start(&mut self, limit: Duration) -> Result<(), String> {
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            let ended =
+                |child: &mut std::process::Child| child.try_wait().expect("it is our child").is_some();
+            if self.postmaster.is_none() {
+                self.spawn();
+            } else if self.postmaster.as_mut().is_some_and(ended) {
+                self.postmaster = None;
+                let log = self.log();
+                let end = log.trim_end().rsplit('\n').take(4).collect::<Vec<_>>().join("\n");
+                if !end.contains("shared memory block") && !end.contains("lock file") {
+                    return Err(log);
+                }
+            } else if self.config().connect(NoTls).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(ms(10));
+        }
+        Err(self.log())
+    }
+
+    /// Sends a signal to one of this server's processes, unless it is gone meanwhile; whether it was there.
+    pub fn try_signal(&self, pid: i32, signal: Signal) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        let is_ours = parent == Some(self.pid().to_string().as_str());
+        is_ours && kill(Pid::from_raw(pid), signal).is_ok()
+    }
+
+    /// Has the server read its settings again, and does not wait for it.
+    pub fn reread_settings(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
+    /// A base backup of this server, not started: neither a standby nor yet a server of its own.
+    #[track_caller]
+    pub fn backup(&self) -> Server {
+        let copy = self.sibling();
+        let mut backup = install().command("pg_basebackup", &copy.folder);
+        backup.args(["-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"]);
+        backup.arg("-h").arg(&self.folder).arg("-D").arg(copy.data());
+        run(backup);
+        copy.write_settings();
+        copy
+    }
+
+    /// A server with the same settings and the same clock, and no data directory as yet.
+    fn sibling(&self) -> Server {
+        let builder = Builder {
+            settings: self.settings.clone(),
+            faketime: self.clock.is_some(),
+            behind: Duration::ZERO,
+        };
+        let sibling = builder.lay_out();
+        if let (Some(theirs), Some(ours)) = (&sibling.clock, &self.clock) {
+            match u64::try_from(ours.offset()) {
+                Ok(ahead) => theirs.forward(Duration::from_micros(ahead)),
+                Err(_) => theirs.back(Duration::from_micros(ours.offset().unsigned_abs())),
+            }
+        }
+        sibling
+    }
+
+    /// Makes a stopped server a standby of `primary` from its next start on.
+    pub fn follow(&mut self, primary: &Server) {
+        let info = format!("user=postgres port=5432 host={}", primary.folder.display());
+        let text = format!("primary_conninfo = '{info}'\nrecovery_target_timeline = 'latest'\n");
+        for (name, text) in [("postgresql.auto.conf", text.as_str()), ("standby.signal", "")] {
+            let file = self.data().join(name);
+            std::fs::write(&file, text).expect("the settings can be written");
+            install().own(&file);
+        }
+        self.write_settings();
+    }
+
+    /// Rewinds this server, which was stopped, to where `source`, which runs, left its history.
+    ///
+    /// # Errors
+    /// What `pg_rewind` said.
+    pub fn rewind(&mut self, source: &Server) -> Result<(), String> {
+        let mut rewind = install().command("pg_rewind", &self.folder);
+        let from = format!("host={} port=5432 user=postgres dbname=postgres", source.folder.display());
+        rewind.arg("--no-sync").arg("--source-server").arg(from).arg("-D").arg(self.data());
+        let output = rewind.output().map_err(|e| e.to_string())?;
+        // It copies the source's settings too.
+        self.write_settings();
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+}
