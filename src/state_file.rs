@@ -69,9 +69,9 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
     let folder_mode = fs::metadata(".")?.mode() & 0o777;
     let file_mode = folder_mode & 0o666;
     match DirBuilder::new().mode(folder_mode).create(FOLDER) {
-        Ok(()) => File::open(".")?.sync_all()?,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        // Also where it was there before: a crash may have come between the making and this.
+        _ => File::open(".")?.sync_all()?,
     }
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
