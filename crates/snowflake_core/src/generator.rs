@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: lane = the active lane, then now = the wall clock, then last = that lane's: in this order
-//! tick = max(tick of now, last)
+//! tick = max(tick of now, last)                                 long after last: look at the clock first
 //! again:
 //!   tick <= now + max_ahead and tick <= the lane's ceiling     else the cold path
 //!   claim in the ledger:  won        raise last to tick, return
@@ -17,9 +17,9 @@ use crate::ladder::{self, Refusal, Rules, Sight, Step};
 use crate::lanes::{Gate, Lanes, MAX_LANES, NoLane, Workers};
 use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
-use crate::memory::{CLOSED, LaneMemory, View};
+use crate::memory::{CLOSED, Control, LaneMemory, View};
 use crate::state::{AdoptError, Choice, Closed, Disk, Errno, Opening, Promises, Reading, Start, WriteError};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use parking_lot::lock_api::RawMutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -179,6 +179,8 @@ struct Blocked {
 
 enum Attempt {
     Won(Range),
+    /// The last ID is long ago: [`Generator::observe_clock`] has to look at the clock before another is made.
+    Late,
     Blocked(Blocked),
     /// The slot has gone to this later tick of the lane.
     Overtaken {
@@ -233,7 +235,6 @@ pub struct LaneStatus {
 /// Makes IDs. Any number of generators, in as many threads or processes, may share one memory; all of
 /// them must have the same [`Config`].
 pub struct Generator<'m, H, R: RawMutex> {
-    config: Config,
     layout: Layout,
     workers: Workers,
     /// Datacenter and worker of each lane, as they stand in an ID.
@@ -241,30 +242,39 @@ pub struct Generator<'m, H, R: RawMutex> {
     shape: Shape,
     ring_ticks: usize,
     unexpected_ticks: i64,
-    view: View<'m, R>,
+    control: &'m Control<R>,
+    lanes: Box<[Lane<'m>]>,
     host: H,
+}
+
+/// One lane: its memory and its ring.
+struct Lane<'m> {
+    memory: &'m LaneMemory,
+    ledger: Ledger<'m>,
 }
 
 impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// A generator on this memory, which must have been made for this configuration.
     pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
-        let Config { layout, workers, ring_ticks, .. } = *config;
-        assert_eq!(view.lanes.len(), workers.lanes(), "the memory has another number of lanes");
-        assert_eq!(view.slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
-        assert!(
-            (0..layout.datacenters()).contains(&config.datacenter),
-            "the datacenter is outside its field"
-        );
-        let node = |lane| layout.node(config.datacenter, workers.worker(lane));
+        let Config { layout, datacenter, workers, ring_ticks, .. } = *config;
+        let View { control, lanes, slots } = view;
+        assert_eq!(lanes.len(), workers.lanes(), "the memory has another number of lanes");
+        assert_eq!(slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
+        assert!((0..layout.datacenters()).contains(&datacenter), "the datacenter is outside its field");
+        let shape = Shape::new(&layout, config.sequence_start);
+        let lane = |(memory, ring): (&'m LaneMemory, &'m [AtomicU64])| Lane {
+            memory,
+            ledger: Ledger::new(ring, &memory.evicted, shape),
+        };
         Self {
-            config: *config,
             layout,
             workers,
-            nodes: std::array::from_fn(node),
-            shape: Shape::new(&layout, config.sequence_start),
+            nodes: std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane))),
+            shape,
             ring_ticks,
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
-            view,
+            control,
+            lanes: lanes.iter().zip(slots.chunks_exact(ring_ticks)).map(lane).collect(),
             host,
         }
     }
@@ -281,45 +291,58 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Changes the rules for every generator on this memory. `max_ahead` is held to a quarter of the ring.
     pub fn set_rules(&self, rules: Rules) {
-        self.view.control.switch.set_rules(&rules.held_to(self.ring_ticks, &self.layout));
+        self.control.switch.set_rules(&rules.held_to(self.ring_ticks, &self.layout));
     }
 
     /// Makes an ID.
     #[inline]
     pub fn next_id(&self) -> Result<i64, Refusal> {
-        match self.attempt(1) {
+        match self.attempt(1, false) {
             Attempt::Won(range) => Ok(range.first),
             otherwise => self.cold(1, otherwise).map(|range| range.first),
+        }
+    }
+
+    /// Makes an ID if the hot path can, which asks nothing of the host but the wall clock; otherwise
+    /// [`next_id`](Self::next_id) has to make it.
+    #[inline]
+    pub fn try_next_id(&self) -> Option<i64> {
+        match self.attempt(1, false) {
+            Attempt::Won(range) => Some(range.first),
+            _ => None,
         }
     }
 
     /// Makes `n` IDs in a row from one tick; 1 <= n <= [`capacity`](Self::capacity), or it panics.
     pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
         assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
-        match self.attempt(n) {
+        match self.attempt(n, false) {
             Attempt::Won(range) => Ok(range),
             otherwise => self.cold(n, otherwise),
         }
     }
 
     /// The hot path: no lock, no policy, no allocation, one clock read, one compare-and-swap.
-    #[inline]
-    fn attempt(&self, n: i64) -> Attempt {
-        let switch = &self.view.control.switch;
+    #[inline(always)]
+    fn attempt(&self, n: i64, has_looked: bool) -> Attempt {
+        let switch = &self.control.switch;
         let lane = switch.active.load(Ordering::Acquire);
         let now_us = self.layout.relative(self.host.wall_us());
-        let memory = &self.view.lanes[lane];
+        let Lane { memory, ledger } = &self.lanes[lane];
         let last = memory.last.load(Ordering::Acquire);
 
         let tick_us = self.layout.tick().micros();
         let latest_us = now_us + switch.max_ahead_us();
-        let ledger = self.ledger(lane);
-        // Never negative, for `last` is not: a clock before the epoch fails the first check below.
-        let tried = self.layout.tick().holding(now_us).max(last);
-        let mut tick = tried;
-        if tick - last > self.unexpected_ticks {
-            self.observe_clock();
+        // `last` is never negative: a clock before the epoch fails the first check below.
+        let mut tick = last;
+        // Most calls come in the tick of the one before: a comparison costs them less than a division.
+        if now_us >= (last + 1) * tick_us {
+            tick = self.layout.tick().holding(now_us);
+            if tick - last > self.unexpected_ticks && !has_looked {
+                return Attempt::Late;
+            }
         }
+        let tried = tick;
         loop {
             // Rule 4, then the gate, rule 2 and the end of the time field.
             if tick * tick_us > latest_us || tick > memory.ceiling.load(Ordering::Acquire) {
@@ -342,17 +365,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Climbs the ladder until an attempt succeeds or nothing is left to try. Holds no lock while waiting.
     #[cold]
     fn cold(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
-        let counters = &self.view.control.counters;
+        let counters = &self.control.counters;
         let mut patience = Patience::default();
-        let mut overtaken = false;
+        let (mut has_looked, mut overtaken) = (false, false);
         loop {
             match attempt {
                 Attempt::Won(range) => return Ok(range),
+                Attempt::Late => {
+                    self.observe_clock();
+                    has_looked = true;
+                }
                 Attempt::Overtaken { lane, by } => {
                     // Once is a call that slept for a whole ring. Twice running is a replay that went
                     // behind the ring: with `last` where the words are, the ladder finds another way.
                     if overtaken {
-                        self.view.lanes[lane].last.fetch_max(by, Ordering::AcqRel);
+                        self.lanes[lane].memory.last.fetch_max(by, Ordering::AcqRel);
                     }
                     overtaken = !overtaken;
                 }
@@ -364,7 +391,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                         Step::Wait(micros) => self.wait(micros, &mut patience),
                         Step::Replay(tick) => {
                             // Failed: somebody moved `last`, and the next look sees it.
-                            let last = &self.view.lanes[blocked.lane].last;
+                            let last = &self.lanes[blocked.lane].memory.last;
                             let order = (Ordering::AcqRel, Ordering::Relaxed);
                             let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
                         }
@@ -379,17 +406,17 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                     }
                 }
             }
-            attempt = self.attempt(n);
+            attempt = self.attempt(n, has_looked);
         }
     }
 
     /// Reads lane, last and clock afresh, in this order, and asks the ladder.
     fn look(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
-        let control = self.view.control;
+        let control = self.control;
         if control.switch.active.load(Ordering::Acquire) != blocked.lane {
             return Step::Again;
         }
-        let memory = &self.view.lanes[blocked.lane];
+        let memory = &self.lanes[blocked.lane].memory;
         let last = memory.last.load(Ordering::Acquire);
         if last != blocked.last {
             return Step::Again;
@@ -408,7 +435,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     fn wait(&self, micros: i64, patience: &mut Patience) {
-        let counters = &self.view.control.counters;
+        let counters = &self.control.counters;
         if patience.first_wait() {
             counters.waits.fetch_add(1, Ordering::Relaxed);
         }
@@ -421,7 +448,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Does something under the cold lock, and afterwards tells the host whether the disk failed in it.
     fn locked<T>(&self, work: impl FnOnce(&mut Lanes) -> T) -> T {
-        let mut lanes = self.view.control.cold.lock();
+        let mut lanes = self.control.cold.lock();
         let failed_before = lanes.write_failure.is_some();
         let result = work(&mut lanes);
         let failure = lanes.write_failure;
@@ -445,7 +472,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             match self.rotate(lanes, blocked.lane, n) {
                 Ok(event) => (Ok(()), Some(event)),
                 Err(Refusal::NoLane(no_lane)) => {
-                    let word = self.ledger(blocked.lane).word(blocked.last);
+                    let word = self.lanes[blocked.lane].ledger.word(blocked.last);
                     let episode = Some((blocked.lane, blocked.last, word));
                     let is_new = std::mem::replace(&mut lanes.reported, episode) != episode;
                     (Err(Refusal::NoLane(no_lane)), is_new.then_some(Event::Refused(no_lane)))
@@ -470,7 +497,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     fn counted<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if result.is_err() {
-            self.view.control.counters.refusals.fetch_add(1, Ordering::Relaxed);
+            self.control.counters.refusals.fetch_add(1, Ordering::Relaxed);
         }
         result
     }
@@ -489,23 +516,23 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     fn active(&self) -> usize {
-        self.view.control.switch.active.load(Ordering::Acquire)
+        self.control.switch.active.load(Ordering::Acquire)
     }
 
     /// From the active lane `from`, which has no room for `n` IDs, to the next usable one. The lane that is left keeps its reservation as
     /// its mark; the lane that is entered gets one, and both are durable before it is published.
     fn rotate(&self, lanes: &mut Lanes, from: usize, n: i64) -> Result<Event, Refusal> {
-        let allowed_us = self.view.control.switch.max_ahead_us() + self.layout.tick().micros();
+        let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(lanes, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below
         // that lane's own reservation: unique and durable all the same.
         lanes.promises.marks[from] = self.mark(lanes, from);
-        let last = self.view.lanes[to].last.load(Ordering::Acquire);
+        let last = self.lanes[to].memory.last.load(Ordering::Acquire);
         let first = last.max(lanes.promises.marks[to] + 1);
         self.promise(lanes, to, first, to)?;
-        self.view.control.switch.active.store(to, Ordering::Release);
-        self.view.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
+        self.control.switch.active.store(to, Ordering::Release);
+        self.control.counters.rotations.fetch_add(1, Ordering::Relaxed);
         let (from, to) = (self.workers.worker(from), self.workers.worker(to));
         Ok(Event::Rotated { from, to, behind_us })
     }
@@ -525,7 +552,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let mark = self.reservation(wanted).max(lanes.promises.marks[lane]);
         lanes.promises.marks[lane] = mark;
         self.persist(lanes, active).map_err(Refusal::NotDurable)?;
-        self.view.lanes[lane].ceiling.store(mark, Ordering::Release);
+        self.lanes[lane].memory.ceiling.store(mark, Ordering::Release);
         Ok(())
     }
 
@@ -560,7 +587,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         lanes.promises.generation += 1;
         let choice = Choice { timeline: lanes.timeline, active };
         let promises = &mut lanes.promises;
-        let bytes = promises.encode(&self.config, self.nodes(), choice, promises.file);
+        let bytes = promises.encode(&self.layout, self.nodes(), choice, promises.file);
         let first = 1 - promises.newest;
         match disk.write(promises.file, first, &bytes) {
             Ok(()) => promises.newest = first,
@@ -576,7 +603,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Makes the file anew, with the promises as they stand.
     fn create(&self, disk: &dyn Disk, promises: &mut Promises, choice: Choice) -> Result<(), Errno> {
-        let encode = |file| promises.encode(&self.config, self.nodes(), choice, file);
+        let encode = |file| promises.encode(&self.layout, self.nodes(), choice, file);
         promises.file = disk.create(&encode)?;
         promises.newest = 0;
         Ok(())
@@ -589,7 +616,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The lane to go to from the active lane `from`, which has no room for `n` IDs.
     fn next_lane(&self, lanes: &Lanes, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.layout.relative(self.host.wall_us());
-        let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
+        let latest = self.layout.tick().holding(now_us + self.control.switch.max_ahead_us());
         let half = self.workers.half(lanes.timeline);
         let now = self.layout.tick().holding(now_us);
         let first_free = |lane| self.first_free(lanes, lane, from, now, n);
@@ -607,21 +634,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// How far the wall clock is behind the last ID of a lane; negative: ahead of it.
     fn behind_us(&self, lane: usize) -> i64 {
-        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
+        let last = self.lanes[lane].memory.last.load(Ordering::Acquire);
         last * self.layout.tick().micros() - self.layout.relative(self.host.wall_us())
     }
 
     /// The lane's mark: no ID of it above this tick has been made, but, without a disk, by calls under way.
     fn mark(&self, lanes: &Lanes, lane: usize) -> i64 {
-        lanes.promises.marks[lane].max(self.ledger(lane).last_tick().unwrap_or(-1))
+        lanes.promises.marks[lane].max(self.lanes[lane].ledger.last_tick().unwrap_or(-1))
     }
 
     /// The tick at which a lane would go on with `n` IDs: the active one where there is room from its last
     /// and the clock's tick on (after a replay, ticks there may be full), another above its mark.
     fn first_free(&self, lanes: &Lanes, lane: usize, active: usize, now: i64, n: i64) -> i64 {
-        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
+        let last = self.lanes[lane].memory.last.load(Ordering::Acquire);
         if lane == active {
-            self.ledger(lane).room_from(last.max(now), n, self.layout.max_tick())
+            self.lanes[lane].ledger.room_from(last.max(now), n, self.layout.max_tick())
         } else {
             last.max(lanes.promises.marks[lane] + 1)
         }
@@ -629,12 +656,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// What the wall clock must say before `tick` can be issued.
     fn usable_at(&self, tick: i64) -> i64 {
-        self.layout.starts_at(tick).saturating_sub(self.view.control.switch.max_ahead_us())
+        self.layout.starts_at(tick).saturating_sub(self.control.switch.max_ahead_us())
     }
 
     /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
-        self.view.lanes[self.active()].ceiling.load(Ordering::Acquire) != CLOSED
+        self.lanes[self.active()].memory.ceiling.load(Ordering::Acquire) != CLOSED
     }
 
     /// Opens the gate: reads the state, decides, makes the decision durable, and waits for nothing. Does
@@ -673,12 +700,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     fn reading<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
         Reading {
-            config: &self.config,
+            layout: &self.layout,
             nodes: self.nodes(),
             half,
             start,
             now_us: self.host.wall_us(),
-            max_ahead_us: self.view.control.switch.max_ahead_us(),
+            max_ahead_us: self.control.switch.max_ahead_us(),
         }
     }
 
@@ -687,7 +714,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let is_first = opening.is_new && opening.promises.generation == 0;
         lanes.timeline = start.timeline;
         lanes.promises = opening.promises;
-        for (memory, mark) in self.view.lanes.iter().zip(opening.promises.marks) {
+        for (Lane { memory, .. }, mark) in self.lanes.iter().zip(opening.promises.marks) {
             memory.restored.store(mark, Ordering::Release);
             memory.last.fetch_max(mark + 1, Ordering::AcqRel);
         }
@@ -700,7 +727,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             lanes.write_failure = durable.err().map(|errno| (errno, self.host.boot_us()));
             durable.map_err(Closed::Os)?;
         }
-        self.view.control.switch.active.store(opening.active, Ordering::Release);
+        self.control.switch.active.store(opening.active, Ordering::Release);
         lanes.gate = Gate::Settling;
         let worker = self.workers.worker(opening.active);
         Ok(Event::Opened { timeline: start.timeline, worker, is_first })
@@ -724,7 +751,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             self.persist(lanes, self.active()).map_err(|errno| NotOpen::Closed(Closed::Os(errno)))?;
         }
         lanes.gate = Gate::Open;
-        for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
+        for (Lane { memory, .. }, mark) in self.lanes.iter().zip(lanes.promises.marks) {
             let ceiling = if is_durable { mark } else { self.layout.max_tick() };
             memory.ceiling.store(ceiling, Ordering::Release);
         }
@@ -737,10 +764,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let reserve_ticks = self.rules().reserve_us / self.layout.tick().micros();
         let wanted = || {
             let lane = self.active();
-            let memory = &self.view.lanes[lane];
+            let memory = &self.lanes[lane].memory;
             let now_us = self.layout.relative(self.host.wall_us());
             let tick = memory.last.load(Ordering::Acquire).max(self.layout.tick().holding(now_us));
-            let latest = self.layout.tick().holding(now_us + self.view.control.switch.max_ahead_us());
+            let latest = self.layout.tick().holding(now_us + self.control.switch.max_ahead_us());
             let ceiling = memory.ceiling.load(Ordering::Acquire);
             let is_short = ceiling != CLOSED && ceiling - tick < reserve_ticks / 2 + 1;
             (is_short && tick <= latest.min(self.layout.max_tick())).then_some((lane, tick))
@@ -756,20 +783,19 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The tick from which the next call starts, for telling whether IDs are being made.
     pub fn last(&self) -> i64 {
-        self.view.lanes[self.active()].last.load(Ordering::Acquire)
+        self.lanes[self.active()].memory.last.load(Ordering::Acquire)
     }
 
     /// Writes exact marks, so that a restart costs nothing. For the very end of a clean stop, when nobody
     /// can make an ID any more; does nothing where the gate was never open.
     pub fn farewell(&self) -> Result<(), Errno> {
-        let Some(mut lanes) = self.view.control.cold.try_lock() else { return Ok(()) };
+        let Some(mut lanes) = self.control.cold.try_lock() else { return Ok(()) };
         if lanes.gate != Gate::Open || self.host.disk().is_none() {
             return Ok(());
         }
-        for (lane, memory) in self.view.lanes.iter().enumerate() {
+        for (Lane { memory, ledger }, mark) in self.lanes.iter().zip(&mut lanes.promises.marks) {
             memory.ceiling.store(CLOSED, Ordering::Release);
-            let restored = memory.restored.load(Ordering::Acquire);
-            lanes.promises.marks[lane] = restored.max(self.ledger(lane).last_tick().unwrap_or(-1));
+            *mark = memory.restored.load(Ordering::Acquire).max(ledger.last_tick().unwrap_or(-1));
         }
         lanes.write_failure = None;
         self.persist(&mut lanes, self.active())
@@ -799,7 +825,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
         lanes.promises.raise(floor);
         self.persist(lanes, self.active())?;
-        for (memory, mark) in self.view.lanes.iter().zip(lanes.promises.marks) {
+        for (Lane { memory, .. }, mark) in self.lanes.iter().zip(lanes.promises.marks) {
             if memory.restored.fetch_max(floor, Ordering::AcqRel) < floor {
                 // Moved in any case: the compare-and-swap of a replay that looked before this has to fail.
                 let order = (Ordering::AcqRel, Ordering::Acquire);
@@ -816,7 +842,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// when the wall clock is stepped; one step is counted once, whoever sees it.
     #[cold]
     fn observe_clock(&self) {
-        let counters = &self.view.control.counters;
+        let counters = &self.control.counters;
         // Before the clocks: an offset that somebody has replaced since must not be replaced again by what
         // was read before the step.
         let known_us = counters.clock_offset_us.load(Ordering::Acquire);
@@ -850,11 +876,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Sets the counters back to zero.
     pub fn reset_stats(&self) {
-        let _lanes = self.view.control.cold.lock();
-        for (lane, memory) in self.view.lanes.iter().enumerate() {
-            memory.issued_before.store(self.ledger(lane).issued(), Ordering::Relaxed);
+        let _lanes = self.control.cold.lock();
+        for Lane { memory, ledger } in &self.lanes {
+            memory.issued_before.store(ledger.issued(), Ordering::Relaxed);
         }
-        let counters = &self.view.control.counters;
+        let counters = &self.control.counters;
         counters.waits.store(0, Ordering::Relaxed);
         counters.wait_us.store(0, Ordering::Relaxed);
         counters.rollbacks.store(0, Ordering::Relaxed);
@@ -868,10 +894,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// What is known now. Looks at the clock, so that a step is counted by the time it is shown.
     pub fn status(&self) -> Status {
         self.observe_clock();
-        let counters = &self.view.control.counters;
+        let counters = &self.control.counters;
         let lane = self.active();
-        let write_failure = self.view.control.cold.lock().write_failure;
-        let ceiling = self.view.lanes[lane].ceiling.load(Ordering::Acquire);
+        let write_failure = self.control.cold.lock().write_failure;
+        let ceiling = self.lanes[lane].memory.ceiling.load(Ordering::Acquire);
         let is_reserved = ceiling != CLOSED && self.host.disk().is_some();
         let now_us = self.layout.relative(self.host.wall_us());
         let last_tick = self.last_tick(lane);
@@ -899,17 +925,17 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// What a call would be refused for now; `None` where it would get an ID, perhaps after a wait.
     pub fn obstacle(&self) -> Option<Refusal> {
-        let lanes = self.view.control.cold.lock();
+        let lanes = self.control.cold.lock();
         if lanes.gate != Gate::Open {
             return Some(Refusal::Closed);
         }
         let active = self.active();
-        let memory = &self.view.lanes[active];
+        let memory = &self.lanes[active].memory;
         let last = memory.last.load(Ordering::Acquire);
         let now_us = self.layout.relative(self.host.wall_us());
         let tried = last.max(self.layout.tick().holding(now_us));
         let latest = self.layout.tick().holding(now_us + self.rules().max_ahead_us);
-        let room = self.ledger(active).room_from(tried, 1, latest.min(self.layout.max_tick()));
+        let room = self.lanes[active].ledger.room_from(tried, 1, latest.min(self.layout.max_tick()));
         let sight = Sight {
             tried,
             wanted: room.max(tried),
@@ -930,7 +956,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// What is known now about each lane.
     pub fn lane_statuses(&self) -> Vec<LaneStatus> {
-        let lanes = self.view.control.cold.lock();
+        let lanes = self.control.cold.lock();
         let active = self.active();
         let half = self.workers.half(lanes.timeline);
         let now = self.layout.tick_at(self.host.wall_us());
@@ -952,26 +978,19 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The tick of the lane's last ID: where `last` points, or the highest where replay has just lowered it.
     fn last_tick(&self, lane: usize) -> Option<i64> {
-        let last = self.view.lanes[lane].last.load(Ordering::Acquire);
-        let ledger = self.ledger(lane);
+        let last = self.lanes[lane].memory.last.load(Ordering::Acquire);
+        let ledger = self.lanes[lane].ledger;
         if ledger.holds(last) { Some(last) } else { ledger.last_tick() }
     }
 
     fn issued(&self, lane: usize) -> u64 {
-        let before = self.view.lanes[lane].issued_before.load(Ordering::Relaxed);
-        self.ledger(lane).issued().saturating_sub(before)
-    }
-
-    #[inline]
-    fn ledger(&self, lane: usize) -> Ledger<'m> {
-        let slots = &self.view.slots[lane * self.ring_ticks..][..self.ring_ticks];
-        let LaneMemory { evicted, .. } = &self.view.lanes[lane];
-        Ledger::new(slots, evicted, self.shape)
+        let before = self.lanes[lane].memory.issued_before.load(Ordering::Relaxed);
+        self.lanes[lane].ledger.issued().saturating_sub(before)
     }
 
     /// The rules in force.
     pub fn rules(&self) -> Rules {
-        self.view.control.switch.rules()
+        self.control.switch.rules()
     }
 }
 

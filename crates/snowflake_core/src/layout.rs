@@ -109,6 +109,9 @@ impl fmt::Display for Bits {
     }
 }
 
+/// Further from the epoch than any tick, and so near to 0 that times of this size can be added up.
+const FAR_US: i64 = 1 << 62;
+
 /// Why a layout cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayoutError {
@@ -240,15 +243,15 @@ impl Layout {
     /// than any tick is brought to ±2^62 µs, so that nobody who goes on from here can overflow.
     #[inline]
     pub const fn relative(&self, unix_us: i64) -> i64 {
-        const FAR: i64 = 1 << 62;
-        let relative_us = unix_us.saturating_sub(self.epoch_us);
-        if relative_us < -FAR {
-            -FAR
-        } else if relative_us > FAR {
-            FAR
-        } else {
-            relative_us
+        match unix_us.checked_sub(self.epoch_us) {
+            Some(relative_us) if -FAR_US <= relative_us && relative_us <= FAR_US => relative_us,
+            _ => self.far_end(unix_us),
         }
+    }
+
+    #[cold]
+    const fn far_end(&self, unix_us: i64) -> i64 {
+        if unix_us < self.epoch_us { -FAR_US } else { FAR_US }
     }
 
     /// The tick that holds this Unix time (µs); negative before the epoch.

@@ -114,7 +114,7 @@ impl<'m> Ledger<'m> {
     }
 
     /// Claims `n` positions in a row of `tick`; 0 <= tick, 1 <= n <= capacity. Rule 1 rests on this loop.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
         let slot = self.slot(tick);
         let base = self.shape.base(tick);

@@ -8,7 +8,6 @@
 //!
 //! Reading and writing are the [`Disk`]'s; what a reading means is decided here, by pure functions.
 
-use crate::generator::Config;
 use crate::lanes::MAX_LANES;
 use crate::layout::{Layout, Tick};
 use serde::{Deserialize, Serialize};
@@ -247,7 +246,7 @@ impl Promises {
     /// The bytes of a slot, for the file `file`.
     pub(crate) fn encode(
         &self,
-        config: &Config,
+        layout: &Layout,
         nodes: Nodes<'_>,
         choice: Choice,
         file: FileIdentity,
@@ -257,7 +256,7 @@ impl Promises {
             system_identifier: self.system_identifier,
             timeline: choice.timeline,
             file,
-            layout: RecordedLayout::of(&config.layout),
+            layout: RecordedLayout::of(layout),
             active: nodes[choice.active],
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
@@ -283,7 +282,7 @@ pub(crate) struct Opening {
 
 /// What a start reads, in one value.
 pub(crate) struct Reading<'a> {
-    pub(crate) config: &'a Config,
+    pub(crate) layout: &'a Layout,
     pub(crate) nodes: Nodes<'a>,
     /// Lanes of the timeline's half, in the order of rotation.
     pub(crate) half: &'a [usize],
@@ -297,7 +296,7 @@ impl Reading<'_> {
     /// The last tick that may have been issued by this Unix time: none after it is below `max_ahead`.
     fn mark_at(&self, unix_us: i64) -> i64 {
         let latest = unix_us.saturating_add(self.max_ahead_us);
-        self.config.layout.tick_at(latest).clamp(-1, self.config.layout.max_tick())
+        self.layout.tick_at(latest).clamp(-1, self.layout.max_tick())
     }
 
     /// Where nothing is recorded.
@@ -354,7 +353,7 @@ impl Reading<'_> {
         };
         let (slot, record) = newest(&loaded)?;
         let recorded = record.layout.read().ok_or(Closed::Unreadable)?;
-        if recorded != self.config.layout {
+        if recorded != *self.layout {
             return Err(Closed::OtherLayout(recorded));
         }
         let is_foreign = record.system_identifier != self.start.system_identifier;
@@ -415,7 +414,7 @@ impl Reading<'_> {
             Err(newer) => return Err(AdoptError::Closed(newer)),
         };
         let Some(recorded) = record.layout.read() else { return Ok(lost()) };
-        if recorded != self.config.layout {
+        if recorded != *self.layout {
             let known = record.marks.values().copied().filter(|mark| *mark != NOT_OURS);
             let highest = known.max().unwrap_or(-1).max(record.elsewhere);
             return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
@@ -441,7 +440,7 @@ impl Reading<'_> {
 
     /// The mark from which the configured layout may go on after `old`, whose highest mark is `mark`.
     fn adopt_layout(&self, old: &Layout, mark: i64) -> Result<i64, AdoptError> {
-        let new = &self.config.layout;
+        let new = self.layout;
         let highest_old = old.highest_id(mark);
         // In the new layout's time, the old marks are those of the same instant.
         let same_instant = new.tick_at(old.starts_at(mark)).max(-1);
