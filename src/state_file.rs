@@ -20,7 +20,11 @@ pub struct StateFile;
 
 impl Disk for StateFile {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
-        load().map_err(|error| errno(&error))
+        let mut loaded = read()?;
+        if let Some(loaded) = &mut loaded {
+            loaded.is_durable = write_again(loaded).is_ok();
+        }
+        Ok(loaded)
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
@@ -48,20 +52,32 @@ impl Disk for StateFile {
     }
 }
 
-fn load() -> io::Result<Option<Loaded>> {
-    let mut file = match File::open(PATH) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
+/// What the file holds, durable or not; `None` where there is none.
+pub fn read() -> Result<Option<Loaded>, Errno> {
+    let read = || {
+        let mut file = match File::open(PATH) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let identity = identity(&file.metadata()?);
+        let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
+        file.read_to_end(&mut bytes)?;
+        let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
+        let mut slot = || slots.next().unwrap_or_default();
+        Ok(Some(Loaded { identity, slots: [slot(), slot()], is_durable: false }))
     };
-    // A crash of the server alone leaves pages in the cache that look written and are not: what is read
-    // has to be durable before anything is built on it.
+    read().map_err(|error: io::Error| errno(&error))
+}
+
+/// Writes onto itself what was read, so that all of it is on disk; the file's name too.
+fn write_again(loaded: &Loaded) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(PATH)?;
+    for (i, bytes) in loaded.slots.iter().enumerate() {
+        file.write_all_at(bytes, (i * SLOT_BYTES) as u64)?;
+    }
     file.sync_all()?;
-    let identity = identity(&file.metadata()?);
-    let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
-    file.read_to_end(&mut bytes)?;
-    let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
-    let mut slot = || slots.next().unwrap_or_default();
-    Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
+    File::open(FOLDER)?.sync_all()?;
+    File::open(".")?.sync_all()
 }
 
 fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {

@@ -41,14 +41,15 @@ pub struct FileIdentity {
     pub born_ns: i64,
 }
 
-/// The state file as it was found. Everything in it is durable: it was fsynced before it was read, for a
-/// crash of the server alone leaves pages that look written and are not.
+/// The state file as it was found.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The file that was read.
     pub identity: FileIdentity,
     /// Its bytes, slot by slot.
     pub slots: [Vec<u8>; SLOTS],
+    /// All of this is on disk for sure, so that a slot can be overwritten: see [`Disk::load`].
+    pub is_durable: bool,
 }
 
 /// Why a slot was not written.
@@ -62,7 +63,13 @@ pub enum WriteError {
 
 /// Where the state file lies. Called only under the cold lock.
 pub trait Disk {
-    /// Fsyncs the file, then reads it; `None` where there is none.
+    /// Reads the file, and writes what was read into it again, each slot onto itself, with an fsync; `None`
+    /// where there is none.
+    ///
+    /// A crash of the server alone leaves pages that look written and are not, and after an fsync that
+    /// failed they even look clean: of two slots that look alike, one may never have reached the disk, and
+    /// nothing tells which. Written onto itself, the one that is durable stays whole whatever happens, and
+    /// the other becomes durable. Where that fails the file is made anew instead of being overwritten.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
     /// Writes one slot of the file that is expected to be there, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
@@ -276,7 +283,7 @@ pub(crate) struct Choice {
 pub(crate) struct Opening {
     pub(crate) promises: Promises,
     pub(crate) active: usize,
-    /// No usable file was there: one has to be made.
+    /// The file has to be made anew: there is none of this server, or what it holds may not be durable.
     pub(crate) is_new: bool,
 }
 
@@ -302,8 +309,13 @@ impl Reading<'_> {
     /// Where nothing is recorded.
     fn first_mark(&self) -> i64 {
         let replayed_us = self.start.replayed_us.unwrap_or(i64::MIN);
-        let latest_us = self.now_us.max(self.start.control_us).max(replayed_us);
-        self.mark_at(latest_us.saturating_add(FIRST_MARGIN_US))
+        self.floor_above(self.start.control_us.max(replayed_us))
+    }
+
+    /// A mark that IDs of this Unix time, and of this clock's, do not reach, also where the clocks that made
+    /// them are a little ahead of it.
+    fn floor_above(&self, known_us: i64) -> i64 {
+        self.mark_at(known_us.max(self.now_us).saturating_add(FIRST_MARGIN_US))
     }
 
     fn fresh(&self, mark: i64) -> Opening {
@@ -379,21 +391,23 @@ impl Reading<'_> {
         {
             active = lane;
         }
-        // On a new timeline the file may be a copy: then it is made anew, with its own identity.
-        Ok(Opening { promises, active, is_new: is_copy })
+        // A copy's file names its original: it is made anew, with its own identity.
+        Ok(Opening { promises, active, is_new: is_copy || !loaded.is_durable })
     }
 
-    /// A new timeline's lane may have been used by an earlier one, of which this server knows only what
-    /// was replayed, and, where the clocks agree, that it made nothing above this clock: every lane from
-    /// the third timeline on, without halves from the second, and where the earlier one had other workers.
+    /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
+    /// which this server knows only what was replayed and, where the clocks agree, that it made nothing
+    /// above this clock. The second timeline's alone are the lanes of its half, where there are halves and
+    /// the first one had the same workers.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
+        let floor = self.floor_above(self.start.replayed_us.unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
         let same_workers = self.nodes.iter().all(|node| record.marks.contains_key(node));
-        if has_halves && same_workers && self.start.timeline <= 2 {
-            return;
-        }
-        let known_us = self.start.replayed_us.unwrap_or(self.start.control_us);
-        promises.raise(self.mark_at(known_us.max(self.now_us)));
+        let own: &[usize] =
+            if has_halves && same_workers && self.start.timeline <= 2 { self.half } else { &[] };
+        let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
+        promises.raise(floor);
+        kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
     }
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
