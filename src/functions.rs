@@ -226,7 +226,7 @@ fn snowflake_workers_rows() -> TableIterator<
         name!(worker_id, i32),
         name!(active, bool),
         name!(in_half, bool),
-        name!(usable_at, TimestampWithTimeZone),
+        name!(usable_at, Option<TimestampWithTimeZone>),
         name!(mark, Option<TimestampWithTimeZone>),
         name!(issued, i64),
     ),
@@ -239,7 +239,7 @@ fn snowflake_workers_rows() -> TableIterator<
             lane.worker as i32,
             lane.active,
             lane.in_half,
-            timestamp(lane.usable_at_us),
+            lane.usable_at_us.map(timestamp),
             lane.mark_us.map(timestamp),
             lane.issued as i64,
         )

@@ -12,7 +12,7 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::lanes::{MAX_LANES, WorkersError};
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::state::recorded_layout;
-use snowflake_core::{Bits, Closed, Config, Disk, Layout, Policy, Rules, SequenceStart, Tick, Workers};
+use snowflake_core::{Bits, Closed, Config, Layout, Policy, Rules, SequenceStart, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

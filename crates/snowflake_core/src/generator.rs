@@ -227,8 +227,9 @@ pub struct LaneStatus {
     pub worker: i64,
     pub active: bool,
     pub in_half: bool,
-    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds.
-    pub usable_at_us: i64,
+    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds; `None` while
+    /// the gate is closed.
+    pub usable_at_us: Option<i64>,
     /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None`: never used.
     pub mark_us: Option<i64>,
     pub issued: u64,
@@ -970,7 +971,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 worker: self.workers.worker(lane),
                 active: lane == active && lanes.gate == Gate::Open,
                 in_half: half.clone().any(|other| other == lane),
-                usable_at_us: self.usable_at(first),
+                usable_at_us: (lanes.gate == Gate::Open).then(|| self.usable_at(first)),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
                 issued: self.issued(lane),
             }
