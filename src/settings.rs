@@ -6,13 +6,13 @@
 
 use crate::errors::{self, Error};
 use crate::shmem;
-use crate::state_file;
+use crate::state_file::StateFile;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::lanes::{MAX_LANES, WorkersError};
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::state::recorded_layout;
-use snowflake_core::{Bits, Closed, Config, Layout, Policy, Rules, SequenceStart, Tick, Workers};
+use snowflake_core::{Bits, Closed, Config, Disk, Layout, Policy, Rules, SequenceStart, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -93,7 +93,7 @@ fn check_other_layout() -> Result<(), Error> {
 
 /// Compares the configured layout with that of the state file; for the postmaster, before it has children.
 pub fn compare_with_recorded() {
-    let recorded = state_file::read().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
+    let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
     let other = recorded.filter(|recorded| get().is_some_and(|settings| settings.layout != *recorded));
     HAS_OTHER_LAYOUT.store(other.is_some(), Ordering::Relaxed);
     *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = other;

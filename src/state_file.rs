@@ -20,11 +20,11 @@ pub struct StateFile;
 
 impl Disk for StateFile {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
-        let mut loaded = read()?;
-        if let Some(loaded) = &mut loaded {
-            loaded.is_durable = write_again(loaded).is_ok();
-        }
-        Ok(loaded)
+        read().map_err(|error| errno(&error))
+    }
+
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
+        write_again(loaded).map_err(|error| errno(&error))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
@@ -52,24 +52,20 @@ impl Disk for StateFile {
     }
 }
 
-/// What the file holds, durable or not; `None` where there is none.
-pub fn read() -> Result<Option<Loaded>, Errno> {
-    let read = || {
-        let mut file = match File::open(PATH) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            opened => opened?,
-        };
-        let identity = identity(&file.metadata()?);
-        let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
-        file.read_to_end(&mut bytes)?;
-        let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
-        let mut slot = || slots.next().unwrap_or_default();
-        Ok(Some(Loaded { identity, slots: [slot(), slot()], is_durable: false }))
+fn read() -> io::Result<Option<Loaded>> {
+    let mut file = match File::open(PATH) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
     };
-    read().map_err(|error: io::Error| errno(&error))
+    let identity = identity(&file.metadata()?);
+    let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
+    file.read_to_end(&mut bytes)?;
+    let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
+    let mut slot = || slots.next().unwrap_or_default();
+    Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
 }
 
-/// Writes onto itself what was read, so that all of it is on disk; the file's name too.
+/// The file's name becomes durable too.
 fn write_again(loaded: &Loaded) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(PATH)?;
     for (i, bytes) in loaded.slots.iter().enumerate() {

@@ -702,10 +702,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The steps of a start up to the open gate; see [`Reading::decide`].
     fn start(&self, lanes: &mut Lanes, start: &Start) -> Result<Event, Closed> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let decided = match self.host.disk() {
-            Some(disk) => self.reading(start, &half).decide(disk.load()),
-            None => Ok(Opening { promises: Promises::none(), active: half[0], is_new: false }),
+        let decide = |disk: &dyn Disk| {
+            let loaded = disk.load().map_err(Closed::Os)?;
+            let mut opening = self.reading(start, &half).decide(loaded.as_ref())?;
+            // What cannot be made sure of is left alone, and the file made anew.
+            opening.is_new |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
+            Ok(opening)
         };
+        let undurable = Opening { promises: Promises::none(), active: half[0], is_new: false };
+        let decided = self.host.disk().map_or(Ok(undurable), decide);
         let chosen = decided.and_then(|opening| self.choose(lanes, start, opening));
         if let Err(why) = chosen {
             lanes.gate = Gate::Closed(why, self.host.boot_us() + RETRY_US);
@@ -815,7 +820,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 return self.raise(lanes, floor).map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
             }
             let Some(disk) = self.host.disk() else { return Ok(()) };
-            let opening = reading.adopt(disk.load(), floor_us)?;
+            let loaded = disk.load().map_err(|errno| AdoptError::Closed(Closed::Os(errno)))?;
+            let opening = reading.adopt(loaded.as_ref(), floor_us)?;
             self.choose(lanes, start, opening).map(drop).map_err(AdoptError::Closed)
         })?;
         self.host.report(Event::Adopted(floor_us));

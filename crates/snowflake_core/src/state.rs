@@ -48,8 +48,6 @@ pub struct Loaded {
     pub identity: FileIdentity,
     /// Its bytes, slot by slot.
     pub slots: [Vec<u8>; SLOTS],
-    /// All of this is on disk for sure, so that a slot can be overwritten: see [`Disk::load`].
-    pub is_durable: bool,
 }
 
 /// Why a slot was not written.
@@ -63,14 +61,15 @@ pub enum WriteError {
 
 /// Where the state file lies. Called only under the cold lock.
 pub trait Disk {
-    /// Reads the file, and writes what was read into it again, each slot onto itself, with an fsync; `None`
-    /// where there is none.
+    /// Reads the file; `None` where there is none.
+    fn load(&self) -> Result<Option<Loaded>, Errno>;
+    /// Writes what was loaded, each slot onto itself, and fsyncs it.
     ///
     /// A crash of the server alone leaves pages that look written and are not, and after an fsync that
     /// failed they even look clean: of two slots that look alike, one may never have reached the disk, and
     /// nothing tells which. Written onto itself, the one that is durable stays whole whatever happens, and
-    /// the other becomes durable. Where that fails the file is made anew instead of being overwritten.
-    fn load(&self) -> Result<Option<Loaded>, Errno>;
+    /// the other becomes durable; only then may one of them be overwritten.
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
     /// Writes one slot of the file that is expected to be there, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
     /// Makes the file, or replaces it as a whole, with the same bytes in both slots, and makes it durable.
@@ -283,7 +282,7 @@ pub(crate) struct Choice {
 pub(crate) struct Opening {
     pub(crate) promises: Promises,
     pub(crate) active: usize,
-    /// The file has to be made anew: there is none of this server, or what it holds may not be durable.
+    /// The file has to be made anew, for there is none of this server.
     pub(crate) is_new: bool,
 }
 
@@ -359,11 +358,9 @@ impl Reading<'_> {
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
-    pub(crate) fn decide(&self, loaded: Result<Option<Loaded>, Errno>) -> Result<Opening, Closed> {
-        let Some(loaded) = loaded.map_err(Closed::Os)? else {
-            return Ok(self.fresh(self.first_mark()));
-        };
-        let (slot, record) = newest(&loaded)?;
+    pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, Closed> {
+        let Some(loaded) = loaded else { return Ok(self.fresh(self.first_mark())) };
+        let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(Closed::Unreadable)?;
         if recorded != *self.layout {
             return Err(Closed::OtherLayout(recorded));
@@ -392,7 +389,7 @@ impl Reading<'_> {
             active = lane;
         }
         // A copy's file names its original: it is made anew, with its own identity.
-        Ok(Opening { promises, active, is_new: is_copy || !loaded.is_durable })
+        Ok(Opening { promises, active, is_new: is_copy })
     }
 
     /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
@@ -412,17 +409,11 @@ impl Reading<'_> {
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
     /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is never lowered.
-    pub(crate) fn adopt(
-        &self,
-        loaded: Result<Option<Loaded>, Errno>,
-        floor_us: i64,
-    ) -> Result<Opening, AdoptError> {
+    pub(crate) fn adopt(&self, loaded: Option<&Loaded>, floor_us: i64) -> Result<Opening, AdoptError> {
         let floor = self.floor_mark(floor_us)?;
         let lost = || self.fresh(self.first_mark().max(floor));
-        let Some(loaded) = loaded.map_err(|errno| AdoptError::Closed(Closed::Os(errno)))? else {
-            return Ok(lost());
-        };
-        let (slot, record) = match newest(&loaded) {
+        let Some(loaded) = loaded else { return Ok(lost()) };
+        let (slot, record) = match newest(loaded) {
             Ok(found) => found,
             Err(Closed::Unreadable) => return Ok(lost()),
             Err(newer) => return Err(AdoptError::Closed(newer)),

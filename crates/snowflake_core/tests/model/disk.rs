@@ -353,11 +353,35 @@ impl SimDisk {
         found.into_iter().min_by_key(|said| said.mark(worker))
     }
 
-    /// Writes what is seen onto itself: nothing changes where it is durable, whatever happens meanwhile.
-    fn write_again(&self, entry: usize) -> Result<(), Errno> {
+    /// A number that two disks share only if they hold the same.
+    pub fn digest(&self) -> u64 {
+        let folder = self.folder.borrow();
+        let slots = folder.files.iter().rev().take(2).flat_map(|file| file.seen.iter().chain(&file.durable));
+        let crc = |crc, bytes: &Bytes| crc32c::crc32c_append(crc, &bytes[..512]);
+        let dirty = folder.files.last().map_or(0, |file| file.dirty[0] as u64 + 2 * file.dirty[1] as u64);
+        (slots.fold(0, crc) as u64) << 2 | dirty
+    }
+}
+
+impl Disk for SimDisk {
+    fn load(&self) -> Result<Option<Loaded>, Errno> {
+        self.pass(Point::Load)?;
+        let folder = self.folder.borrow();
+        let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
+        let slots = file.seen.clone().map(|bytes| bytes.to_vec());
+        Ok(Some(Loaded { identity: file.identity, slots }))
+    }
+
+    /// Nothing changes in a slot that is durable, whatever happens meanwhile.
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
+        if self.breaches.get().page_cache_trusted {
+            return Ok(());
+        }
         self.pass(Point::WriteAgain)?;
+        let entry = self.folder.borrow().seen.expect("it was just loaded");
         let is_dirty = {
             let file = &mut self.folder().files[entry];
+            assert_eq!(file.seen.clone().map(|bytes| bytes.to_vec()), loaded.slots, "what was loaded");
             file.dirty = std::array::from_fn(|slot| file.seen[slot] != file.durable[slot]);
             file.dirty
         };
@@ -374,26 +398,6 @@ impl SimDisk {
         // The file's name too.
         folder.durable = if synced.is_ok() { folder.seen } else { folder.durable };
         synced
-    }
-
-    /// A number that two disks share only if they hold the same.
-    pub fn digest(&self) -> u64 {
-        let folder = self.folder.borrow();
-        let slots = folder.files.iter().rev().take(2).flat_map(|file| file.seen.iter().chain(&file.durable));
-        let crc = |crc, bytes: &Bytes| crc32c::crc32c_append(crc, &bytes[..512]);
-        let dirty = folder.files.last().map_or(0, |file| file.dirty[0] as u64 + 2 * file.dirty[1] as u64);
-        (slots.fold(0, crc) as u64) << 2 | dirty
-    }
-}
-
-impl Disk for SimDisk {
-    fn load(&self) -> Result<Option<Loaded>, Errno> {
-        self.pass(Point::Load)?;
-        let Some(entry) = self.folder.borrow().seen else { return Ok(None) };
-        let is_durable = self.breaches.get().page_cache_trusted || self.write_again(entry).is_ok();
-        let file = &self.folder.borrow().files[entry];
-        let slots = file.seen.clone().map(|bytes| bytes.to_vec());
-        Ok(Some(Loaded { identity: file.identity, slots, is_durable }))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
