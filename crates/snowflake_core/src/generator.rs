@@ -560,14 +560,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// How far a reservation reaches that is made now for `wanted` or a later tick: a whole tick ahead at
-    /// least, and no further than `max_ahead` and [`reserve_us`](Self::reserve_us) past the clock.
+    /// least, and, as `wanted` is at most `max_ahead` past the clock (rule 4), no further than that and
+    /// [`reserve_us`](Self::reserve_us) past it.
     fn reservation(&self, lanes: &Lanes, wanted: i64) -> i64 {
-        let tick = self.layout.tick();
-        let reserve_us = self.reserve_us(lanes).max(tick.micros());
-        let now_us = self.layout.relative(self.host.wall_us());
-        let ahead = wanted.max(tick.holding(now_us)) + (reserve_us + tick.micros() - 1) / tick.micros();
-        let most = tick.holding(now_us + self.rules().max_ahead_us + reserve_us);
-        ahead.min(most).max(wanted).min(self.layout.max_tick())
+        let ahead = (self.reserve_us(lanes) / self.layout.tick().micros()).max(1);
+        let now = self.layout.tick_at(self.host.wall_us());
+        (wanted.max(now) + ahead).min(self.layout.max_tick())
     }
 
     /// How far ahead of use a reservation is written: `reserve`, or twice what the last write took, for a
