@@ -103,6 +103,8 @@ pub struct Record {
     timeline: u32,
     file: FileIdentity,
     layout: RecordedLayout,
+    /// How many workers a server has, which is what halves are counted by.
+    lanes: usize,
     active: i64,
     /// Per worker that this server owns or once owned: no ID above this tick has been made.
     marks: BTreeMap<i64, i64>,
@@ -263,6 +265,7 @@ impl Promises {
             timeline: choice.timeline,
             file,
             layout: RecordedLayout::of(layout),
+            lanes: nodes.len(),
             active: nodes[choice.active],
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
@@ -395,13 +398,13 @@ impl Reading<'_> {
     /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
     /// which this server knows only what was replayed and, where the clocks agree, that it made nothing
     /// above this clock. The second timeline's alone are the lanes of its half, where there are halves and
-    /// the first one had the same workers.
+    /// the first one counted them alike.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let floor = self.floor_above(self.start.replayed_us.unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let same_workers = self.nodes.iter().all(|node| record.marks.contains_key(node));
+        let same_halves = record.lanes == self.nodes.len();
         let own: &[usize] =
-            if has_halves && same_workers && self.start.timeline <= 2 { self.half } else { &[] };
+            if has_halves && same_halves && self.start.timeline <= 2 { self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
         promises.raise(floor);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);

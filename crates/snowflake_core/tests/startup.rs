@@ -460,6 +460,36 @@ fn the_second_timeline_starts_at_once_on_lane_1_whatever_the_clock_was() {
     assert_eq!(waited, 0);
 }
 
+/// Found by the chaos program: the clock was a day ahead when the last transactions were made, and the primary
+/// had another worker by then than when the standby was made. Lanes of the other half were used, whosever.
+#[test]
+fn a_second_timeline_with_another_worker_starts_at_once_on_its_half_too() {
+    let machine = copied();
+    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Rules::default()));
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + DAY);
+    });
+    assert_eq!(machine.start(), 0);
+    assert_eq!(machine.id().worker, 5 + 128);
+}
+
+/// With other halves nothing is known of them.
+#[test]
+fn a_second_timeline_that_counts_lanes_otherwise_starts_above_what_was_replayed() {
+    let machine = copied();
+    machine.set_config(with_backups(3));
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + HOUR);
+    });
+    machine.boot_up();
+    machine.open().unwrap();
+    for worker in [0, 256, 512, 768] {
+        assert!(machine.mark(worker) >= tick(NOON + HOUR + MAX_AHEAD), "{worker}");
+    }
+}
+
 /// Found by the chaos program: the first timeline had rotated to worker 256, a standby had replayed it and
 /// was promoted; with fewer backups that worker was its own, and its mark that of the base backup.
 #[test]

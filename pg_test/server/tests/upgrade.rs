@@ -66,7 +66,10 @@ fn an_upgrade_ends_where_a_fresh_installation_begins() {
         assert!(upgraded.contains(member), "after an upgrade there is no\n{member}\nbut\n{upgraded:#?}");
     }
     assert_eq!(upgraded.len(), fresh.len(), "an upgrade leaves more behind");
-    assert_eq!(one::<String>(&mut session, "SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"), NEW);
+    assert_eq!(
+        one::<String>(&mut session, "SELECT extversion FROM pg_extension WHERE extname = 'snowflake_id'"),
+        NEW
+    );
 }
 
 /// Between `apt upgrade` and `ALTER EXTENSION UPDATE`, in every database that has the extension.
@@ -105,10 +108,14 @@ fn one_version_is_named_everywhere() {
     let control = fs::read_to_string(root().join("snowflake_id.control")).unwrap();
     assert!(control.contains("default_version = '@CARGO_VERSION@'"), "{control}");
     let changes = fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
-    assert!(changes.lines().any(|line| line.starts_with("## ") && line.contains(NEW)), "CHANGELOG.md has no {NEW}");
+    assert!(
+        changes.lines().any(|line| line.starts_with("## ") && line.contains(NEW)),
+        "CHANGELOG.md has no {NEW}"
+    );
     let upgrade = format!("sql/snowflake_id--{OLD}--{NEW}.sql");
     assert!(root().join(&upgrade).exists(), "{upgrade}");
     let mut session = server().connect();
-    let versions = "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id' ORDER BY 1";
+    let versions =
+        "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id' ORDER BY 1";
     assert_eq!(column::<String>(&mut session, versions), [OLD, NEW]);
 }
