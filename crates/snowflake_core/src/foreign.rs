@@ -47,7 +47,11 @@ pub const PRESETS: [Preset; 9] = [
         note: "version 1 with its default start time; another StartTime, and version 2, which starts at \
                2025-01-01, are to be written out",
     },
-    Preset { name: "leaf", layout: "41/10/12 1ms 2010-11-04T01:42:54.657Z", note: "Meituan's Leaf, snowflake mode" },
+    Preset {
+        name: "leaf",
+        layout: "41/10/12 1ms 2010-11-04T01:42:54.657Z",
+        note: "Meituan's Leaf, snowflake mode",
+    },
     Preset {
         name: "uid-generator",
         layout: "28/22/13 1s 2016-05-19T16:00:00Z",

@@ -21,7 +21,11 @@ fn fields(layout: &str, id: i64) -> ForeignParts {
 fn assert_fields(layout: &str, id: i64, time: &str, expected: [Option<i64>; 3]) {
     let [datacenter, worker, sequence] = expected;
     let created_at_us = parse_epoch(time).expect("a time");
-    assert_eq!(fields(layout, id), ForeignParts { created_at_us, datacenter, worker, sequence }, "{layout} {id}");
+    assert_eq!(
+        fields(layout, id),
+        ForeignParts { created_at_us, datacenter, worker, sequence },
+        "{layout} {id}"
+    );
 }
 
 // ---- what other systems have published ----
@@ -60,7 +64,12 @@ fn instagrams_example_is_read_as_its_article_makes_it() {
 /// here 13 ms. A status has no worker.
 #[test]
 fn mastodons_example_is_of_the_time_that_its_documentation_says() {
-    assert_fields("mastodon", 103_254_962_155_278_888, "2019-12-05T11:34:47.183Z", [None, None, Some(53_800)]);
+    assert_fields(
+        "mastodon",
+        103_254_962_155_278_888,
+        "2019-12-05T11:34:47.183Z",
+        [None, None, Some(53_800)],
+    );
 }
 
 /// No ID with its fields is published for Sonyflake: this is what `toID` of its source (sonyflake.go) makes of
