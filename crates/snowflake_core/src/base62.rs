@@ -24,7 +24,7 @@ pub enum Base62Error {
 impl fmt::Display for Base62Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "It has {length} characters, and an ID has {LENGTH}."),
+            Self::Length(length) => write!(f, "An ID has {LENGTH} characters, and this has {length}."),
             Self::Digit(other) => write!(f, "\"{other}\" is not a digit of base62."),
             Self::TooLarge => f.write_str("It is above the highest bigint."),
         }
