@@ -17,3 +17,49 @@ CREATE FUNCTION snowflake_decode(id bigint) RETURNS snowflake_parts
         snowflake_worker(id),
         snowflake_sequence(id)
     )::snowflake_parts;
+
+-- As above, for the ID of another system. Its layout is looked up once for all rows.
+CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS snowflake_parts
+    IMMUTABLE PARALLEL SAFE LANGUAGE sql
+    RETURN ROW(
+        snowflake_timestamp(id, layout),
+        snowflake_datacenter(id, layout),
+        snowflake_worker(id, layout),
+        snowflake_sequence(id, layout)
+    )::snowflake_parts;
+
+-- Not STRICT, or the planner would not inline it: so a null argument gives null or, where the other end of
+-- the span rules the ID out, false. Each end is used once, or the planner would not inline an end that is a
+-- subquery. With both ends inclusive no partition is read that has none of the IDs.
+CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestamptz) RETURNS boolean
+    IMMUTABLE PARALLEL SAFE LANGUAGE sql
+    RETURN id OPERATOR(pg_catalog.>=) snowflake_between_from(since)
+        AND id OPERATOR(pg_catalog.<=) snowflake_between_until(until);
+
+CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts_rows();
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 characters that sort as the IDs do';
+COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS
+    'the ID of a time, a worker and a sequence, in this server''s datacenter where the layout has one';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'the lowest ID of the tick that a time lies in';
+COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'the highest ID of the tick that a time lies in';
+COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
+    'whether an ID was created at or after since, and before until';
+COMMENT ON FUNCTION snowflake_between_from(timestamptz) IS
+    'what snowflake_between compares with: the lowest ID that was created at a time or after it';
+COMMENT ON FUNCTION snowflake_between_until(timestamptz) IS
+    'what snowflake_between compares with: the highest ID that was created before a time';
+COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'an ID as 11 characters that sort as the IDs do';
+COMMENT ON FUNCTION snowflake_from_base62(text) IS 'the ID that snowflake_to_base62 made a text of';
+COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+    'the fields of an ID of another system, by a name from snowflake_layouts or a layout written out';
+COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS 'when the tick of an ID of another system began';
+COMMENT ON FUNCTION snowflake_datacenter(bigint, text) IS
+    'the datacenter of an ID of another system, or null where that has none';
+COMMENT ON FUNCTION snowflake_worker(bigint, text) IS
+    'the worker of an ID of another system, or null where that has none';
+COMMENT ON FUNCTION snowflake_sequence(bigint, text) IS
+    'the sequence of an ID of another system, or null where that has none';
+COMMENT ON VIEW snowflake_layouts IS 'the systems whose IDs snowflake_decode can read by name';
+COMMENT ON FUNCTION snowflake_layouts_rows() IS 'what the view snowflake_layouts shows';

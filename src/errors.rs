@@ -30,6 +30,25 @@ pub enum Error {
         most: i64,
     },
     NotAnId(i64),
+    NegativeId(i64),
+    NotForeignId {
+        id: i64,
+        layout: String,
+    },
+    NotALayout {
+        text: String,
+        problem: String,
+    },
+    NotBase62 {
+        text: String,
+        problem: String,
+    },
+    TimeOutside(pg_sys::TimestampTz),
+    FieldOutside {
+        name: &'static str,
+        value: i32,
+        values: i64,
+    },
     /// A setting that stops the server's start.
     Setting {
         name: &'static str,
@@ -83,7 +102,7 @@ impl Error {
 
     fn text(self) -> Text {
         use PgSqlErrorCode::{
-            ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+            ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
             ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as NOT_READY,
             ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
         };
@@ -155,9 +174,51 @@ impl Error {
             Self::NotAnId(id) => text(
                 INVALID,
                 format!("{id} is not a snowflake ID of this server's layout").into(),
-                if id < 0 { "An ID is never negative." } else { "It has bits above the time field." },
+                why_no_id(id),
                 "Check where the value comes from; an ID of another system needs that system's layout."
                     .into(),
+            ),
+            Self::NegativeId(id) => text(
+                INVALID,
+                format!("{id} is not a snowflake ID").into(),
+                why_no_id(id),
+                "Check where the value comes from.".into(),
+            ),
+            Self::NotForeignId { id, layout } => text(
+                INVALID,
+                format!("{id} is not an ID of the layout \"{layout}\"").into(),
+                why_no_id(id),
+                "Check where the value comes from, and which layout it has.".into(),
+            ),
+            Self::NotALayout { text: given, problem } => text(
+                INVALID,
+                format!("\"{given}\" is not a layout that can be read").into(),
+                &problem,
+                "Give a name from the view snowflake_layouts; or write the bits of time/worker/sequence, the \
+                 tick and the epoch, for example 41/10/12 1ms 2015-01-01."
+                    .into(),
+            ),
+            Self::NotBase62 { text: given, problem } => text(
+                INVALID,
+                format!("\"{given}\" is not a snowflake ID in base62").into(),
+                &problem,
+                "Give the 11 characters that snowflake_to_base62 returned, zeros in front included.".into(),
+            ),
+            Self::TimeOutside(time) => text(
+                OVERFLOW,
+                "timestamp is outside this server's layout".into(),
+                &format!("{} was given. {}", postgres_timestamp(time), layout_span()),
+                "Check the timestamp; or use snowflake_between, which takes any.".into(),
+            ),
+            Self::FieldOutside { name, value, values } => text(
+                INVALID,
+                format!("{name} is outside this server's layout").into(),
+                &format!(
+                    "{value} was given; with the layout {} a {name} is 0 to {}.",
+                    configured_layout(),
+                    values - 1
+                ),
+                "Check where the value comes from.".into(),
             ),
             Self::Setting { name, value, detail, hint } => text(
                 INVALID,
@@ -167,6 +228,20 @@ impl Error {
             ),
         }
     }
+}
+
+/// Why a number cannot be an ID.
+fn why_no_id(id: i64) -> &'static str {
+    if id < 0 { "An ID is never negative." } else { "It has bits above the time field." }
+}
+
+/// The times of which the configured layout has IDs.
+fn layout_span() -> String {
+    crate::settings::get().map_or_else(String::new, |settings| {
+        let layout = &settings.layout;
+        let end = layout.starts_at(layout.max_tick() + 1);
+        format!("IDs are of {} and later, and before {}.", timestamp(layout.epoch_us()), timestamp(end))
+    })
 }
 
 /// A layout in words.
@@ -302,10 +377,12 @@ pub fn log_clamped(held_us: i64) {
 
 /// A Unix time in microseconds, as PostgreSQL prints it in its log.
 pub fn timestamp(unix_us: i64) -> String {
+    postgres_timestamp(crate::functions::to_postgres(unix_us))
+}
+
+/// A timestamp as PostgreSQL prints it in its log, infinities included.
+fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
     // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
     // again.
-    unsafe {
-        let text = pg_sys::timestamptz_to_str(crate::functions::to_postgres(unix_us));
-        CStr::from_ptr(text).to_string_lossy().into_owned()
-    }
+    unsafe { CStr::from_ptr(pg_sys::timestamptz_to_str(time)).to_string_lossy().into_owned() }
 }

@@ -1,4 +1,5 @@
-//! SQL arguments in, core calls, SQL values out. Comments and grants are in `sql/`.
+//! SQL arguments in, core calls, SQL values out: making, watching, administering. What reads IDs is in
+//! `reading`; comments and grants are in `sql/`.
 
 use crate::errors::Error;
 use crate::{generator, settings, shmem, state_file};
@@ -6,14 +7,8 @@ use pgrx::heap_tuple::PgHeapTuple;
 use pgrx::iter::{SetOfIterator, TableIterator};
 use pgrx::prelude::*;
 use pgrx::{AllocatedByRust, PgTupleDesc};
-use settings::Settings;
-use snowflake_core::Parts;
 
-extension_sql_file!(
-    "../sql/reading.sql",
-    requires = [snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence]
-);
-extension_sql_file!("../sql/config.sql", requires = [snowflake_timestamp, snowflake_server_layout]);
+extension_sql_file!("../sql/config.sql", requires = [snowflake_server_layout]);
 extension_sql_file!("../sql/watching.sql", finalize);
 
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
@@ -29,13 +24,14 @@ pub fn from_postgres(time: pg_sys::TimestampTz) -> i64 {
     time.saturating_add(POSTGRES_EPOCH_US)
 }
 
-fn timestamp(unix_us: i64) -> TimestampWithTimeZone {
+/// A Unix time in microseconds as a value of SQL.
+pub fn timestamp(unix_us: i64) -> TimestampWithTimeZone {
     // A layout reaches at most 146,000 years past its epoch, a timestamp 292,000.
     TimestampWithTimeZone::try_from(to_postgres(unix_us)).expect("a layout ends before timestamps do")
 }
 
 /// The row of a function with OUT parameters, which pgrx has no return type for.
-fn record<const N: usize>(
+pub fn record<const N: usize>(
     call: pg_sys::FunctionCallInfo,
     values: [Option<pg_sys::Datum>; N],
 ) -> PgHeapTuple<'static, AllocatedByRust> {
@@ -108,49 +104,6 @@ fn snowflake_nextval_range(
 #[pg_extern(volatile, parallel_restricted)]
 fn snowflake_lastval() -> i64 {
     generator::last_id().unwrap_or_else(|| Error::NoLastId.raise())
-}
-
-// ---- reading IDs ----
-
-/// The settings, or the error that says why no ID can be read.
-fn layout_settings() -> &'static Settings {
-    settings::for_reading().unwrap_or_else(|error| error.raise())
-}
-
-fn unpack(id: i64) -> Parts {
-    layout_settings().layout.unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
-}
-
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
-    timestamp(layout_settings().layout.starts_at(unpack(id).tick))
-}
-
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_datacenter(id: i64) -> Option<i32> {
-    let parts = unpack(id);
-    let has_datacenter = layout_settings().layout.bits().datacenter > 0;
-    has_datacenter.then_some(parts.datacenter as i32)
-}
-
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_worker(id: i64) -> i32 {
-    unpack(id).worker as i32
-}
-
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_sequence(id: i64) -> i32 {
-    unpack(id).sequence as i32
-}
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane integer)
-    STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-"#)]
-fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
-    let owner = layout_settings().workers.owner(unpack(id).worker);
-    let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
-    record(call, [home.into_datum(), lane.into_datum()])
 }
 
 // ---- watching ----

@@ -10,6 +10,7 @@ mod errors;
 mod functions;
 mod generator;
 mod keeper;
+mod reading;
 mod settings;
 mod shmem;
 mod state_file;

@@ -157,18 +157,17 @@ mod tests {
     #[pg_test]
     fn decode_is_inlined_and_unused_fields_vanish() {
         Spi::run("CREATE TABLE t (id bigint)").unwrap();
-        let plan = |what: &str| -> String {
-            let sql = format!("EXPLAIN (VERBOSE, COSTS OFF) SELECT {what} FROM t");
-            Spi::connect(|client| {
-                let rows = client.select(&sql, None, &[]).unwrap();
-                rows.map(|row| row.get::<String>(1).unwrap().unwrap()).collect::<Vec<_>>().join("\n")
-            })
-        };
+        let plan = |what: &str| plan(&format!("SELECT {what} FROM t"));
         let all = plan("(snowflake_decode(id)).*");
         assert!(!all.contains("snowflake_decode"), "{all}");
         assert_eq!(all.matches("snowflake_timestamp(").count(), 1, "{all}");
         let one = plan("(snowflake_decode(id)).worker_id");
         assert!(one.contains("snowflake_worker(") && !one.contains("snowflake_timestamp("), "{one}");
+        let foreign = plan("(snowflake_decode(id, 'discord')).worker_id");
+        assert!(
+            foreign.contains("snowflake_worker(") && !foreign.contains("snowflake_timestamp("),
+            "{foreign}"
+        );
     }
 
     #[pg_test]
@@ -177,6 +176,178 @@ mod tests {
         // Worker 773 is lane 6 of home worker 5: 773 = 5 + 6 * 128.
         assert!(is_true("snowflake_owner((773 << 12)::bigint) = ROW(5, 6)"));
         assert!(is_true("home_worker_id = 127 AND lane = 7 FROM snowflake_owner(1023 << 12)"));
+    }
+
+    /// Random IDs, and the edges, as `id` of the subquery `ids`.
+    const SOME_IDS: &str = "(
+        SELECT (random() * 9223372036854775000::float8)::bigint AS id FROM generate_series(1, 2000)
+        UNION ALL SELECT * FROM unnest('{0,1,4095,4096,4194303,4194304,362388381519879,9223372036854775807}'::bigint[])
+    ) ids";
+
+    #[pg_test]
+    fn encode_is_the_inverse_of_decode() {
+        assert!(is_true("snowflake_encode('2024-01-02 00:00:00.123+00', 5, 7) = 362388381519879"));
+        assert!(is_true(&format!(
+            "bool_and(snowflake_encode(created_at, worker_id, sequence) = id)
+             FROM (SELECT id, (snowflake_decode(id)).* FROM {SOME_IDS}) decoded"
+        )));
+    }
+
+    #[pg_test]
+    fn encode_takes_any_time_within_the_tick() {
+        assert!(is_true(
+            "snowflake_encode('2024-01-02 00:00:00.123999+00', 5, 7) = 362388381519879
+             AND snowflake_encode('2024-01-02 00:00:00.124+00', 5, 7) = 362388381519879 + 4194304"
+        ));
+    }
+
+    #[pg_test]
+    fn min_and_max_are_the_ends_of_a_tick() {
+        assert!(is_true(&format!(
+            "bool_and(snowflake_min(t) = id & ~4194303::bigint AND snowflake_max(t) = id | 4194303
+                      AND snowflake_min(t + interval '0.999 ms') = snowflake_min(t))
+             FROM (SELECT id, snowflake_timestamp(id) AS t FROM {SOME_IDS}) timed"
+        )));
+    }
+
+    /// Ticks around each ID, whole and broken, and both infinities, on both ends. Above the last ID of 63 bits
+    /// there is no number to compare with.
+    #[pg_test]
+    fn between_is_what_the_timestamps_say() {
+        assert!(is_true(&format!(
+            "count(*) > 10000 AND bool_and(
+                 snowflake_between(id, since, until) = (created_at >= since AND created_at < until))
+             FROM (SELECT id, snowflake_timestamp(id) AS created_at FROM {SOME_IDS} LIMIT 500 OFFSET 1508) timed,
+             LATERAL (SELECT created_at + d * interval '0.4 ms' FROM generate_series(-3, 3) AS d
+                      UNION ALL SELECT unnest('{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
+             ) AS a (since),
+             LATERAL (SELECT created_at + d * interval '0.4 ms' FROM generate_series(-3, 3) AS d
+                      UNION ALL SELECT unnest('{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
+             ) AS b (until)
+             WHERE id < 9223372036854775807 OR since <= created_at"
+        )));
+    }
+
+    #[pg_test]
+    fn between_of_what_is_no_id_is_false() {
+        assert!(is_true("NOT snowflake_between(-1, '-infinity', 'infinity')"));
+        assert!(is_true("snowflake_between(0, '-infinity', 'infinity')"));
+    }
+
+    #[pg_test]
+    fn between_with_a_null_is_never_true() {
+        for arguments in ["NULL, '2024-01-01', 'infinity'", "7, NULL, 'infinity'", "7, '2024-01-01', NULL"] {
+            assert!(is_true(&format!("snowflake_between({arguments}) IS NULL")), "{arguments}");
+        }
+        // As BETWEEN does: one end may be enough to know.
+        assert!(is_true("snowflake_between(7, NULL, '2024-01-01') IS FALSE"));
+    }
+
+    #[pg_test]
+    fn between_is_inlined_whatever_its_ends_are() {
+        Spi::run("CREATE TABLE t (id bigint PRIMARY KEY); SET LOCAL enable_seqscan = off").unwrap();
+        for ends in [
+            "'2026-01-01', '2026-02-01'",
+            "now() - interval '1 day', now()",
+            "date_trunc('month', now()), date_trunc('month', now()) + interval '1 month'",
+            "(SELECT min(now()) FROM pg_class), (SELECT max(now()) FROM pg_class)",
+        ] {
+            let plan = plan(&format!("SELECT FROM t WHERE snowflake_between(id, {ends})"));
+            assert!(!plan.contains("snowflake_between("), "{plan}");
+            let condition = plan.lines().find(|line| line.contains("Index Cond: "));
+            assert!(condition.is_some_and(|line| line.contains("id >=") && line.contains("id <=")), "{plan}");
+        }
+    }
+
+    #[pg_test]
+    fn base62_goes_both_ways_and_sorts_as_ids_do() {
+        assert!(is_true("snowflake_to_base62(362388381519879) = '001eu38nrlv'"));
+        assert!(is_true(&format!(
+            "bool_and(snowflake_from_base62(snowflake_to_base62(id)) = id AND length(snowflake_to_base62(id)) = 11)
+             AND array_agg(id ORDER BY id) = array_agg(id ORDER BY snowflake_to_base62(id)) FROM {SOME_IDS}"
+        )));
+        assert!(is_true("snowflake_to_base62(NULL) IS NULL AND snowflake_from_base62(NULL) IS NULL"));
+        assert!(is_true("pg_collation_for(snowflake_to_base62(1)) = '\"C\"'"));
+    }
+
+    /// In a database of another collation, 'a' may sort before 'A', and a check by it would let too much in.
+    #[pg_test]
+    fn the_domain_takes_ids_and_nothing_else_in_any_database() {
+        assert!(is_true("snowflake_from_base62('AzL8n0Y58m7'::snowflake_base62) = 9223372036854775807"));
+        for text in ["AzL8n0Y58m8", "a0000000000", "0", "", "000000000000", "0000000000-", "0000000000 "] {
+            assert_eq!(error_of(&format!("SELECT '{text}'::snowflake_base62"))[0], "23514", "{text}");
+        }
+        let checks = "FROM pg_constraint WHERE contypid = 'snowflake_base62'::regtype";
+        assert!(is_true(&format!("count(*) = 1 AND bool_and(conbin::text ~ ':inputcollid 950 ') {checks}")));
+        assert!(is_true(&format!("bool_and(conbin::text !~ ':inputcollid 100 ') {checks}")));
+    }
+
+    #[pg_test]
+    fn ids_of_other_systems_are_read_by_name() {
+        // The sources of these are in crates/snowflake_core/tests/reading.rs.
+        for (system, id, parts) in [
+            ("twitter", "1541815603606036480", "'2022-06-28 16:07:40.105+00', 11, 26, 0"),
+            ("discord", "175928847299117063", "'2016-04-30 11:18:25.796+00', 1, 0, 7"),
+            ("instagram", "11637205501278089", "'2011-09-09 22:28:04.721+00', NULL, 1341, 905"),
+            ("mastodon", "103254962155278888", "'2019-12-05 11:34:47.183+00', NULL, NULL, 53800"),
+            ("sonyflake", "144955176167466", "'2014-09-02 00:00:00.01+00', NULL, 43050, 200"),
+            ("leaf", "1256557484213448722", "'2020-05-02 12:13:44.602+00', NULL, 619, 18"),
+            ("uid-generator", "34359738368032777", "'2016-05-31 05:46:40+00', NULL, 4, 9"),
+            ("pgedge", "136169504773242881", "'2024-01-11 18:08:59.845+00', NULL, 1, 0"),
+            ("shardingsphere", "362387865620487", "'2016-11-02 00:00+00', NULL, 5, 7"),
+        ] {
+            assert!(
+                is_true(&format!("snowflake_decode({id}, '{system}') = ROW({parts})::snowflake_parts")),
+                "{system}"
+            );
+        }
+    }
+
+    #[pg_test]
+    fn the_view_of_layouts_has_what_decode_takes() {
+        assert!(is_true(
+            "array_agg(name ORDER BY name) = '{discord,instagram,leaf,mastodon,pgedge,shardingsphere,sonyflake,
+                                               twitter,uid-generator}'
+             AND bool_and(snowflake_decode(99999999999999, name) = snowflake_decode(99999999999999, layout))
+             AND bool_and(snowflake_timestamp(0, layout) < expires_at AND note <> '')
+             AND has_table_privilege('public', 'snowflake_layouts', 'SELECT') FROM snowflake_layouts"
+        ));
+    }
+
+    #[pg_test]
+    fn this_servers_own_layout_written_out_reads_the_same() {
+        assert!(is_true(&format!(
+            "bool_and(snowflake_decode(id) = snowflake_decode(id, '41/10/12 1ms 2024-01-01')) FROM {SOME_IDS}"
+        )));
+    }
+
+    /// A text is read where it lies if it lies there as it is: short, long, compressed, and another every row.
+    #[pg_test]
+    fn a_layout_may_come_from_a_column() {
+        Spi::run(
+            "CREATE TABLE l (n int, layout text);
+             INSERT INTO l SELECT n, (ARRAY['discord', '41/10/12 1ms 2015-01-01',
+                 '41/10/12 1ms 2015-01-01' || repeat(' ', 200), '41/10/12 1ms 2015-01-01' || repeat(' ', 9000),
+                 'pgedge'])[1 + n % 5] FROM generate_series(0, 99) AS n",
+        )
+        .unwrap();
+        assert!(is_true("max(pg_column_size(layout)) FILTER (WHERE length(layout) > 9000) < 1000 FROM l"));
+        assert!(is_true(
+            "bool_and(snowflake_worker(5 << 12 | n, layout) =
+                      CASE WHEN layout = 'pgedge' THEN n ELSE 5 END) FROM l"
+        ));
+    }
+
+    #[pg_test]
+    fn decoding_by_a_layout_with_a_null_is_null() {
+        assert!(is_true("snowflake_decode(NULL, 'discord') IS NULL AND snowflake_decode(1, NULL) IS NULL"));
+    }
+
+    fn plan(sql: &str) -> String {
+        Spi::connect(|client| {
+            let rows = client.select(&format!("EXPLAIN (VERBOSE, COSTS OFF) {sql}"), None, &[]).unwrap();
+            rows.map(|row| row.get::<String>(1).unwrap().unwrap()).collect::<Vec<_>>().join("\n")
+        })
     }
 
     // ---- watching ----
@@ -240,7 +411,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 15] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 29] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -252,6 +423,21 @@ mod tests {
         ("snowflake_worker(bigint)", "i", true, "s", true),
         ("snowflake_sequence(bigint)", "i", true, "s", true),
         ("snowflake_owner(bigint)", "s", true, "s", true),
+        ("snowflake_encode(timestamptz,integer,integer)", "i", true, "s", true),
+        ("snowflake_min(timestamptz)", "i", true, "s", true),
+        ("snowflake_max(timestamptz)", "i", true, "s", true),
+        // Plan-time pruning needs all three immutable: the planner then has two constants.
+        ("snowflake_between(bigint,timestamptz,timestamptz)", "i", false, "s", true),
+        ("snowflake_between_from(timestamptz)", "i", true, "s", true),
+        ("snowflake_between_until(timestamptz)", "i", true, "s", true),
+        ("snowflake_to_base62(bigint)", "i", true, "s", true),
+        ("snowflake_from_base62(text)", "i", true, "s", true),
+        ("snowflake_decode(bigint,text)", "i", false, "s", true),
+        ("snowflake_timestamp(bigint,text)", "i", true, "s", true),
+        ("snowflake_datacenter(bigint,text)", "i", true, "s", true),
+        ("snowflake_worker(bigint,text)", "i", true, "s", true),
+        ("snowflake_sequence(bigint,text)", "i", true, "s", true),
+        ("snowflake_layouts_rows()", "i", true, "s", true),
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),
@@ -366,6 +552,52 @@ mod tests {
                 "22023",
                 "-1 is not a snowflake ID of this server's layout",
             );
+        }
+    }
+
+    #[pg_test]
+    fn what_the_layout_has_no_id_for_is_refused() {
+        let outside = "timestamp is outside this server's layout";
+        for time in ["-infinity", "2023-12-31 23:59:59.999+00", "2093-09-06 15:47:35.552+00", "infinity"] {
+            for call in ["encode('{}', 0, 0)", "min('{}')", "max('{}')"] {
+                assert_error(&format!("SELECT snowflake_{}", call.replace("{}", time)), "22008", outside);
+            }
+        }
+        for (fields, name) in
+            [("-1, 0", "worker"), ("1024, 0", "worker"), ("0, -1", "sequence"), ("0, 4096", "sequence")]
+        {
+            let message = format!("{name} is outside this server's layout");
+            assert_error(&format!("SELECT snowflake_encode('2024-01-01', {fields})"), "22023", &message);
+        }
+        let [_, _, detail, _] = error_of("SELECT snowflake_encode('2024-01-01', 1024, 0)");
+        assert_eq!(
+            detail,
+            "1024 was given; with the layout 41/10/12 1ms 2024-01-01 00:00:00+00 a worker is 0 to 1023."
+        );
+        let [_, _, detail, _] = error_of("SELECT snowflake_min('infinity')");
+        assert!(detail.starts_with("infinity was given. IDs are of "), "{detail}");
+    }
+
+    #[pg_test]
+    fn what_is_no_base62_is_refused() {
+        assert_error("SELECT snowflake_to_base62(-1)", "22023", "-1 is not a snowflake ID");
+        for text in ["", "0", "000000000000", "0000000000-", "AzL8n0Y58m8", "0000000000\u{e9}"] {
+            let message = format!("\"{text}\" is not a snowflake ID in base62");
+            assert_error(&format!("SELECT snowflake_from_base62('{text}')"), "22023", &message);
+        }
+    }
+
+    #[pg_test]
+    fn what_is_no_id_of_another_system_is_refused() {
+        for (id, layout) in [("-1", "discord"), ("9007199254740992", "41/5/7 1ms 2024-01-01")] {
+            let message = format!("{id} is not an ID of the layout \"{layout}\"");
+            for function in ["decode", "timestamp", "datacenter", "worker", "sequence"] {
+                assert_error(&format!("SELECT snowflake_{function}({id}, '{layout}')"), "22023", &message);
+            }
+        }
+        for layout in ["myspace", "", "41/10/12", "41/10/12 5ms 2015-01-01", "41/10/12 1ms now"] {
+            let message = format!("\"{layout}\" is not a layout that can be read");
+            assert_error(&format!("SELECT snowflake_decode(1, '{layout}')"), "22023", &message);
         }
     }
 

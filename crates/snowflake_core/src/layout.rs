@@ -274,6 +274,36 @@ impl Layout {
         self.join(tick + 1, 0, 0).wrapping_sub(1)
     }
 
+    /// The first tick that begins at this Unix time (µs) or after it.
+    const fn tick_from(&self, unix_us: i64) -> i64 {
+        self.tick.holding(self.relative(unix_us) + self.tick.micros() - 1)
+    }
+
+    /// The lowest ID that was created at this Unix time (µs) or after it, in any tick that the layout has or
+    /// just behind its end. Behind the end of a layout of 63 bits there is no such number: then its highest ID.
+    pub const fn lowest_id_from(&self, unix_us: i64) -> i64 {
+        let tick = self.tick_from(unix_us);
+        if tick <= 0 {
+            0
+        } else if tick > self.max_tick() {
+            self.highest_id(self.max_tick()).saturating_add(1)
+        } else {
+            self.lowest_id(tick)
+        }
+    }
+
+    /// The highest ID that was created before this Unix time (µs); -1 where there is none.
+    pub const fn highest_id_before(&self, unix_us: i64) -> i64 {
+        let tick = self.tick_from(unix_us);
+        if tick <= 0 {
+            -1
+        } else if tick > self.max_tick() {
+            self.highest_id(self.max_tick())
+        } else {
+            self.lowest_id(tick) - 1
+        }
+    }
+
     /// The ID of these fields; `None` where one does not fit its field.
     pub fn pack(&self, parts: Parts) -> Option<i64> {
         let fits = |value: i64, bits: u32| (0..1_i64 << bits).contains(&value);

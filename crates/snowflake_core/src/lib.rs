@@ -10,6 +10,8 @@
 //! * [`state`] is what survives a crash: marks on disk, and what they mean at the next start;
 //! * [`generator`] puts them together: the hot path in one screen, and the cold path beside it.
 //!
+//! Beside it stands what only reads: [`foreign`] for the IDs of other systems, [`base62`] for IDs as text.
+//!
 //! The memory is plain data ([`memory`]), so it can lie on the heap of one process or in a segment that
 //! many processes map. The clock and the waiting are the [`Host`]'s, the lock of the cold path is any
 //! [`lock_api::RawMutex`].
@@ -30,6 +32,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base62;
+pub mod foreign;
 pub mod generator;
 pub mod ladder;
 pub mod lanes;

@@ -6,6 +6,8 @@ GRANT INSERT, SELECT ON t TO ordinary_user;
 
 SET ROLE ordinary_user;
 INSERT INTO t DEFAULT VALUES RETURNING (snowflake_decode(id)).worker_id;
+SELECT count(*) FROM t WHERE snowflake_between(id, '-infinity', 'infinity');
+SELECT count(*) > 0 AS may_read FROM snowflake_layouts;
 SELECT snowflake_rotate();
 SELECT snowflake_adopt();
 SELECT snowflake_reset_stats();

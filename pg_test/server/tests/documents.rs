@@ -14,6 +14,7 @@
 //!   can be done is what [`Player::act`] knows;
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
+//! * `js`: node must run it to its end without an error;
 //! * `sh` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -33,7 +35,14 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 4] = ["README.md", "docs/clock.md", "docs/fleet.md", "docs/reliability.md"];
+const DOCUMENTS: [&str; 6] = [
+    "README.md",
+    "docs/clock.md",
+    "docs/fleet.md",
+    "docs/javascript.md",
+    "docs/reading.md",
+    "docs/reliability.md",
+];
 
 #[test]
 fn the_readme_runs_as_written() {
@@ -53,6 +62,16 @@ fn the_page_on_fleets_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_reading_runs_as_written() {
+    play("docs/reading.md");
+}
+
+#[test]
+fn the_page_on_javascript_runs_as_written() {
+    play("docs/javascript.md");
 }
 
 #[test]
@@ -245,6 +264,12 @@ fn seconds(place: &str, text: &str) -> i64 {
     number.unwrap_or_else(|| panic!("{place}: \"{text}\" is not a number of seconds"))
 }
 
+fn run_js(place: &str, script: &str) {
+    let output = Command::new("node").args(["-e", script]).output();
+    let output = output.expect("node is needed: Debian's package nodejs has it");
+    assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 fn with(builder: Builder, settings: &BTreeMap<String, String>) -> Builder {
     settings.iter().fold(builder, |builder, (name, value)| builder.setting(name, value))
 }
@@ -291,6 +316,7 @@ fn play(document: &'static str) {
                         (exact, any) = (false, Vec::new());
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
+                    "js" => run_js(&place, &text),
                     "sh" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
@@ -336,7 +362,8 @@ fn rows(messages: &[SimpleQueryMessage]) -> Option<Output> {
 
 /// Compares what was printed with what the document says, as psql prints it.
 fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]) {
-    let plain = |text: &str| if exact { text.to_owned() } else { without_variables(text) };
+    // psql pads, and a plan is indented: neither is compared.
+    let plain = |text: &str| if exact { text.trim().to_owned() } else { without_variables(text.trim()) };
     match output {
         Output::Rows { columns, rows } => {
             let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -471,6 +498,15 @@ fn table(text: &str, header: &[&str]) -> Vec<Vec<String>> {
     lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect()
 }
 
+/// The rows of all such tables, in whatever document.
+fn tables(header: &[&str]) -> Vec<Vec<String>> {
+    let starts = |text: &str| text.contains(&format!("\n| {} |", header.join(" | ")));
+    let texts: Vec<String> =
+        DOCUMENTS.iter().map(|document| read(document)).filter(|text| starts(text)).collect();
+    assert!(!texts.is_empty(), "no table {header:?}");
+    texts.iter().flat_map(|text| table(text, header)).collect()
+}
+
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
@@ -540,7 +576,7 @@ fn the_table_of_settings_is_that_of_the_server() {
 
 #[test]
 fn the_table_of_layouts_is_right() {
-    for row in table(&read("README.md"), &["`layout`", "`tick`", "lasts for"]) {
+    for row in tables(&["`layout`", "`tick`", "lasts for"]) {
         let (layout, tick) = (code(&row[0]).remove(0), code(&row[1]).remove(0));
         // A server of its own: another layout closes one that has made IDs.
         let server = Server::builder()
@@ -612,16 +648,16 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         FROM pg_proc WHERE oid IN (SELECT objid FROM pg_depend WHERE deptype = 'e'
             AND classid = 'pg_proc'::regclass
             AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id'))
-        AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views";
+        AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views
+        AND proname NOT LIKE 'snowflake\\_between\\_%' -- only for snowflake_between";
     let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
     let short = |text: &str| text.replace("timestamp with time zone", "timestamptz");
     let actual: BTreeSet<(String, String)> =
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
-    let readme = read("README.md");
     let stated: BTreeSet<(String, String)> = ["making IDs", "reading IDs", "administering"]
         .into_iter()
-        .flat_map(|header| table(&readme, &[header, "returns"]))
+        .flat_map(|header| tables(&[header, "returns"]))
         .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
         .collect();
     assert_eq!(stated, actual);
@@ -662,9 +698,9 @@ fn as_printed(source: &str) -> String {
 }
 
 #[test]
-fn every_error_message_of_the_readme_is_in_the_code() {
+fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for row in table(&read("README.md"), &["SQLSTATE", "message", "what to do"]) {
+    for row in tables(&["SQLSTATE", "message", "what to do"]) {
         let message = code(&row[1]).remove(0);
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
@@ -675,8 +711,9 @@ fn every_error_message_of_the_readme_is_in_the_code() {
 
 /// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
 #[test]
-fn every_error_of_the_code_is_in_the_readme() {
-    let states = [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023")];
+fn every_error_of_the_code_is_in_the_manual() {
+    let states =
+        [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023"), ("OVERFLOW", "22008")];
     let source = messages();
     let message = |text: &str| {
         let start = text.find('"').expect("a message") + 1;
@@ -693,7 +730,7 @@ fn every_error_of_the_code_is_in_the_readme() {
     errors.extend(not_ready.map(|call| ("55000", message(call))));
     assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
 
-    let stated: Vec<(String, String)> = table(&read("README.md"), &["SQLSTATE", "message", "what to do"])
+    let stated: Vec<(String, String)> = tables(&["SQLSTATE", "message", "what to do"])
         .iter()
         .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
         .collect();

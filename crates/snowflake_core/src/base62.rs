@@ -1,0 +1,63 @@
+//! An ID as 11 characters that sort as IDs do.
+//!
+//! The digits are in the order of ASCII, and every ID has the same number of them, zeros in front included:
+//! so a comparison byte by byte is a comparison of the IDs, and an ID has one text only.
+
+use std::fmt;
+
+/// How many characters an ID has: 62^11 is above 2^63, 62^10 is not.
+pub const LENGTH: usize = 11;
+
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Why a text is not an ID in base62.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base62Error {
+    /// It has this many characters, and not 11.
+    Length(usize),
+    /// This character is not a digit.
+    Digit(char),
+    /// It is above 2^63 - 1.
+    TooLarge,
+}
+
+impl fmt::Display for Base62Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => write!(f, "An ID has {LENGTH} characters, and this has {length}."),
+            Self::Digit(other) => write!(f, "\"{other}\" is not a digit of base62."),
+            Self::TooLarge => f.write_str("It is above the highest bigint."),
+        }
+    }
+}
+
+impl std::error::Error for Base62Error {}
+
+/// The text of an ID; `None` for a negative one.
+pub fn to_base62(id: i64) -> Option<String> {
+    let mut rest = u64::try_from(id).ok()?;
+    let mut text = [0; LENGTH];
+    for digit in text.iter_mut().rev() {
+        *digit = DIGITS[(rest % 62) as usize];
+        rest /= 62;
+    }
+    Some(text.iter().copied().map(char::from).collect())
+}
+
+/// The ID that a text stands for.
+pub fn from_base62(text: &str) -> Result<i64, Base62Error> {
+    if let Some(other) = text.chars().find(|c| !c.is_ascii_alphanumeric()) {
+        return Err(Base62Error::Digit(other));
+    }
+    if text.len() != LENGTH {
+        return Err(Base62Error::Length(text.len()));
+    }
+    let value = |byte: u8| match byte {
+        b'0'..=b'9' => byte - b'0',
+        b'A'..=b'Z' => byte - b'A' + 10,
+        _ => byte - b'a' + 36,
+    };
+    text.bytes()
+        .try_fold(0_i64, |id, byte| id.checked_mul(62)?.checked_add(value(byte).into()))
+        .ok_or(Base62Error::TooLarge)
+}

@@ -1,0 +1,183 @@
+//! IDs of other systems, to be read and never made: layouts by name, or written out in one line.
+//!
+//! What our own layouts cannot say, some of these need: a field that is not there, a sequence above the
+//! worker, an epoch given as a date, and 64 bits, of which a positive ID has 63.
+
+use crate::layout::parse_epoch;
+use crate::{Bits, Layout, LayoutError, Tick};
+use std::str::FromStr;
+
+/// A system whose IDs can be read by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// As SQL calls it.
+    pub name: &'static str,
+    /// Its layout, written out.
+    pub layout: &'static str,
+    /// What its fields are, and what may differ from one installation to another.
+    pub note: &'static str,
+}
+
+/// Every system that is known by name.
+pub const PRESETS: [Preset; 9] = [
+    Preset {
+        name: "twitter",
+        layout: "41/5+5/12 1ms 2010-11-04T01:42:54.657Z",
+        note: "IDs since November 2010; older ones are plain numbers and hold no time",
+    },
+    Preset {
+        name: "discord",
+        layout: "41/5+5/12 1ms 2015-01-01",
+        note: "datacenter is Discord's internal worker ID, worker its internal process ID",
+    },
+    Preset {
+        name: "instagram",
+        layout: "41/13/10 1ms 2011-08-24T21:07:01.721Z",
+        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046; the epoch is that of \
+               Instagram's published function, and those who copied it may have set another",
+    },
+    Preset {
+        name: "mastodon",
+        layout: "48/0/16 1ms 1970-01-01",
+        note: "no worker; the sequence is partly a hash, so it has no order",
+    },
+    Preset {
+        name: "sonyflake",
+        layout: "39/s8/w16 10ms 2014-09-01",
+        note: "version 1 with its default start time; another StartTime, and version 2, which starts at \
+               2025-01-01, are to be written out",
+    },
+    Preset {
+        name: "leaf",
+        layout: "41/10/12 1ms 2010-11-04T01:42:54.657Z",
+        note: "Meituan's Leaf, snowflake mode",
+    },
+    Preset {
+        name: "uid-generator",
+        layout: "28/22/13 1s 2016-05-19T16:00:00Z",
+        note: "the defaults of its code: 2016-05-20 in China's time zone; widths and epoch are often configured, \
+               and are then to be written out",
+    },
+    Preset {
+        name: "pgedge",
+        layout: "41/s12/w10 1ms 2023-01-01",
+        note: "pgEdge snowflake: worker is the node, and stands below the count",
+    },
+    Preset {
+        name: "shardingsphere",
+        layout: "41/10/12 1ms 2016-11-01",
+        note: "the epoch is midnight in the time zone of the host that made the ID: this is for hosts in UTC, and \
+               for one in China write 41/10/12 1ms 2016-11-01T00:00:00+08:00",
+    },
+];
+
+/// The fields of an ID of another system; `None` where it has no such field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignParts {
+    /// When the ID's tick began, as a Unix time in microseconds.
+    pub created_at_us: i64,
+    /// Datacenter.
+    pub datacenter: Option<i64>,
+    /// Worker.
+    pub worker: Option<i64>,
+    /// Sequence within the tick.
+    pub sequence: Option<i64>,
+}
+
+/// The layout of another system's IDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignLayout {
+    layout: Layout,
+    /// The sequence stands above the datacenter and worker, not below.
+    is_sequence_first: bool,
+}
+
+/// The first of the year 1: PostgreSQL's timestamps go back further, and no ID does.
+const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
+
+impl ForeignLayout {
+    /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error
+    /// says what is wrong with the line.
+    pub fn find(text: &str) -> Result<Self, String> {
+        let preset = PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(text.trim()));
+        preset.map_or(text, |preset| preset.layout).parse()
+    }
+
+    /// When its time ends: the first Unix time in microseconds that no positive ID has.
+    pub const fn ends_at_us(&self) -> i64 {
+        self.layout.starts_at(self.layout.max_tick() + 1)
+    }
+
+    /// The fields of an ID; `None` for a negative one, and for one with bits above the time field.
+    pub fn unpack(&self, id: i64) -> Option<ForeignParts> {
+        let Bits { datacenter, worker, sequence, .. } = self.layout.bits();
+        let field = |shift: u32, bits: u32| (bits > 0).then(|| (id >> shift) & ((1 << bits) - 1));
+        let node = datacenter + worker;
+        let tick = id >> (node + sequence);
+        let (node_shift, sequence_shift) = if self.is_sequence_first { (0, node) } else { (sequence, 0) };
+        (0..=self.layout.max_tick()).contains(&tick).then(|| ForeignParts {
+            created_at_us: self.layout.starts_at(tick),
+            datacenter: field(node_shift + worker, datacenter),
+            worker: field(node_shift, worker),
+            sequence: field(sequence_shift, sequence),
+        })
+    }
+}
+
+/// Reads bits, tick and epoch, as `41/10/12 1ms 2015-01-01`. The bits are time/worker/sequence, or with the
+/// sequence above the worker time/`s`sequence/`w`worker; a field of 0 bits is not there; the worker may be
+/// split into datacenter + worker. The epoch is a date, which begins in UTC, or a date and time with an
+/// explicit offset.
+impl FromStr for ForeignLayout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.trim().splitn(3, char::is_whitespace);
+        let (Some(bits), Some(tick), Some(epoch)) = (words.next(), words.next(), words.next()) else {
+            return Err("It is neither a known name nor of the form bits, tick, epoch.".to_owned());
+        };
+        let (mut bits, is_sequence_first) = read_bits(bits).map_err(|error| error.to_string())?;
+        // A positive ID never has the highest of 64 bits: it is one of the time's.
+        if bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64 {
+            bits.time -= 1;
+        }
+        let tick = match tick {
+            "1ms" => Tick::Millisecond,
+            "10ms" => Tick::Centisecond,
+            "1s" => Tick::Second,
+            other => return Err(format!("The tick is \"{other}\", and can be 1ms, 10ms or 1s.")),
+        };
+        let epoch_us = read_epoch(epoch.trim())?;
+        let layout = Layout::new(bits, tick, epoch_us).map_err(|error| error.to_string())?;
+        Ok(Self { layout, is_sequence_first })
+    }
+}
+
+/// The widths, and whether the sequence stands above the worker.
+fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
+    let swapped = text.split_once("/s").and_then(|(time, rest)| {
+        let (sequence, worker) = rest.split_once("/w")?;
+        Some(format!("{time}/{worker}/{sequence}"))
+    });
+    let is_sequence_first = swapped.is_some();
+    let bits = swapped.as_deref().unwrap_or(text).parse::<Bits>().map_err(|error| match error {
+        LayoutError::Unreadable(_) => LayoutError::Unreadable(text.to_owned()),
+        other => other,
+    })?;
+    // Far above any real width, so that sums stay small.
+    let widths = [bits.time, bits.datacenter, bits.worker, bits.sequence];
+    match widths.into_iter().find(|width| *width > 64) {
+        Some(width) => Err(LayoutError::TooWide(width)),
+        None => Ok((bits, is_sequence_first)),
+    }
+}
+
+fn read_epoch(text: &str) -> Result<i64, String> {
+    let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
+    match time {
+        Ok(epoch_us) if epoch_us >= EARLIEST_EPOCH_US => Ok(epoch_us),
+        Ok(_) => Err(format!("The epoch \"{text}\" lies before the year 1.")),
+        Err(problem) => Err(format!("The epoch \"{text}\" cannot be read: {problem}.")),
+    }
+}

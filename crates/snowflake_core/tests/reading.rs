@@ -1,0 +1,322 @@
+//! What reads IDs and makes none: spans of time, base62, and the layouts of other systems, each held against
+//! what that system has published.
+
+#![cfg(not(loom))]
+
+use proptest::prelude::*;
+use snowflake_core::base62::{Base62Error, from_base62, to_base62};
+use snowflake_core::foreign::{ForeignLayout, ForeignParts, PRESETS};
+use snowflake_core::layout::parse_epoch;
+use snowflake_core::{Bits, Layout, Parts, Tick};
+
+fn foreign(text: &str) -> ForeignLayout {
+    ForeignLayout::find(text).unwrap_or_else(|problem| panic!("{text}: {problem}"))
+}
+
+fn fields(layout: &str, id: i64) -> ForeignParts {
+    foreign(layout).unpack(id).unwrap_or_else(|| panic!("{id} is not an ID of {layout}"))
+}
+
+#[track_caller]
+fn assert_fields(layout: &str, id: i64, time: &str, expected: [Option<i64>; 3]) {
+    let [datacenter, worker, sequence] = expected;
+    let created_at_us = parse_epoch(time).expect("a time");
+    assert_eq!(
+        fields(layout, id),
+        ForeignParts { created_at_us, datacenter, worker, sequence },
+        "{layout} {id}"
+    );
+}
+
+// ---- what other systems have published ----
+
+/// Wikipedia's article "Snowflake ID" takes a tweet of @Wikipedia apart: 367597485448 ms after Twitter's epoch,
+/// machine 378 (datacenter 11, worker 26), sequence 0.
+#[test]
+fn a_tweet_is_read_as_wikipedia_reads_it() {
+    let time = "2022-06-28T16:07:40.105Z";
+    assert_fields("twitter", 1_541_815_603_606_036_480, time, [Some(11), Some(26), Some(0)]);
+    assert_eq!(11 << 5 | 26, 378);
+    assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_288_834_974_657 + 367_597_485_448);
+}
+
+/// The example under "Snowflakes" in Discord's developer documentation ("Reference"): 1462015105796 ms Unix
+/// time, internal worker 1, internal process 0, increment 7.
+#[test]
+fn discords_example_is_read_as_its_documentation_reads_it() {
+    let time = "2016-04-30T11:18:25.796Z";
+    assert_fields("discord", 175_928_847_299_117_063, time, [Some(1), Some(0), Some(7)]);
+    assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_462_015_105_796);
+}
+
+/// The article "Sharding & IDs at Instagram" (2012) makes an ID step by step: 1387263000 ms since the epoch,
+/// shard 1341 of user 31341, sequence 5001 % 1024; and its function gives the epoch 1314220021721.
+#[test]
+fn instagrams_example_is_read_as_its_article_makes_it() {
+    let id = 1_387_263_000_i64 << (64 - 41) | 1_341 << (64 - 41 - 13) | (5_001 % 1_024);
+    assert_fields("instagram", id, "2011-09-09T22:28:04.721Z", [None, Some(1_341), Some(905)]);
+    let created_ms = fields("instagram", id).created_at_us / 1_000;
+    assert_eq!(created_ms, 1_314_220_021_721 + 1_387_263_000);
+}
+
+/// The status in the example of `POST /api/v1/statuses` in Mastodon's documentation, made at
+/// 2019-12-05T11:34:47.196Z. The database makes the ID a moment before the application notes `created_at`:
+/// here 13 ms. A status has no worker.
+#[test]
+fn mastodons_example_is_of_the_time_that_its_documentation_says() {
+    assert_fields(
+        "mastodon",
+        103_254_962_155_278_888,
+        "2019-12-05T11:34:47.183Z",
+        [None, None, Some(53_800)],
+    );
+}
+
+/// No ID with its fields is published for Sonyflake: this is what `toID` of its source (sonyflake.go) makes of
+/// a time, a sequence and a machine: time << 24 | sequence << 16 | machine, and its start time is
+/// 2014-09-01 00:00:00 UTC.
+#[test]
+fn a_sonyflake_is_read_as_its_source_makes_it() {
+    let id = 8_640_001_i64 << (8 + 16) | 200 << 16 | 0xA8_2A;
+    assert_fields("sonyflake", id, "2014-09-02T00:00:00.010Z", [None, Some(0xA8_2A), Some(200)]);
+}
+
+/// The README of uid-generator parses a UID: timestamp 2017-01-19 12:15:46 in China, worker 4, sequence 9. It
+/// was made with the README's own settings, and not with the defaults.
+#[test]
+fn uid_generators_example_is_read_as_its_readme_reads_it() {
+    let layout = "29/21/13 1s 2016-09-20T00:00:00+08:00";
+    let time = "2017-01-19T12:15:46+08:00";
+    assert_fields(layout, 180_363_646_902_239_241, time, [None, Some(4), Some(9)]);
+}
+
+/// No ID with its fields is published for the defaults: these are the constants of `DefaultUidGenerator`, whose
+/// epoch is 1463673600000 ms Unix time.
+#[test]
+fn a_uid_of_the_defaults_is_read_as_its_source_makes_it() {
+    let id = 1_000_000_i64 << (22 + 13) | 4 << 13 | 9;
+    let parts = fields("uid-generator", id);
+    assert_eq!((parts.worker, parts.sequence), (Some(4), Some(9)));
+    assert_eq!(parts.created_at_us, (1_463_673_600 + 1_000_000) * 1_000_000);
+}
+
+/// An ID that a README of Leaf (improvements by the community, May 2020) shows as the answer of
+/// `/api/snowflake/get/test`. Its fields are not published; its time is that of the README. Leaf's own
+/// `decodeSnowflakeId` takes the time as (id >> 22) + 1288834974657.
+#[test]
+fn leafs_example_is_of_the_time_of_its_readme() {
+    let id = 1_256_557_484_213_448_722;
+    assert_fields("leaf", id, "2020-05-02T12:13:44.602Z", [None, Some(619), Some(18)]);
+    assert_eq!(fields("leaf", id).created_at_us / 1_000, (id >> 22) + 1_288_834_974_657);
+}
+
+/// pgEdge's documentation ("Snowflake functions") has `get_epoch(136169504773242881)` = 1704996539.845, made on
+/// its first node. Its README gives the bits: 10-21 the counter, 0-9 the node.
+#[test]
+fn pgedges_example_is_read_as_its_documentation_reads_it() {
+    let time = "2024-01-11T18:08:59.845Z";
+    assert_fields("pgedge", 136_169_504_773_242_881, time, [None, Some(1), Some(0)]);
+    assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_704_996_539_845);
+}
+
+/// No ID with its fields is published for ShardingSphere: this is what its `SnowflakeKeyGenerateAlgorithm`
+/// makes, with the epoch that it takes from a calendar of the host's time zone.
+#[test]
+fn a_key_of_shardingsphere_is_read_as_its_source_makes_it() {
+    let id = 86_400_000_i64 << (10 + 12) | 5 << 12 | 7;
+    assert_fields("shardingsphere", id, "2016-11-02T00:00:00Z", [None, Some(5), Some(7)]);
+    let in_china = "41/10/12 1ms 2016-11-01T00:00:00+08:00";
+    assert_fields(in_china, id, "2016-11-02T00:00:00+08:00", [None, Some(5), Some(7)]);
+}
+
+#[test]
+fn every_preset_can_be_read_and_is_found_in_any_case() {
+    for preset in PRESETS {
+        assert_eq!(foreign(preset.name), foreign(preset.layout), "{}", preset.name);
+        assert_eq!(foreign(&preset.name.to_uppercase()), foreign(preset.layout));
+        assert!(!preset.note.is_empty());
+        assert!(preset.layout.parse::<ForeignLayout>().is_ok(), "{}", preset.name);
+    }
+}
+
+// ---- layouts written out ----
+
+#[test]
+fn a_field_of_no_bits_is_not_there() {
+    assert_fields("41/0/22 1ms 2015-01-01", 7, "2015-01-01T00:00:00Z", [None, None, Some(7)]);
+    assert_fields("41/22/0 1ms 2015-01-01", 7, "2015-01-01T00:00:00Z", [None, Some(7), None]);
+    assert_fields("41/0/0 1s 2015-01-01", 7, "2015-01-01T00:00:07Z", [None, None, None]);
+}
+
+#[test]
+fn an_epoch_is_a_date_in_utc_or_has_an_offset() {
+    for epoch in ["2015-01-01", "2015-01-01T00:00:00Z", "2015-01-01 01:00:00+01:00", " 2015-01-01 "] {
+        assert_fields(&format!("41/10/12 1ms {epoch}"), 0, "2015-01-01T00:00:00Z", [None, Some(0), Some(0)]);
+    }
+}
+
+/// The highest bit of 64 is the sign: it is clear in every ID that is read.
+#[test]
+fn sixty_four_bits_are_read_up_to_the_sign() {
+    let layout = foreign("instagram");
+    assert_eq!(layout.unpack(-1), None);
+    assert_eq!(layout.unpack(i64::MAX).unwrap().worker, Some(8_191));
+    assert_eq!(layout.ends_at_us() / 1_000, 1_314_220_021_721 + (1_i64 << 40));
+}
+
+#[test]
+fn what_has_bits_above_the_time_field_is_no_id() {
+    let layout = foreign("41/5/7 1ms 2024-01-01");
+    assert!(layout.unpack((1 << 53) - 1).is_some());
+    assert_eq!(layout.unpack(1 << 53), None);
+    assert_eq!(layout.unpack(i64::MIN), None);
+}
+
+#[test]
+fn a_layout_that_cannot_be_read_says_why() {
+    for (text, problem) in [
+        ("myspace", "neither a known name nor"),
+        ("", "neither a known name nor"),
+        ("41/10/12", "neither a known name nor"),
+        ("41/10/12 2015-01-01", "neither a known name nor"),
+        ("41-10-12 1ms 2015-01-01", "\"41-10-12\" is not of the form"),
+        ("39/s8 10ms 2015-01-01", "\"39/s8\" is not of the form"),
+        ("39/w8/s16 10ms 2015-01-01", "is not of the form"),
+        ("41/10/12 5ms 2015-01-01", "The tick is \"5ms\""),
+        ("41/10/12 1ms yesterday", "The epoch \"yesterday\" cannot be read"),
+        ("41/10/12 1ms 2015-01-01 00:00:00", "The epoch \"2015-01-01 00:00:00\" cannot be read"),
+        ("41/10/12 1ms 2015-02-30", "The epoch \"2015-02-30\" cannot be read"),
+        ("41/10/12 1ms -000001-01-01T00:00:00Z", "lies before the year 1"),
+        ("41/12/12 1ms 2015-01-01", "The fields need 65 bits"),
+        ("4294967295/12/12 1ms 2015-01-01", "The fields need 4294967295 bits"),
+        ("1/4294967295/0 1ms 2015-01-01", "The fields need 4294967295 bits"),
+        ("0/10/12 1ms 2015-01-01", "The time field has no bits"),
+        ("1/31/32 1ms 2015-01-01", "The time field has no bits"),
+        ("60/1/1 1ms 2015-01-01", "The time field has 60 bits"),
+        ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits"),
+        ("20/s1/w40 1ms 2015-01-01", "The worker field has 40 bits"),
+    ] {
+        let error = ForeignLayout::find(text).expect_err(text);
+        assert!(error.contains(problem), "{text}: {error}");
+    }
+}
+
+// ---- base62 ----
+
+#[test]
+fn base62_has_eleven_digits_in_the_order_of_ascii() {
+    assert_eq!(to_base62(0).as_deref(), Some("00000000000"));
+    assert_eq!(to_base62(61).as_deref(), Some("0000000000z"));
+    assert_eq!(to_base62(62).as_deref(), Some("00000000010"));
+    assert_eq!(to_base62(i64::MAX).as_deref(), Some("AzL8n0Y58m7"));
+    assert_eq!(to_base62(-1), None);
+    assert_eq!(to_base62(i64::MIN), None);
+}
+
+#[test]
+fn bad_base62_says_why() {
+    for (text, error) in [
+        ("", Base62Error::Length(0)),
+        ("0", Base62Error::Length(1)),
+        ("000000000000", Base62Error::Length(12)),
+        ("0000000000-", Base62Error::Digit('-')),
+        (" 0000000000", Base62Error::Digit(' ')),
+        ("0000000000\u{e9}", Base62Error::Digit('\u{e9}')),
+        ("AzL8n0Y58m8", Base62Error::TooLarge),
+        ("zzzzzzzzzzz", Base62Error::TooLarge),
+    ] {
+        assert_eq!(from_base62(text), Err(error), "{text}");
+    }
+}
+
+/// No file of failures in the source tree.
+fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn base62_goes_both_ways_and_sorts_as_the_ids_do(a in 0..=i64::MAX, b in 0..=i64::MAX) {
+        let (text_a, text_b) = (to_base62(a).unwrap(), to_base62(b).unwrap());
+        prop_assert_eq!(from_base62(&text_a), Ok(a));
+        prop_assert_eq!(text_a.cmp(&text_b), a.cmp(&b));
+    }
+
+    #[test]
+    fn any_text_is_one_id_or_none(text in "[0-9A-Za-z]{11}|.{0,12}") {
+        if let Ok(id) = from_base62(&text) {
+            prop_assert_eq!(to_base62(id), Some(text));
+        }
+    }
+}
+
+// ---- layouts of ours, read as those of others, and spans of time ----
+
+fn layouts() -> impl Strategy<Value = Layout> {
+    let tick = prop_oneof![Just(Tick::Millisecond), Just(Tick::Centisecond), Just(Tick::Second)];
+    let widths = (1..=42_u32, 0..=31_u32, 0..=31_u32, 0..=31_u32);
+    (tick, widths, 0..4_102_444_800_i64).prop_map(|(tick, (time, datacenter, worker, sequence), epoch)| {
+        let datacenter = datacenter.min(63 - time);
+        let worker = worker.min(63 - time - datacenter);
+        let sequence = sequence.min(63 - time - datacenter - worker);
+        Layout::new(Bits { time, datacenter, worker, sequence }, tick, epoch * 1_000_000).unwrap()
+    })
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn a_layout_written_out_reads_as_the_layout_itself(layout in layouts(), seeds in any::<[u64; 4]>()) {
+        let Bits { time, datacenter, worker, sequence } = layout.bits();
+        let cut = |seed: u64, bits: u32| (seed % (1 << bits)) as i64;
+        let parts = Parts {
+            tick: cut(seeds[0], time),
+            datacenter: cut(seeds[1], datacenter),
+            worker: cut(seeds[2], worker),
+            sequence: cut(seeds[3], sequence),
+        };
+        let epoch = jiff::Timestamp::from_microsecond(layout.epoch_us()).unwrap();
+        let at = Some(layout.starts_at(parts.tick));
+        let has = |value: i64, bits: u32| (bits > 0).then_some(value);
+        let expected = [has(parts.datacenter, datacenter), has(parts.worker, worker), has(parts.sequence, sequence)];
+
+        let below = ForeignLayout::find(&format!("{} {} {epoch}", layout.bits(), layout.tick())).unwrap();
+        let read = below.unpack(layout.pack(parts).unwrap());
+        prop_assert_eq!(read.map(|r| r.created_at_us), at);
+        prop_assert_eq!(read.map(|r| [r.datacenter, r.worker, r.sequence]), Some(expected));
+
+        let above = format!("{time}/s{sequence}/w{datacenter}+{worker} {} {epoch}", layout.tick());
+        let node = parts.datacenter << worker | parts.worker;
+        let id = (parts.tick << sequence | parts.sequence) << (datacenter + worker) | node;
+        let read = ForeignLayout::find(&above).unwrap().unpack(id);
+        prop_assert_eq!(read.map(|r| r.created_at_us), at);
+        prop_assert_eq!(read.map(|r| [r.datacenter, r.worker, r.sequence]), Some(expected));
+    }
+
+    /// An ID was created at or after a time exactly if it is not below the lowest that was; and before it
+    /// exactly if it is not above the highest that was. The very last ID of 63 bits is the exception of the first.
+    #[test]
+    fn a_span_has_exactly_the_ids_that_were_created_in_it(
+        layout in layouts(),
+        seed in 0..=i64::MAX,
+        near in -3_000_000..3_000_000_i64,
+        far in any::<i64>(),
+    ) {
+        let last = layout.highest_id(layout.max_tick());
+        for id in [seed % last.max(1), 0, last - 1, last] {
+            let created_at_us = layout.starts_at(layout.unpack(id).unwrap().tick);
+            for time in [created_at_us, created_at_us + near, far, i64::MIN, i64::MAX] {
+                let (lowest, highest) = (layout.lowest_id_from(time), layout.highest_id_before(time));
+                if id < i64::MAX || time <= created_at_us {
+                    prop_assert_eq!(id >= lowest, created_at_us >= time, "{} from {}", id, time);
+                }
+                prop_assert_eq!(id <= highest, created_at_us < time, "{} before {}", id, time);
+                prop_assert!(lowest >= 0 && highest <= last);
+            }
+        }
+        prop_assert!(last <= layout.highest_id_before(i64::MAX));
+    }
+}

@@ -1,0 +1,99 @@
+//! IDs that JavaScript can hold: layouts of 53 bits, and what node makes of their IDs.
+
+use snowflake_server_tests::sql::{column, run, take};
+use snowflake_server_tests::{Builder, Server};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// Reads a JSON array of IDs as numbers, and a second one of the same IDs as texts; prints how many numbers are
+/// no safe integers or read otherwise than their texts.
+const SCRIPT: &str = "
+    const [numbers, texts] = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+    const wrong = numbers.filter((n, i) => !Number.isSafeInteger(n) || String(n) !== texts[i]
+        || BigInt(n) !== BigInt(texts[i]));
+    const unsorted = numbers.filter((n, i) => i > 0 && !(numbers[i - 1] < n));
+    console.log(JSON.stringify([numbers.length, texts.length, wrong.length, unsorted.length]));
+";
+
+/// Numbers, texts, numbers that are wrong, numbers that are not above the one before.
+fn in_node(ids: &[i64]) -> [usize; 4] {
+    let numbers: Vec<String> = ids.iter().map(i64::to_string).collect();
+    let json = format!("[[{}],[\"{}\"]]", numbers.join(","), numbers.join("\",\""));
+    let mut node = Command::new("node")
+        .args(["-e", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node is needed: Debian's package nodejs has it");
+    node.stdin.take().expect("piped").write_all(json.as_bytes()).expect("node reads");
+    let output = node.wait_with_output().expect("node ends");
+    assert!(output.status.success(), "node failed: {}", output.status);
+    let printed = String::from_utf8(output.stdout).expect("UTF-8");
+    let counts: Vec<usize> = printed
+        .trim()
+        .trim_matches(['[', ']'])
+        .split(',')
+        .map(|count| count.parse().unwrap_or_else(|_| panic!("{printed}")))
+        .collect();
+    counts.try_into().expect("four counts")
+}
+
+fn with_layout(layout: &str, tick: &str) -> Builder {
+    Server::builder()
+        .setting("timezone", "UTC")
+        .setting("snowflake_id.layout", layout)
+        .setting("snowflake_id.tick", tick)
+        .setting("snowflake_id.backup_workers", "3")
+}
+
+/// The layouts of docs/javascript.md.
+const SAFE: [(&str, &str); 4] =
+    [("41/5/7", "1ms"), ("39/6/8", "10ms"), ("38/7/8", "10ms"), ("32/8/13", "1s")];
+
+#[test]
+fn a_number_holds_every_id_of_the_documented_layouts() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/javascript.md");
+    let page = std::fs::read_to_string(page).expect("the page on JavaScript");
+    for (layout, tick) in SAFE {
+        assert!(page.contains(&format!("| `{layout}` | `{tick}` |")), "{layout} is not on the page");
+        let server = with_layout(layout, tick).start_with_extension();
+        let mut session = server.connect();
+        let made = take(&mut session, 20_000);
+        assert_eq!(in_node(&made), [20_000, 20_000, 0, 0], "{layout} {tick}");
+
+        // From the first ID of the layout to its last, which is the last safe integer.
+        let mut whole: Vec<i64> = column(
+            &mut session,
+            "SELECT unnest(ARRAY[snowflake_min(t), snowflake_max(t)])
+             FROM snowflake_status, generate_series(0, 20000) AS n,
+                  LATERAL (SELECT epoch + n * ((expires_at - epoch) / 20001)) AS s (t)",
+        );
+        whole.push((1 << 53) - 1);
+        let last: Vec<i64> =
+            column(&mut session, "SELECT snowflake_max(expires_at - interval '1 us') FROM snowflake_status");
+        assert_eq!(last, [(1 << 53) - 1], "{layout} {tick}");
+        assert_eq!(in_node(&whole), [40_003, 40_003, 0, 0], "{layout} {tick}");
+    }
+}
+
+/// What the page warns of, and the proof that the test above can fail.
+#[test]
+fn a_number_does_not_hold_the_ids_of_the_default_layout() {
+    let server = Server::builder().start_with_extension();
+    let ids = take(&mut server.connect(), 20_000);
+    let [numbers, _, wrong, _] = in_node(&ids);
+    assert!(wrong > numbers / 2, "{wrong} of {numbers}");
+}
+
+#[test]
+fn json_of_postgresql_keeps_them_too() {
+    let server = with_layout("41/5/7", "1ms").start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval(), n int)");
+    run(&mut session, "INSERT INTO t (n) SELECT generate_series(1, 1000)");
+    // jsonb has numerics, which are exact; it is JavaScript's reader that rounds.
+    let through: Vec<i64> = column(&mut session, "SELECT (to_jsonb(t)->>'id')::bigint FROM t ORDER BY id");
+    let ids: Vec<i64> = column(&mut session, "SELECT id FROM t ORDER BY id");
+    assert_eq!(through, ids);
+    assert_eq!(in_node(&through), [1_000, 1_000, 0, 0]);
+}
