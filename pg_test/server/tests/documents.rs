@@ -14,7 +14,9 @@
 //!   can be done is what [`Player::act`] knows;
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
-//! * `sh` and blocks without a language are not looked at.
+//! * `python`, `js`, `rust` and `yaml`: `from=` names a file that has these lines, in this order; a line with
+//!   nothing but `…` stands for what is left out;
+//! * `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
@@ -33,7 +35,15 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 4] = ["README.md", "docs/clock.md", "docs/fleet.md", "docs/reliability.md"];
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "docs/clients.md",
+    "docs/clock.md",
+    "docs/fleet.md",
+    "docs/monitoring.md",
+    "docs/operations.md",
+    "docs/reliability.md",
+];
 
 #[test]
 fn the_readme_runs_as_written() {
@@ -53,6 +63,21 @@ fn the_page_on_fleets_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_clients_runs_as_written() {
+    play("docs/clients.md");
+}
+
+#[test]
+fn the_page_on_monitoring_runs_as_written() {
+    play("docs/monitoring.md");
+}
+
+#[test]
+fn the_page_on_operations_runs_as_written() {
+    play("docs/operations.md");
 }
 
 #[test]
@@ -288,7 +313,8 @@ fn play(document: &'static str) {
                         (exact, any) = (false, Vec::new());
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
-                    "sh" | "" => {}
+                    "python" | "js" | "rust" | "yaml" => assert_quoted(&place, options, &text),
+                    "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
                 output = None;
@@ -296,6 +322,16 @@ fn play(document: &'static str) {
         }
     }
     assert!(player.is_some(), "{document} has no SQL");
+}
+
+/// Whether a file has the lines of a block, in the block's order.
+fn assert_quoted(place: &str, options: &str, text: &str) {
+    let file = options.trim().strip_prefix("from=").unwrap_or_else(|| panic!("{place}: from which file?"));
+    let source = read(file);
+    let mut lines = source.lines().map(str::trim);
+    for quoted in text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "…") {
+        assert!(lines.any(|line| line == quoted), "{place}: {file} does not go on with: {quoted}");
+    }
 }
 
 /// The statements of a block: each ends with a semicolon at the end of a line.
@@ -659,9 +695,11 @@ fn as_printed(source: &str) -> String {
 }
 
 #[test]
-fn every_error_message_of_the_readme_is_in_the_code() {
+fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for row in table(&read("README.md"), &["SQLSTATE", "message", "what to do"]) {
+    let of_the_readme = table(&read("README.md"), &["SQLSTATE", "message", "what to do"]);
+    let in_full = table(&read("docs/operations.md"), &["SQLSTATE", "message", "what it means"]);
+    for row in of_the_readme.iter().chain(&in_full) {
         let message = code(&row[1]).remove(0);
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
@@ -670,39 +708,70 @@ fn every_error_message_of_the_readme_is_in_the_code() {
     }
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
-#[test]
-fn every_error_of_the_code_is_in_the_readme() {
+/// SQLSTATE and message, as a reader sees it, of the calls that make errors in `src/errors.rs`.
+fn errors_of_the_code() -> Vec<(String, String)> {
     let states = [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023")];
     let source = messages();
     let message = |text: &str| {
         let start = text.find('"').expect("a message") + 1;
         let text = as_printed(&text[start..].replace("\\\"", "”"));
-        text[..text.find('"').expect("its end")].replace('”', "\"")
+        with_dots(&text[..text.find('"').expect("its end")].replace('”', "\""))
     };
-    let mut errors: Vec<(&str, String)> = Vec::new();
+    let mut errors = Vec::new();
     for call in source.split("=> text(").skip(1) {
         let (_, state) =
             states.iter().find(|(name, _)| call.trim_start().starts_with(name)).expect("a state");
-        errors.push((state, message(call)));
+        errors.push(((*state).to_owned(), message(call)));
     }
     let not_ready = source.split("=> not_ready(").chain(source.split("message: format!(").skip(1)).skip(1);
-    errors.extend(not_ready.map(|call| ("55000", message(call))));
+    errors.extend(not_ready.map(|call| ("55000".to_owned(), message(call))));
     assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
+    errors
+}
 
-    let stated: Vec<(String, String)> = table(&read("README.md"), &["SQLSTATE", "message", "what to do"])
-        .iter()
-        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
-        .collect();
-    for (state, message) in errors {
-        // "{id}" in the code is "…" for a reader.
-        let mut pieces = message.split(['{', '}']);
-        let mut shown = pieces.next().unwrap_or_default().to_owned();
-        while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
-            shown = shown + "…" + text;
-        }
-        assert!(stated.contains(&(state.to_owned(), shown.clone())), "missing: {state} {shown}");
+/// "{id}" in the code is "…" for a reader.
+fn with_dots(message: &str) -> String {
+    let mut pieces = message.split(['{', '}']);
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
+        shown = shown + "…" + text;
     }
+    shown
+}
+
+#[test]
+fn every_error_of_the_code_is_in_the_manual() {
+    let tables = [
+        ("README.md", ["SQLSTATE", "message", "what to do"]),
+        ("docs/operations.md", ["SQLSTATE", "message", "what it means"]),
+    ];
+    for (document, header) in tables {
+        let stated: Vec<(String, String)> = table(&read(document), &header)
+            .iter()
+            .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
+            .collect();
+        for error in errors_of_the_code() {
+            assert!(stated.contains(&error), "{document} lacks {error:?}");
+        }
+    }
+}
+
+/// The lines that the server logs by itself: in `src/generator.rs`, and where a reload counts only in part.
+#[test]
+fn every_line_of_the_log_is_in_the_manual_and_no_other() {
+    let source = as_printed(&(read("src/generator.rs") + &read("src/errors.rs")).replace("\\\"", "”"));
+    let literals = source.split('"').skip(1).step_by(2);
+    let logged: BTreeSet<String> = literals
+        .filter(|text| text.starts_with("snowflake_id: ") || text.contains("at the next restart"))
+        .map(|text| with_dots(&text.replace('”', "\"")))
+        .collect();
+    assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");
+    let stated: BTreeSet<String> =
+        table(&read("docs/operations.md"), &["line", "what it means", "what to do"])
+            .iter()
+            .map(|row| code(&row[0]).remove(0))
+            .collect();
+    assert_eq!(stated, logged);
 }
 
 // ---- the table of faults ----
