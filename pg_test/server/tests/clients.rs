@@ -34,13 +34,6 @@ fn server() -> Server {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app");
-    // Stand-in until this branch meets the one that has the function: to be taken out then.
-    let has: bool = one(&mut session, "SELECT to_regprocedure('snowflake_between(bigint,timestamptz,timestamptz)') IS NOT NULL");
-    if !has {
-        run(&mut session, "CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestamptz)
-            RETURNS boolean IMMUTABLE PARALLEL SAFE LANGUAGE sql RETURN
-            snowflake_timestamp(id) >= since AND snowflake_timestamp(id) < until");
-    }
     server
 }
 
