@@ -14,8 +14,8 @@
 //!   can be done is what [`Player::act`] knows;
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
-//! * `python`, `js`, `rust` and `yaml`: `from=` names a file that has these lines, in this order; a line with
-//!   nothing but `…` stands for what is left out;
+//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
+//!   `…` stands for what is left out;
 //! * `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
@@ -297,6 +297,7 @@ fn play(document: &'static str) {
                 let place = format!("{document}:{line}");
                 let (name, options) = language.split_once(' ').unwrap_or((&language, ""));
                 match name {
+                    _ if options.starts_with("from=") => assert_quoted(&place, &options[5..], &text),
                     "ini" => {
                         let mut settings = base.clone();
                         settings.extend(conf(&text));
@@ -313,7 +314,6 @@ fn play(document: &'static str) {
                         (exact, any) = (false, Vec::new());
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
-                    "python" | "js" | "rust" | "yaml" => assert_quoted(&place, options, &text),
                     "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
@@ -325,9 +325,8 @@ fn play(document: &'static str) {
 }
 
 /// Whether a file has the lines of a block, in the block's order.
-fn assert_quoted(place: &str, options: &str, text: &str) {
-    let file = options.trim().strip_prefix("from=").unwrap_or_else(|| panic!("{place}: from which file?"));
-    let source = read(file);
+fn assert_quoted(place: &str, file: &str, text: &str) {
+    let source = read(file.trim());
     let mut lines = source.lines().map(str::trim);
     for quoted in text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "…") {
         assert!(lines.any(|line| line == quoted), "{place}: {file} does not go on with: {quoted}");

@@ -305,7 +305,8 @@ fn postgres_exporter_serves_every_metric() {
     run(&mut session, "SELECT count(*) FROM snowflake_nextval_batch(12345)");
     drop(watcher(&server));
     // A port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let _exporter = Command::new(programs().join("prometheus-postgres-exporter"))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
         .arg(format!("--extend.query-path={}", folder().join("postgres_exporter.yaml").display()))
@@ -340,7 +341,8 @@ fn postgres_exporter_serves_every_metric() {
     }
     assert_eq!(served["snowflake_open"], 1.0);
     assert_eq!(served["snowflake_issued_total"], 12345.0);
-    let expires: f64 = one(&mut session, "SELECT extract(epoch FROM expires_at)::float8 FROM snowflake_status");
+    let expires: f64 =
+        one(&mut session, "SELECT extract(epoch FROM expires_at)::float8 FROM snowflake_status");
     assert_eq!(served["snowflake_expires_timestamp_seconds"], expires);
 }
 
