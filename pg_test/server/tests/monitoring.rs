@@ -143,11 +143,12 @@ fn the_numbers_follow_what_happens() {
     // 2^41 ms after the epoch.
     assert_eq!(calm["expires_timestamp_seconds"], 1_704_067_200.0 + 2_199_023_255.552);
 
-    // Ahead by a small step, with a call that waits for the rest of it.
+    // A small step back.
     server.step_back(secs(2));
     next(&mut session);
     let ahead = look(&mut watcher);
-    assert!(ahead["ahead_seconds"] > 1.5, "{ahead:?}");
+    // Less than the step, by what the clock has made good since.
+    assert!((0.2..2.0).contains(&ahead["ahead_seconds"]), "{ahead:?}");
     assert_eq!(ahead["rollbacks_total"], 1.0, "{ahead:?}");
     assert!((1.5..2.5).contains(&ahead["largest_rollback_seconds"]), "{ahead:?}");
     server.step_forward(secs(2));
@@ -179,7 +180,7 @@ fn the_numbers_follow_what_happens() {
     assert_eq!(look(&mut watcher)["max_ahead_seconds"], 0.0);
     let before = look(&mut watcher);
     next(&mut session);
-    server.step_back(secs(1));
+    server.step_back(secs(3));
     next(&mut session);
     let waited = look(&mut watcher);
     assert!(waited["waits_total"] > before["waits_total"], "{waited:?}");
