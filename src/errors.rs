@@ -60,6 +60,18 @@ impl Error {
         unreachable!("an error does not return")
     }
 
+    /// Tells the server's log why no IDs are made, before anybody asks for one.
+    pub fn log(self) {
+        let Text { message, detail, hint, .. } = self.text();
+        let success = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+        let message = format!("snowflake_id: no IDs are made: {message}");
+        let mut report = ErrorReport::new(success, message, "snowflake_id").set_hint(hint);
+        if let Some(detail) = detail {
+            report = report.set_detail(detail);
+        }
+        report.report(PgLogLevel::LOG);
+    }
+
     /// What happened, in one line, for a display.
     pub fn summary(self) -> String {
         let Text { message, detail, .. } = self.text();

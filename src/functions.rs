@@ -13,6 +13,7 @@ extension_sql_file!(
     "../sql/reading.sql",
     requires = [snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence]
 );
+extension_sql_file!("../sql/config.sql", requires = [snowflake_timestamp, snowflake_server_layout]);
 extension_sql_file!("../sql/watching.sql", finalize);
 
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
@@ -226,7 +227,7 @@ fn snowflake_workers_rows() -> TableIterator<
         name!(worker_id, i32),
         name!(active, bool),
         name!(in_half, bool),
-        name!(usable_at, TimestampWithTimeZone),
+        name!(usable_at, Option<TimestampWithTimeZone>),
         name!(mark, Option<TimestampWithTimeZone>),
         name!(issued, i64),
     ),
@@ -239,11 +240,23 @@ fn snowflake_workers_rows() -> TableIterator<
             lane.worker as i32,
             lane.active,
             lane.in_half,
-            timestamp(lane.usable_at_us),
+            lane.usable_at_us.map(timestamp),
             lane.mark_us.map(timestamp),
             lane.issued as i64,
         )
     }))
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+    STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
+    let layout = settings::get().map(|settings| settings.layout);
+    let bits = layout.map(|layout| layout.bits().to_string());
+    let tick_ms = layout.map(|layout| (layout.tick().micros() / 1_000) as i32);
+    let epoch = layout.map(|layout| timestamp(layout.epoch_us()));
+    record(call, [bits.into_datum(), tick_ms.into_datum(), epoch.into_datum()])
 }
 
 // ---- administering ----

@@ -193,7 +193,7 @@ pub fn missing() -> Error {
 }
 
 /// Opens the gate on first use after a start, a promotion included: a backend can run before the keeper
-/// has seen that recovery is over. Waits while the clock has yet to pass what the last run reserved.
+/// has seen that recovery is over. Waits while the clock has yet to pass what may have been used before.
 fn open(generator: &SharedGenerator) {
     if in_recovery() {
         Error::InRecovery.raise();
@@ -265,7 +265,7 @@ pub fn state() -> (&'static str, Option<String>) {
         Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
         Err(NotOpen::Settling(micros)) => {
             let length = errors::duration(micros);
-            Some(format!("the clock has yet to pass what the last run reserved, in {length}"))
+            Some(format!("the clock has yet to pass what may have been used before, in {length}"))
         }
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)

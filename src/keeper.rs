@@ -1,11 +1,12 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are being made, so that no
 //! call has to wait for the disk. A convenience, never a dependency: calls do without it.
 
+use crate::errors::Error;
 use crate::generator;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::NotOpen;
+use snowflake_core::{Closed, NotOpen};
 use std::time::{Duration, Instant};
 
 /// A quarter of the default reservation: it is renewed when half of it is left.
@@ -35,7 +36,8 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let Some(generator) = shmem::generator() else { return };
     shmem::set_keeper(std::process::id() as i32);
 
-    let mut round = open(generator);
+    let mut told = None;
+    let mut round = open(generator, &mut told);
     let mut last = generator.last();
     let mut last_moved = Instant::now();
     while BackgroundWorker::wait_latch(Some(round)) {
@@ -44,7 +46,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         }
         if !generator.is_open() {
-            round = open(generator);
+            round = open(generator, &mut told);
             continue;
         }
         if generator.last() != last {
@@ -63,11 +65,17 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     unsafe { pg_sys::proc_exit(1) };
 }
 
-/// Opens the gate ahead of the first call; tells how long to wait before the next look.
-fn open(generator: &SharedGenerator) -> Duration {
+/// Opens the gate ahead of the first call; tells how long to wait before the next look. A reason that keeps
+/// it closed is logged once, for an operator should know before a user does.
+fn open(generator: &SharedGenerator, told: &mut Option<Closed>) -> Duration {
     match generator.open(&generator::start()) {
         Ok(()) => ROUND,
         Err(NotOpen::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
-        Err(NotOpen::Closed(_)) => IDLE_ROUND,
+        Err(NotOpen::Closed(why)) => {
+            if told.replace(why) != Some(why) {
+                Error::Closed(why).log();
+            }
+            IDLE_ROUND
+        }
     }
 }

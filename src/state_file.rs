@@ -20,7 +20,11 @@ pub struct StateFile;
 
 impl Disk for StateFile {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
-        load().map_err(|error| errno(&error))
+        read().map_err(|error| errno(&error))
+    }
+
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
+        write_again(loaded).map_err(|error| errno(&error))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
@@ -48,20 +52,28 @@ impl Disk for StateFile {
     }
 }
 
-fn load() -> io::Result<Option<Loaded>> {
+fn read() -> io::Result<Option<Loaded>> {
     let mut file = match File::open(PATH) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    // A crash of the server alone leaves pages in the cache that look written and are not: what is read
-    // has to be durable before anything is built on it.
-    file.sync_all()?;
     let identity = identity(&file.metadata()?);
     let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
     file.read_to_end(&mut bytes)?;
     let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
     let mut slot = || slots.next().unwrap_or_default();
     Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
+}
+
+/// The file's name becomes durable too.
+fn write_again(loaded: &Loaded) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(PATH)?;
+    for (i, bytes) in loaded.slots.iter().enumerate() {
+        file.write_all_at(bytes, (i * SLOT_BYTES) as u64)?;
+    }
+    file.sync_all()?;
+    File::open(FOLDER)?.sync_all()?;
+    File::open(".")?.sync_all()
 }
 
 fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {

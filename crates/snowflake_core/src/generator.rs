@@ -35,6 +35,8 @@ const CLOCK_NOISE_US: i64 = 500;
 const LONGEST_NAP_US: i64 = 50_000;
 /// After a failure to open the gate or to write the state, the next attempt comes no sooner than this.
 const RETRY_US: i64 = 1_000_000;
+/// A write that takes longer than this does not move the next reservation any further ahead.
+const SLOWEST_WRITE_US: i64 = 30_000_000;
 /// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
 /// than the reservation, or this: a crash, or a first start, never uses up a lane.
 const SETTLING_US: i64 = 1_000_000;
@@ -225,8 +227,9 @@ pub struct LaneStatus {
     pub worker: i64,
     pub active: bool,
     pub in_half: bool,
-    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds.
-    pub usable_at_us: i64,
+    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds; `None` while
+    /// the gate is closed.
+    pub usable_at_us: Option<i64>,
     /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None`: never used.
     pub mark_us: Option<i64>,
     pub issued: u64,
@@ -549,7 +552,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         if self.host.disk().is_none() {
             return Ok(());
         }
-        let mark = self.reservation(wanted).max(lanes.promises.marks[lane]);
+        let mark = self.reservation(lanes, wanted).max(lanes.promises.marks[lane]);
         lanes.promises.marks[lane] = mark;
         self.persist(lanes, active).map_err(Refusal::NotDurable)?;
         self.lanes[lane].memory.ceiling.store(mark, Ordering::Release);
@@ -557,46 +560,56 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// How far a reservation reaches that is made now for `wanted` or a later tick: a whole tick ahead at
-    /// least, and no further than `max_ahead` and `reserve` past the clock.
-    fn reservation(&self, wanted: i64) -> i64 {
-        let tick = self.layout.tick();
-        let rules = self.rules();
-        let reserve_us = rules.reserve_us.max(tick.micros());
-        let now_us = self.layout.relative(self.host.wall_us());
-        let ahead = wanted.max(tick.holding(now_us)) + (reserve_us + tick.micros() - 1) / tick.micros();
-        let most = tick.holding(now_us + rules.max_ahead_us + reserve_us);
-        ahead.min(most).max(wanted).min(self.layout.max_tick())
+    /// least, and, as `wanted` is at most `max_ahead` past the clock (rule 4), no further than that and
+    /// [`reserve_us`](Self::reserve_us) past it.
+    fn reservation(&self, lanes: &Lanes, wanted: i64) -> i64 {
+        let ahead = (self.reserve_us(lanes) / self.layout.tick().micros()).max(1);
+        let now = self.layout.tick_at(self.host.wall_us());
+        (wanted.max(now) + ahead).min(self.layout.max_tick())
     }
 
-    /// Writes what is promised, with `active` as the active lane: first into the slot that does not hold
-    /// the newest durable record, so that a torn write leaves that one whole, then into the other.
+    /// How far ahead of use a reservation is written: `reserve`, or twice what the last write took, for a
+    /// reservation that is past by the time it is durable would be none.
+    fn reserve_us(&self, lanes: &Lanes) -> i64 {
+        self.rules().reserve_us.max(2 * lanes.write_us.min(SLOWEST_WRITE_US))
+    }
+
+    /// Writes what is promised, with `active` as the active lane; where that has just failed, fails again.
     fn persist(&self, lanes: &mut Lanes, active: usize) -> Result<(), Errno> {
-        let Some(disk) = self.host.disk() else { return Ok(()) };
-        let now_us = self.host.boot_us();
-        if let Some((errno, at_us)) = lanes.write_failure
-            && now_us - at_us < RETRY_US
-        {
-            return Err(errno);
+        match lanes.write_failure {
+            Some((errno, at_us)) if self.host.boot_us() - at_us < RETRY_US => Err(errno),
+            _ => self.write(lanes, active, false),
         }
-        let written = self.write(disk, lanes, active);
-        lanes.write_failure = written.err().map(|errno| (errno, now_us));
-        written
     }
 
-    fn write(&self, disk: &dyn Disk, lanes: &mut Lanes, active: usize) -> Result<(), Errno> {
+    /// Writes what is promised: into the file that is there, or, if that cannot be done, or must not, into
+    /// a new one.
+    fn write(&self, lanes: &mut Lanes, active: usize, is_new: bool) -> Result<(), Errno> {
+        let Some(disk) = self.host.disk() else { return Ok(()) };
+        let begun_us = self.host.boot_us();
         lanes.promises.generation += 1;
         let choice = Choice { timeline: lanes.timeline, active };
         let promises = &mut lanes.promises;
+        let written = match is_new {
+            false => self.overwrite(disk, promises, choice).or_else(|_| self.create(disk, promises, choice)),
+            true => self.create(disk, promises, choice),
+        };
+        let ended_us = self.host.boot_us();
+        lanes.write_us = ended_us - begun_us;
+        lanes.write_failure = written.err().map(|errno| (errno, ended_us));
+        written
+    }
+
+    /// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves
+    /// that one whole, then into the other.
+    fn overwrite(&self, disk: &dyn Disk, promises: &mut Promises, choice: Choice) -> Result<(), WriteError> {
         let bytes = promises.encode(&self.layout, self.nodes(), choice, promises.file);
         let first = 1 - promises.newest;
-        match disk.write(promises.file, first, &bytes) {
-            Ok(()) => promises.newest = first,
-            Err(WriteError::Replaced) => return self.create(disk, promises, choice),
-            Err(WriteError::Os(errno)) => return Err(errno),
-        }
+        disk.write(promises.file, first, &bytes)?;
+        promises.newest = first;
         // The promise is durable by now. Where this fails, the next record goes to this slot first.
         match disk.write(promises.file, 1 - first, &bytes) {
-            Err(WriteError::Replaced) => self.create(disk, promises, choice),
+            Err(WriteError::Replaced) => Err(WriteError::Replaced),
             Ok(()) | Err(WriteError::Os(_)) => Ok(()),
         }
     }
@@ -687,10 +700,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The steps of a start up to the open gate; see [`Reading::decide`].
     fn start(&self, lanes: &mut Lanes, start: &Start) -> Result<Event, Closed> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let decided = match self.host.disk() {
-            Some(disk) => self.reading(start, &half).decide(disk.load()),
-            None => Ok(Opening { promises: Promises::none(), active: half[0], is_new: false }),
+        let decide = |disk: &dyn Disk| {
+            let loaded = disk.load().map_err(Closed::Os)?;
+            let mut opening = self.reading(start, &half).decide(loaded.as_ref())?;
+            // What cannot be made sure of is left alone, and the file made anew.
+            opening.is_new |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
+            Ok(opening)
         };
+        let undurable = Opening { promises: Promises::none(), active: half[0], is_new: false };
+        let decided = self.host.disk().map_or(Ok(undurable), decide);
         let chosen = decided.and_then(|opening| self.choose(lanes, start, opening));
         if let Err(why) = chosen {
             lanes.gate = Gate::Closed(why, self.host.boot_us() + RETRY_US);
@@ -718,15 +736,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             memory.restored.store(mark, Ordering::Release);
             memory.last.fetch_max(mark + 1, Ordering::AcqRel);
         }
-        if let Some(disk) = self.host.disk() {
-            lanes.promises.generation += 1;
-            let choice = Choice { timeline: start.timeline, active: opening.active };
-            // As a new file, whatever was there: of two slots that look alike one may never have reached
-            // the disk, after an fsync that failed, and nothing tells which; nor whether its name has.
-            let durable = self.create(disk, &mut lanes.promises, choice);
-            lanes.write_failure = durable.err().map(|errno| (errno, self.host.boot_us()));
-            durable.map_err(Closed::Os)?;
-        }
+        self.write(lanes, opening.active, opening.is_new).map_err(Closed::Os)?;
         self.control.switch.active.store(opening.active, Ordering::Release);
         lanes.gate = Gate::Settling;
         let worker = self.workers.worker(opening.active);
@@ -739,9 +749,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             return Ok(());
         }
         let tick_us = self.layout.tick().micros();
-        let rules = self.rules();
-        let missing_us = self.behind_us(self.active()) - rules.max_ahead_us;
-        let patience_us = rules.reserve_us.max(SETTLING_US) + tick_us;
+        let missing_us = self.behind_us(self.active()) - self.rules().max_ahead_us;
+        let patience_us = self.reserve_us(lanes).max(SETTLING_US) + tick_us;
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
@@ -761,8 +770,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Moves the reservation ahead where less than half of it is left. For the keeper: calls that run
     /// into the end of a reservation do it themselves.
     pub fn keep(&self) -> Result<(), Refusal> {
-        let reserve_ticks = self.rules().reserve_us / self.layout.tick().micros();
-        let wanted = || {
+        self.locked(|lanes| {
+            let reserve_ticks = self.reserve_us(lanes) / self.layout.tick().micros();
             let lane = self.active();
             let memory = &self.lanes[lane].memory;
             let now_us = self.layout.relative(self.host.wall_us());
@@ -770,14 +779,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             let latest = self.layout.tick().holding(now_us + self.control.switch.max_ahead_us());
             let ceiling = memory.ceiling.load(Ordering::Acquire);
             let is_short = ceiling != CLOSED && ceiling - tick < reserve_ticks / 2 + 1;
-            (is_short && tick <= latest.min(self.layout.max_tick())).then_some((lane, tick))
-        };
-        if self.host.disk().is_none() || wanted().is_none() {
-            return Ok(());
-        }
-        self.locked(|lanes| match wanted() {
-            Some((lane, tick)) => self.extend(lanes, lane, tick),
-            None => Ok(()),
+            if is_short && tick <= latest.min(self.layout.max_tick()) {
+                self.extend(lanes, lane, tick)
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -797,8 +803,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             memory.ceiling.store(CLOSED, Ordering::Release);
             *mark = memory.restored.load(Ordering::Acquire).max(ledger.last_tick().unwrap_or(-1));
         }
-        lanes.write_failure = None;
-        self.persist(&mut lanes, self.active())
+        self.write(&mut lanes, self.active(), false)
     }
 
     /// Vouches for the state: opens a gate that a lost, copied or foreign state keeps closed, with marks of
@@ -813,7 +818,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 return self.raise(lanes, floor).map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
             }
             let Some(disk) = self.host.disk() else { return Ok(()) };
-            let opening = reading.adopt(disk.load(), floor_us)?;
+            let loaded = disk.load().map_err(|errno| AdoptError::Closed(Closed::Os(errno)))?;
+            let opening = reading.adopt(loaded.as_ref(), floor_us)?;
             self.choose(lanes, start, opening).map(drop).map_err(AdoptError::Closed)
         })?;
         self.host.report(Event::Adopted(floor_us));
@@ -824,7 +830,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// lowers `last` no further than that.
     fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
         lanes.promises.raise(floor);
-        self.persist(lanes, self.active())?;
+        // At once, also where a write has just failed: an operator waits for the answer.
+        self.write(lanes, self.active(), false)?;
         for (Lane { memory, .. }, mark) in self.lanes.iter().zip(lanes.promises.marks) {
             if memory.restored.fetch_max(floor, Ordering::AcqRel) < floor {
                 // Moved in any case: the compare-and-swap of a replay that looked before this has to fail.
@@ -968,7 +975,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 worker: self.workers.worker(lane),
                 active: lane == active && lanes.gate == Gate::Open,
                 in_half: half.clone().any(|other| other == lane),
-                usable_at_us: self.usable_at(first),
+                usable_at_us: (lanes.gate == Gate::Open).then(|| self.usable_at(first)),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
                 issued: self.issued(lane),
             }

@@ -107,6 +107,8 @@ pub struct Lanes {
     pub(crate) promises: Promises,
     /// The last write failed, with this error at this boot time (µs).
     pub(crate) write_failure: Option<(Errno, i64)>,
+    /// How long the last write took, in microseconds.
+    pub(crate) write_us: i64,
     /// The refusal that was reported last, as lane, last and the word there: one report an episode, which
     /// ends with the next ID.
     pub(crate) reported: Option<(usize, i64, u64)>,
@@ -119,6 +121,7 @@ impl Lanes {
             timeline: 0,
             promises: Promises::none(),
             write_failure: None,
+            write_us: 0,
             reported: None,
         }
     }

@@ -41,8 +41,7 @@ pub struct FileIdentity {
     pub born_ns: i64,
 }
 
-/// The state file as it was found. Everything in it is durable: it was fsynced before it was read, for a
-/// crash of the server alone leaves pages that look written and are not.
+/// The state file as it was found.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The file that was read.
@@ -62,8 +61,15 @@ pub enum WriteError {
 
 /// Where the state file lies. Called only under the cold lock.
 pub trait Disk {
-    /// Fsyncs the file, then reads it; `None` where there is none.
+    /// Reads the file; `None` where there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
+    /// Writes what was loaded, each slot onto itself, and fsyncs it.
+    ///
+    /// A crash of the server alone leaves pages that look written and are not, and after an fsync that
+    /// failed they even look clean: of two slots that look alike, one may never have reached the disk, and
+    /// nothing tells which. Written onto itself, the one that is durable stays whole whatever happens, and
+    /// the other becomes durable; only then may one of them be overwritten.
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
     /// Writes one slot of the file that is expected to be there, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
     /// Makes the file, or replaces it as a whole, with the same bytes in both slots, and makes it durable.
@@ -97,6 +103,8 @@ pub struct Record {
     timeline: u32,
     file: FileIdentity,
     layout: RecordedLayout,
+    /// How many workers a server has, which is what halves are counted by.
+    lanes: usize,
     active: i64,
     /// Per worker that this server owns or once owned: no ID above this tick has been made.
     marks: BTreeMap<i64, i64>,
@@ -257,6 +265,7 @@ impl Promises {
             timeline: choice.timeline,
             file,
             layout: RecordedLayout::of(layout),
+            lanes: nodes.len(),
             active: nodes[choice.active],
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
@@ -276,7 +285,7 @@ pub(crate) struct Choice {
 pub(crate) struct Opening {
     pub(crate) promises: Promises,
     pub(crate) active: usize,
-    /// No usable file was there: one has to be made.
+    /// The file has to be made anew, for there is none of this server.
     pub(crate) is_new: bool,
 }
 
@@ -302,8 +311,13 @@ impl Reading<'_> {
     /// Where nothing is recorded.
     fn first_mark(&self) -> i64 {
         let replayed_us = self.start.replayed_us.unwrap_or(i64::MIN);
-        let latest_us = self.now_us.max(self.start.control_us).max(replayed_us);
-        self.mark_at(latest_us.saturating_add(FIRST_MARGIN_US))
+        self.floor_above(self.start.control_us.max(replayed_us))
+    }
+
+    /// A mark that IDs of this Unix time, and of this clock's, do not reach, also where the clocks that made
+    /// them are a little ahead of it.
+    fn floor_above(&self, known_us: i64) -> i64 {
+        self.mark_at(known_us.max(self.now_us).saturating_add(FIRST_MARGIN_US))
     }
 
     fn fresh(&self, mark: i64) -> Opening {
@@ -347,11 +361,9 @@ impl Reading<'_> {
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
-    pub(crate) fn decide(&self, loaded: Result<Option<Loaded>, Errno>) -> Result<Opening, Closed> {
-        let Some(loaded) = loaded.map_err(Closed::Os)? else {
-            return Ok(self.fresh(self.first_mark()));
-        };
-        let (slot, record) = newest(&loaded)?;
+    pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, Closed> {
+        let Some(loaded) = loaded else { return Ok(self.fresh(self.first_mark())) };
+        let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(Closed::Unreadable)?;
         if recorded != *self.layout {
             return Err(Closed::OtherLayout(recorded));
@@ -379,36 +391,32 @@ impl Reading<'_> {
         {
             active = lane;
         }
-        // On a new timeline the file may be a copy: then it is made anew, with its own identity.
+        // A copy's file names its original: it is made anew, with its own identity.
         Ok(Opening { promises, active, is_new: is_copy })
     }
 
-    /// A new timeline's lane may have been used by an earlier one, of which this server knows only what
-    /// was replayed, and, where the clocks agree, that it made nothing above this clock: every lane from
-    /// the third timeline on, without halves from the second, and where the earlier one had other workers.
+    /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
+    /// which this server knows only what was replayed and, where the clocks agree, that it made nothing
+    /// above this clock. The second timeline's alone are the lanes of its half, where there are halves and
+    /// the first one counted them alike.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
+        let floor = self.floor_above(self.start.replayed_us.unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let same_workers = self.nodes.iter().all(|node| record.marks.contains_key(node));
-        if has_halves && same_workers && self.start.timeline <= 2 {
-            return;
-        }
-        let known_us = self.start.replayed_us.unwrap_or(self.start.control_us);
-        promises.raise(self.mark_at(known_us.max(self.now_us)));
+        let same_halves = record.lanes == self.nodes.len();
+        let own: &[usize] =
+            if has_halves && same_halves && self.start.timeline <= 2 { self.half } else { &[] };
+        let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
+        promises.raise(floor);
+        kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
     }
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
     /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is never lowered.
-    pub(crate) fn adopt(
-        &self,
-        loaded: Result<Option<Loaded>, Errno>,
-        floor_us: i64,
-    ) -> Result<Opening, AdoptError> {
+    pub(crate) fn adopt(&self, loaded: Option<&Loaded>, floor_us: i64) -> Result<Opening, AdoptError> {
         let floor = self.floor_mark(floor_us)?;
         let lost = || self.fresh(self.first_mark().max(floor));
-        let Some(loaded) = loaded.map_err(|errno| AdoptError::Closed(Closed::Os(errno)))? else {
-            return Ok(lost());
-        };
-        let (slot, record) = match newest(&loaded) {
+        let Some(loaded) = loaded else { return Ok(lost()) };
+        let (slot, record) = match newest(loaded) {
             Ok(found) => found,
             Err(Closed::Unreadable) => return Ok(lost()),
             Err(newer) => return Err(AdoptError::Closed(newer)),

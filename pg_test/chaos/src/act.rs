@@ -472,9 +472,9 @@ impl<'a> Act<'a> {
             Kind::SlowDisk => {
                 self.primary.trouble.make(Trouble::Slow(50 + (fault.variant % 700) as i32));
                 pause(5);
+                self.flow("a slow disk");
                 if fault.crashes {
-                    // A smart stop would wait for calls that wait for the disk.
-                    self.restart(if fault.down == Down::Smart { Down::Fast } else { fault.down });
+                    self.restart(fault.down);
                 }
                 self.primary.trouble.make(Trouble::None);
             }

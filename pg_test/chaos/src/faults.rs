@@ -183,13 +183,10 @@ impl World {
             Kind::LostState | Kind::Foreign | Kind::DeletedRunning | Kind::DeletedStopped | Kind::Adopt => {
                 no_future
             }
-            // A worker that comes back starts above the mark that was recorded when it was left. After a
-            // promotion that is the one that the standby was copied with.
-            Kind::Worker => no_future && self.timeline == 1,
-            // Halves are counted by lanes: with another number of lanes a worker changes its half, so
-            // after a promotion it may be one that the old timeline used. The whole fleet would have to
-            // be stopped, with the same clock, for such a change.
-            Kind::Backups => no_future && self.timeline == 1 && !self.has_standby,
+            Kind::Worker => no_future,
+            // Halves are counted by lanes: with another number of lanes a worker changes its half, so the
+            // whole fleet has to be stopped for it.
+            Kind::Backups => no_future && !self.has_standby,
             // From the third timeline on, IDs of the first are known only by what was replayed: those of
             // a time to come are not. (And the first primary does not run any more by then.)
             Kind::Promotion => self.has_standby && self.backups == 7 && (self.timeline == 1 || no_future),

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 /// A PostgreSQL installation, found once per test process.
 pub(crate) struct Install {
     bindir: PathBuf,
+    sharedir: PathBuf,
     /// Major version, for instance 15.
     version: u32,
     /// Who the servers run as: `None` for the user who runs the tests.
@@ -18,6 +19,17 @@ pub(crate) struct Install {
 /// Major version of the PostgreSQL under test.
 pub fn pg_version() -> u32 {
     install().version
+}
+
+/// Puts a script of the extension's among those of the PostgreSQL under test. As whoever installs there.
+pub fn install_script(script: &Path) {
+    let folder = install().sharedir.join("extension");
+    let target = folder.join(script.file_name().expect("a script has a name"));
+    if std::fs::read(&target).ok() == std::fs::read(script).ok() {
+        return;
+    }
+    std::fs::copy(script, &target)
+        .unwrap_or_else(|e| panic!("cannot copy {} to {}: {e}", script.display(), target.display()));
 }
 
 /// The installation named by `PG_CONFIG`; else the newest of Debian's that has the extension, else
@@ -37,6 +49,7 @@ pub(crate) fn install() -> &'static Install {
         });
         Install {
             bindir: ask(&pg_config, "--bindir").into(),
+            sharedir: ask(&pg_config, "--sharedir").into(),
             version: digits.parse().expect("pg_config --version gives a number"),
             owner,
         }

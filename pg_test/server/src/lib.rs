@@ -15,6 +15,7 @@
 //! servers run as the operating system's user `postgres`, for PostgreSQL refuses to run as root.
 
 pub mod clock;
+mod dump;
 pub mod faults;
 pub mod ids;
 mod install;
@@ -26,7 +27,7 @@ pub mod traffic;
 pub use clock::Clock;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
-pub use install::pg_version;
+pub use install::{install_script, pg_version};
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
 pub use traffic::{Call, Kind, Traffic};

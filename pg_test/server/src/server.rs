@@ -218,7 +218,8 @@ impl Server {
         let seasoned = "
             SELECT state <> 'open' OR NOT EXISTS (
                 SELECT FROM snowflake_workers
-                WHERE usable_at + current_setting('snowflake_id.max_ahead')::interval > clock_timestamp())
+                WHERE usable_at IS NULL
+                    OR usable_at + current_setting('snowflake_id.max_ahead')::interval > clock_timestamp())
             FROM snowflake_status";
         crate::wait_until("the first marks to pass", secs(15), || {
             std::thread::sleep(ms(50));

@@ -49,6 +49,39 @@ fn a_hundred_sessions_make_ten_million_ids_and_none_repeats() {
     assert_eq!((status.rotations, status.rollbacks, status.refusals), (0, 0, 0), "{status:?}");
 }
 
+/// By quarters of a millisecond, so that a quarter of a million numbers stand for all IDs.
+#[test]
+fn a_minute_at_the_layouts_cap_stays_on_one_worker_and_within_max_ahead() {
+    const RANGES: &str = "SELECT string_agg(int8send(r.first), ''::bytea)
+                          FROM generate_series(1, 100) AS i, snowflake_nextval_range(1024 + i % 1) AS r";
+    let server = Server::builder().start_with_extension();
+    let began = Instant::now();
+    let mut ids = Ids::new();
+    std::thread::scope(|scope| {
+        let make = || {
+            let mut session = server.connect();
+            let mut firsts = Vec::new();
+            while began.elapsed() < secs(60) {
+                firsts.extend(unpack(&one::<Vec<u8>>(&mut session, RANGES)));
+            }
+            firsts
+        };
+        let sessions: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+        for (number, session) in sessions.into_iter().enumerate() {
+            ids.add(format!("session {number}"), session.join().unwrap());
+        }
+    });
+    let took = began.elapsed();
+    ids.assert_each_ascending();
+    let firsts = ids.assert_unique();
+    assert!(firsts.iter().all(|id| id % 1024 == 0 && worker(*id) == 1), "no two ranges share a part");
+    let most = 4 * (took.as_millis() + 2_001);
+    assert!(firsts.len() as u128 <= most, "{} ranges in {took:?}", firsts.len());
+    let status = status(&mut server.connect());
+    assert!(status.waits > 0, "it was never at the cap: {status:?}");
+    assert_eq!((status.rotations, status.rollbacks, status.refusals), (0, 0, 0), "{status:?}");
+}
+
 /// `n` IDs of one session: singly, by thousands, in batches and in ranges, in a random order.
 fn make_in_many_ways(session: &mut Client, n: usize) -> Vec<i64> {
     let mut random = rand::rng();

@@ -229,8 +229,8 @@ impl Player {
                 let state = fs::read(other.data().join("snowflake_id/state")).expect("its state");
                 fs::write(self.state_file(), state).expect("the state can be overwritten");
             }
-            "refuse writes" => self.permit(0o400),
-            "allow writes" => self.permit(0o600),
+            "refuse writes" => self.permit(0o500),
+            "allow writes" => self.permit(0o700),
             other => panic!("{place}: nobody can do \"{other}\""),
         }
         if let Ok(session) = self.server.config().connect(postgres::NoTls) {
@@ -242,9 +242,12 @@ impl Player {
         self.server.data().join("snowflake_id/state")
     }
 
-    /// The server does not run as root, so that this counts.
+    /// For the state file and its folder. The server does not run as root, so that this counts.
     fn permit(&self, mode: u32) {
-        fs::set_permissions(self.state_file(), Permissions::from_mode(mode)).expect("it is a file");
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+        let file = self.state_file();
+        set(file.parent().expect("a folder"), mode).expect("it is there");
+        set(&file, mode & 0o666).expect("it is there");
     }
 
     fn log(&self, place: &str, text: &str) {

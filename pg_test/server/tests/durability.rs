@@ -229,6 +229,20 @@ fn without_a_keeper_calls_extend_the_reservation_themselves() {
 }
 
 #[test]
+fn a_server_that_has_no_room_for_a_keeper_does_without() {
+    let server = Server::builder().faketime(true).setting("max_worker_processes", "0").start_with_extension();
+    let mut session = server.connect();
+    assert_eq!(text(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
+    let mut ids = Ids::new();
+    for _ in 0..4 {
+        ids.add("without", vec![next(&mut session)]);
+        std::thread::sleep(ms(600));
+    }
+    ids.add("a burst", burst(&server));
+    ids.assert_unique();
+}
+
+#[test]
 fn a_single_insert_every_3_seconds_pays_no_fsync() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
@@ -369,6 +383,11 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
     for _ in 0..10 {
         ids.add("on a full disk", take_soon(&server, secs(5)).0);
         std::thread::sleep(ms(200));
+    }
+    for how in [Stop::Fast, Stop::Immediate] {
+        server.stop(how);
+        server.start();
+        ids.add("a start on a full disk", take_soon(&server, secs(5)).0);
     }
     // The file is deleted too: now there is no room for another.
     fs::remove_file(state_file(&server)).unwrap();
@@ -615,6 +634,9 @@ fn a_copied_directory_stays_closed_until_it_is_adopted() {
     server.start();
     copy.start();
     closed(&copy, "is a copy");
+    wait_until("the keeper to tell", secs(10), || {
+        copy.log().contains("no IDs are made: this data directory is a copy").then_some(())
+    });
     ids.add("the original, on", burst(&server));
     server.stop(Stop::Fast);
     // The original is gone, and its last IDs are known.
@@ -681,6 +703,80 @@ fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_run
     }
 }
 
+/// Waits until the standby has replayed what the primary has done.
+fn catch_up(primary: &Server, standby: &Server) {
+    let position: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+    wait_until("the standby to catch up", secs(20), || {
+        let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
+        one::<bool>(&mut standby.connect(), &caught_up).then_some(())
+    });
+}
+
+/// Found by the chaos program: 1,421 duplicates. The first timeline had rotated to worker 257, of which the
+/// standby's file knew only what it was copied with.
+#[test]
+fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() {
+    let primary = seasoned(Server::builder());
+    let mut standby = primary.standby(|builder| builder);
+    run(&mut primary.connect(), "SELECT snowflake_rotate()");
+    let began = Instant::now();
+    let mut ids = Ids::new();
+    let mut old = slow_burst(&primary, 1_500);
+    assert_eq!(worker(old[0]), HOME + 256);
+    ids.add("the first timeline", std::mem::take(&mut old));
+    run(&mut primary.connect(), "CREATE TABLE t ()");
+    catch_up(&primary, &standby);
+    drop(primary);
+    standby.promote();
+    ids.add("the second timeline", take_soon(&standby, secs(5)).0);
+    standby.set("snowflake_id.backup_workers", "3");
+    standby.stop(Stop::Fast);
+    standby.clock().back(began.elapsed() + ms(300));
+    standby.start();
+    ids.add("with 3 backups", take_soon(&standby, secs(10)).0);
+    ids.add("with 3 backups", slow_burst(&standby, 4_000));
+    ids.assert_unique();
+}
+
+/// About 3 IDs a millisecond, each its own call, so that none runs far ahead of the clock.
+fn slow_burst(server: &Server, n: usize) -> Vec<i64> {
+    let mut session = server.connect();
+    let one = || {
+        let id = next(&mut session);
+        std::thread::sleep(Duration::from_micros(300));
+        id
+    };
+    std::iter::repeat_with(one).take(n).collect()
+}
+
+#[test]
+fn a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing() {
+    let mut ids = Ids::new();
+    let mut primary =
+        seasoned(Server::builder().setting("wal_log_hints", "on").setting("wal_keep_size", "1GB"));
+    let mut standby = primary.standby(|builder| builder);
+    ids.add("the first", burst(&primary));
+    standby.promote();
+    ids.add("the second", take_soon(&standby, secs(10)).0);
+    // Split brain for a moment: the first goes on, and its history is thrown away.
+    run(&mut primary.connect(), "CREATE TABLE lost ()");
+    ids.add("the first, on", burst(&primary));
+    primary.stop(Stop::Fast);
+    run(&mut standby.connect(), "CHECKPOINT");
+    primary.rewind(&standby).unwrap_or_else(|e| panic!("{e}"));
+    primary.follow(&standby);
+    primary.start();
+    fails(&mut primary.connect(), "25006", "SELECT snowflake_nextval()");
+    ids.add("the second, on", burst(&standby));
+    run(&mut standby.connect(), "CREATE TABLE kept ()");
+    catch_up(&standby, &primary);
+    standby.stop(Stop::Immediate);
+    primary.promote();
+    ids.add("the first again", take_soon(&primary, secs(10)).0);
+    ids.add("the first again", burst(&primary));
+    ids.assert_unique();
+}
+
 #[test]
 fn promoting_and_failing_back_three_times_repeats_nothing() {
     let mut ids = Ids::new();
@@ -693,11 +789,7 @@ fn promoting_and_failing_back_three_times_repeats_nothing() {
             &mut primary.connect(),
             "CREATE TABLE IF NOT EXISTS t (id bigint); INSERT INTO t SELECT snowflake_nextval()",
         );
-        let position: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
-        wait_until("the standby to catch up", secs(20), || {
-            let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
-            one::<bool>(&mut standby.connect(), &caught_up).then_some(())
-        });
+        catch_up(&primary, &standby);
         primary.stop(Stop::Immediate);
         standby.clock().back(ms(500 * (timeline % 2)));
         standby.promote();

@@ -30,8 +30,12 @@ pub struct Down(pub Power);
 /// A point in the protocol of the disk: each comes before what it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// Fsync of the file that is about to be read.
+    /// Reading the file.
     Load,
+    /// Writing what was read onto itself.
+    WriteAgain,
+    /// Fsync of that.
+    SyncAgain,
     /// Opening the file to write a slot.
     Open,
     /// Writing a slot.
@@ -63,7 +67,7 @@ pub enum Fault {
 /// Ways in which an extension could break the contract.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Breaches {
-    /// The file is read as it looks, without an fsync.
+    /// The file is believed as it looks, and not made durable.
     pub page_cache_trusted: bool,
     /// The second slot is written and not fsynced.
     pub second_slot_not_synced: bool,
@@ -361,22 +365,39 @@ impl SimDisk {
 
 impl Disk for SimDisk {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
-        let is_synced = !self.breaches.get().page_cache_trusted;
-        if is_synced {
-            self.pass(Point::Load)?;
-        }
-        let mut folder = self.folder();
-        let Some(entry) = folder.seen else { return Ok(None) };
-        let file = &mut folder.files[entry];
-        if is_synced {
-            for slot in 0..SLOTS {
-                if std::mem::take(&mut file.dirty[slot]) {
-                    file.durable[slot] = file.seen[slot].clone();
-                }
-            }
-        }
+        self.pass(Point::Load)?;
+        let folder = self.folder.borrow();
+        let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
         let slots = file.seen.clone().map(|bytes| bytes.to_vec());
         Ok(Some(Loaded { identity: file.identity, slots }))
+    }
+
+    /// Nothing changes in a slot that is durable, whatever happens meanwhile.
+    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
+        if self.breaches.get().page_cache_trusted {
+            return Ok(());
+        }
+        self.pass(Point::WriteAgain)?;
+        let entry = self.folder.borrow().seen.expect("it was just loaded");
+        let is_dirty = {
+            let file = &mut self.folder().files[entry];
+            assert_eq!(file.seen.clone().map(|bytes| bytes.to_vec()), loaded.slots, "what was loaded");
+            file.dirty = std::array::from_fn(|slot| file.seen[slot] != file.durable[slot]);
+            file.dirty
+        };
+        let synced = self.pass(Point::SyncAgain);
+        let mut folder = self.folder();
+        let file = &mut folder.files[entry];
+        for slot in (0..SLOTS).filter(|slot| is_dirty[*slot]) {
+            file.durable[slot] = match synced {
+                Ok(()) => file.seen[slot].clone(),
+                Err(_) => self.fate(&file.durable[slot], &file.seen[slot]),
+            };
+            file.dirty[slot] = synced.is_err() && self.tape.choose(2) == 1;
+        }
+        // The file's name too.
+        folder.durable = if synced.is_ok() { folder.seen } else { folder.durable };
+        synced
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
