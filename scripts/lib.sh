@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by scripts/demo, scripts/test and scripts/bench: set-up of the machine, build, and a private
+# Shared by scripts/demo, test, bench and companions: set-up of the machine, build, and a private
 # PostgreSQL server that nobody else sees. To be sourced.
 #
 # Environment, all optional:

@@ -15,7 +15,9 @@
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
 //! * `js`: node must run it to its end without an error;
-//! * `sh` and blocks without a language are not looked at.
+//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
+//!   `…` stands for what is left out;
+//! * `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
@@ -35,11 +37,14 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
+    "docs/clients.md",
     "docs/clock.md",
     "docs/fleet.md",
     "docs/javascript.md",
+    "docs/monitoring.md",
+    "docs/operations.md",
     "docs/reading.md",
     "docs/reliability.md",
 ];
@@ -47,6 +52,11 @@ const DOCUMENTS: [&str; 6] = [
 #[test]
 fn the_readme_runs_as_written() {
     play("README.md");
+}
+
+#[test]
+fn the_page_on_clients_runs_as_written() {
+    play("docs/clients.md");
 }
 
 #[test]
@@ -60,8 +70,18 @@ fn the_page_on_fleets_runs_as_written() {
 }
 
 #[test]
-fn the_page_on_reliability_runs_as_written() {
-    play("docs/reliability.md");
+fn the_page_on_javascript_runs_as_written() {
+    play("docs/javascript.md");
+}
+
+#[test]
+fn the_page_on_monitoring_runs_as_written() {
+    play("docs/monitoring.md");
+}
+
+#[test]
+fn the_page_on_operations_runs_as_written() {
+    play("docs/operations.md");
 }
 
 #[test]
@@ -70,8 +90,8 @@ fn the_page_on_reading_runs_as_written() {
 }
 
 #[test]
-fn the_page_on_javascript_runs_as_written() {
-    play("docs/javascript.md");
+fn the_page_on_reliability_runs_as_written() {
+    play("docs/reliability.md");
 }
 
 #[test]
@@ -300,6 +320,7 @@ fn play(document: &'static str) {
                 let place = format!("{document}:{line}");
                 let (name, options) = language.split_once(' ').unwrap_or((&language, ""));
                 match name {
+                    _ if options.starts_with("from=") => assert_quoted(&place, &options[5..], &text),
                     "ini" => {
                         let mut settings = base.clone();
                         settings.extend(conf(&text));
@@ -317,7 +338,7 @@ fn play(document: &'static str) {
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
                     "js" => run_js(&place, &text),
-                    "sh" | "" => {}
+                    "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
                 output = None;
@@ -325,6 +346,15 @@ fn play(document: &'static str) {
         }
     }
     assert!(player.is_some(), "{document} has no SQL");
+}
+
+/// Whether a file has the lines of a block, in the block's order.
+fn assert_quoted(place: &str, file: &str, text: &str) {
+    let source = read(file.trim());
+    let mut lines = source.lines().map(str::trim);
+    for quoted in text.lines().map(str::trim).filter(|line| !line.is_empty() && *line != "…") {
+        assert!(lines.any(|line| line == quoted), "{place}: {file} does not go on with: {quoted}");
+    }
 }
 
 /// The statements of a block: each ends with a semicolon at the end of a line.
@@ -743,6 +773,37 @@ fn every_error_of_the_code_is_in_the_manual() {
         }
         assert!(stated.contains(&(state.to_owned(), shown.clone())), "missing: {state} {shown}");
     }
+}
+
+/// What the README says in short about the errors is that of the code, see above.
+#[test]
+fn the_page_on_operations_has_every_error_and_no_other() {
+    let errors = |document: &str, last: &str| -> BTreeSet<(String, String)> {
+        let rows = table(&read(document), &["SQLSTATE", "message", last]);
+        rows.iter().map(|row| (row[0].clone(), code(&row[1]).remove(0))).collect()
+    };
+    assert_eq!(errors("docs/operations.md", "what it means"), errors("README.md", "what to do"));
+}
+
+/// The lines that the server logs by itself: in `src/generator.rs`, and where a reload counts only in part.
+#[test]
+fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
+    let source = as_printed(&(read("src/generator.rs") + &read("src/errors.rs")).replace("\\\"", "”"));
+    // "{worker}" in the code is "…" for a reader.
+    let logged: BTreeSet<Vec<String>> = source
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|text| text.starts_with("snowflake_id: ") || text.contains("at the next restart"))
+        .map(|text| text.replace('”', "\"").split(['{', '}']).step_by(2).map(str::to_owned).collect())
+        .collect();
+    assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");
+    let stated: BTreeSet<Vec<String>> =
+        table(&read("docs/operations.md"), &["line", "what it means", "what to do"])
+            .iter()
+            .map(|row| code(&row[0]).remove(0).split('…').map(str::to_owned).collect())
+            .collect();
+    assert_eq!(stated, logged);
 }
 
 // ---- the table of faults ----

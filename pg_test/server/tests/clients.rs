@@ -1,0 +1,144 @@
+//! The programs of `examples/` do on a real server what they say, as a role with no rights but on its own
+//! tables.
+//!
+//! Each checks itself and ends with an error where something is wrong. What it cannot see is checked here: that
+//! the IDs which it printed are, digit for digit, those of its table.
+
+use postgres::Client;
+use snowflake_server_tests::Server;
+use snowflake_server_tests::sql::{column, one, run};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folder in which `scripts/companions` has installed a part.
+fn companions(part: &str) -> PathBuf {
+    let output = Command::new(root().join("scripts/companions")).arg(part).output().expect("it can be run");
+    PathBuf::from(checked("scripts/companions", &output).trim())
+}
+
+/// What a program printed; it must not fail.
+#[track_caller]
+fn checked(program: &str, output: &Output) -> String {
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {}\n{printed}{complaints}", output.status);
+    printed
+}
+
+fn server() -> Server {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app");
+    server
+}
+
+/// Runs an example to its end, and returns what it printed.
+#[track_caller]
+fn play(server: &Server, mut example: Command) -> String {
+    let name = format!("{example:?}");
+    example
+        .env("PGHOST", server.folder())
+        .env("PGPORT", "5432")
+        .env("PGUSER", "app")
+        .env("PGDATABASE", "postgres");
+    let printed = checked(&name, &example.output().expect("it can be started"));
+    assert_eq!(printed.lines().last(), Some("all is well"), "{name} did not come to its end:\n{printed}");
+    printed
+}
+
+/// Whether an example has made so many rows, and has printed IDs of theirs.
+#[track_caller]
+fn assert_made(session: &mut Client, table: &str, rows: i64, printed: &str) {
+    let shape = format!(
+        "SELECT ARRAY[count(*), count(*) FILTER (WHERE snowflake_worker(id) = 1), count(DISTINCT id)] FROM {table}"
+    );
+    assert_eq!(one::<Vec<i64>>(session, &shape), [rows; 3], "{table}");
+    let stored: BTreeSet<i64> = column(session, &format!("SELECT id FROM {table}")).into_iter().collect();
+    let numbers = printed.split(|c: char| !c.is_ascii_digit()).filter(|number| number.len() >= 15);
+    let ids: Vec<i64> = numbers.map(|number| number.parse().expect("a bigint")).collect();
+    assert!(ids.len() >= 3, "few IDs in {printed}");
+    for id in ids {
+        assert!(stored.contains(&id), "{table} has no {id}, which was printed:\n{printed}");
+    }
+}
+
+fn python(program: &str) -> Command {
+    let mut command = Command::new(companions("python").join("python/bin/python"));
+    // No __pycache__ beside the examples.
+    command.arg("-B").arg(root().join("examples/python").join(program));
+    command
+}
+
+fn node(program: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(companions("node").join("node").join(program));
+    command
+}
+
+#[test]
+fn the_example_for_psycopg_works() {
+    let server = server();
+    let printed = play(&server, python("psycopg_orders.py"));
+    assert_made(&mut server.connect(), "psycopg_orders", 1503, &printed);
+}
+
+#[test]
+fn the_example_for_sqlalchemy_works() {
+    let server = server();
+    let printed = play(&server, python("sqlalchemy_orders.py"));
+    assert_made(&mut server.connect(), "sqlalchemy_orders", 2102, &printed);
+}
+
+#[test]
+fn the_example_for_django_works() {
+    let server = server();
+    let printed = play(&server, python("django_orders.py"));
+    assert_made(&mut server.connect(), "django_orders", 1005, &printed);
+}
+
+#[test]
+fn the_example_for_node_postgres_works() {
+    let server = server();
+    let printed = play(&server, node("pg_orders.js"));
+    assert_made(&mut server.connect(), "pg_orders", 1001, &printed);
+}
+
+#[test]
+fn the_example_for_drizzle_works() {
+    let server = server();
+    let printed = play(&server, node("drizzle_orders.js"));
+    assert_made(&mut server.connect(), "drizzle_orders", 1001, &printed);
+}
+
+#[test]
+fn the_example_for_sqlx_works() {
+    let server = server();
+    let printed = play(&server, Command::new(companions("rust").join("rust/debug/sqlx_orders")));
+    assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
+}
+
+/// The server counts every ID that it made: the allocator has asked for no more ranges than it should.
+#[test]
+fn the_example_of_a_pooled_allocator_works() {
+    let server = server();
+    let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_reset_stats()");
+    play(&server, python("pooled_lo.py"));
+    let issued: i64 = one(&mut session, "SELECT issued FROM snowflake_status");
+    // 120 IDs took 3 ranges of 50. The first pool had 30 left of them, and its threads needed 2,000 more, 40
+    // ranges; so did the second's. Then a batch of 1,000, and two more ranges.
+    assert_eq!(issued, 3 * 50 + 40 * 50 + 40 * 50 + 1000 + 2 * 50);
+}
+
+/// Machines differ in the registries that they ask: a lock file must not name one.
+#[test]
+fn the_lock_file_of_npm_names_no_registry() {
+    let lock = std::fs::read_to_string(root().join("examples/node/package-lock.json")).expect("a lock file");
+    assert!(lock.contains("\"integrity\""));
+    assert!(!lock.contains("\"resolved\""), "run npm install with --omit-lockfile-registry-resolved");
+}

@@ -1,0 +1,390 @@
+//! The files of `docs/monitoring/` are right: a role that has only `pg_monitor` runs their query, an exporter
+//! serves their metrics, the numbers follow what happens to a server, and the alert rules are tested and use no
+//! other metric.
+
+use postgres::Client;
+use snowflake_server_tests::sql::{fails, next, one, run, status};
+use snowflake_server_tests::{Preload, Server, Stop, hours, secs, wait_until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use yaml_rust2::{Yaml, YamlLoader};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn folder() -> PathBuf {
+    root().join("docs/monitoring")
+}
+
+fn yaml(file: &str) -> Yaml {
+    let text = fs::read_to_string(folder().join(file)).expect("the file");
+    YamlLoader::load_from_str(&text).unwrap_or_else(|e| panic!("{file}: {e}")).remove(0)
+}
+
+fn text(value: &Yaml) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value:?} is no text")).to_owned()
+}
+
+fn list(value: &Yaml) -> &[Yaml] {
+    value.as_vec().unwrap_or_else(|| panic!("{value:?} is no list"))
+}
+
+/// A file of queries: the one query, and of each metric name, type and help.
+#[derive(Debug, PartialEq)]
+struct Queries {
+    sql: String,
+    metrics: Vec<[String; 3]>,
+}
+
+impl Queries {
+    fn names(&self) -> BTreeSet<String> {
+        self.metrics.iter().map(|[name, ..]| name.clone()).collect()
+    }
+}
+
+fn of_postgres_exporter() -> Queries {
+    let file = yaml("postgres_exporter.yaml");
+    let all = file.as_hash().expect("a mapping");
+    assert_eq!(all.len(), 1, "one query is one round trip");
+    let (prefix, query) = all.front().expect("it has one");
+    let metric = |entry: &Yaml| {
+        let (column, about) = entry.as_hash().expect("a mapping").front().expect("a column");
+        let name = format!("{}_{}", text(prefix), text(column));
+        [name, text(&about["usage"]).to_lowercase(), text(&about["description"])]
+    };
+    Queries { sql: text(&query["query"]), metrics: list(&query["metrics"]).iter().map(metric).collect() }
+}
+
+fn of_sql_exporter() -> Queries {
+    let file = yaml("sql_exporter.yaml");
+    let [query] = list(&file["queries"]) else { panic!("one query is one round trip") };
+    let metric = |metric: &Yaml| {
+        let name = text(&metric["metric_name"]);
+        assert_eq!(metric["query_ref"], query["query_name"], "{name}");
+        let [column] = list(&metric["values"]) else { panic!("{name}: one column") };
+        assert_eq!(name, format!("snowflake_{}", text(column)));
+        [name, text(&metric["type"]), text(&metric["help"])]
+    };
+    Queries { sql: text(&query["query"]), metrics: list(&file["metrics"]).iter().map(metric).collect() }
+}
+
+#[test]
+fn both_exporters_are_told_the_same() {
+    assert_eq!(of_postgres_exporter(), of_sql_exporter());
+    for [name, kind, _] in of_postgres_exporter().metrics {
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+    }
+}
+
+/// The query's one row, by column.
+#[track_caller]
+fn look(session: &mut Client) -> BTreeMap<String, f64> {
+    let sql = of_postgres_exporter().sql;
+    // As an exporter does: everything is a number.
+    let sql = format!("SELECT key, value::float8 FROM ({sql}) AS q, json_each_text(row_to_json(q))");
+    let rows = session.query(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// A role as docs/monitoring.md makes it.
+fn watcher(server: &Server) -> Client {
+    run(&mut server.connect(), "CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
+    server.connect_as("watcher")
+}
+
+#[test]
+fn a_role_with_pg_monitor_alone_reads_every_column() {
+    let server = Server::builder().start_with_extension();
+    next(&mut server.connect());
+    let seen = look(&mut watcher(&server));
+    let named: BTreeSet<String> =
+        of_postgres_exporter().names().iter().map(|name| name.replacen("snowflake_", "", 1)).collect();
+    assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), named);
+
+    // It is the membership that lets it.
+    run(&mut server.connect(), "CREATE ROLE stranger LOGIN");
+    fails(&mut server.connect_as("stranger"), "42501", &of_postgres_exporter().sql);
+}
+
+#[test]
+fn the_numbers_follow_what_happens() {
+    let mut server = Server::builder().faketime(true).start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_reset_stats(), snowflake_nextval()");
+    let mut watcher = watcher(&server);
+    let calm = look(&mut watcher);
+    for (name, value) in [
+        ("open", 1.0),
+        ("in_recovery", 0.0),
+        ("datacenter_id", 0.0),
+        ("home_worker_id", 1.0),
+        ("worker_id", 1.0),
+        ("backup_workers", 3.0),
+        ("backup_workers_usable", 3.0),
+        ("max_ahead_seconds", 2.0),
+        ("write_error", 0.0),
+        ("keeper", 1.0),
+        ("issued_total", 1.0),
+        ("rollbacks_total", 0.0),
+        ("largest_rollback_seconds", 0.0),
+        ("forward_jumps_total", 0.0),
+        ("rotations_total", 0.0),
+        ("refusals_total", 0.0),
+    ] {
+        assert_eq!(calm[name], value, "{name} of {calm:?}");
+    }
+    assert!((0.0..0.1).contains(&calm["ahead_seconds"]), "{calm:?}");
+    // 2^41 ms after the epoch.
+    assert_eq!(calm["expires_timestamp_seconds"], 1_704_067_200.0 + 2_199_023_255.552);
+
+    // A small step back.
+    server.step_back(secs(2));
+    next(&mut session);
+    let ahead = look(&mut watcher);
+    // Less than the step, by what the clock has made good since.
+    assert!((0.2..2.0).contains(&ahead["ahead_seconds"]), "{ahead:?}");
+    assert_eq!(ahead["rollbacks_total"], 1.0, "{ahead:?}");
+    assert!((1.5..2.5).contains(&ahead["largest_rollback_seconds"]), "{ahead:?}");
+    server.step_forward(secs(2));
+
+    // A jump forward, and the way back: one worker is left, and then none can be entered.
+    server.step_forward(hours(1));
+    next(&mut session);
+    assert_eq!(look(&mut watcher)["forward_jumps_total"], 1.0);
+    server.step_back(hours(1));
+    next(&mut session);
+    let rotated = look(&mut watcher);
+    assert_eq!(rotated["rotations_total"], 1.0, "{rotated:?}");
+    assert_ne!(rotated["worker_id"], 1.0, "{rotated:?}");
+    assert_eq!(rotated["home_worker_id"], 1.0, "{rotated:?}");
+    assert_eq!(rotated["backup_workers_usable"], 2.0, "{rotated:?}");
+    // Behind the start of all of them.
+    server.step_back(hours(1));
+    fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    let refused = look(&mut watcher);
+    assert_eq!(refused["refusals_total"], 1.0, "{refused:?}");
+    assert_eq!(refused["open"], 0.0, "{refused:?}");
+    assert_eq!(refused["backup_workers_usable"], 0.0, "{refused:?}");
+    assert_eq!(refused["issued_total"], status(&mut session).issued as f64);
+
+    // Waits: with a worker that may wait, and no longer rotates.
+    server.step_forward(hours(1));
+    server.reload("snowflake_id.max_wait", "10s");
+    server.reload("snowflake_id.max_ahead", "0");
+    assert_eq!(look(&mut watcher)["max_ahead_seconds"], 0.0);
+    let before = look(&mut watcher);
+    next(&mut session);
+    server.step_back(secs(3));
+    next(&mut session);
+    let waited = look(&mut watcher);
+    assert!(waited["waits_total"] > before["waits_total"], "{waited:?}");
+    assert!(waited["wait_seconds_total"] > before["wait_seconds_total"] + 0.5, "{waited:?}");
+}
+
+#[test]
+fn a_state_that_cannot_be_written_shows() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let mut watcher = watcher(&server);
+    // The server does not run as root, so that this counts.
+    let state = server.data().join("snowflake_id/state");
+    fs::set_permissions(&state, Permissions::from_mode(0o400)).expect("it is a file");
+    wait_until("the end of the reservation", secs(10), || {
+        session.batch_execute("SELECT snowflake_nextval()").is_err().then_some(())
+    });
+    let seen = look(&mut watcher);
+    assert_eq!(seen["write_error"], 1.0, "{seen:?}");
+    assert_eq!(seen["open"], 0.0, "{seen:?}");
+
+    fs::set_permissions(&state, Permissions::from_mode(0o600)).expect("it is a file");
+    wait_until("IDs again", secs(10), || session.batch_execute("SELECT snowflake_nextval()").ok());
+    let seen = look(&mut watcher);
+    assert_eq!((seen["write_error"], seen["open"]), (0.0, 1.0), "{seen:?}");
+}
+
+/// While a directory entry of this name exists, whoever asks the disk for durability waits.
+const HANGING_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    while (getenv("DISK_HANGS") && access(getenv("DISK_HANGS"), F_OK) == 0)
+        usleep(1000);
+    return syscall(SYS_fsync, fd);
+}
+"#;
+
+/// What shows such a disk is that nothing is shown: the view waits for whoever writes. Its reader's
+/// statement_timeout ends that, so that the exporter has an error to tell, and its series end.
+#[test]
+fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
+    let mut server = Server::builder().create();
+    let switch = server.folder().join("hangs");
+    server.preload(Preload::compile(HANGING_DISK, "DISK_HANGS", switch.clone()));
+    server.start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    next(&mut session);
+    let mut watcher = watcher(&server);
+    run(&mut watcher, "SET statement_timeout = '1s'");
+    fs::write(&switch, "").expect("it can be made");
+    let sql = of_postgres_exporter().sql;
+    // The keeper moves the reservation on for a minute after the last ID.
+    wait_until("the keeper to write", secs(10), || watcher.batch_execute(&sql).is_err().then_some(()));
+    fails(&mut watcher, "57014", &sql);
+    fs::remove_file(&switch).expect("it is there");
+    assert_eq!(look(&mut watcher)["open"], 1.0);
+}
+
+#[test]
+fn standbys_and_servers_without_a_worker_can_be_watched() {
+    let mut server = Server::builder().start_with_extension();
+    next(&mut server.connect());
+    drop(watcher(&server));
+    let standby = server.standby(|settings| settings);
+    let seen = look(&mut standby.connect_as("watcher"));
+    assert_eq!((seen["open"], seen["in_recovery"], seen["keeper"]), (0.0, 1.0, 0.0), "{seen:?}");
+    drop(standby);
+
+    server.unset("snowflake_id.worker_id");
+    server.restart();
+    let seen = look(&mut server.connect_as("watcher"));
+    assert_eq!((seen["open"], seen["home_worker_id"], seen["backup_workers"]), (0.0, -1.0, 0.0), "{seen:?}");
+    assert!(seen["expires_timestamp_seconds"] > 0.0, "{seen:?}");
+
+    server.stop(Stop::Fast);
+    server.unset("shared_preload_libraries");
+    server.start();
+    let seen = look(&mut server.connect_as("watcher"));
+    assert_eq!((seen["open"], seen["home_worker_id"]), (0.0, -1.0), "{seen:?}");
+    assert_eq!(seen["expires_timestamp_seconds"], 0.0, "{seen:?}");
+}
+
+#[test]
+fn a_datacenter_is_told_where_the_layout_has_one() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "41/5+5/12")
+        .setting("snowflake_id.datacenter_id", "3")
+        .start_with_extension();
+    assert_eq!(look(&mut watcher(&server))["datacenter_id"], 3.0);
+}
+
+// ---- the real programs ----
+
+/// The folder of the programs that `scripts/companions` has unpacked.
+fn programs() -> PathBuf {
+    let output =
+        Command::new(root().join("scripts/companions")).arg("monitoring").output().expect("it can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("usr/bin")
+}
+
+/// Ends the process with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn postgres_exporter_serves_every_metric() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_reset_stats()");
+    run(&mut session, "SELECT count(*) FROM snowflake_nextval_batch(12345)");
+    drop(watcher(&server));
+    // A port that was free a moment ago.
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let _exporter = Command::new(programs().join("prometheus-postgres-exporter"))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg(format!("--extend.query-path={}", folder().join("postgres_exporter.yaml").display()))
+        .args(["--disable-default-metrics", "--disable-settings-metrics"])
+        .env(
+            "DATA_SOURCE_NAME",
+            format!("host={} user=watcher dbname=postgres sslmode=disable", server.folder().display()),
+        )
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(Running)
+        .expect("it can be started");
+    let page = wait_until("the exporter", secs(20), || {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut page = String::new();
+        socket.read_to_string(&mut page).ok()?;
+        page.contains("snowflake_").then_some(page)
+    });
+
+    let mut served = BTreeMap::new();
+    for line in page.lines().filter(|line| line.starts_with("snowflake_")) {
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        let name = series.split('{').next().expect("a name").to_owned();
+        assert!(served.insert(name, value.parse::<f64>().expect("a number")).is_none(), "two series: {line}");
+    }
+    let queries = of_postgres_exporter();
+    assert_eq!(served.keys().cloned().collect::<BTreeSet<_>>(), queries.names());
+    for [name, kind, _] in &queries.metrics {
+        assert!(page.contains(&format!("# TYPE {name} {kind}\n")), "{name} is no {kind}");
+    }
+    assert_eq!(served["snowflake_open"], 1.0);
+    assert_eq!(served["snowflake_issued_total"], 12345.0);
+    let expires: f64 =
+        one(&mut session, "SELECT extract(epoch FROM expires_at)::float8 FROM snowflake_status");
+    assert_eq!(served["snowflake_expires_timestamp_seconds"], expires);
+}
+
+#[test]
+fn the_alert_rules_pass_their_tests() {
+    for arguments in [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]] {
+        let output = Command::new(programs().join("promtool"))
+            .args(arguments)
+            .current_dir(folder())
+            .output()
+            .expect("promtool can be started");
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.contains("SUCCESS"), "{arguments:?}: {printed}");
+    }
+}
+
+/// The names of metrics in an expression.
+fn metrics(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("snowflake_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_alert_rules_use_metrics_that_exist_and_are_explained_and_tested() {
+    let exported = of_postgres_exporter().names();
+    let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
+    let tests = fs::read_to_string(folder().join("alerts_test.yaml")).expect("the tests");
+    let file = yaml("alerts.yaml");
+    let rules = list(&file["groups"][0]["rules"]);
+    for rule in rules {
+        let (name, expression) = (text(&rule["alert"]), text(&rule["expr"]));
+        let used = metrics(&expression);
+        assert!(!used.is_empty() && used.is_subset(&exported), "{name} uses {used:?}");
+        assert!(!text(&rule["annotations"]["summary"]).is_empty(), "{name}");
+        assert!(!text(&rule["annotations"]["action"]).is_empty(), "{name}");
+        assert!(page.contains(&format!("| `{name}` |")), "docs/monitoring.md does not explain {name}");
+        assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not seen to fire");
+    }
+    let explained = page.lines().filter(|line| line.starts_with("| `Snowflake")).count();
+    assert_eq!(explained, rules.len(), "docs/monitoring.md explains an alert that is not there");
+    for name in &exported {
+        assert!(page.contains(&format!("| `{name}` |")), "docs/monitoring.md does not explain {name}");
+    }
+}
