@@ -210,7 +210,8 @@ mod tests {
         )));
     }
 
-    /// 10 ticks around each ID, whole and broken, and both infinities, on both ends.
+    /// Ticks around each ID, whole and broken, and both infinities, on both ends. Above the last ID of 63 bits
+    /// there is no number to compare with.
     #[pg_test]
     fn between_is_what_the_timestamps_say() {
         assert!(is_true(&format!(
@@ -223,7 +224,7 @@ mod tests {
              LATERAL (SELECT created_at + d * interval '0.4 ms' FROM generate_series(-3, 3) AS d
                       UNION ALL SELECT unnest('{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
              ) AS b (until)
-             WHERE id < 9223372036854775807 OR since < '2093-09-06 15:47:35.552+00'"
+             WHERE id < 9223372036854775807 OR since <= created_at"
         )));
     }
 

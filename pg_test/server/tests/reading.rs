@@ -4,7 +4,6 @@
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
 use snowflake_server_tests::{Server, alone};
-use std::time::Instant;
 
 /// Five million IDs of one worker, one a second from the beginning of 2026: 57 days.
 const FIVE_MILLION: &str = "
@@ -121,47 +120,56 @@ const REPORTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// At most 1.3 times, where 0.8 to 1.1 is usual. The machine may be busy with something else during one try.
+/// At most 1.3 times, where 0.8 to 1.1 is usual. What counts is the time on a processor, for the machine may be
+/// busy with something else.
 fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
-    let mut seconds = |query: &str| {
-        let began = Instant::now();
+    let pid: i32 = one(session, "SELECT pg_backend_pid()");
+    let mut ticks = |query: &str| {
+        let before = processor_ticks(pid);
         run(session, query);
-        began.elapsed().as_secs_f64()
+        processor_ticks(pid) - before
     };
     for (ours, by_hand) in REPORTS {
-        seconds(ours);
-        let mut tries = (0..3).map(|_| {
-            let mut ratios: Vec<f64> = (0..5).map(|_| seconds(ours) / seconds(by_hand)).collect();
-            ratios.sort_by(f64::total_cmp);
-            ratios[2]
+        ticks(ours);
+        let mut ratios = Vec::new();
+        let is_cheap = (0..3).any(|_| {
+            let rounds: Vec<(u64, u64)> = (0..5).map(|_| (ticks(ours), ticks(by_hand))).collect();
+            let sum = |of: fn(&(u64, u64)) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
+            ratios.push(sum(|round| round.0) / sum(|round| round.1));
+            ratios[ratios.len() - 1] <= 1.3
         });
-        let ratio = tries.find(|ratio| *ratio <= 1.3);
-        assert!(ratio.is_some(), "more than 1.3 times as long, three times over: {ours}");
+        assert!(is_cheap, "{ratios:.2?} times as long: {ours}");
     }
+}
+
+/// What a process has used of a processor, in units of 10 ms.
+fn processor_ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the backend lives");
+    // "pid (name) state ...": the 14th and 15th field, where the name may hold spaces.
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+    fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
 }
 
 // ---- partitions ----
 
 const MONTHS: &str = "
     CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_nextval()) PARTITION BY RANGE (id);
-    CREATE TABLE events_early PARTITION OF events FOR VALUES FROM (MINVALUE) TO (snowflake_min('2026-01-01'));
-    CREATE TABLE events_01 PARTITION OF events
+    CREATE TABLE of_early PARTITION OF events FOR VALUES FROM (MINVALUE) TO (snowflake_min('2026-01-01'));
+    CREATE TABLE of_01 PARTITION OF events
         FOR VALUES FROM (snowflake_min('2026-01-01')) TO (snowflake_min('2026-02-01'));
-    CREATE TABLE events_02 PARTITION OF events
+    CREATE TABLE of_02 PARTITION OF events
         FOR VALUES FROM (snowflake_min('2026-02-01')) TO (snowflake_min('2026-03-01'));
-    CREATE TABLE events_03 PARTITION OF events
+    CREATE TABLE of_03 PARTITION OF events
         FOR VALUES FROM (snowflake_min('2026-03-01')) TO (snowflake_min('2026-04-01'));
-    CREATE TABLE events_late PARTITION OF events FOR VALUES FROM (snowflake_min('2026-04-01')) TO (MAXVALUE);
+    CREATE TABLE of_late PARTITION OF events FOR VALUES FROM (snowflake_min('2026-04-01')) TO (MAXVALUE);
     INSERT INTO events SELECT snowflake_encode(t, 1, s)
         FROM generate_series('2025-12-01'::timestamptz, '2026-04-30', '6 h') AS t, unnest('{0,4095}'::int[]) AS s";
 
 /// The partitions that a plan reads, by name.
 fn partitions(plan: &str) -> Vec<String> {
     let words = plan.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
-    let mut found: Vec<String> = words
-        .filter(|word| word.starts_with("events_") && !word.ends_with("_pkey"))
-        .map(str::to_owned)
-        .collect();
+    let mut found: Vec<String> =
+        words.filter(|word| word.starts_with("of_") && !word.ends_with("_pkey")).map(str::to_owned).collect();
     found.sort();
     found.dedup();
     found
@@ -173,15 +181,12 @@ fn a_span_of_time_is_pruned_to_its_partitions_when_it_is_planned() {
     let mut session = server.connect();
     run(&mut session, MONTHS);
     for (ends, expected) in [
-        ("'2026-02-01', '2026-03-01'", vec!["events_02"]),
-        ("'2026-01-31 23:59:59.999', '2026-03-01 00:00:00.001'", vec!["events_01", "events_02", "events_03"]),
-        ("'2026-01-31 23:59:59.9991', '2026-03-01'", vec!["events_02"]),
-        ("'2026-04-01', 'infinity'", vec!["events_late"]),
-        ("'-infinity', '2026-01-01'", vec!["events_early"]),
-        (
-            "'-infinity', 'infinity'",
-            vec!["events_01", "events_02", "events_03", "events_early", "events_late"],
-        ),
+        ("'2026-02-01', '2026-03-01'", vec!["of_02"]),
+        ("'2026-01-31 23:59:59.999', '2026-03-01 00:00:00.001'", vec!["of_01", "of_02", "of_03"]),
+        ("'2026-01-31 23:59:59.9991', '2026-03-01'", vec!["of_02"]),
+        ("'2026-04-01', 'infinity'", vec!["of_late"]),
+        ("'-infinity', '2026-01-01'", vec!["of_early"]),
+        ("'-infinity', 'infinity'", vec!["of_01", "of_02", "of_03", "of_early", "of_late"]),
     ] {
         let plan = plan(&mut session, &format!("SELECT * FROM events WHERE snowflake_between(id, {ends})"));
         assert_eq!(partitions(&plan), expected, "{ends}\n{plan}");
@@ -193,7 +198,7 @@ fn a_span_of_time_is_pruned_to_its_partitions_when_it_is_planned() {
         "SELECT * FROM events WHERE snowflake_between(id, now() + interval '1 h', 'infinity')",
     );
     assert!(later.contains("Subplans Removed: 4"), "{later}");
-    assert_eq!(partitions(&later), ["events_late"]);
+    assert_eq!(partitions(&later), ["of_late"]);
 }
 
 #[test]
@@ -204,18 +209,18 @@ fn every_row_lies_in_the_partition_of_its_time() {
     let astray: i64 = one(
         &mut session,
         "SELECT count(*) FROM events WHERE tableoid::regclass::text <> CASE
-             WHEN snowflake_timestamp(id) < '2026-01-01' THEN 'events_early'
-             WHEN snowflake_timestamp(id) < '2026-04-01' THEN to_char(snowflake_timestamp(id), '\"events_\"MM')
-             ELSE 'events_late' END",
+             WHEN snowflake_timestamp(id) < '2026-01-01' THEN 'of_early'
+             WHEN snowflake_timestamp(id) < '2026-04-01' THEN to_char(snowflake_timestamp(id), '\"of_\"MM')
+             ELSE 'of_late' END",
     );
     assert_eq!(astray, 0);
-    let of_months = "SELECT count(*) FROM events WHERE tableoid::regclass::text ~ '^events_0'";
+    let of_months = "SELECT count(*) FROM events WHERE tableoid::regclass::text ~ '^of_0'";
     assert_eq!(one::<i64>(&mut session, of_months), (31 + 28 + 31) * 4 * 2);
     let made = next(&mut session);
     run(&mut session, &format!("INSERT INTO events VALUES ({made})"));
     let at: String =
         one(&mut session, &format!("SELECT tableoid::regclass::text FROM events WHERE id = {made}"));
-    assert_eq!(at, "events_late");
+    assert_eq!(at, "of_late");
 }
 
 // ---- other layouts ----
