@@ -242,6 +242,79 @@ configure_pgrx() {
     fi
 }
 
+# ---------------------------------------------------------------- pg_partman
+
+PARTMAN=$TOOLS/pg_partman
+# Both ends of what is documented: the first series with a time encoder, and the newest that Debian has.
+PARTMAN_PACKAGES=(trixie/postgresql-17-partman forky/postgresql-18-partman)
+
+# Prints the folder with pg_partman's scripts, one a version, and fetches them first if they are not there.
+# They are plain SQL, the same for every PostgreSQL: a test runs them, and nothing is installed. (The packages'
+# library is a background worker, which calls that SQL by the clock.)
+fetch_partman() {
+    local lock
+    mkdir -p "$TOOLS"
+    exec {lock}>"$PARTMAN.lock"
+    flock "$lock" # two tests may ask at once
+    if [[ ! -d $PARTMAN ]]; then unpack_partman; fi
+    exec {lock}>&-
+    echo "$PARTMAN"
+}
+
+unpack_partman() {
+    local work=$PARTMAN.new package archive name script
+    package=postgresql-${PG_MAJOR:-$(newest_installed_postgres)}-partman
+    rm -rf "$work"
+    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/packages" "$work/scripts"
+    if command -v dpkg-deb >/dev/null && debian_archive >"$work/apt/debian.sources"; then
+        partman_apt "$work" update
+        (cd "$work/packages" && partman_apt "$work" download "${PARTMAN_PACKAGES[@]#*/}")
+    elif apt_has "$package"; then
+        # Not Debian, but maybe the PostgreSQL project's own repository.
+        (cd "$work/packages" && step "Fetching pg_partman" apt-get download "$package")
+    fi
+    for archive in "$work/packages"/*.deb; do
+        [[ -e $archive ]] || die "pg_partman cannot be had: its tests need Debian's package, or $package 5.2 or later from another repository of apt's"
+        name=$(basename "$archive" .deb)
+        dpkg-deb -x "$archive" "$work/packages/$name"
+        # A script that installs from nothing has no second version in its name.
+        script=$(find "$work/packages/$name" -name 'pg_partman--*.sql' ! -name 'pg_partman--*--*.sql')
+        [[ -f $script ]] || die "$name does not have the one script that was expected: $script"
+        cp "$script" "$work/scripts"
+    done
+    mv "$work/scripts" "$PARTMAN"
+    rm -rf "$work"
+}
+
+# An entry for apt: the releases that have pg_partman, from the archive that this machine takes its Debian from.
+debian_archive() {
+    local uri
+    uri=$(debian_uri)
+    if [[ ! $uri ]]; then
+        apt_update # apt knows whose archive it is only after that
+        uri=$(debian_uri)
+    fi
+    [[ $uri ]] || return 1
+    printf '%s\n' 'Types: deb' "URIs: $uri" "Suites: ${PARTMAN_PACKAGES[*]%/*}" 'Components: main' \
+        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg'
+}
+
+debian_uri() {
+    # shellcheck disable=SC2016 # apt's variable
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 'Component: main' |
+        sort -u | head -n 1
+}
+
+# partman_apt FOLDER COMMAND...: apt-get with that entry alone, its lists and cache in the folder.
+partman_apt() {
+    local folder=$1
+    shift
+    step "Fetching pg_partman from Debian (apt-get $1): about 10 seconds, once" apt-get "$@" \
+        -o "Dir::Etc::SourceList=$folder/apt/debian.sources" -o Dir::Etc::SourceParts=- \
+        -o "Dir::State::Lists=$folder/apt/lists" -o "Dir::Cache=$folder/apt/cache" \
+        -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+}
+
 # ---------------------------------------------------------------- build
 
 # Is the PostgreSQL's library folder one that only root can write to?

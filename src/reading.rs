@@ -50,6 +50,11 @@ extension_sql_file!(
     ]
 );
 
+extension_sql_file!(
+    "../sql/partitions.sql",
+    requires = [snowflake_timestamp, snowflake_min, snowflake_to_base62, snowflake_from_base62]
+);
+
 // ---- by this server's layout ----
 
 /// The settings, or the error that says why no ID can be read.

@@ -411,7 +411,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 29] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 31] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -432,6 +432,8 @@ mod tests {
         ("snowflake_between_until(timestamptz)", "i", true, "s", true),
         ("snowflake_to_base62(bigint)", "i", true, "s", true),
         ("snowflake_from_base62(text)", "i", true, "s", true),
+        ("snowflake_time_encoder(timestamptz)", "i", true, "s", true),
+        ("snowflake_time_decoder(text)", "i", true, "s", true),
         ("snowflake_decode(bigint,text)", "i", false, "s", true),
         ("snowflake_timestamp(bigint,text)", "i", true, "s", true),
         ("snowflake_datacenter(bigint,text)", "i", true, "s", true),

@@ -8,6 +8,7 @@
 //! * [`clock`]: move the wall clock of a running server (libfaketime);
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
+//! * [`partman`]: the extension pg_partman, several versions of it;
 //! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
 //!
@@ -19,6 +20,7 @@ mod dump;
 pub mod faults;
 pub mod ids;
 mod install;
+pub mod partman;
 mod sandbox;
 pub mod server;
 pub mod sql;

@@ -20,6 +20,7 @@
 //! * `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
+use snowflake_server_tests::partman;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,16 +38,19 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 12] = [
     "README.md",
     "docs/clients.md",
     "docs/clock.md",
+    "docs/comparison.md",
     "docs/fleet.md",
     "docs/javascript.md",
     "docs/monitoring.md",
     "docs/operations.md",
+    "docs/partitioning.md",
     "docs/reading.md",
     "docs/reliability.md",
+    "docs/settings.md",
 ];
 
 #[test]
@@ -62,6 +66,11 @@ fn the_page_on_clients_runs_as_written() {
 #[test]
 fn the_page_on_clocks_runs_as_written() {
     play("docs/clock.md");
+}
+
+#[test]
+fn the_page_on_comparison_runs_as_written() {
+    play("docs/comparison.md");
 }
 
 #[test]
@@ -85,6 +94,11 @@ fn the_page_on_operations_runs_as_written() {
 }
 
 #[test]
+fn the_page_on_partitioning_runs_as_written() {
+    play("docs/partitioning.md");
+}
+
+#[test]
 fn the_page_on_reading_runs_as_written() {
     play("docs/reading.md");
 }
@@ -92,6 +106,11 @@ fn the_page_on_reading_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_settings_runs_as_written() {
+    play("docs/settings.md");
 }
 
 #[test]
@@ -181,6 +200,11 @@ impl Player {
         let (last, before) = statements.split_last().unwrap_or_else(|| panic!("{place}: no statement"));
         let mut output = None;
         for statement in before.iter().chain(expected.is_none().then_some(last)) {
+            // Its files are in nobody's server: see there.
+            if statement.trim() == "CREATE EXTENSION pg_partman SCHEMA partman;" {
+                partman::versions().last().expect("one at least").create(&mut self.session);
+                continue;
+            }
             output = match self.session.simple_query(statement) {
                 Ok(messages) => rows(&messages),
                 Err(error) => panic!("{place}: {statement}\n{}", Failure::from(&error)),
@@ -560,36 +584,54 @@ fn count(text: &str) -> i64 {
     number * unit
 }
 
-#[test]
-fn the_table_of_settings_is_that_of_the_server() {
+/// Name, type, unit, default, lowest and highest value, context, and the values of an enum.
+fn settings_of_the_server() -> Vec<Vec<String>> {
     let server = Server::builder().start_with_extension();
     let query = "SELECT ARRAY[name, vartype, coalesce(unit, ''), boot_val, coalesce(min_val, ''),
                         coalesce(max_val, ''), context, coalesce(array_to_string(enumvals, ', '), '')]
                  FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'";
-    let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
-    let stated = table(&read("README.md"), &["name", "type", "default", "range", "changed by"]);
-    let names =
-        |rows: &[Vec<String>]| rows.iter().map(|row| row[0].replace('`', "")).collect::<BTreeSet<_>>();
-    assert_eq!(names(&stated), names(&actual));
+    column(&mut server.connect(), query)
+}
+
+fn plain(cell: &str) -> String {
+    cell.replace('`', "")
+}
+
+/// A table of settings has all of them, each with its default and with when it takes effect.
+fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default: usize, changed_by: usize) {
+    let names = |rows: &[Vec<String>]| rows.iter().map(|row| plain(&row[0])).collect::<BTreeSet<_>>();
+    assert_eq!(names(stated), names(of_the_server));
+    for row in stated {
+        let name = plain(&row[0]);
+        let actual = of_the_server.iter().find(|row| row[0] == name).expect("compared above");
+        let value = plain(&row[default]);
+        let value = if actual[1] == "integer" { count(&value).to_string() } else { value };
+        assert_eq!(value, actual[3], "default of {name}");
+        let effect = if actual[6] == "postmaster" { "restart" } else { "reload" };
+        assert_eq!(row[changed_by], effect, "{name} is changed by");
+    }
+}
+
+#[test]
+fn the_readme_has_every_setting_in_short() {
+    let stated = table(&read("README.md"), &["name", "default", "changed by"]);
+    assert_has_all(&stated, &settings_of_the_server(), 1, 2);
+}
+
+#[test]
+fn the_table_of_settings_is_that_of_the_server() {
+    let page = read("docs/settings.md");
+    let stated = table(&page, &["name", "type", "unit", "default", "range", "changed by"]);
+    let of_the_server = settings_of_the_server();
+    assert_has_all(&stated, &of_the_server, 3, 5);
 
     for row in &stated {
-        let [name, kind, default, range, changed_by] = [0, 1, 2, 3, 4].map(|i| row[i].replace('`', ""));
-        let actual = actual.iter().find(|row| row[0] == name).expect("compared above");
-        let [vartype, unit, boot, min, max, context, values] =
-            [1, 2, 3, 4, 5, 6, 7].map(|i| actual[i].as_str());
+        let [name, kind, unit, range] = [0, 1, 2, 4].map(|i| plain(&row[i]));
+        let actual = of_the_server.iter().find(|row| row[0] == name).expect("compared above");
+        let [vartype, actual_unit, min, max, values] = [1, 2, 4, 5, 7].map(|i| actual[i].as_str());
 
-        let expected_kind = match (vartype, unit) {
-            ("integer", "ms") => "integer with unit",
-            ("string", "") => "text",
-            (other, _) => other,
-        };
-        assert_eq!(kind, expected_kind, "type of {name}");
-        assert_eq!(changed_by, if context == "postmaster" { "restart" } else { "reload" }, "{name}");
-        if vartype == "integer" {
-            assert_eq!(count(&default).to_string(), boot, "default of {name}");
-        } else {
-            assert_eq!(default, boot, "default of {name}");
-        }
+        assert_eq!(kind, if vartype == "string" { "text" } else { vartype }, "type of {name}");
+        assert_eq!(unit, actual_unit, "unit of {name}");
         match (vartype, range.as_str()) {
             // The bounds follow from other settings: PostgreSQL's own are only those of the type.
             ("integer", "by layout") => assert_eq!(max, i32::MAX.to_string(), "{name}"),
@@ -600,6 +642,21 @@ fn the_table_of_settings_is_that_of_the_server() {
             }
             ("enum", range) => assert_eq!(range, values, "values of {name}"),
             _ => {}
+        }
+    }
+}
+
+/// A setting's section says three things, each in a paragraph that begins with its name.
+#[test]
+fn every_setting_has_a_section_that_says_what_to_know() {
+    let page = read("docs/settings.md");
+    for setting in settings_of_the_server() {
+        let short = setting[0].trim_start_matches("snowflake_id.");
+        let start = format!("\n## `{short}`\n");
+        let section = page.split(&start).nth(1).unwrap_or_else(|| panic!("no section on {short}"));
+        let section = section.split("\n## ").next().expect("what stands before the next");
+        for paragraph in ["**Takes effect**", "**Costs**", "**How to choose**"] {
+            assert!(section.contains(&format!("\n{paragraph} ")), "{short}: {paragraph}");
         }
     }
 }

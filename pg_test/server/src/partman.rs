@@ -1,0 +1,61 @@
+//! pg_partman, as Debian's packages have it.
+
+use crate::sql;
+use postgres::Client;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// A version of pg_partman.
+#[derive(Clone, Debug)]
+pub struct Partman {
+    /// As numbers, so that they compare.
+    pub version: Vec<u32>,
+    script: PathBuf,
+}
+
+/// All versions that `fetch_partman` of `scripts/lib.sh` brings, the oldest first: at least one, and none that
+/// is older than the time encoder.
+pub fn versions() -> &'static [Partman] {
+    static FOUND: OnceLock<Vec<Partman>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut fetch = Command::new("bash");
+        fetch.args(["-c", "source scripts/lib.sh && fetch_partman"]).current_dir(root);
+        let output = fetch.output().expect("bash can be run");
+        assert!(
+            output.status.success(),
+            "pg_partman is missing, and nothing here was tested with it:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        let files = std::fs::read_dir(&folder).expect("fetch_partman names a folder");
+        let mut versions: Vec<Partman> =
+            files.map(|file| Partman::of(file.expect("a file").path())).collect();
+        versions.sort_by(|a, b| a.version.cmp(&b.version));
+        let oldest = versions.first().unwrap_or_else(|| panic!("{} is empty", folder.display()));
+        assert!(oldest.version >= vec![5, 2], "{oldest:?} has no time encoder");
+        versions
+    })
+}
+
+impl Partman {
+    fn of(script: PathBuf) -> Self {
+        let name = script.file_stem().expect("a file").to_string_lossy().into_owned();
+        let numbers =
+            name.strip_prefix("pg_partman--").unwrap_or_else(|| panic!("{name} is no script of it"));
+        let version = numbers.split('.').map(|number| number.parse().expect("a number")).collect();
+        Self { version, script }
+    }
+
+    /// What `CREATE EXTENSION pg_partman SCHEMA partman` does, but for the membership of its objects: so no
+    /// file comes into a server's folder that others use.
+    #[track_caller]
+    pub fn create(&self, session: &mut Client) {
+        let script = std::fs::read_to_string(&self.script).expect("the script can be read");
+        let is_for_members = |line: &&str| line.contains("pg_extension_config_dump");
+        let plain: Vec<&str> = script.lines().filter(|line| !is_for_members(line)).collect();
+        assert_eq!(script.lines().count() - plain.len(), 2, "its two tables are for pg_dump");
+        sql::run(session, &plain.join("\n").replace("@extschema@", "partman"));
+    }
+}

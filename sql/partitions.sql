@@ -1,0 +1,16 @@
+-- What pg_partman calls to partition a table by time on an ID in base62: its p_time_encoder and
+-- p_time_decoder. It calls the one with a timestamptz and uses the result as a bound; the other with a bound,
+-- or with a key cast to text.
+
+CREATE FUNCTION snowflake_time_encoder(ts timestamptz) RETURNS snowflake_base62
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
+    RETURN snowflake_to_base62(snowflake_min(ts));
+
+CREATE FUNCTION snowflake_time_decoder(base62 text) RETURNS timestamptz
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
+    RETURN snowflake_timestamp(snowflake_from_base62(base62));
+
+COMMENT ON FUNCTION snowflake_time_encoder(timestamptz) IS
+    'the lowest ID of the tick that a time lies in, in base62; a p_time_encoder for pg_partman';
+COMMENT ON FUNCTION snowflake_time_decoder(text) IS
+    'when the tick of an ID in base62 began; a p_time_decoder for pg_partman';
