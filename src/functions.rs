@@ -13,6 +13,7 @@ extension_sql_file!(
     "../sql/reading.sql",
     requires = [snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence]
 );
+extension_sql_file!("../sql/convert.sql", requires = [snowflake_nextval, snowflake_timestamp]);
 extension_sql_file!("../sql/watching.sql", finalize);
 
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.

@@ -15,6 +15,7 @@
 //! servers run as the operating system's user `postgres`, for PostgreSQL refuses to run as root.
 
 pub mod clock;
+mod dump;
 pub mod faults;
 pub mod ids;
 mod install;
