@@ -428,7 +428,7 @@ BEGIN
     LOOP
         plan := plan || ARRAY[[
             format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', hit.label, column_name),
-            format('ACCESS EXCLUSIVE on %s', hit.label), 'false', NULL]];
+            format('ACCESS EXCLUSIVE on %s', hit.label), 'false', 'its sequence goes with it']];
     END LOOP;
 
     -- One statement a table, so that a table with two such columns is rewritten once. Those that inherit are
@@ -554,7 +554,7 @@ BEGIN
                         sequence.label, format_type(sequence.seqtypid, NULL), sequence.seqstart,
                         sequence.seqincrement, sequence.seqmin, sequence.seqmax, sequence.seqcache,
                         CASE WHEN sequence.seqcycle THEN 'CYCLE' ELSE 'NO CYCLE' END),
-                 NULL, 'false', 'the sequence of an identity goes with it: this takes its place'],
+                 NULL, 'false', 'takes the place of the one that went with the identity'],
                 [format('SELECT pg_catalog.setval(%L, %s, %s)', sequence.label, last_value, is_called::text),
                  NULL, 'false', NULL],
                 [format('ALTER SEQUENCE %s OWNER TO %I', sequence.label, pg_get_userbyid(sequence.relowner)),

@@ -195,7 +195,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
          COMMENT ON CONSTRAINT photo_profile_fkey ON photo IS 'kept';
          CREATE TABLE sale (author integer REFERENCES author, at date) PARTITION BY RANGE (at);
          CREATE TABLE sale_1 PARTITION OF sale FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
-         CREATE TABLE wide (author bigint REFERENCES author, exact numeric REFERENCES author);
+         CREATE TABLE wide (author bigint REFERENCES author, n bigint);
          CREATE TABLE other (id serial PRIMARY KEY, n integer);
          INSERT INTO author SELECT i, i / 2 + 1 FROM generate_series(1, 10) i;
          INSERT INTO book SELECT i, 1, i FROM generate_series(1, 10) i;

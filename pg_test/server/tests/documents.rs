@@ -33,7 +33,8 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 4] = ["README.md", "docs/clock.md", "docs/fleet.md", "docs/reliability.md"];
+const DOCUMENTS: [&str; 5] =
+    ["README.md", "docs/clock.md", "docs/fleet.md", "docs/migration.md", "docs/reliability.md"];
 
 #[test]
 fn the_readme_runs_as_written() {
@@ -48,6 +49,11 @@ fn the_page_on_clocks_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_page_on_migration_runs_as_written() {
+    play("docs/migration.md");
 }
 
 #[test]
