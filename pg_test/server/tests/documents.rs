@@ -38,13 +38,14 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 12] = [
+const DOCUMENTS: [&str; 13] = [
     "README.md",
     "docs/clients.md",
     "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
     "docs/javascript.md",
+    "docs/migration.md",
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
@@ -81,6 +82,11 @@ fn the_page_on_fleets_runs_as_written() {
 #[test]
 fn the_page_on_javascript_runs_as_written() {
     play("docs/javascript.md");
+}
+
+#[test]
+fn the_page_on_migration_runs_as_written() {
+    play("docs/migration.md");
 }
 
 #[test]
