@@ -293,7 +293,7 @@ mod tests {
             ("sonyflake", "144955176167466", "'2014-09-02 00:00:00.01+00', NULL, 43050, 200"),
             ("leaf", "1256557484213448722", "'2020-05-02 12:13:44.602+00', NULL, 619, 18"),
             ("uid-generator", "34359738368032777", "'2016-05-31 05:46:40+00', NULL, 4, 9"),
-            ("pgedge", "136169504773242881", "'2024-01-11 18:08:59.845+00', NULL, 1, 0"),
+            ("pgedge", "136169504773242881", "'2024-01-11 18:08:59.845+00', NULL, 0, 1"),
             ("shardingsphere", "362387865620487", "'2016-11-02 00:00+00', NULL, 5, 7"),
         ] {
             assert!(
@@ -328,13 +328,13 @@ mod tests {
             "CREATE TABLE l (n int, layout text);
              INSERT INTO l SELECT n, (ARRAY['discord', '41/10/12 1ms 2015-01-01',
                  '41/10/12 1ms 2015-01-01' || repeat(' ', 200), '41/10/12 1ms 2015-01-01' || repeat(' ', 9000),
-                 'pgedge'])[1 + n % 5] FROM generate_series(0, 99) AS n",
+                 '41/s12/w10 1ms 2023-01-01'])[1 + n % 5] FROM generate_series(0, 99) AS n",
         )
         .unwrap();
         assert!(is_true("max(pg_column_size(layout)) FILTER (WHERE length(layout) > 9000) < 1000 FROM l"));
         assert!(is_true(
             "bool_and(snowflake_worker(5 << 12 | n, layout) =
-                      CASE WHEN layout = 'pgedge' THEN n ELSE 5 END) FROM l"
+                      CASE WHEN layout LIKE '41/s12%' THEN n ELSE 5 END) FROM l"
         ));
     }
 

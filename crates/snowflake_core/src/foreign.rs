@@ -60,8 +60,9 @@ pub const PRESETS: [Preset; 9] = [
     },
     Preset {
         name: "pgedge",
-        layout: "41/s12/w10 1ms 2023-01-01",
-        note: "pgEdge snowflake: worker is the node, and stands below the count",
+        layout: "41/10/12 1ms 2023-01-01",
+        note: "pgEdge snowflake: worker is the node; until October 2023 it stood below the count, as in \
+               41/s12/w10 1ms 2023-01-01",
     },
     Preset {
         name: "shardingsphere",

@@ -110,12 +110,14 @@ fn leafs_example_is_of_the_time_of_its_readme() {
     assert_eq!(fields("leaf", id).created_at_us / 1_000, (id >> 22) + 1_288_834_974_657);
 }
 
-/// pgEdge's documentation ("Snowflake functions") has `get_epoch(136169504773242881)` = 1704996539.845, made on
-/// its first node. Its README gives the bits: 10-21 the counter, 0-9 the node.
+/// pgEdge's documentation ("Snowflake functions") has `get_epoch(136169504773242881)` = 1704996539.845. Its page
+/// "index" and its source (`SNOWFLAKE_NODE_SHIFT` 12, `SNOWFLAKE_COUNT_SHIFT` 0, since 2023-10-31) give the bits:
+/// 12-21 the node, 0-11 the counter. The first page still reads node and counter in the order before.
 #[test]
 fn pgedges_example_is_read_as_its_documentation_reads_it() {
     let time = "2024-01-11T18:08:59.845Z";
-    assert_fields("pgedge", 136_169_504_773_242_881, time, [None, Some(1), Some(0)]);
+    assert_fields("pgedge", 136_169_504_773_242_881, time, [None, Some(0), Some(1)]);
+    assert_fields("41/s12/w10 1ms 2023-01-01", 136_169_504_773_242_881, time, [None, Some(1), Some(0)]);
     assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_704_996_539_845);
 }
 
