@@ -93,9 +93,6 @@ pub struct ForeignLayout {
     is_sequence_first: bool,
 }
 
-/// The first of the year 1: PostgreSQL's timestamps go back further, and no ID does.
-const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
-
 impl ForeignLayout {
     /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error
     /// says what is wrong with the line.
@@ -176,9 +173,5 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
 fn read_epoch(text: &str) -> Result<i64, String> {
     let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
-    match time {
-        Ok(epoch_us) if epoch_us >= EARLIEST_EPOCH_US => Ok(epoch_us),
-        Ok(_) => Err(format!("The epoch \"{text}\" lies before the year 1.")),
-        Err(problem) => Err(format!("The epoch \"{text}\" cannot be read: {problem}.")),
-    }
+    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read: {problem}."))
 }

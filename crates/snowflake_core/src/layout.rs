@@ -343,9 +343,15 @@ impl Layout {
     }
 }
 
+/// The first of the year 1: PostgreSQL's timestamps go back further, and no ID does.
+const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
+
 /// Reads an epoch: a literal date and time with an explicit offset, as `2024-01-01T00:00:00Z`, to a Unix
 /// time in microseconds. The error says what is wrong with the text.
 pub fn parse_epoch(text: &str) -> Result<i64, String> {
     let timestamp = jiff::Timestamp::from_str(text.trim()).map_err(|error| error.to_string())?;
-    Ok(timestamp.as_microsecond())
+    match timestamp.as_microsecond() {
+        ..EARLIEST_EPOCH_US => Err("it lies before the year 1".to_owned()),
+        epoch_us => Ok(epoch_us),
+    }
 }
