@@ -192,9 +192,13 @@ fn a_state_that_cannot_be_written_shows() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     let mut watcher = watcher(&server);
-    // The server does not run as root, so that this counts.
-    let state = server.data().join("snowflake_id/state");
-    fs::set_permissions(&state, Permissions::from_mode(0o400)).expect("it is a file");
+    let folder = server.data().join("snowflake_id");
+    // Neither the file nor a new one; the server does not run as root, so that this counts.
+    let permit = |file, folder_mode| {
+        fs::set_permissions(folder.join("state"), Permissions::from_mode(file)).expect("it is a file");
+        fs::set_permissions(&folder, Permissions::from_mode(folder_mode)).expect("it is a folder");
+    };
+    permit(0o400, 0o500);
     wait_until("the end of the reservation", secs(10), || {
         session.batch_execute("SELECT snowflake_nextval()").is_err().then_some(())
     });
@@ -202,7 +206,7 @@ fn a_state_that_cannot_be_written_shows() {
     assert_eq!(seen["write_error"], 1.0, "{seen:?}");
     assert_eq!(seen["open"], 0.0, "{seen:?}");
 
-    fs::set_permissions(&state, Permissions::from_mode(0o600)).expect("it is a file");
+    permit(0o600, 0o700);
     wait_until("IDs again", secs(10), || session.batch_execute("SELECT snowflake_nextval()").ok());
     let seen = look(&mut watcher);
     assert_eq!((seen["write_error"], seen["open"]), (0.0, 1.0), "{seen:?}");
