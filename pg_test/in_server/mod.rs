@@ -411,7 +411,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 31] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 34] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -445,6 +445,9 @@ mod tests {
         ("snowflake_rotate()", "v", true, "u", false),
         ("snowflake_adopt(timestamptz)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
+        ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
+        ("snowflake_server_layout()", "s", false, "s", true),
+        ("snowflake_config_check()", "v", false, "u", false),
     ];
 
     #[pg_test]
