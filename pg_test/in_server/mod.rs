@@ -240,7 +240,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 15] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 16] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -257,6 +257,7 @@ mod tests {
         ("snowflake_rotate()", "v", true, "u", false),
         ("snowflake_adopt(timestamptz)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
+        ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
     ];
 
     #[pg_test]
