@@ -14,6 +14,8 @@ CREATE FUNCTION snowflake_convert(
     SET row_security = off
     -- So that pg_get_expr() writes a literal in one way, whatever the session says.
     SET standard_conforming_strings = on
+    -- The queries here are long and their tables are small: to compile them takes seconds, under the lock.
+    SET jit = off
 AS $convert$
 #variable_conflict use_variable
 DECLARE

@@ -645,7 +645,7 @@ const REFUSED: &[Case] = &[
     ),
     (
         "CREATE TABLE i2 (id bigint PRIMARY KEY);
-         INSERT INTO i2 SELECT snowflake_nextval() + (1::bigint << 22 + 12) -- 4 s ahead",
+         INSERT INTO i2 SELECT snowflake_nextval() + (600000::bigint << 22) -- 10 minutes ahead",
         "'i2', 'id'",
         "55000",
         &["values that are not below the new IDs"],
