@@ -645,7 +645,7 @@ const REFUSED: &[Case] = &[
     ),
     (
         "CREATE TABLE i2 (id bigint PRIMARY KEY);
-         INSERT INTO i2 SELECT snowflake_nextval() + (1::bigint << 22 + 12) -- 4 s ahead",
+         INSERT INTO i2 SELECT snowflake_nextval() + (600000::bigint << 22) -- 10 minutes ahead",
         "'i2', 'id'",
         "55000",
         &["values that are not below the new IDs"],
@@ -771,6 +771,22 @@ fn a_published_integer_key_comes_with_a_word_on_subscribers() {
     run(&mut session, "DROP PUBLICATION \"P 1\"");
     assert!(!one::<String>(&mut session, notes).contains("published"));
     converts(&server, &mut session, "'t', 'id'");
+}
+
+#[test]
+fn the_notes_tell_the_highest_value_and_the_checks_that_new_ids_must_meet() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t (id bigserial PRIMARY KEY, n integer CHECK (n > 0))");
+    let note = "SELECT note FROM snowflake_convert('t', 'id') WHERE statement LIKE '%SET DEFAULT%'";
+    assert_eq!(one::<String>(&mut session, note), "there is no value yet");
+    run(&mut session, "ALTER TABLE t ADD CHECK (id < 1000); INSERT INTO t VALUES (-5), (7)");
+    assert_eq!(
+        one::<String>(&mut session, note),
+        "the highest value, 7, lies below every new ID; new IDs must meet CHECK ((id < 1000))"
+    );
+    run(&mut session, "UPDATE t SET id = -1 WHERE id = 7");
+    assert!(one::<String>(&mut session, note).contains("the highest value, -1, lies below"));
 }
 
 // ---- rights ----
