@@ -126,6 +126,8 @@ CREATE FUNCTION snowflake_convert(
     SET row_security = off
     -- So that pg_get_expr() writes a literal in one way, whatever the session says.
     SET standard_conforming_strings = on
+    -- The queries here are long and their tables are small: to compile them takes seconds, under the lock.
+    SET jit = off
 AS $convert$
 #variable_conflict use_variable
 DECLARE
@@ -476,7 +478,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('row-level security hides rows of table %s', label),
             DETAIL = 'Whether all values of the column lie below the new IDs cannot be seen.',
-            HINT = 'Run it as a role with BYPASSRLS or as a superuser, or take FORCE ROW LEVEL SECURITY off for the conversion.';
+            HINT = 'Run it as a role with BYPASSRLS or as a superuser, or take FORCE ROW LEVEL SECURITY off meanwhile.';
     END IF;
     -- Also the proof that this server makes IDs: if not, its error says why, and what to do.
     new_id := @extschema@.snowflake_nextval();
@@ -577,8 +579,8 @@ BEGIN
             format('ACCESS EXCLUSIVE on %s', hit.label), 'true', remark]];
     END LOOP;
 
-    remark := coalesce(format('the highest value, %s, lies below every new ID', highest), 'there is no value yet');
-    SELECT remark || coalesce('; new IDs must meet ' || string_agg(pg_get_constraintdef(oid), ', ' ORDER BY conname), '')
+    SELECT coalesce('the highest value, ' || highest || ', lies below every new ID', 'there is no value yet')
+        || coalesce('; new IDs must meet ' || string_agg(pg_get_constraintdef(oid), ', ' ORDER BY conname), '')
     INTO remark
     FROM pg_constraint WHERE contype = 'c' AND conrelid = table_name AND conkey = ARRAY[key.attnum];
     plan := plan || ARRAY[[

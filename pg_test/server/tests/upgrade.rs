@@ -114,7 +114,8 @@ fn one_version_is_named_everywhere() {
     );
     let upgrade = format!("sql/snowflake_id--{OLD}--{NEW}.sql");
     assert!(root().join(&upgrade).exists(), "{upgrade}");
-    let mut session = server().connect();
+    let server = server();
+    let mut session = server.connect();
     let versions =
         "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id' ORDER BY 1";
     assert_eq!(column::<String>(&mut session, versions), [OLD, NEW]);
