@@ -366,6 +366,19 @@ pub fn duration(micros: i64) -> String {
     }
 }
 
+/// Says that the layout comes to its end.
+pub fn log_expiry(expires_at_us: i64) {
+    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+    let message = format!("snowflake_id: the time field of the layout ends at {}", timestamp(expires_at_us));
+    ErrorReport::new(state, message, "snowflake_id")
+        .set_detail("From then on no ID can be made.")
+        .set_hint(
+            "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
+             docs/reliability.md.",
+        )
+        .report(PgLogLevel::LOG);
+}
+
 /// Says that a reload of max_ahead takes effect only in part.
 pub fn log_clamped(held_us: i64) {
     let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;

@@ -1,12 +1,13 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are being made, so that no
 //! call has to wait for the disk. A convenience, never a dependency: calls do without it.
 
-use crate::errors::Error;
-use crate::generator;
+use crate::errors::{self, Error};
+use crate::generator::{self, PgHost};
+use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::{Closed, NotOpen};
+use snowflake_core::{Closed, Host, NotOpen};
 use std::time::{Duration, Instant};
 
 /// A quarter of the default reservation: it is renewed when half of it is left.
@@ -36,6 +37,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let Some(generator) = shmem::generator() else { return };
     shmem::set_keeper(std::process::id() as i32);
 
+    tell_of_expiry();
     let mut told = None;
     let mut round = open(generator, &mut told);
     let mut last = generator.last();
@@ -63,6 +65,16 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     // Not 0: the postmaster takes that for the end of the work and never starts the keeper again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };
+}
+
+/// Two years ahead, for a layout is changed by a whole fleet.
+fn tell_of_expiry() {
+    const SOON_US: i64 = 2 * 366 * 86_400_000_000;
+    let Some(layout) = settings::get().map(|settings| settings.layout) else { return };
+    let expires_at_us = layout.starts_at(layout.max_tick() + 1);
+    if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
+        errors::log_expiry(expires_at_us);
+    }
 }
 
 /// Opens the gate ahead of the first call; tells how long to wait before the next look. A reason that keeps

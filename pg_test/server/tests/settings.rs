@@ -3,7 +3,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
 use snowflake_server_tests::sql::{fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs};
+use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs, wait_until};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -323,4 +323,24 @@ fn as_few_as_no_backup_workers_are_possible() {
     // Usable again when the clock is no more than max_ahead behind.
     std::thread::sleep(secs(3) + Duration::from_millis(50));
     assert!(next(&mut session) > newest);
+}
+
+/// 35 bits of milliseconds are a year and a month.
+#[test]
+fn a_layout_that_ends_within_two_years_is_told_of_at_each_start() {
+    let year = one::<i32>(
+        &mut Server::builder().start().connect(),
+        "SELECT extract(year FROM now() AT TIME ZONE 'UTC')::int",
+    );
+    let mut server = Server::builder()
+        .setting("snowflake_id.layout", "35/10/12")
+        .setting("snowflake_id.epoch", &format!("{year}-01-01T00:00:00Z"))
+        .start();
+    let line = format!("snowflake_id: the time field of the layout ends at {}-02-0", year + 1);
+    let told = |server: &Server| server.log().matches(&line).count();
+    wait_until("the line in the log", secs(10), || (told(&server) == 1).then_some(()));
+    server.restart();
+    wait_until("the line in the log, again", secs(10), || (told(&server) == 2).then_some(()));
+    let usual = Server::builder().start_with_extension();
+    assert!(!usual.log().contains("the time field of the layout ends"));
 }
