@@ -38,7 +38,7 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 14] = [
     "README.md",
     "docs/clients.md",
     "docs/clock.md",
@@ -52,6 +52,7 @@ const DOCUMENTS: [&str; 13] = [
     "docs/reading.md",
     "docs/reliability.md",
     "docs/settings.md",
+    "docs/sql.md",
 ];
 
 #[test]
@@ -117,6 +118,11 @@ fn the_page_on_reliability_runs_as_written() {
 #[test]
 fn the_page_on_settings_runs_as_written() {
     play("docs/settings.md");
+}
+
+#[test]
+fn the_page_on_sql_runs_as_written() {
+    play("docs/sql.md");
 }
 
 #[test]
@@ -760,7 +766,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
 #[test]
 fn the_tables_of_the_views_have_every_column() {
     let server = Server::builder().start_with_extension();
-    let readme = read("README.md");
+    let reference = read("docs/sql.md");
     for (view, header) in [
         ("snowflake_status", "view `snowflake_status`, one row"),
         ("snowflake_workers", "view `snowflake_workers`, a row for each lane"),
@@ -769,7 +775,8 @@ fn the_tables_of_the_views_have_every_column() {
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"
         );
         let actual: BTreeSet<String> = column(&mut server.connect(), &query).into_iter().collect();
-        let stated = table(&readme, &[header]).iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
+        let stated =
+            table(&reference, &[header]).iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
         assert_eq!(stated, actual, "{view}");
     }
 }
