@@ -12,6 +12,13 @@ use crate::state_file::{PATH, describe};
 const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that is there, and restart \
      the server: shared_preload_libraries = 'snowflake_id'";
 
+/// What to do where the state cannot be written.
+pub const UNWRITABLE_HINT: &str =
+    "Make room, or make the data directory writable: it is tried again every second.";
+/// What to do where no worker can be used.
+pub const NO_LANE_HINT: &str = "Wait, or correct the clock if it is wrong. To go on at once, set \
+     snowflake_id.worker_id to a worker that was never used and restart the server.";
+
 /// What can go wrong, by cause.
 #[derive(Debug)]
 pub enum Error {
@@ -65,30 +72,38 @@ struct Text {
     hint: Cow<'static, str>,
 }
 
+impl Text {
+    #[track_caller]
+    fn report(self, level: PgLogLevel) {
+        let mut report = ErrorReport::new(self.state, self.message, "snowflake_id").set_hint(self.hint);
+        if let Some(detail) = self.detail {
+            report = report.set_detail(detail);
+        }
+        report.report(level);
+    }
+}
+
+/// A line of the server's log.
+pub fn log(message: String, detail: String, hint: &'static str) {
+    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+    Text { state, message: message.into(), detail: Some(detail), hint: hint.into() }.report(PgLogLevel::LOG);
+}
+
 impl Error {
     /// Ends the statement, or, while the server starts, the start.
     #[cold]
     #[track_caller]
     pub fn raise(self) -> ! {
-        let Text { state, message, detail, hint } = self.text();
-        let mut report = ErrorReport::new(state, message, "snowflake_id").set_hint(hint);
-        if let Some(detail) = detail {
-            report = report.set_detail(detail);
-        }
-        report.report(PgLogLevel::ERROR);
+        self.text().report(PgLogLevel::ERROR);
         unreachable!("an error does not return")
     }
 
     /// Tells the server's log why no IDs are made, before anybody asks for one.
     pub fn log(self) {
-        let Text { message, detail, hint, .. } = self.text();
-        let success = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-        let message = format!("snowflake_id: no IDs are made: {message}");
-        let mut report = ErrorReport::new(success, message, "snowflake_id").set_hint(hint);
-        if let Some(detail) = detail {
-            report = report.set_detail(detail);
-        }
-        report.report(PgLogLevel::LOG);
+        let text = self.text();
+        let message = format!("snowflake_id: no IDs are made: {}", text.message).into();
+        let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
+        Text { state, message, ..text }.report(PgLogLevel::LOG);
     }
 
     /// What happened, in one line, for a display.
@@ -331,14 +346,13 @@ fn refusal_text(refusal: Refusal) -> Text {
                 "",
                 "The reservation on disk is used up, and an ID beyond it could be made again after a crash."
                     .to_owned(),
-                "Make room, or make the data directory writable: it is tried again every second.",
+                UNWRITABLE_HINT,
             )
         },
         Refusal::NoLane(no_lane) => not_ready(
             "the clock is back and no worker of this server can make an ID yet",
             no_lane_detail(&no_lane),
-            "Wait, or correct the clock if it is wrong. To go on at once, set snowflake_id.worker_id to a \
-             worker that was never used and restart the server.",
+            NO_LANE_HINT,
         ),
     }
 }
@@ -368,24 +382,21 @@ pub fn duration(micros: i64) -> String {
 
 /// Says that the layout comes to its end.
 pub fn log_expiry(expires_at_us: i64) {
-    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    let message = format!("snowflake_id: the time field of the layout ends at {}", timestamp(expires_at_us));
-    ErrorReport::new(state, message, "snowflake_id")
-        .set_detail("From then on no ID can be made.")
-        .set_hint(
-            "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
-             docs/reliability.md.",
-        )
-        .report(PgLogLevel::LOG);
+    log(
+        format!("snowflake_id: the time field of the layout ends at {}", timestamp(expires_at_us)),
+        "From then on no ID can be made.".to_owned(),
+        "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
+         docs/reliability.md.",
+    );
 }
 
 /// Says that a reload of max_ahead takes effect only in part.
 pub fn log_clamped(held_us: i64) {
-    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    ErrorReport::new(state, "snowflake_id.max_ahead takes full effect at the next restart", "snowflake_id")
-        .set_detail(format!("The ledger in shared memory has room for {} ms.", held_us / 1_000))
-        .set_hint("Restart the server when it suits.")
-        .report(PgLogLevel::LOG);
+    log(
+        "snowflake_id.max_ahead takes full effect at the next restart".to_owned(),
+        format!("The ledger in shared memory has room for {} ms.", held_us / 1_000),
+        "Restart the server when it suits.",
+    );
 }
 
 /// A Unix time in microseconds, as PostgreSQL prints it in its log.

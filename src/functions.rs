@@ -12,6 +12,18 @@ extension_sql_file!("../sql/config.sql", requires = [snowflake_server_layout]);
 extension_sql_file!("../sql/convert.sql", requires = [snowflake_nextval]);
 extension_sql_file!("../sql/watching.sql", finalize);
 
+/// Tells PostgreSQL how a function without pgrx's wrapper is called, as PG_FUNCTION_INFO_V1 does in C.
+macro_rules! function_info {
+    ($name:ident) => {
+        #[doc(hidden)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> &'static ::pgrx::pg_sys::Pg_finfo_record {
+            &::pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
+        }
+    };
+}
+pub(crate) use function_info;
+
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
@@ -66,20 +78,18 @@ fn snowflake_nextval() -> i64 {
 pub unsafe extern "C-unwind" fn snowflake_nextval_hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     match generator::try_next_id() {
         Some(id) => pg_sys::Datum::from(id),
-        None => nextval_cold(call),
+        // SAFETY: the call is PostgreSQL's, handed on.
+        None => unsafe { nextval_cold(call) },
     }
 }
+function_info!(pg_finfo_snowflake_nextval_hot);
 
+/// # Safety
+/// As `snowflake_nextval_hot`.
 #[cold]
-fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the call is PostgreSQL's, handed on.
+unsafe fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: by the contract of this function.
     unsafe { snowflake_nextval_wrapper(call) }
-}
-
-/// Tells PostgreSQL how that is called, as the macro PG_FUNCTION_INFO_V1 does in C.
-#[unsafe(no_mangle)]
-pub extern "C" fn pg_finfo_snowflake_nextval_hot() -> &'static pg_sys::Pg_finfo_record {
-    &pg_sys::Pg_finfo_record { api_version: 1 }
 }
 
 #[pg_extern(volatile, parallel_safe)]

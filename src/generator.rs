@@ -6,7 +6,6 @@ use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::state_file::{self, StateFile};
 use crate::waiting;
-use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use snowflake_core::{Disk, Event, Host, NotOpen, Range, Refusal, Start};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,11 +34,7 @@ impl Host for PgHost {
 
     fn report(&self, event: Event) {
         let (message, detail, hint) = describe(event);
-        let success = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-        ErrorReport::new(success, message, "snowflake_id")
-            .set_detail(detail)
-            .set_hint(hint)
-            .report(PgLogLevel::LOG);
+        errors::log(message, detail, hint);
     }
 }
 
@@ -79,7 +74,7 @@ fn describe(event: Event) -> (String, String, &'static str) {
                 state_file::describe(errno)
             ),
             "IDs are made up to the end of the reservation that is on disk, and no further.".to_owned(),
-            "Make room, or make the data directory writable: it is tried again every second.",
+            errors::UNWRITABLE_HINT,
         ),
         Event::WriteRecovered => (
             format!("snowflake_id: \"{}\" can be written again", state_file::PATH),
@@ -108,8 +103,7 @@ fn describe(event: Event) -> (String, String, &'static str) {
         Event::Refused(no_lane) => (
             "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
             errors::no_lane_detail(&no_lane),
-            "Wait, or correct the clock if it is wrong. To go on at once, set snowflake_id.worker_id to a \
-             worker that was never used and restart the server.",
+            errors::NO_LANE_HINT,
         ),
     }
 }

@@ -5,7 +5,7 @@
 //! another system, and base62, need neither: a session loads the library when it first calls them.
 
 use crate::errors::Error;
-use crate::functions::{from_postgres, record, timestamp, to_postgres};
+use crate::functions::{from_postgres, function_info, record, timestamp, to_postgres};
 use crate::settings::{self, Settings};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
@@ -118,11 +118,7 @@ macro_rules! hot_reader {
             }
         }
 
-        /// Tells PostgreSQL how that is called, as the macro PG_FUNCTION_INFO_V1 does in C.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $finfo() -> &'static pg_sys::Pg_finfo_record {
-            &pg_sys::Pg_finfo_record { api_version: 1 }
-        }
+        function_info!($finfo);
     };
 }
 
