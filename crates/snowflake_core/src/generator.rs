@@ -21,6 +21,7 @@ use crate::memory::{CLOSED, Control, LaneMemory, View};
 use crate::state::{AdoptError, Choice, Closed, Disk, Errno, Opening, Promises, Reading, Start, WriteError};
 use crate::sync::{AtomicU64, Ordering};
 use parking_lot::lock_api::RawMutex;
+use std::iter::zip;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A forward step of the wall clock by more than this is reported: it is what makes the next correction
@@ -171,6 +172,16 @@ pub struct Range {
     pub last: i64,
 }
 
+/// What an attempt has read, and the first tick that it tries.
+struct Aim<'m, 'g> {
+    index: usize,
+    lane: &'g Lane<'m>,
+    last: i64,
+    tick: i64,
+    /// The latest time, counted from the epoch, that an ID may carry (rule 4).
+    latest_us: i64,
+}
+
 /// An attempt that found no tick to claim, and what it had read.
 struct Blocked {
     lane: usize,
@@ -239,8 +250,10 @@ pub struct LaneStatus {
 /// them must have the same [`Config`].
 pub struct Generator<'m, H, R: RawMutex> {
     layout: Layout,
+    /// The layout's tick, which is slow to look up.
+    tick_us: i64,
     workers: Workers,
-    /// Datacenter and worker of each lane, as they stand in an ID.
+    /// [`Lane::node`] of all lanes.
     nodes: [i64; MAX_LANES],
     shape: Shape,
     ring_ticks: usize,
@@ -252,6 +265,8 @@ pub struct Generator<'m, H, R: RawMutex> {
 
 /// One lane: its memory and its ring.
 struct Lane<'m> {
+    /// Datacenter and worker, as they stand in an ID.
+    node: i64,
     memory: &'m LaneMemory,
     ledger: Ledger<'m>,
 }
@@ -265,19 +280,22 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         assert_eq!(slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
         assert!((0..layout.datacenters()).contains(&datacenter), "the datacenter is outside its field");
         let shape = Shape::new(&layout, config.sequence_start);
-        let lane = |(memory, ring): (&'m LaneMemory, &'m [AtomicU64])| Lane {
+        let nodes = std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane)));
+        let lane = |(node, (memory, ring)): (i64, (&'m LaneMemory, &'m [AtomicU64]))| Lane {
+            node,
             memory,
             ledger: Ledger::new(ring, &memory.evicted, shape),
         };
         Self {
             layout,
+            tick_us: layout.tick().micros(),
             workers,
-            nodes: std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane))),
+            nodes,
             shape,
             ring_ticks,
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             control,
-            lanes: lanes.iter().zip(slots.chunks_exact(ring_ticks)).map(lane).collect(),
+            lanes: zip(nodes, zip(lanes, slots.chunks_exact(ring_ticks))).map(lane).collect(),
             host,
         }
     }
@@ -310,7 +328,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// [`next_id`](Self::next_id) has to make it.
     #[inline]
     pub fn try_next_id(&self) -> Option<i64> {
-        match self.attempt(1, false) {
+        let aim = self.aim(false)?;
+        match self.claim(aim.tick, 1, &aim)? {
             Attempt::Won(range) => Some(range.first),
             _ => None,
         }
@@ -325,43 +344,59 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// The hot path: no lock, no policy, no allocation, one clock read, one compare-and-swap.
-    #[inline(always)]
+    /// One try at a number of IDs: no lock, no policy, no allocation, one clock read, and one compare-and-swap
+    /// a tick.
+    #[inline]
     fn attempt(&self, n: i64, has_looked: bool) -> Attempt {
-        let switch = &self.control.switch;
-        let lane = switch.active.load(Ordering::Acquire);
-        let now_us = self.layout.relative(self.host.wall_us());
-        let Lane { memory, ledger } = &self.lanes[lane];
-        let last = memory.last.load(Ordering::Acquire);
+        let Some(aim) = self.aim(has_looked) else { return Attempt::Late };
+        let mut tick = aim.tick;
+        loop {
+            if let Some(attempt) = self.claim(tick, n, &aim) {
+                return attempt;
+            }
+            tick += 1;
+        }
+    }
 
-        let tick_us = self.layout.tick().micros();
-        let latest_us = now_us + switch.max_ahead_us();
-        // `last` is never negative: a clock before the epoch fails the first check below.
+    /// Reads lane, clock and last, in this order; `None`: the clock is to be looked at before an ID is made.
+    #[inline(always)]
+    fn aim(&self, has_looked: bool) -> Option<Aim<'m, '_>> {
+        let switch = &self.control.switch;
+        let index = switch.active.load(Ordering::Acquire);
+        let lane = &self.lanes[index];
+        let now_us = self.layout.relative(self.host.wall_us());
+        let last = lane.memory.last.load(Ordering::Acquire);
+
+        // `last` is never negative: a clock before the epoch fails the first check of `claim`.
         let mut tick = last;
         // Most calls come in the tick of the one before: a comparison costs them less than a division.
-        if now_us >= (last + 1) * tick_us {
+        if now_us >= (last + 1) * self.tick_us {
             tick = self.layout.tick().holding(now_us);
             if tick - last > self.unexpected_ticks && !has_looked {
-                return Attempt::Late;
+                return None;
             }
         }
-        let tried = tick;
-        loop {
-            // Rule 4, then the gate, rule 2 and the end of the time field.
-            if tick * tick_us > latest_us || tick > memory.ceiling.load(Ordering::Acquire) {
-                return Attempt::Blocked(Blocked { lane, last, tried, wanted: tick });
-            }
-            match ledger.claim(tick, n) {
-                Claim::Won { first } => {
-                    if last < tick {
-                        memory.last.fetch_max(tick, Ordering::AcqRel);
-                    }
-                    let first = self.layout.join(tick, self.nodes[lane], first);
-                    return Attempt::Won(Range { first, last: first + (n - 1) });
+        Some(Aim { index, lane, last, tick, latest_us: now_us + switch.max_ahead_us() })
+    }
+
+    /// Claims `n` IDs of this tick; `None`: it has not that many left.
+    #[inline(always)]
+    fn claim(&self, tick: i64, n: i64, aim: &Aim<'m, '_>) -> Option<Attempt> {
+        let Aim { index, lane, last, .. } = *aim;
+        // Rule 4, then the gate, rule 2 and the end of the time field.
+        if tick * self.tick_us > aim.latest_us || tick > lane.memory.ceiling.load(Ordering::Acquire) {
+            return Some(Attempt::Blocked(Blocked { lane: index, last, tried: aim.tick, wanted: tick }));
+        }
+        match lane.ledger.claim(tick, n) {
+            Claim::Won { first } => {
+                if last < tick {
+                    lane.memory.last.fetch_max(tick, Ordering::AcqRel);
                 }
-                Claim::Full => tick += 1,
-                Claim::Overtaken(by) => return Attempt::Overtaken { lane, by },
+                let first = self.layout.join(tick, lane.node, first);
+                Some(Attempt::Won(Range { first, last: first + (n - 1) }))
             }
+            Claim::Full => None,
+            Claim::Overtaken(by) => Some(Attempt::Overtaken { lane: index, by }),
         }
     }
 
@@ -799,7 +834,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         if lanes.gate != Gate::Open || self.host.disk().is_none() {
             return Ok(());
         }
-        for (Lane { memory, ledger }, mark) in self.lanes.iter().zip(&mut lanes.promises.marks) {
+        for (Lane { memory, ledger, .. }, mark) in self.lanes.iter().zip(&mut lanes.promises.marks) {
             memory.ceiling.store(CLOSED, Ordering::Release);
             *mark = memory.restored.load(Ordering::Acquire).max(ledger.last_tick().unwrap_or(-1));
         }
@@ -884,7 +919,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Sets the counters back to zero.
     pub fn reset_stats(&self) {
         let _lanes = self.control.cold.lock();
-        for Lane { memory, ledger } in &self.lanes {
+        for Lane { memory, ledger, .. } in &self.lanes {
             memory.issued_before.store(ledger.issued(), Ordering::Relaxed);
         }
         let counters = &self.control.counters;

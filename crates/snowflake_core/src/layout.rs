@@ -244,7 +244,8 @@ impl Layout {
     #[inline]
     pub const fn relative(&self, unix_us: i64) -> i64 {
         match unix_us.checked_sub(self.epoch_us) {
-            Some(relative_us) if -FAR_US <= relative_us && relative_us <= FAR_US => relative_us,
+            // Within ±2^62, its two highest bits are alike.
+            Some(relative_us) if relative_us ^ (relative_us << 1) >= 0 => relative_us,
             _ => self.far_end(unix_us),
         }
     }

@@ -27,21 +27,24 @@ pub enum SequenceStart {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     sequence_bits: u32,
+    /// All bits of the sequence: the last one of a tick.
+    highest: u64,
     spread_mask: u64,
 }
 
 impl Shape {
     pub(crate) fn new(layout: &Layout, start: SequenceStart) -> Self {
+        let sequences = layout.sequences() as u64;
         let spread_mask = match start {
             SequenceStart::Zero => 0,
-            SequenceStart::Spread => ((layout.sequences() as u64) >> 6).saturating_sub(1),
+            SequenceStart::Spread => (sequences >> 6).saturating_sub(1),
         };
-        Self { sequence_bits: layout.bits().sequence, spread_mask }
+        Self { sequence_bits: layout.bits().sequence, highest: sequences - 1, spread_mask }
     }
 
     /// The most positions that any one tick is sure to have.
     pub(crate) const fn capacity(self) -> i64 {
-        ((1 << self.sequence_bits) - self.spread_mask) as i64
+        (self.highest + 1 - self.spread_mask) as i64
     }
 
     /// The first sequence of a tick: Fibonacci hashing, the middle bits of a product with 2^64 / phi.
@@ -118,28 +121,27 @@ impl<'m> Ledger<'m> {
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
         let slot = self.slot(tick);
         let base = self.shape.base(tick);
-        let top = base | ((1 << self.shape.sequence_bits) - 1);
         let mut seen = slot.load(Ordering::Relaxed);
         loop {
-            // The position before the first free one. Written with `top` so that it holds for the last
-            // tick of a layout without worker bits too, where the next word would not fit 64 bits.
-            let before = if seen < base {
-                base - 1 + self.shape.first_sequence(tick)
-            } else if seen <= top {
-                seen
+            // The words of one tick differ in their sequence alone.
+            let is_of_tick = seen ^ base <= self.shape.highest;
+            let first = if is_of_tick {
+                (seen ^ base) + 1
+            } else if seen < base {
+                self.shape.first_sequence(tick)
             } else {
                 return Claim::Overtaken(Word(seen).tick(self.shape));
             };
-            if top - before < n as u64 {
+            let last = first + (n as u64 - 1);
+            if last > self.shape.highest {
                 return Claim::Full;
             }
-            let last = before + n as u64;
-            match slot.compare_exchange_weak(seen, last, Ordering::AcqRel, Ordering::Relaxed) {
+            match slot.compare_exchange_weak(seen, base | last, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
-                    if seen < base && seen != Word::EMPTY.0 {
+                    if !is_of_tick && seen != Word::EMPTY.0 {
                         self.evicted.fetch_add(Word(seen).count(self.shape), Ordering::Relaxed);
                     }
-                    return Claim::Won { first: (before + 1 - base) as i64 };
+                    return Claim::Won { first: first as i64 };
                 }
                 Err(newer) => seen = newer,
             }
@@ -152,7 +154,7 @@ impl<'m> Ledger<'m> {
         while tick <= end {
             let word = self.word(tick);
             let base = self.shape.base(tick);
-            let top = base | ((1 << self.shape.sequence_bits) - 1);
+            let top = base | self.shape.highest;
             if word < base || (word <= top && top - word >= n as u64) {
                 return tick;
             }
