@@ -66,9 +66,10 @@ pub const CANDIDATES: [Candidate; 6] = [
     ),
 ];
 
-/// No key, but what a call is measured against.
-pub const REFERENCES: [Candidate; 2] = [
+/// No key, but what a key is measured against.
+pub const REFERENCES: [Candidate; 3] = [
     candidate("clock", "clock_timestamp()", "clock_timestamp()", "", 15, (0, 0, 0)),
+    candidate("sleep", "pg_sleep(0.001)", "pg_sleep(0.001)", "", 15, (0, 0, 0)),
     candidate("constant", "no ID at all", "pg_backend_pid()", "", 15, (0, 0, 0)),
 ];
 

@@ -3,9 +3,9 @@
 use crate::candidates::{CANDIDATES, Candidate, GIST_ID, REFERENCES};
 use crate::figures::{Run, Spread, readable};
 use crate::plots::PLOTS;
-use crate::targets::TARGETS;
+use crate::targets::{TARGETS, Target};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, context};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, context};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,42 +104,38 @@ fn render(runs: &[Run]) -> Result<String, Error> {
         )))
     });
 
-    let judged: Vec<_> = TARGETS
-        .iter()
-        .map(|target| {
-            let results: Vec<_> = runs
-                .iter()
-                .map(|run| {
-                    let Some((found, is_met)) = target.judge(run) else {
-                        return Err(wrong(format!(
-                            "{}: not measured on PostgreSQL {}",
-                            target.key, run.major
-                        )));
-                    };
-                    Ok(context! {
-                        major => run.major, found => spread(found), is_met, is_quick => run.is_quick,
-                        // Whether some rounds passed and some did not.
-                        is_split => found.min < 1.0 && found.max > 1.0,
-                    })
-                })
-                .collect::<Result<_, Error>>()?;
-            Ok(context! { key => target.key, what => target.what, limit => target.limit(), results })
-        })
-        .collect::<Result<_, Error>>()?;
+    let targets = TARGETS.iter().map(|target| {
+        let results = runs.iter().map(|run| judged(target, run)).collect::<Result<Vec<_>, _>>()?;
+        Ok(context! { key => target.key, what => target.what, limit => target.limit(), results })
+    });
+    let targets = targets.collect::<Result<Vec<_>, Error>>()?;
 
-    let about: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            let Run { major, postgres, snowflake_id, machine, system, date, minutes, is_quick, .. } =
-                run.clone();
-            context! { major, postgres, snowflake_id, machine, system, date, minutes, is_quick }
-        })
-        .collect();
     environment.add_template("page.md.j2", TEMPLATE)?;
     environment.get_template("page.md.j2")?.render(context! {
-        runs => about, targets => judged, gist_id => GIST_ID.trim_end(),
+        runs => runs.iter().map(about).collect::<Vec<_>>(), targets, gist_id => GIST_ID.trim_end(),
         rounds => crate::measure::FULL.rounds, call_rounds => crate::measure::FULL.call_rounds,
     })
+}
+
+/// A target's result, with what a cause may rest on.
+fn judged(target: &Target, run: &Run) -> Result<Value, Error> {
+    let (found, is_met) = target
+        .judge(run)
+        .ok_or_else(|| wrong(format!("{}: not measured on PostgreSQL {}", target.key, run.major)))?;
+    let sleep = run.of("call_p999_us", "sleep");
+    Ok(context! {
+        major => run.major, found => spread(found), is_met, is_quick => run.is_quick,
+        // Some rounds on this side of 1, some on the other.
+        is_split => found.min < 1.0 && found.max > 1.0,
+        sleep => sleep.map(spread),
+        // Later than our calls are: they sleep as long, and only now and then.
+        is_sleep_late => sleep.is_some_and(|sleep| sleep.median > found.median),
+    })
+}
+
+fn about(run: &Run) -> Value {
+    let Run { major, postgres, snowflake_id, machine, system, date, minutes, is_quick, .. } = run.clone();
+    context! { major, postgres, snowflake_id, machine, system, date, minutes, is_quick }
 }
 
 fn wrong(what: String) -> Error {
@@ -158,7 +154,7 @@ fn rows() -> impl Iterator<Item = Candidate> {
 
 fn head(candidate: Candidate) -> String {
     // Code looks like code.
-    if candidate.label.ends_with("()") && !candidate.label.contains(' ') {
+    if candidate.label.ends_with(')') && !candidate.label.contains(' ') {
         format!("`{}`", candidate.label)
     } else {
         candidate.label.to_owned()
@@ -259,7 +255,7 @@ mod tests {
         .map(str::to_owned)
         .into();
         names.extend(CLIENTS.iter().flat_map(|n| [format!("single_{n}"), format!("thousand_{n}")]));
-        for prefix in ["call", "paced_call", "query"] {
+        for prefix in ["call", "query"] {
             names.extend(["p50_us", "p99_us", "p999_us", "count"].map(|end| format!("{prefix}_{end}")));
         }
         for name in names {
@@ -309,9 +305,29 @@ mod tests {
 
     #[test]
     fn a_missed_target_without_a_cause_is_an_error() {
-        let run = with(invented(15), "call_p999_us", "snowflake", 2500.0);
+        let run = with(invented(15), "insert_s", "snowflake", 2500.0);
         let error = text(&[run]).unwrap_err();
-        assert!(error.contains("\"latency\" was missed on PostgreSQL 15"), "{error}");
+        assert!(error.contains("\"insert\" was missed on PostgreSQL 15"), "{error}");
+    }
+
+    #[test]
+    fn a_cause_is_given_only_where_the_figures_bear_it_out() {
+        let slow = |sleep| {
+            let run = with(invented(15), "call_p999_us", "snowflake", 2500.0);
+            text(&[with(run, "call_p999_us", "sleep", sleep)])
+        };
+        assert!(slow(3000.0).unwrap().contains("takes 3,000 µs"));
+        assert!(slow(1100.0).unwrap_err().contains("\"latency\" was missed"));
+
+        let rates = |ours: [f64; 2]| {
+            let mut run = with(invented(15), "tpcb_tps", "snowflake", ours[0]);
+            run = with(run, "tpcb_tps", "bigserial", 1000.0);
+            run.note("tpcb_tps", "snowflake", ours[1]);
+            run.note("tpcb_tps", "bigserial", 1000.0);
+            text(&[run])
+        };
+        assert!(rates([900.0, 1001.0]).unwrap().contains("cannot be told apart"));
+        assert!(rates([900.0, 950.0]).unwrap_err().contains("\"tpcb\" was missed"));
     }
 
     #[test]

@@ -191,7 +191,9 @@ impl Plot {
         for (area, run) in body.split_evenly((1, runs.len().max(1))).iter().zip(runs) {
             let rows = shown(&names, std::slice::from_ref(run));
             let title = format!("PostgreSQL {}", run.major);
-            let range = Range { from: least * 0.7, to: most * 5.0, log: true };
+            // Room for a label to the right of the greatest.
+            let from = least * 0.7;
+            let range = Range { from, to: from * (most / from).powf(1.6), log: true };
             let chart = Rows { area, title: &title, rows: &rows, marks: marks.len() };
             chart.draw_axis(range, |chart, scale| {
                 for (row, candidate) in rows.iter().enumerate() {
@@ -324,11 +326,14 @@ impl Range {
         ((at(value) - at(self.from)) / (at(self.to) - at(self.from))).clamp(0.0, 1.0)
     }
 
-    /// Powers of ten; or round numbers, at most five of them.
+    /// Powers of ten, or what lies between them too; or round numbers, at most five of them.
     fn ticks(self) -> Vec<f64> {
         if self.log {
-            let exponents = self.from.log10().ceil() as i32..=self.to.log10().floor() as i32;
-            return exponents.map(|exponent| 10_f64.powi(exponent)).collect();
+            let decades = self.from.log10().floor() as i32..=self.to.log10().floor() as i32;
+            // Few decades: 2 and 5 as well.
+            let steps: &[f64] = if decades.clone().count() > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            let ticks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
+            return ticks.filter(|tick| (self.from..=self.to).contains(tick)).collect();
         }
         let rough = (self.to - self.from) / 5.0;
         let magnitude = 10_f64.powf(rough.log10().floor());

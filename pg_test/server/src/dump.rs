@@ -9,7 +9,8 @@ impl Server {
     /// versions put a random key into them.
     #[track_caller]
     pub fn dump(&self, database: &str, options: &[&str]) -> String {
-        let output = self.client_program("pg_dump", database).args(options).output().expect("pg_dump can be run");
+        let output =
+            self.client_program("pg_dump", database).args(options).output().expect("pg_dump can be run");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "pg_dump {options:?}: {errors}");
         let dump = String::from_utf8(output.stdout).expect("the server's encoding is UTF-8");
