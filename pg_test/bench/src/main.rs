@@ -41,7 +41,11 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = match options(std::env::args().skip(1)) {
-        Ok(options) => options,
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         Err(message) => {
             eprintln!("{message}\n{USAGE}");
             return ExitCode::from(2);
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
     let mut options = Options::default();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -68,6 +72,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--commit" => options.commit = value()?,
             "--machine" => options.machine = value()?,
             "--system" => options.system = value()?,
+            "--help" => return Ok(None),
             _ => return Err(format!("what is {word}?")),
         }
     }
@@ -78,7 +83,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     if options.only.is_empty() && options.docs.as_os_str().is_empty() {
         return Err("--docs says where to write".to_owned());
     }
-    Ok(options)
+    Ok(Some(options))
 }
 
 fn run(options: &Options) -> Result<(), String> {

@@ -193,7 +193,7 @@ impl Plot {
             let title = format!("PostgreSQL {}", run.major);
             // Room for a label to the right of the greatest.
             let from = least * 0.7;
-            let range = Range { from, to: from * (most / from).powf(1.6), log: true };
+            let range = Range { from, to: from * (most / from).powf(1.6), last: most, log: true };
             let chart = Rows { area, title: &title, rows: &rows, marks: marks.len() };
             chart.draw_axis(range, |chart, scale| {
                 for (row, candidate) in rows.iter().enumerate() {
@@ -229,8 +229,8 @@ impl Plot {
             rows.flat_map(|row| row.values()).filter_map(|figures| figures.spread()).collect();
         let most = spreads.iter().map(|spread| spread.max).fold(0.0, f64::max) * 1.05;
         let least = spreads.iter().map(|spread| spread.min).fold(f64::MAX, f64::min) * 0.8;
-        let range =
-            Range { from: if log { least } else { 0.0 }, to: most * if log { 1.3 } else { 1.0 }, log };
+        let to = most * if log { 1.3 } else { 1.0 };
+        let range = Range { from: if log { least } else { 0.0 }, to, last: to, log };
         for (area, run) in body.split_evenly((1, runs.len().max(1))).iter().zip(runs) {
             let (width, height) = area.dim_in_pixel();
             let (left, right, top, bottom) = (74, width as i32 - 16, 24, height as i32 - 44);
@@ -310,12 +310,14 @@ impl Rows<'_, '_> {
 struct Range {
     from: f64,
     to: f64,
+    /// No grid beyond this.
+    last: f64,
     log: bool,
 }
 
 impl From<std::ops::Range<f64>> for Range {
     fn from(range: std::ops::Range<f64>) -> Self {
-        Self { from: range.start, to: range.end, log: false }
+        Self { from: range.start, to: range.end, last: range.end, log: false }
     }
 }
 
@@ -329,11 +331,11 @@ impl Range {
     /// Powers of ten, or what lies between them too; or round numbers, at most five of them.
     fn ticks(self) -> Vec<f64> {
         if self.log {
-            let decades = self.from.log10().floor() as i32..=self.to.log10().floor() as i32;
+            let decades = self.from.log10().floor() as i32..=self.last.log10().floor() as i32;
             // Few decades: 2 and 5 as well.
             let steps: &[f64] = if decades.clone().count() > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
             let ticks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
-            return ticks.filter(|tick| (self.from..=self.to).contains(tick)).collect();
+            return ticks.filter(|tick| (self.from..=self.last).contains(tick)).collect();
         }
         let rough = (self.to - self.from) / 5.0;
         let magnitude = 10_f64.powf(rough.log10().floor());
@@ -343,9 +345,15 @@ impl Range {
     }
 }
 
-/// A round number needs no more digits than it has.
+/// A round number in few letters.
 fn tick_label(tick: f64) -> String {
-    if tick.abs() < 1000.0 { format!("{}", (tick * 1e6).round() / 1e6) } else { readable(tick) }
+    let (number, unit) = match tick {
+        _ if tick >= 1e6 => (tick / 1e6, "M"),
+        _ if tick >= 1e4 => (tick / 1e3, "k"),
+        _ if tick >= 1e3 => return readable(tick),
+        _ => (tick, ""),
+    };
+    format!("{}{unit}", (number * 1e6).round() / 1e6)
 }
 
 /// The candidates that have a figure in one of the measurements; the references, if they have one, after them.
