@@ -338,7 +338,6 @@ impl Bench {
                 let took = self.seconds_of(&insert);
                 let inserted = self.wal() - before;
                 self.note("insert_s", candidate, took);
-                self.note("insert_wal", candidate, inserted / f64::from(rows));
 
                 self.give_back(candidate);
                 run(&mut self.session, "CHECKPOINT");
@@ -407,7 +406,7 @@ impl Bench {
                 "VACUUM (FREEZE, ANALYZE) rows_{key};
                  CREATE TABLE newest_{key} AS
                      SELECT id FROM rows_{key}
-                     WHERE ctid >= format('(%s,0)', pg_relation_size('rows_{key}') / 8192 * 99 / 100)::tid
+                     WHERE ctid >= (SELECT format('(%s,0)', pg_relation_size('rows_{key}') / 8192 * 99 / 100)::tid)
                      ORDER BY random();
                  VACUUM ANALYZE newest_{key}",
                 key = candidate.key

@@ -244,7 +244,6 @@ mod tests {
             "copy_s",
             "copy_wal",
             "wal_a_row",
-            "insert_wal",
             "index_mib",
             "lookup_warm_us",
             "lookup_small_us",
