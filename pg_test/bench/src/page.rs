@@ -100,7 +100,7 @@ fn render(runs: &[Run]) -> Result<String, Error> {
     });
     environment.add_function("no_cause", |key: String, major: u32| -> Result<String, Error> {
         Err(wrong(format!(
-            "the target \"{key}\" was missed on PostgreSQL {major}, and page.md.j2 gives no cause for it: find it, and write it there"
+            "the target \"{key}\" was missed on PostgreSQL {major}, and pg_test/bench/src/page.md.j2 gives no cause: find it, write it there, and run scripts/bench --page"
         )))
     });
 
