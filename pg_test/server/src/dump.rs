@@ -1,22 +1,16 @@
 //! Dumps of a server's databases, and their restoration, as `pg_dump | psql` does it.
 
 use crate::Server;
-use crate::install::install;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 impl Server {
-    fn client(&self, program: &str, database: &str) -> Command {
-        let mut command = install().command(program, &self.folder);
-        command.arg("-h").arg(&self.folder).args(["-p", "5432", "-U", "postgres", "-d", database]);
-        command
-    }
-
     /// What `pg_dump` writes of a database. Without the two lines that differ from dump to dump: newer
     /// versions put a random key into them.
     #[track_caller]
     pub fn dump(&self, database: &str, options: &[&str]) -> String {
-        let output = self.client("pg_dump", database).args(options).output().expect("pg_dump can be run");
+        let output =
+            self.client_program("pg_dump", database).args(options).output().expect("pg_dump can be run");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.is_empty(), "pg_dump {options:?}: {errors}");
         let dump = String::from_utf8(output.stdout).expect("the server's encoding is UTF-8");
@@ -35,7 +29,7 @@ impl Server {
     /// # Errors
     /// What psql had to say.
     pub fn try_restore(&self, database: &str, dump: &str) -> Result<(), String> {
-        let mut psql = self.client("psql", database);
+        let mut psql = self.client_program("psql", database);
         psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-"]);
         psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = psql.spawn().expect("psql can be run");

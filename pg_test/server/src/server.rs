@@ -12,7 +12,7 @@ use postgres::{Client, Config, NoTls};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How a server is stopped.
@@ -360,6 +360,16 @@ impl Server {
             Ok(client) => client,
             Err(e) => panic!("cannot connect: {e:?}\n{}", self.log()),
         }
+    }
+
+    /// A client program of this PostgreSQL (`psql`, `pgbench`, ...), told how to reach the server as the
+    /// superuser `postgres`.
+    pub fn client_program(&self, program: &str, database: &str) -> Command {
+        let mut command = install().command(program, &self.folder);
+        // Not by options: in pgbench, up to PostgreSQL 16, -d has another meaning.
+        command.env("PGHOST", &self.folder).env("PGPORT", "5432");
+        command.env("PGUSER", "postgres").env("PGDATABASE", database);
+        command
     }
 
     /// The wall clock of a server that was built with `faketime`.
