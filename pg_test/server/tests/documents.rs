@@ -38,7 +38,7 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 14] = [
+const DOCUMENTS: [&str; 15] = [
     "README.md",
     "docs/clients.md",
     "docs/clock.md",
@@ -51,6 +51,7 @@ const DOCUMENTS: [&str; 14] = [
     "docs/partitioning.md",
     "docs/reading.md",
     "docs/reliability.md",
+    "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
 ];
@@ -113,6 +114,11 @@ fn the_page_on_reading_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_scale_runs_as_written() {
+    play("docs/scale.md");
 }
 
 #[test]
