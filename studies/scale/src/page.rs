@@ -95,7 +95,8 @@ fn duration(ms: f64) -> String {
     match ms {
         ms if ms >= 999.5 => format!("{} s", digits(ms / 1e3)),
         ms if ms >= 0.9995 => format!("{} ms", digits(ms)),
-        ms => format!("{} µs", digits(ms * 1e3)),
+        ms if ms >= 0.0009995 || ms == 0.0 => format!("{} µs", digits(ms * 1e3)),
+        ms => format!("{} ns", digits(ms * 1e6)),
     }
 }
 
@@ -241,8 +242,8 @@ const WORK: [(f64, &str); 4] = [
 
 fn contention_block() -> String {
     let cap = per_worker(&Layout::default());
-    let mut text = "| machine, cores | work between two calls | asked for | one move | two moves | two moves, retries queue | in the last: median and p99 of a call; failed swaps |\n\
-                    | --- | --- | --- | --- | --- | --- | --- |\n"
+    let mut text = "| machine, cores | work between two calls | asked for | one move | two moves | two moves, retries queue | waits for the line, median and p99, if one move | if retries queue | failed swaps a call, if retries queue |\n\
+                    | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     for (machine, cores) in [(&MACHINES[1], 64), (&MACHINES[2], 64), (&MACHINES[4], 128)] {
         for (think_ns, work) in WORK {
@@ -251,16 +252,18 @@ fn contention_block() -> String {
                 let rate = digits(outcome.ids_per_s / 1e6);
                 if outcome.ids_per_s < cap { rate } else { format!("{rate}, so the cap") }
             });
-            let last = &outcomes[2];
+            let [best, _, worst] = &outcomes;
+            let waits =
+                |of: &Outcome| format!("{}; {}", duration(of.p50_ns / 1e6), duration(of.p99_ns / 1e6));
             writeln!(
                 text,
-                "| {}, {cores} | {work} | {} | {} | {}, {}; {} |",
+                "| {}, {cores} | {work} | {} | {} | {} | {} | {} |",
                 machine.name,
                 digits(cores as f64 * 1e3 / think_ns),
                 cells.join(" | "),
-                duration(last.p50_ns / 1e6),
-                duration(last.p99_ns / 1e6),
-                digits(last.failures),
+                waits(best),
+                waits(worst),
+                digits(worst.failures),
             )
             .unwrap();
         }
@@ -444,6 +447,7 @@ fn plots() -> Vec<(&'static str, String)> {
             contention_plot(250.0, "IDs a second of one server, nothing but IDs (250 ns of work a call)"),
         ),
         ("contention-insert", contention_plot(5_000.0, "IDs a second of one server, 5 µs of work a call")),
+        ("contention-waits", waits_plot()),
         ("ahead", ahead_plot()),
         ("order", order_plot()),
         ("collisions", collisions_plot()),
@@ -467,6 +471,25 @@ fn contention_plot(think_ns: f64, title: &str) -> String {
     let x =
         Axis { name: "cores that make IDs", range: (1.0..last).log_scale().base(2.0), text: |n| whole(n) };
     let y = Axis { name: "IDs a second", range: (3e4..3e9).log_scale(), text: short };
+    draw(title, x, y, SeriesLabelPosition::UpperLeft, &series).expect("a plot in memory")
+}
+
+fn waits_plot() -> String {
+    let cores = [2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+    let mut series = Vec::new();
+    for (colour, machine) in [(1, &MACHINES[1]), (2, &MACHINES[2]), (3, &MACHINES[4])] {
+        let outcomes = cores.map(|n| (n as f64, run(machine, Claim::Adds, n, 5_000.0)));
+        let mut add = |what: &str, style, of: fn(&Outcome) -> f64| {
+            let points = outcomes.iter().map(|(n, outcome)| (*n, of(outcome) / 1e6)).collect();
+            series.push(Series { name: format!("{}: {what}", machine.name), colour, style, points });
+        };
+        add("median", Style::Line, |outcome| outcome.p50_ns);
+        add("99th percentile", Style::Dashes, |outcome| outcome.p99_ns);
+    }
+    let x =
+        Axis { name: "cores that make IDs", range: (2.0..128.0).log_scale().base(2.0), text: |n| whole(n) };
+    let y = Axis { name: "wait for the line", range: (1e-5..1.0).log_scale(), text: duration };
+    let title = "What a call waits for the line, one move an ID, 5 µs of work a call";
     draw(title, x, y, SeriesLabelPosition::UpperLeft, &series).expect("a plot in memory")
 }
 
@@ -534,7 +557,7 @@ mod tests {
         assert_eq!(short(999_999.0), "1.00 million");
         assert_eq!(short(16_384.0), "16,380");
         assert_eq!([0.01234, 1.0, 12.345, 123.4].map(digits), ["0.0123", "1.00", "12.3", "123"]);
-        assert_eq!([0.0005, 0.02, 3.0, 2_000.0].map(duration), ["0.500 µs", "20.0 µs", "3.00 ms", "2.00 s"]);
+        assert_eq!([0.0005, 0.02, 3.0, 2_000.0].map(duration), ["500 ns", "20.0 µs", "3.00 ms", "2.00 s"]);
         assert_eq!(
             [1e-9, 0.0005, 0.5, 1.0, 7.8].map(percent),
             ["below 0.0001 %", "0.0500 %", "50.0 %", "over 99.9 %", "780 %"]
