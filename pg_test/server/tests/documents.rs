@@ -52,6 +52,7 @@ const DOCUMENTS: [&str; 15] = [
     "docs/partitioning.md",
     "docs/reading.md",
     "docs/reliability.md",
+    "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
 ];
@@ -119,6 +120,11 @@ fn the_page_on_reading_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_scale_runs_as_written() {
+    play("docs/scale.md");
 }
 
 #[test]

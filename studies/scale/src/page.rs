@@ -1,0 +1,579 @@
+//! The tables and sentences of `docs/scale.md` that have numbers in them, and its plots.
+
+use crate::calibration::Calibration;
+use crate::capacity::{burst, choices, ends, per_worker, servers, years};
+use crate::contention::{Claim, Load, MACHINES, Machine, Outcome, simulate};
+use crate::order::{self, CLOCKS};
+use crate::plot::{Axis, Series, Style, draw};
+use crate::{ahead, collisions};
+use plotters::prelude::{IntoLogRange, SeriesLabelPosition};
+use snowflake_core::{Layout, Rules};
+use std::fmt::Write;
+
+/// A file of the page: its path in the repository, and its text.
+pub type File = (String, String);
+
+/// Where the page is.
+pub const PAGE: &str = "docs/scale.md";
+
+/// The page with new blocks, and its plots.
+pub fn make(page: &str) -> Vec<File> {
+    let mut text = page.to_owned();
+    for (name, block) in blocks() {
+        text = replaced(&text, name, &block);
+    }
+    let mut files = vec![(PAGE.to_owned(), text)];
+    files.extend(plots().into_iter().map(|(name, svg)| (format!("docs/scale/{name}.svg"), svg + "\n")));
+    files
+}
+
+/// The text with another block between the comments `<!-- made: name -->` and `<!-- end -->`.
+fn replaced(text: &str, name: &str, block: &str) -> String {
+    let begin = format!("<!-- made: {name} -->\n");
+    let start = text.find(&begin).unwrap_or_else(|| panic!("{PAGE} has no place for {name}")) + begin.len();
+    let end = start + text[start..].find("<!-- end -->").unwrap_or_else(|| panic!("{name} has no end"));
+    format!("{}{}\n{}", &text[..start], block.trim_end(), &text[end..])
+}
+
+fn blocks() -> Vec<(&'static str, String)> {
+    vec![
+        ("capacity", capacity_block()),
+        ("fleets", fleets_block()),
+        ("layouts", layouts_block()),
+        ("calibration", calibration_block()),
+        ("contention", contention_block()),
+        ("lanes", lanes_block()),
+        ("ends", ends_block()),
+        ("ahead", ahead_block()),
+        ("order", order_block()),
+        ("loaded order", loaded_order_block()),
+        ("collisions", collisions_block()),
+        ("duplicates", duplicates_block()),
+    ]
+}
+
+// ---------------------------------------------------------------- numbers as text
+
+/// 4,096,000
+fn whole(number: f64) -> String {
+    let digits = format!("{:.0}", number.round());
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three digits, and a word for the size: 4.10 million.
+fn short(number: f64) -> String {
+    let (value, word) = match number {
+        n if n >= 999.5e9 => (n / 1e12, " trillion"),
+        n if n >= 999.5e6 => (n / 1e9, " billion"),
+        n if n >= 999.5e3 => (n / 1e6, " million"),
+        n if n >= 1e3 => return whole((n / 10.0).round() * 10.0),
+        n => (n, ""),
+    };
+    format!("{}{word}", digits(value))
+}
+
+/// Three digits.
+fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.9995 || v == 0.0 => 2,
+        v => (2.0 - v.log10().floor()) as usize,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A duration given in milliseconds.
+fn duration(ms: f64) -> String {
+    match ms {
+        ms if ms >= 999.5 => format!("{} s", digits(ms / 1e3)),
+        ms if ms >= 0.9995 => format!("{} ms", digits(ms)),
+        ms if ms >= 0.0009995 || ms == 0.0 => format!("{} µs", digits(ms * 1e3)),
+        ms => format!("{} ns", digits(ms * 1e6)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p > 99.9 && p < 101.0 => "over 99.9 %".to_owned(),
+        p if p >= 99.95 => format!("{} %", whole(p)),
+        p if p < 1e-4 => "below 0.0001 %".to_owned(),
+        p if p < 0.1 => format!("{p:.4} %"),
+        p => format!("{p:.1} %"),
+    }
+}
+
+// ---------------------------------------------------------------- what can be issued
+
+fn max_ahead_ms() -> f64 {
+    Rules::default().max_ahead_us as f64 / 1e3
+}
+
+fn capacity_block() -> String {
+    let layout = Layout::default();
+    let rate = per_worker(&layout);
+    let burst = burst(&layout, max_ahead_ms());
+    let measured = Calibration::committed();
+    let rows = measured.insert_rows_per_s;
+    let statements = measured.insert_statements_per_s / 2.0;
+    let mut text = format!(
+        "**A server issues {} IDs a second for as long as it likes, and {} at once after a pause of {}**, with the \
+         default layout and `max_ahead`, however many cores it has. On 64 cores that is {} a second for each core.\n\n\
+         | what a core does | a second and core, measured on {} | on 64 cores, if all did as much | of the {} a second |\n\
+         | --- | --- | --- | --- |\n",
+        whole(rate),
+        whole(burst),
+        duration(max_ahead_ms()),
+        whole(rate / 64.0),
+        measured.date,
+        short(rate),
+    );
+    for (what, each) in [
+        ("`INSERT` of one row a statement, prepared, `synchronous_commit = off`", statements),
+        ("`INSERT ... SELECT` into a table of two columns with its primary key", rows),
+    ] {
+        let all = 64.0 * each;
+        writeln!(text, "| {what} | {} rows | {} rows | {} |", short(each), short(all), percent(all / rate))
+            .unwrap();
+    }
+    text
+}
+
+fn fleets_block() -> String {
+    let layout = Layout::default();
+    let rate = per_worker(&layout);
+    let mut text = "| servers | `backup_workers` | IDs a second | at once, after a pause | IDs a day |\n\
+                    | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (count, backups) in [(1, 7), (128, 7), (256, 3), (1_024, 0)] {
+        assert!(servers(&layout, backups).expect("a fleet") >= count);
+        let n = count as f64;
+        writeln!(
+            text,
+            "| {} | {backups} | {} | {} | {} |",
+            whole(n),
+            short(n * rate),
+            short(n * burst(&layout, max_ahead_ms())),
+            short(n * rate * 86_400.0),
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn layouts_block() -> String {
+    let mut text = "| `layout`, `tick` | about | IDs a second and worker | at once | workers | servers with 7, 3, 0 backups | all workers, a second |\n\
+                    | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for choice in choices().into_iter().take(9) {
+        let layout = &choice.layout;
+        let fleets: Vec<String> = [7, 3, 0]
+            .map(|backups| servers(layout, backups).map_or("none".to_owned(), |n| whole(n as f64)))
+            .into();
+        writeln!(
+            text,
+            "| `{}`, `{}` | {} | {} | {} | {} | {} | {} |",
+            layout.bits(),
+            layout.tick(),
+            choice.about,
+            short(per_worker(layout)),
+            short(burst(layout, max_ahead_ms())),
+            whole(layout.workers() as f64),
+            fleets.join("; "),
+            short(per_worker(layout) * layout.workers() as f64),
+        )
+        .unwrap();
+    }
+    text
+}
+
+// ---------------------------------------------------------------- contention
+
+const CLAIMS: [Claim; 3] = [Claim::Adds, Claim::SwapStays, Claim::SwapTaken];
+
+fn run(machine: &Machine, claim: Claim, cores: usize, think_ns: f64) -> Outcome {
+    simulate(machine, claim, &Load { cores, think_ns, ids: 1.0 })
+}
+
+fn calibration_block() -> String {
+    let measured = Calibration::committed();
+    let machine = Machine::uniform(measured.move_ns);
+    let mut text = format!(
+        "Measured on {} ({}). A compare-and-swap's message from one core to the other took {} ns. Million IDs a second \
+         of two threads on one word:\n\n\
+         | a call and its work, alone | if they did not meet | measured | model: one move | two moves | two moves, retries queue |\n\
+         | --- | --- | --- | --- | --- | --- |\n",
+        measured.machine,
+        measured.date,
+        digits(measured.move_ns),
+    );
+    let million = |rate: f64| digits(rate / 1e6);
+    for pair in &measured.pairs {
+        // What a call takes alone has the swap of a line that is at hand in it.
+        let think_ns = pair.alone_ns - crate::contention::ALONE_NS;
+        let models = CLAIMS.map(|claim| million(run(&machine, claim, 2, think_ns).ids_per_s));
+        writeln!(
+            text,
+            "| {} ns | {} | {} | {} |",
+            digits(pair.alone_ns),
+            million(2e9 / pair.alone_ns),
+            million(pair.two_per_s),
+            models.join(" | "),
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Work between two calls of a core, in nanoseconds, and what it stands for.
+const WORK: [(f64, &str); 4] = [
+    (250.0, "nothing but IDs: 250 ns"),
+    (1_000.0, "rows in bulk: 1 µs"),
+    (5_000.0, "rows in bulk with indexes: 5 µs"),
+    (20_000.0, "a row a statement: 20 µs"),
+];
+
+fn contention_block() -> String {
+    let cap = per_worker(&Layout::default());
+    let mut text = "| machine, cores | work between two calls | asked for | one move | two moves | two moves, retries queue | waits for the line, median and p99, if one move | if retries queue | failed swaps a call, if retries queue |\n\
+                    | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (machine, cores) in [(&MACHINES[1], 64), (&MACHINES[2], 64), (&MACHINES[4], 128)] {
+        for (think_ns, work) in WORK {
+            let outcomes = CLAIMS.map(|claim| run(machine, claim, cores, think_ns));
+            let cells = outcomes.map(|outcome| {
+                let rate = digits(outcome.ids_per_s / 1e6);
+                if outcome.ids_per_s < cap { rate } else { format!("{rate}, so the cap") }
+            });
+            let [best, _, worst] = &outcomes;
+            let waits =
+                |of: &Outcome| format!("{}; {}", duration(of.p50_ns / 1e6), duration(of.p99_ns / 1e6));
+            writeln!(
+                text,
+                "| {}, {cores} | {work} | {} | {} | {} | {} | {} |",
+                machine.name,
+                digits(cores as f64 * 1e3 / think_ns),
+                cells.join(" | "),
+                waits(best),
+                waits(worst),
+                digits(worst.failures),
+            )
+            .unwrap();
+        }
+    }
+    text
+}
+
+fn lanes_block() -> String {
+    let cap = per_worker(&Layout::default()) / 1e6;
+    let machine = &MACHINES[2];
+    let mut text =
+        "| words | the layout's cap | one move | two moves, retries queue |\n| --- | --- | --- | --- |\n"
+            .to_owned();
+    for words in [1_usize, 2, 4, 8, 16] {
+        let rate = |claim| {
+            let outcome = run(machine, claim, 64 / words, 250.0);
+            digits(words as f64 * outcome.ids_per_s / 1e6)
+        };
+        writeln!(
+            text,
+            "| {words} | {} | {} | {} |",
+            digits(words as f64 * cap),
+            rate(Claim::Adds),
+            rate(Claim::SwapTaken)
+        )
+        .unwrap();
+    }
+    writeln!(text, "\nThe same 64 cores with ranges instead, on one word:\n").unwrap();
+    writeln!(
+        text,
+        "| `snowflake_nextval_range(n)` | one move | two moves, retries queue |\n| --- | --- | --- |"
+    )
+    .unwrap();
+    for ids in [1, 10, 100, 1_000] {
+        let rate = |claim| {
+            let load = Load { cores: 64, think_ns: 250.0 * f64::from(ids).max(4.0), ids: f64::from(ids) };
+            digits(simulate(machine, claim, &load).ids_per_s / 1e6)
+        };
+        writeln!(text, "| {} | {} | {} |", whole(f64::from(ids)), rate(Claim::Adds), rate(Claim::SwapTaken))
+            .unwrap();
+    }
+    text
+}
+
+// ---------------------------------------------------------------- the end of time
+
+fn ends_block() -> String {
+    let mut text =
+        "| `layout`, `tick` | epoch | about | lasts for | ends on |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for choice in choices() {
+        let layout = &choice.layout;
+        let epoch = jiff::Timestamp::from_microsecond(layout.epoch_us()).expect("a time");
+        writeln!(
+            text,
+            "| `{}`, `{}` | {} | {} | {:.1} years | {} |",
+            layout.bits(),
+            layout.tick(),
+            epoch.strftime("%Y-%m-%d"),
+            choice.about,
+            years(layout),
+            ends(layout),
+        )
+        .unwrap();
+    }
+    text
+}
+
+// ---------------------------------------------------------------- order
+
+const QUERIES: [i64; 4] = [1, 1_024, 10_240, 102_400];
+
+fn lead(load: f64, ids: i64) -> ahead::Lead {
+    ahead::simulate(load, ids, if ids == 1 { 60_000 } else { 10_000 })
+}
+
+fn ahead_block() -> String {
+    let mut text =
+        "| IDs a query | at 10 % of the cap | 50 % | 80 % | 95 % |\n| --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for ids in QUERIES {
+        let cells = [0.1, 0.5, 0.8, 0.95].map(|load| {
+            let lead = lead(load, ids);
+            format!("{}; {}", duration(lead.mean_ms), duration(lead.p99_ms))
+        });
+        writeln!(text, "| {} | {} |", whole(ids as f64), cells.join(" | ")).unwrap();
+    }
+    text
+}
+
+fn order_block() -> String {
+    let mut text = "| clocks | error of a clock (σ) | from | wrong at 0 | at 1 ms | at 10 ms | at most 1 % from | at most one in a million from |\n\
+                    | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for clocks in CLOCKS {
+        let sigma = clocks.sigma_ms;
+        let at = |gap| percent(order::chance(sigma, 1.0, gap, 0.0));
+        let from = |most| duration(order::gap_for(sigma, 1.0, 0.0, most));
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            clocks.name,
+            duration(sigma),
+            clocks.source,
+            at(0.0),
+            at(1.0),
+            at(10.0),
+            from(0.01),
+            from(1e-6),
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn loaded_order_block() -> String {
+    let mut text = "| tick | one server is ahead by | wrong at 1 ms | at 10 ms | at 100 ms | at 1 s | at most one in a million from |\n\
+                    | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for (tick_ms, ahead_ms) in
+        [(1.0, 0.0), (1.0, 5.0), (1.0, 100.0), (1.0, 2_000.0), (10.0, 0.0), (1_000.0, 0.0)]
+    {
+        let sigma = CLOCKS[2].sigma_ms;
+        let at = |gap| percent(order::chance(sigma, tick_ms, gap, ahead_ms));
+        writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            duration(tick_ms),
+            duration(ahead_ms).replace("0.00 µs", "nothing"),
+            at(1.0),
+            at(10.0),
+            at(100.0),
+            at(1_000.0),
+            duration(order::gap_for(sigma, tick_ms, ahead_ms, 1e-6)),
+        )
+        .unwrap();
+    }
+    text
+}
+
+// ---------------------------------------------------------------- workers at random
+
+fn collisions_block() -> String {
+    let mut text = "| servers | two share a worker, of 1,024 | servers that share theirs, on average | two share a home worker, of 128 |\n\
+                    | --- | --- | --- | --- |\n"
+        .to_owned();
+    for n in [2, 5, 10, 20, 38, 64, 256, 1_024] {
+        writeln!(
+            text,
+            "| {} | {} | {} | {} |",
+            whole(f64::from(n)),
+            percent(collisions::chance(n, 1_024)),
+            digits(collisions::sharing(n, 1_024)),
+            percent(collisions::chance(n, 128)),
+        )
+        .unwrap();
+    }
+    writeln!(
+        text,
+        "\nFor 1,024 servers to have one chance in a million, the number would need {} bits; the whole ID has 63.",
+        collisions::bits_for(1_024, 1e-6)
+    )
+    .unwrap();
+    text
+}
+
+fn duplicates_block() -> String {
+    let mut text = "| each makes, a second | IDs made twice, a second |\n| --- | --- |\n".to_owned();
+    for rate in [1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0] {
+        writeln!(text, "| {} | {} |", whole(rate), short(collisions::duplicates_per_s(rate))).unwrap();
+    }
+    text
+}
+
+// ---------------------------------------------------------------- plots
+
+fn plots() -> Vec<(&'static str, String)> {
+    vec![
+        (
+            "contention",
+            contention_plot(250.0, "IDs a second of one server, nothing but IDs (250 ns of work a call)"),
+        ),
+        ("contention-insert", contention_plot(5_000.0, "IDs a second of one server, 5 µs of work a call")),
+        ("contention-waits", waits_plot()),
+        ("ahead", ahead_plot()),
+        ("order", order_plot()),
+        ("collisions", collisions_plot()),
+    ]
+}
+
+fn contention_plot(think_ns: f64, title: &str) -> String {
+    let cores = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+    let cap = per_worker(&Layout::default());
+    let last = cores[cores.len() - 1] as f64;
+    let line = |name: &str, colour, style, points| Series { name: name.to_owned(), colour, style, points };
+    let mut series = vec![line("the layout's cap", 0, Style::Line, vec![(1.0, cap), (last, cap)])];
+    for (colour, machine) in [(1, &MACHINES[1]), (2, &MACHINES[2]), (3, &MACHINES[4])] {
+        for (claim, style, how) in
+            [(Claim::Adds, Style::Line, "one move"), (Claim::SwapTaken, Style::Dashes, "retries queue")]
+        {
+            let points = cores.map(|n| (n as f64, run(machine, claim, n, think_ns).ids_per_s)).into();
+            series.push(line(&format!("{}: {how}", machine.name), colour, style, points));
+        }
+    }
+    let x =
+        Axis { name: "cores that make IDs", range: (1.0..last).log_scale().base(2.0), text: |n| whole(n) };
+    let y = Axis { name: "IDs a second", range: (3e4..3e9).log_scale(), text: short };
+    draw(title, x, y, SeriesLabelPosition::UpperLeft, &series).expect("a plot in memory")
+}
+
+fn waits_plot() -> String {
+    let cores = [2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
+    let mut series = Vec::new();
+    for (colour, machine) in [(1, &MACHINES[1]), (2, &MACHINES[2]), (3, &MACHINES[4])] {
+        let outcomes = cores.map(|n| (n as f64, run(machine, Claim::Adds, n, 5_000.0)));
+        let mut add = |what: &str, style, of: fn(&Outcome) -> f64| {
+            let points = outcomes.iter().map(|(n, outcome)| (*n, of(outcome) / 1e6)).collect();
+            series.push(Series { name: format!("{}: {what}", machine.name), colour, style, points });
+        };
+        add("median", Style::Line, |outcome| outcome.p50_ns);
+        add("99th percentile", Style::Dashes, |outcome| outcome.p99_ns);
+    }
+    let x =
+        Axis { name: "cores that make IDs", range: (2.0..128.0).log_scale().base(2.0), text: |n| whole(n) };
+    let y = Axis { name: "wait for the line", range: (1e-5..1.0).log_scale(), text: duration };
+    let title = "What a call waits for the line, one move an ID, 5 µs of work a call";
+    draw(title, x, y, SeriesLabelPosition::UpperLeft, &series).expect("a plot in memory")
+}
+
+fn ahead_plot() -> String {
+    let mut series = Vec::new();
+    let names = ["1 ID a query", "1,024 IDs", "10,240 IDs", "102,400 IDs"];
+    for ((ids, name), colour) in QUERIES.into_iter().zip(names).zip(1..).skip(1) {
+        let loads: Vec<f64> = (1..=48).map(|i| f64::from(i) * 0.02).collect();
+        let points = loads.iter().map(|load| (load * 100.0, ahead::expected_ms(*load, ids))).collect();
+        series.push(Series { name: name.to_owned(), colour, style: Style::Line, points });
+        let dots = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+        // Below the axis: a query that the running millisecond has room for is not ahead.
+        let found = dots.map(|load| (load * 100.0, lead(load, ids).mean_ms));
+        let points = found.into_iter().filter(|(_, ms)| *ms >= 0.1).collect();
+        series.push(Series { name: String::new(), colour, style: Style::Dots, points });
+    }
+    let x = Axis { name: "load, % of 4,096 IDs a millisecond", range: 0.0..100.0, text: |p| whole(p) };
+    let y = Axis { name: "ahead of the clock", range: (0.1..2_000.0).log_scale(), text: duration };
+    let title = "How far a query's last ID is ahead of the clock, on average";
+    draw(title, x, y, SeriesLabelPosition::UpperLeft, &series).expect("a plot in memory")
+}
+
+fn order_plot() -> String {
+    let mut series = Vec::new();
+    for (clocks, colour) in CLOCKS.into_iter().zip(1..) {
+        let sigma = clocks.sigma_ms;
+        let gaps: Vec<f64> = (0..=160).map(|i| 10_f64.powf(-2.0 + f64::from(i) / 32.0)).collect();
+        let points = gaps.iter().map(|gap| (*gap, 100.0 * order::chance(sigma, 1.0, *gap, 0.0))).collect();
+        series.push(Series { name: clocks.name.to_owned(), colour, style: Style::Line, points });
+        let simulated =
+            |gap: &f64| (*gap, 100.0 * order::simulated(&Layout::default(), sigma, *gap, 0.0, 20_000));
+        let points = gaps.iter().step_by(16).map(simulated).collect();
+        series.push(Series { name: String::new(), colour, style: Style::Dots, points });
+    }
+    let x =
+        Axis { name: "true time between the two events", range: (0.01..1_000.0).log_scale(), text: duration };
+    let y = Axis { name: "IDs in the wrong order, %", range: 0.0..55.0, text: |p| whole(p) };
+    let title = "IDs of two servers in the wrong order, tick of 1 ms (lines: closed form; dots: simulated)";
+    draw(title, x, y, SeriesLabelPosition::UpperRight, &series).expect("a plot in memory")
+}
+
+fn collisions_plot() -> String {
+    let mut series = Vec::new();
+    for (workers, name, colour) in [(1_024, "1,024 workers", 1), (128, "128 home workers", 2)] {
+        let points = (1..=128).map(|n| (f64::from(n), 100.0 * collisions::chance(n, workers))).collect();
+        series.push(Series { name: name.to_owned(), colour, style: Style::Line, points });
+        let dots = (1..=12).map(|n| n * 10);
+        let points = dots.map(|n| (f64::from(n), 100.0 * collisions::simulated(n, workers, 5_000))).collect();
+        series.push(Series { name: String::new(), colour, style: Style::Dots, points });
+    }
+    let x = Axis { name: "servers that draw their worker at random", range: 0.0..128.0, text: |n| whole(n) };
+    let y = Axis { name: "two share a worker, %", range: 0.0..100.0, text: |p| whole(p) };
+    let title = "Workers drawn at random (lines: closed form; dots: drawn)";
+    draw(title, x, y, SeriesLabelPosition::LowerRight, &series).expect("a plot in memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(whole(4_096_000.0), "4,096,000");
+        assert_eq!(short(4_096_000.0), "4.10 million");
+        assert_eq!(short(999_999.0), "1.00 million");
+        assert_eq!(short(16_384.0), "16,380");
+        assert_eq!([0.01234, 1.0, 12.345, 123.4].map(digits), ["0.0123", "1.00", "12.3", "123"]);
+        assert_eq!([0.0005, 0.02, 3.0, 2_000.0].map(duration), ["500 ns", "20.0 µs", "3.00 ms", "2.00 s"]);
+        assert_eq!(
+            [1e-9, 0.0005, 0.5, 1.0, 7.8].map(percent),
+            ["below 0.0001 %", "0.0500 %", "50.0 %", "over 99.9 %", "780 %"]
+        );
+    }
+
+    #[test]
+    fn a_block_is_replaced_and_nothing_else() {
+        let page = "a\n<!-- made: x -->\nold\n<!-- end -->\nb\n<!-- made: y -->\n<!-- end -->\n";
+        let expected = "a\n<!-- made: x -->\nnew\n<!-- end -->\nb\n<!-- made: y -->\n<!-- end -->\n";
+        assert_eq!(replaced(page, "x", "new\n"), expected);
+    }
+
+    #[test]
+    fn every_choice_of_layout_is_shown() {
+        assert_eq!(layouts_block().lines().count(), 2 + 9);
+        assert_eq!(ends_block().lines().count(), 2 + choices().len());
+    }
+}
