@@ -121,11 +121,13 @@ set_up_rust() {
     install_cargo_pgrx
 }
 
-# Everything from here on works with PG_CONFIG. cargo-pgrx has a configuration of its own in the user's home,
-# which this variable outranks: it is neither needed nor touched.
+# Tells cargo-pgrx to use PG_CONFIG. Its configuration in the user's home stays as it is: whatever changes there
+# would have all versions built again, so ours has a home of its own, where nothing ever changes.
 use_postgres() {
     BIN=$("$PG_CONFIG" --bindir)
-    export PGRX_PG_CONFIG_PATH=$PG_CONFIG
+    export PGRX_PG_CONFIG_PATH=$PG_CONFIG PGRX_HOME=$TOOLS/pgrx
+    mkdir -p "$PGRX_HOME"
+    if [[ ! -e $PGRX_HOME/config.toml ]]; then echo '[configs]' >"$PGRX_HOME/config.toml"; fi
     say "-- PostgreSQL $("$PG_CONFIG" --version | cut -d' ' -f2), $(cargo --version), cargo-pgrx $PGRX_VERSION"
 }
 
