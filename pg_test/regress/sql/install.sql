@@ -1,6 +1,12 @@
 -- What the extension consists of.
 CREATE EXTENSION snowflake_id;
-\dx+ snowflake_id
+-- As \dx+ lists it up to 16. Later versions count in the types of rows and arrays.
+SELECT pg_describe_object(classid, objid, 0) AS "Object description"
+FROM pg_depend LEFT JOIN pg_type ON classid = 'pg_type'::regclass AND pg_type.oid = objid
+WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')
+    AND (typtype IS NULL OR typtype = 'd'
+        OR typtype = 'c' AND (SELECT relkind FROM pg_class WHERE pg_class.oid = typrelid) = 'c')
+ORDER BY 1;
 \d snowflake_status
 \d snowflake_workers
 \d snowflake_parts
