@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)/pgxs-$(MAJOR)
 # cargo-pgrx would ask its own configuration, which need not know this PostgreSQL.
 export PGRX_PG_CONFIG_PATH := $(PG_CONFIG)
 
-all:
+all: clean
 	cargo pgrx package --pg-config '$(PG_CONFIG)' --no-default-features --features 'pg$(MAJOR)' --out-dir '$(BUILT)'
 
 # Only copies, for it may be root who calls it, without Rust.
