@@ -454,6 +454,7 @@ build_and_install() {
 
 # ---------------------------------------------------------------- a private server
 
+POSTGRES='' # the server's program, where it is another than that in $BIN
 SERVER_DIR='' # data, socket and log of the private server; empty while there is none
 
 # PostgreSQL refuses to run as root, so root hands over to the user that Debian's package made for it.
@@ -484,7 +485,8 @@ start_server() {
     as_server_user "$BIN/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
         >"$SERVER_DIR/server.log" 2>&1 || server_failed
     printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$SERVER_DIR'" "$@" >>"$data/postgresql.conf"
-    as_server_user "$BIN/pg_ctl" -D "$data" -l "$SERVER_DIR/server.log" -w -s start || server_failed
+    as_server_user "$BIN/pg_ctl" -D "$data" -p "${POSTGRES:-$BIN/postgres}" -l "$SERVER_DIR/server.log" -w -s start ||
+        server_failed
     export PGHOST=$SERVER_DIR PGPORT=5432 PGUSER=postgres PGDATABASE=postgres PGTZ=UTC
 }
 

@@ -28,6 +28,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use yaml_rust2::YamlLoader;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -45,6 +46,7 @@ const DOCUMENTS: [&str; 15] = [
     "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
+    "docs/installing.md",
     "docs/javascript.md",
     "docs/migration.md",
     "docs/monitoring.md",
@@ -85,6 +87,11 @@ fn the_page_on_comparison_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_page_on_installing_runs_as_written() {
+    play("docs/installing.md");
 }
 
 #[test]
@@ -564,6 +571,55 @@ fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
     assert!(next(&mut server.connect()) > 0);
 }
 
+/// The file that a package brings: with a worker it is enough, and what stands there as a comment is the default.
+#[test]
+fn the_example_of_the_settings_has_the_defaults() {
+    let text = read("packaging/snowflake_id.conf");
+    let active = BTreeMap::from([("shared_preload_libraries".to_owned(), "snowflake_id".to_owned())]);
+    assert_eq!(conf(&text), active);
+
+    let commented: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|line| !line.starts_with(' '))
+        .collect();
+    let commented = conf(&commented.join("\n"));
+    assert!(commented.len() >= 8, "{commented:?}");
+    let of_the_server = settings_of_the_server();
+    for (name, value) in commented {
+        let actual = of_the_server.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no {name}"));
+        let value = match (name.as_str(), actual[1].as_str()) {
+            ("snowflake_id.worker_id", _) => {
+                assert_eq!(value, "", "nobody has a worker by default");
+                continue;
+            }
+            (_, "integer") => count(&value).to_string(),
+            _ => value,
+        };
+        assert_eq!(value, actual[3], "default of {name}");
+    }
+}
+
+/// Those of a Cluster, which CloudNativePG takes as text only.
+#[test]
+fn the_manifests_have_settings_that_exist() {
+    let of_the_server = settings_of_the_server();
+    for file in ["extension-image.yaml", "image-catalog.yaml"] {
+        let text = read(&format!("packaging/cloudnative-pg/{file}"));
+        let documents = YamlLoader::load_from_str(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let cluster = documents.iter().find(|document| document["kind"].as_str() == Some("Cluster"));
+        let postgresql = &cluster.unwrap_or_else(|| panic!("{file}: no Cluster"))["spec"]["postgresql"];
+        assert_eq!(postgresql["shared_preload_libraries"][0].as_str(), Some("snowflake_id"), "{file}");
+        let parameters =
+            postgresql["parameters"].as_hash().unwrap_or_else(|| panic!("{file}: no parameters"));
+        assert!(parameters.len() >= 2, "{file}");
+        for (name, value) in parameters {
+            let known = of_the_server.iter().any(|row| Some(row[0].as_str()) == name.as_str());
+            assert!(known && value.as_str().is_some(), "{file}: {name:?}: {value:?}");
+        }
+    }
+}
+
 /// The rows of the table whose header starts with these cells, each as its cells.
 fn table(text: &str, header: &[&str]) -> Vec<Vec<String>> {
     let cells = |line: &str| -> Vec<String> {
@@ -925,7 +981,7 @@ fn every_fault_of_the_table_names_tests_that_exist() {
 
 #[test]
 fn every_link_leads_somewhere() {
-    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md"]) {
+    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]) {
         let text = read(document);
         let folder = root().join(document).parent().expect("a folder").to_owned();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

@@ -114,6 +114,16 @@ fn one_version_is_named_everywhere() {
     );
     let upgrade = format!("sql/snowflake_id--{OLD}--{NEW}.sql");
     assert!(root().join(&upgrade).exists(), "{upgrade}");
+    // Each with the number of times that it names the version.
+    for (file, times) in [
+        ("META.json", 2),
+        ("docs/installing.md", 2),
+        ("packaging/cloudnative-pg/extension-image.yaml", 3),
+        ("packaging/cloudnative-pg/image-catalog.yaml", 4),
+    ] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert_eq!(text.matches(NEW).count(), times, "{file} names {NEW}");
+    }
     let server = server();
     let mut session = server.connect();
     let versions =

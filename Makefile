@@ -1,0 +1,21 @@
+# What `pgxn install` calls, and `make && make install` by habit. Needs Rust and cargo-pgrx; PG_CONFIG names the
+# PostgreSQL. Everything else is in scripts/.
+
+PG_CONFIG ?= pg_config
+MAJOR := $(shell $(PG_CONFIG) --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+BUILT := $(or $(CARGO_TARGET_DIR),target)/pgxs-$(MAJOR)
+
+# cargo-pgrx would ask its own configuration, which need not know this PostgreSQL.
+export PGRX_PG_CONFIG_PATH := $(PG_CONFIG)
+
+all: clean
+	cargo pgrx package --pg-config '$(PG_CONFIG)' --no-default-features --features 'pg$(MAJOR)' --out-dir '$(BUILT)'
+
+# Only copies, for it may be root who calls it, without Rust.
+install:
+	cp -rv --no-preserve=ownership '$(BUILT)/.' '$(DESTDIR)/'
+
+clean:
+	rm -rf '$(BUILT)'
+
+.PHONY: all install clean
