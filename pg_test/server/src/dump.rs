@@ -1,13 +1,12 @@
 //! Dumps of a server's databases, and their restoration, as `pg_dump | psql` does it.
 
 use crate::Server;
-use crate::install::install;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 impl Server {
     fn client(&self, program: &str, database: &str) -> Command {
-        let mut command = install().command(program, &self.folder);
+        let mut command = self.install.command(program, &self.folder);
         command.arg("-h").arg(&self.folder).args(["-p", "5432", "-U", "postgres", "-d", database]);
         command
     }
