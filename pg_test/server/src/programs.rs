@@ -20,7 +20,7 @@ impl Server {
     pub fn try_tool(&self, program: &str, args: &[&str]) -> Result<String, String> {
         let mut command = self.install.command(program, &self.folder);
         command.env("PGHOST", &self.folder).env("PGPORT", "5432");
-        command.env("PGUSER", "postgres").env("PGDATABASE", "postgres");
+        command.env("PGUSER", "postgres").env("PGDATABASE", "postgres").env("PGDATA", "data");
         said(command.args(args))
     }
 

@@ -14,10 +14,12 @@
 //!   can be done is what [`Player::act`] knows;
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
+//! * `sh run`: each line is a program of PostgreSQL's with its arguments, which must succeed, in the folder around
+//!   the data directory;
 //! * `js`: node must run it to its end without an error;
 //! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
 //!   `…` stands for what is left out;
-//! * `sh`, `java` and blocks without a language are not looked at.
+//! * other `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::partman;
@@ -374,6 +376,13 @@ fn play(document: &'static str) {
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
                     "js" => run_js(&place, &text),
+                    "sh" if options == "run" => {
+                        let server = &player.as_ref().expect("a server").server;
+                        for line in text.lines() {
+                            let words: Vec<&str> = line.split_whitespace().collect();
+                            server.tool(words[0], &words[1..]);
+                        }
+                    }
                     "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
