@@ -886,23 +886,33 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     assert_eq!(stated, logged);
 }
 
-// ---- the table of faults ----
+// ---- the tables of faults and of tools ----
 
-/// Where the tests lie that the table names, as `file::test`.
+/// Where the tests lie that they name, as `file::test`.
 const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
 
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
     let rows = table(&read("docs/reliability.md"), &["fault", "what happens", "IDs are away", "shown by"]);
     assert!(rows.len() >= 40, "{} rows", rows.len());
+    assert_all_shown(&rows, 4);
+}
+
+#[test]
+fn every_tool_of_the_table_names_tests_that_exist() {
+    assert_all_shown(&table(&read("docs/operations.md"), &["tool", "with this extension", "shown by"]), 3);
+}
+
+/// The last of so many columns names tests, or faults of `scripts/chaos`.
+fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
     let chaos = read("pg_test/chaos/src/faults.rs");
     for row in rows {
-        assert_eq!(row.len(), 4, "{row:?}");
+        assert_eq!(row.len(), columns, "{row:?}");
         // A heading within the table.
         if row[0].starts_with("**") {
             continue;
         }
-        let shown_by = code(&row[3]);
+        let shown_by = code(&row[columns - 1]);
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
         for test in shown_by {
             if let Some(kind) = test.strip_prefix("chaos ") {
