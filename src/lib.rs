@@ -26,6 +26,9 @@ pub extern "C-unwind" fn _PG_init() {
     let (preloading, binary_upgrade) =
         unsafe { (pg_sys::process_shared_preload_libraries_in_progress, pg_sys::IsBinaryUpgrade) };
     if !preloading {
+        if binary_upgrade {
+            settings::assume_defaults();
+        }
         return;
     }
     settings::define();

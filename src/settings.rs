@@ -282,6 +282,12 @@ pub fn define() {
     SETTINGS.set(settings).expect("the library is loaded once");
 }
 
+/// For pg_upgrade, into a cluster that does not preload the library (yet): it recreates indexes, with constants
+/// that are evaluated and thrown away, for it brings no row. Any layout does for that.
+pub fn assume_defaults() {
+    SETTINGS.get_or_init(|| read().unwrap_or_else(|error| error.raise()));
+}
+
 /// The settings as one value, checked against each other.
 fn read() -> Result<Settings, Error> {
     let bad = |name, value: &dyn ToString, detail: String, hint: &str| Error::Setting {

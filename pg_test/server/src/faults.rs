@@ -125,7 +125,7 @@ impl Server {
     #[track_caller]
     pub fn backup(&self) -> Server {
         let copy = self.sibling();
-        let mut backup = install().command("pg_basebackup", &copy.folder);
+        let mut backup = self.install.command("pg_basebackup", &copy.folder);
         backup.args(["-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"]);
         backup.arg("-h").arg(&self.folder).arg("-D").arg(copy.data());
         run(backup);
@@ -134,8 +134,9 @@ impl Server {
     }
 
     /// A server with the same settings and the same clock, and no data directory as yet.
-    fn sibling(&self) -> Server {
+    pub fn sibling(&self) -> Server {
         let builder = Builder {
+            install: self.install,
             settings: self.settings.clone(),
             faketime: self.clock.is_some(),
             behind: Duration::ZERO,
@@ -167,7 +168,7 @@ impl Server {
     /// # Errors
     /// What `pg_rewind` said.
     pub fn rewind(&mut self, source: &Server) -> Result<(), String> {
-        let mut rewind = install().command("pg_rewind", &self.folder);
+        let mut rewind = self.install.command("pg_rewind", &self.folder);
         let from = format!("host={} port=5432 user=postgres dbname=postgres", source.folder.display());
         rewind.arg("--no-sync").arg("--source-server").arg(from).arg("-D").arg(self.data());
         let output = rewind.output().map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! Which PostgreSQL the tests run against, and as which user.
+//! Which PostgreSQL the tests run against, which older one they upgrade from, and as which user.
 
 use nix::unistd::{Uid, User};
 use std::os::unix::process::CommandExt;
@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// A PostgreSQL installation, found once per test process.
+#[derive(Debug)]
 pub(crate) struct Install {
-    bindir: PathBuf,
+    pub(crate) bindir: PathBuf,
     sharedir: PathBuf,
     /// Major version, for instance 15.
     version: u32,
@@ -37,8 +38,26 @@ pub fn install_script(script: &Path) {
 pub(crate) fn install() -> &'static Install {
     static FOUND: OnceLock<Install> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let pg_config = std::env::var_os("PG_CONFIG").map_or_else(default_pg_config, PathBuf::from);
-        let text = ask(&pg_config, "--version");
+        Install::of(&std::env::var_os("PG_CONFIG").map_or_else(default_pg_config, PathBuf::from))
+    })
+}
+
+/// The older installation, named by `PG_CONFIG_OLD`, from whose servers pg_upgrade comes.
+#[track_caller]
+pub(crate) fn older() -> &'static Install {
+    static FOUND: OnceLock<Install> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let pg_config = std::env::var_os("PG_CONFIG_OLD");
+        let pg_config = pg_config.expect("PG_CONFIG_OLD must name the pg_config of an older PostgreSQL");
+        let older = Install::of(Path::new(&pg_config));
+        assert!(older.version < pg_version(), "PG_CONFIG_OLD is not older than PG_CONFIG");
+        older
+    })
+}
+
+impl Install {
+    fn of(pg_config: &Path) -> Self {
+        let text = ask(pg_config, "--version");
         // "PostgreSQL 15.14 (Debian 15.14-0+deb12u1)", "PostgreSQL 18beta1"
         let digits: String =
             text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
@@ -48,12 +67,12 @@ pub(crate) fn install() -> &'static Install {
                 .expect("PostgreSQL refuses to run as root, and there is no user postgres")
         });
         Install {
-            bindir: ask(&pg_config, "--bindir").into(),
-            sharedir: ask(&pg_config, "--sharedir").into(),
+            bindir: ask(pg_config, "--bindir").into(),
+            sharedir: ask(pg_config, "--sharedir").into(),
             version: digits.parse().expect("pg_config --version gives a number"),
             owner,
         }
-    })
+    }
 }
 
 fn default_pg_config() -> PathBuf {

@@ -9,11 +9,13 @@
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
 //! * [`partman`]: the extension pg_partman, several versions of it;
+//! * `programs`: those of PostgreSQL, run on a server or on its files;
 //! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
 //!
-//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation. Run as root, the
-//! servers run as the operating system's user `postgres`, for PostgreSQL refuses to run as root.
+//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation, `PG_CONFIG_OLD` the older one that
+//! some tests upgrade from. Run as root, the servers run as the operating system's user `postgres`, for
+//! PostgreSQL refuses to run as root.
 
 pub mod clock;
 mod dump;
@@ -21,6 +23,7 @@ pub mod faults;
 pub mod ids;
 mod install;
 pub mod partman;
+mod programs;
 mod sandbox;
 pub mod server;
 pub mod sql;

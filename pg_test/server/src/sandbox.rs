@@ -1,7 +1,7 @@
 //! The temporary folder of a test process, and the data directory that its servers are copied from.
 
 use crate::clock::Clock;
-use crate::install::{install, run};
+use crate::install::{Install, install, run};
 use std::collections::HashMap;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -36,8 +36,8 @@ struct Sandbox {
     /// Holds the pipe whose end wakes the janitor.
     _janitor: Child,
     next: AtomicU32,
-    /// By how far the clock was back when the template was made, in seconds.
-    templates: Mutex<HashMap<u64, PathBuf>>,
+    /// By whose `initdb` made the template, and how far the clock was back then, in seconds.
+    templates: Mutex<HashMap<(PathBuf, u64), PathBuf>>,
 }
 
 fn sandbox() -> &'static Sandbox {
@@ -62,7 +62,7 @@ fn sandbox() -> &'static Sandbox {
     })
 }
 
-fn make_folder(path: &Path) {
+pub(crate) fn make_folder(path: &Path) {
     DirBuilder::new()
         .mode(0o700)
         .create(path)
@@ -80,15 +80,17 @@ pub(crate) fn new_folder() -> PathBuf {
 
 /// Makes the data directory `to`, as `initdb` would have made it `behind` ago. (`pg_control` carries
 /// the time of `initdb`, and a server without a state of its own goes by that.)
-pub(crate) fn new_cluster(to: &Path, behind: Duration) {
+pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
     let sandbox = sandbox();
     // Held meanwhile: the first test makes the template, the others wait for it.
     let mut templates = sandbox.templates.lock().unwrap_or_else(PoisonError::into_inner);
-    let template = templates.entry(behind.as_secs()).or_insert_with(|| {
-        let folder = sandbox.root.join(format!("template-{}", behind.as_secs()));
+    let made_by = (install.bindir.clone(), behind.as_secs());
+    let name = format!("template-{}", templates.len());
+    let template = templates.entry(made_by).or_insert_with(|| {
+        let folder = sandbox.root.join(name);
         make_folder(&folder);
         let data = folder.join("pgdata");
-        let mut initdb = install().command("initdb", &folder);
+        let mut initdb = install.command("initdb", &folder);
         initdb
             .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
             .arg(&data);

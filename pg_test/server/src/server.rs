@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::faults::Preload;
-use crate::install::{install, run};
+use crate::install::{Install, install, older, run};
 use crate::sandbox::{new_cluster, new_folder};
 use crate::sql;
 use crate::{ms, secs};
@@ -29,6 +29,7 @@ pub enum Stop {
 /// What a server is to be like; see [`Server::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
+    pub(crate) install: &'static Install,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) faketime: bool,
     pub(crate) behind: Duration,
@@ -44,6 +45,12 @@ impl Builder {
     /// Takes a line out of `postgresql.conf`, one of the harness's own for instance.
     pub fn without(mut self, name: &str) -> Self {
         self.settings.remove(name);
+        self
+    }
+
+    /// A server of the older PostgreSQL, which the environment variable `PG_CONFIG_OLD` names.
+    pub fn of_older_version(mut self) -> Self {
+        self.install = older();
         self
     }
 
@@ -88,7 +95,7 @@ impl Builder {
 
     pub(crate) fn build(self) -> Server {
         let server = self.lay_out();
-        new_cluster(&server.data(), self.behind);
+        new_cluster(self.install, &server.data(), self.behind);
         let main = server.data().join("postgresql.conf");
         let mut text = std::fs::read_to_string(&main).expect("initdb wrote postgresql.conf");
         text.push_str("\ninclude 'harness.conf'\n");
@@ -105,13 +112,21 @@ impl Builder {
             clock.back(self.behind);
             clock
         });
-        Server { folder, settings: self.settings.clone(), clock, postmaster: None, preload: None }
+        Server {
+            install: self.install,
+            folder,
+            settings: self.settings.clone(),
+            clock,
+            postmaster: None,
+            preload: None,
+        }
     }
 }
 
 /// A PostgreSQL server. Dropping it stops the server at once and removes its folder.
 #[derive(Debug)]
 pub struct Server {
+    pub(crate) install: &'static Install,
     pub(crate) folder: PathBuf,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) clock: Option<Clock>,
@@ -135,6 +150,7 @@ impl Server {
             ("snowflake_id.worker_id", "1"),
         ];
         Builder {
+            install: install(),
             settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             faketime: false,
             behind: Duration::ZERO,
@@ -199,7 +215,7 @@ impl Server {
         let log = || -> File {
             OpenOptions::new().create(true).append(true).open(self.log_file()).expect("the log can be opened")
         };
-        let mut command = install().command("postgres", &self.folder);
+        let mut command = self.install.command("postgres", &self.folder);
         command.arg("-D").arg(self.data());
         command.stdin(Stdio::null()).stdout(log()).stderr(log());
         if let Some(clock) = &self.clock {
@@ -292,6 +308,7 @@ impl Server {
     pub fn copy(&mut self) -> Server {
         self.stop(Stop::Fast);
         let builder = Builder {
+            install: self.install,
             settings: self.settings.clone(),
             faketime: self.clock.is_some(),
             behind: Duration::ZERO,
@@ -430,6 +447,7 @@ impl Server {
     #[track_caller]
     pub fn standby(&self, change: impl FnOnce(Builder) -> Builder) -> Server {
         let builder = Builder {
+            install: self.install,
             settings: self.settings.clone(),
             faketime: self.clock.is_some(),
             behind: Duration::ZERO,
@@ -441,7 +459,7 @@ impl Server {
                 Err(_) => theirs.back(Duration::from_micros(ours.offset().unsigned_abs())),
             }
         }
-        let mut backup = install().command("pg_basebackup", &standby.folder);
+        let mut backup = self.install.command("pg_basebackup", &standby.folder);
         backup
             .args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"])
             .arg("-h")

@@ -14,10 +14,12 @@
 //!   can be done is what [`Player::act`] knows;
 //! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
 //!   must have them too;
+//! * `sh run`: each line is a program of PostgreSQL's with its arguments, which must succeed, in the folder around
+//!   the data directory;
 //! * `js`: node must run it to its end without an error;
 //! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
 //!   `…` stands for what is left out;
-//! * `sh`, `java` and blocks without a language are not looked at.
+//! * other `sh`, `java` and blocks without a language are not looked at.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::partman;
@@ -393,6 +395,13 @@ fn play(document: &'static str) {
                     }
                     "log" => player.as_ref().expect("a server").log(&place, &text),
                     "js" => run_js(&place, &text),
+                    "sh" if options == "run" => {
+                        let server = &player.as_ref().expect("a server").server;
+                        for line in text.lines() {
+                            let words: Vec<&str> = line.split_whitespace().collect();
+                            server.tool(words[0], &words[1..]);
+                        }
+                    }
                     "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
@@ -945,23 +954,33 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     assert_eq!(stated, logged);
 }
 
-// ---- the table of faults ----
+// ---- the tables of faults and of tools ----
 
-/// Where the tests lie that the table names, as `file::test`.
+/// Where the tests lie that they name, as `file::test`.
 const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
 
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
     let rows = table(&read("docs/reliability.md"), &["fault", "what happens", "IDs are away", "shown by"]);
     assert!(rows.len() >= 40, "{} rows", rows.len());
+    assert_all_shown(&rows, 4);
+}
+
+#[test]
+fn every_tool_of_the_table_names_tests_that_exist() {
+    assert_all_shown(&table(&read("docs/operations.md"), &["tool", "with this extension", "shown by"]), 3);
+}
+
+/// The last of so many columns names tests, or faults of `scripts/chaos`.
+fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
     let chaos = read("pg_test/chaos/src/faults.rs");
     for row in rows {
-        assert_eq!(row.len(), 4, "{row:?}");
+        assert_eq!(row.len(), columns, "{row:?}");
         // A heading within the table.
         if row[0].starts_with("**") {
             continue;
         }
-        let shown_by = code(&row[3]);
+        let shown_by = code(&row[columns - 1]);
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
         for test in shown_by {
             if let Some(kind) = test.strip_prefix("chaos ") {

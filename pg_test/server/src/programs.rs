@@ -1,0 +1,57 @@
+//! PostgreSQL's own programs, from the PostgreSQL of the server that they are used on.
+
+use crate::Server;
+use crate::install::run;
+use std::path::Path;
+use std::process::Command;
+
+impl Server {
+    /// Runs a program of PostgreSQL's, which must succeed; what it said. It connects to this server unless
+    /// it is told otherwise, and its working directory is the one around the data directory, `data`.
+    #[track_caller]
+    pub fn tool(&self, program: &str, args: &[&str]) -> String {
+        self.try_tool(program, args).unwrap_or_else(|said| panic!("{program} {args:?}: {said}"))
+    }
+
+    /// The same for one that may fail.
+    ///
+    /// # Errors
+    /// What it said, if it did not succeed.
+    pub fn try_tool(&self, program: &str, args: &[&str]) -> Result<String, String> {
+        let mut command = self.install.command(program, &self.folder);
+        command.env("PGHOST", &self.folder).env("PGPORT", "5432");
+        command.env("PGUSER", "postgres").env("PGDATABASE", "postgres").env("PGDATA", "data");
+        said(command.args(args))
+    }
+
+    /// Unpacks an archive into a new folder, which the server's owner owns as all that is in it.
+    #[track_caller]
+    pub fn unpack(&self, archive: &Path, folder: &Path) {
+        crate::sandbox::make_folder(folder);
+        let mut tar = self.install.command("/bin/tar", &self.folder);
+        tar.arg("-xf").arg(archive).arg("-C").arg(folder);
+        run(tar);
+    }
+
+    /// Has pg_upgrade make a server that was never started the successor of this one, which is stopped.
+    ///
+    /// # Errors
+    /// What pg_upgrade said, and the errors in the logs that it leaves.
+    pub fn upgrade_to(&self, new: &Server, options: &[&str]) -> Result<String, String> {
+        let mut upgrade = new.install.command("pg_upgrade", &new.folder);
+        upgrade.arg("-b").arg(&self.install.bindir).arg("-B").arg(&new.install.bindir);
+        upgrade.arg("-d").arg(self.data()).arg("-D").arg(new.data());
+        said(upgrade.args(["-U", "postgres"]).args(options)).map_err(|said| {
+            let mut search = Command::new("grep");
+            search.args(["-rhi", "-A40", "error:", "--include=*.log"]);
+            let logs = search.arg(new.data().join("pg_upgrade_output.d")).output().expect("grep can be run");
+            said + &String::from_utf8_lossy(&logs.stdout)
+        })
+    }
+}
+
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
+}
