@@ -41,7 +41,7 @@ fn read(path: &str) -> String {
 }
 
 /// The documents that users read.
-const DOCUMENTS: [&str; 15] = [
+const DOCUMENTS: &[&str] = &[
     "README.md",
     "docs/benchmarks.md",
     "docs/clients.md",
