@@ -480,8 +480,11 @@ mod tests {
             "SELECT string_agg(pg_describe_object(classid, objid, 0), ', ')
              FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
              LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-             LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+             LEFT JOIN pg_type t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
              WHERE e.extname = 'snowflake_id' AND d.deptype = 'e'
+             -- From 17 on, the types of rows and arrays are members, too.
+             AND (t.oid IS NULL OR t.typtype = 'd'
+                 OR t.typtype = 'c' AND (SELECT relkind FROM pg_class WHERE oid = t.typrelid) = 'c')
              AND p.pronamespace IS DISTINCT FROM 'tests'::regnamespace
              AND d.classid <> 'pg_namespace'::regclass
              AND obj_description(d.objid, d.classid::regclass::name) IS NULL",
