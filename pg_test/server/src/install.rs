@@ -22,6 +22,14 @@ pub fn pg_version() -> u32 {
     install().version
 }
 
+/// Whether the PostgreSQL under test has contrib modules. The 16 that `scripts/postgres` gets comes without; nobody
+/// else may.
+pub fn has_contrib() -> bool {
+    let has = install().sharedir.join("extension/amcheck.control").exists();
+    assert!(has || pg_version() == 16, "this PostgreSQL lacks its contrib modules");
+    has
+}
+
 /// Puts a script of the extension's among those of the PostgreSQL under test. As whoever installs there.
 pub fn install_script(script: &Path) {
     let folder = install().sharedir.join("extension");

@@ -32,7 +32,7 @@ pub mod traffic;
 pub use clock::Clock;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
-pub use install::{install_script, pg_version};
+pub use install::{has_contrib, install_script, pg_version};
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
 pub use traffic::{Call, Kind, Traffic};

@@ -4,7 +4,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{column, fails, next, one, run, status, take};
-use snowflake_server_tests::{Builder, Server, Stop, days, pg_version, secs, wait_until};
+use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, pg_version, secs, wait_until};
 use std::fs;
 use std::path::Path;
 
@@ -132,6 +132,9 @@ fn checksums_are_enabled_and_checked_on_a_cluster_that_made_ids() {
 
 #[test]
 fn indexes_on_ids_pass_amcheck() {
+    if !has_contrib() {
+        return;
+    }
     let server = shop(Server::builder());
     for _ in 0..3 {
         sell(&server);
