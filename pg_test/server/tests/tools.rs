@@ -92,6 +92,9 @@ fn goes_on(server: &Server) {
 /// Each index of the shop finds what the table has.
 #[track_caller]
 fn indexes_are_whole(server: &Server) {
+    if !has_contrib() {
+        return;
+    }
     let found =
         server.tool("pg_amcheck", &["--all", "--install-missing", "--heapallindexed", "--parent-check"]);
     let faults: Vec<&str> =
