@@ -452,6 +452,20 @@ build_and_install() {
     exec {lock}>&-
 }
 
+# set_up_installed: a PostgreSQL that has the extension. SNOWFLAKE_IS_INSTALLED=1: the caller has seen to both, and
+# it is only to be found.
+set_up_installed() {
+    if [[ ${SNOWFLAKE_IS_INSTALLED:-} == 1 ]]; then
+        cd "$REPO"
+        choose_postgres
+        BIN=$("$PG_CONFIG" --bindir)
+    else
+        # shellcheck disable=SC2119 # no further packages
+        set_up
+        build_and_install
+    fi
+}
+
 # ---------------------------------------------------------------- a private server
 
 POSTGRES='' # the server's program, where it is another than that in $BIN

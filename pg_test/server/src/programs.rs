@@ -18,10 +18,7 @@ impl Server {
     /// # Errors
     /// What it said, if it did not succeed.
     pub fn try_tool(&self, program: &str, args: &[&str]) -> Result<String, String> {
-        let mut command = self.install.command(program, &self.folder);
-        command.env("PGHOST", &self.folder).env("PGPORT", "5432");
-        command.env("PGUSER", "postgres").env("PGDATABASE", "postgres").env("PGDATA", "data");
-        said(command.args(args))
+        said(self.client_program(program, "postgres").env("PGDATA", "data").args(args))
     }
 
     /// Unpacks an archive into a new folder, which the server's owner owns as all that is in it.

@@ -382,7 +382,7 @@ impl Server {
     /// A client program of this PostgreSQL (`psql`, `pgbench`, ...), told how to reach the server as the
     /// superuser `postgres`.
     pub fn client_program(&self, program: &str, database: &str) -> Command {
-        let mut command = install().command(program, &self.folder);
+        let mut command = self.install.command(program, &self.folder);
         // Not by options: in pgbench, up to PostgreSQL 16, -d has another meaning.
         command.env("PGHOST", &self.folder).env("PGPORT", "5432");
         command.env("PGUSER", "postgres").env("PGDATABASE", database);
