@@ -351,6 +351,17 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("the backend can be signalled");
     }
 
+    /// Kills one of this server's processes and waits until the server is back from the crash. Its client
+    /// sees the end first: until the postmaster has noticed, it takes connections only to end them.
+    #[track_caller]
+    pub fn kill_backend(&mut self, pid: i32) {
+        let crashes = |server: &Server| server.log().matches("was terminated by signal 9").count();
+        let before = crashes(self);
+        self.signal_backend(pid, Signal::SIGKILL);
+        crate::wait_until("the crash to be noticed", secs(20), || (crashes(self) > before).then_some(()));
+        self.wait_until_ready();
+    }
+
     /// Everything that the server has logged since it was made.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();

@@ -112,9 +112,7 @@ fn a_killed_backend_or_keeper_repeats_nothing() {
         });
         ids.add(format!("before {victim}"), burst(&server));
         let pid: i32 = one(&mut session, victim);
-        server.signal_backend(pid, Signal::SIGKILL);
-        wait_until("the crash", secs(10), || session.batch_execute("SELECT 1").is_err().then_some(()));
-        server.wait_until_ready();
+        server.kill_backend(pid);
         ids.add(format!("after {victim}"), take_soon(&server, secs(5)).0);
     }
     ids.assert_unique();

@@ -189,7 +189,7 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
     // Far below what a millisecond holds: nothing is borrowed from the future, which a crash forgets.
     let kinds = [Kind::One, Kind::Batch(3), Kind::Range(5), Kind::One];
     let traffic = Traffic::start(&server, &kinds, ms(1));
-    for round in 0..3 {
+    for _ in 0..3 {
         traffic.go_on_for(10, ms(300));
         let mut victim = server.connect();
         let pid: i32 = one(&mut victim, "SELECT pg_backend_pid()");
@@ -202,17 +202,9 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
             victim.batch_execute(work).expect_err("it is killed");
         });
         std::thread::sleep(ms(100));
-        let crashes = server.log().matches("was terminated by signal 9").count();
-        assert_eq!(crashes, round);
-        server.signal_backend(pid, Signal::SIGKILL);
+        server.kill_backend(pid);
         busy.join().unwrap();
-        wait_until("the crash to be noticed", secs(20), || {
-            (server.log().matches("was terminated by signal 9").count() > round).then_some(())
-        });
-        wait_until("the old sessions to be ended", secs(20), || {
-            session.batch_execute("SELECT 1").is_err().then_some(())
-        });
-        server.wait_until_ready();
+        session.batch_execute("SELECT 1").expect_err("a crash ends all sessions");
         session = server.connect();
         run(&mut session, "INSERT INTO kept DEFAULT VALUES");
         // The clients find back by themselves.
