@@ -10,6 +10,8 @@
 //!                         overtaken  start over; a second time: raise last to the later tick, cold path
 //! ```
 //!
+//! The hot path keeps off the last tick that `max_ahead` allows: see [`Rules::freely_ahead_us`].
+//!
 //! The order of the reads matters: with the clock read before the lane, a call that straddles a rotation
 //! could push the new lane ahead by a clock that is gone, and cost a second lane.
 
@@ -19,7 +21,7 @@ use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
 use crate::memory::{CLOSED, Control, LaneMemory, View};
 use crate::state::{AdoptError, Choice, Closed, Disk, Errno, Opening, Promises, Reading, Start, WriteError};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Hint, Ordering};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -190,6 +192,19 @@ struct Blocked {
     wanted: i64,
 }
 
+/// On what terms an attempt is made.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// The clock was looked at, however long ago the last ID is.
+    has_looked: bool,
+    /// The spare tick may be used: see [`Rules::freely_ahead_us`].
+    may_use_spare: bool,
+}
+
+impl Terms {
+    const HOT: Self = Self { has_looked: false, may_use_spare: false };
+}
+
 enum Attempt {
     Won(Range),
     /// The last ID is long ago: [`Generator::observe_clock`] has to look at the clock before another is made.
@@ -261,6 +276,8 @@ pub struct Generator<'m, H, R: RawMutex> {
     control: &'m Control<R>,
     lanes: Box<[Lane<'m>]>,
     host: H,
+    /// The tick of the last ID that the cold path made here: of a spare tick the next call gets none.
+    served: Hint,
 }
 
 /// One lane: its memory and its ring.
@@ -297,6 +314,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             control,
             lanes: zip(nodes, zip(lanes, slots.chunks_exact(ring_ticks))).map(lane).collect(),
             host,
+            served: Hint::new(-1),
         }
     }
 
@@ -312,13 +330,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Changes the rules for every generator on this memory. `max_ahead` is held to a quarter of the ring.
     pub fn set_rules(&self, rules: Rules) {
-        self.control.switch.set_rules(&rules.held_to(self.ring_ticks, &self.layout));
+        self.control.switch.set_rules(&rules.held_to(self.ring_ticks, &self.layout), &self.layout);
     }
 
     /// Makes an ID.
     #[inline]
     pub fn next_id(&self) -> Result<i64, Refusal> {
-        match self.attempt(1, false) {
+        match self.attempt(1, Terms::HOT) {
             Attempt::Won(range) => Ok(range.first),
             otherwise => self.cold(1, otherwise).map(|range| range.first),
         }
@@ -328,7 +346,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// [`next_id`](Self::next_id) has to make it.
     #[inline]
     pub fn try_next_id(&self) -> Option<i64> {
-        let aim = self.aim(false)?;
+        let aim = self.aim(Terms::HOT)?;
         match self.claim(aim.tick, 1, &aim)? {
             Attempt::Won(range) => Some(range.first),
             _ => None,
@@ -338,7 +356,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Makes `n` IDs in a row from one tick; 1 <= n <= [`capacity`](Self::capacity), or it panics.
     pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
         assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
-        match self.attempt(n, false) {
+        match self.attempt(n, Terms::HOT) {
             Attempt::Won(range) => Ok(range),
             otherwise => self.cold(n, otherwise),
         }
@@ -347,8 +365,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// One try at a number of IDs: no lock, no policy, no allocation, one clock read, and one compare-and-swap
     /// a tick.
     #[inline]
-    fn attempt(&self, n: i64, has_looked: bool) -> Attempt {
-        let Some(aim) = self.aim(has_looked) else { return Attempt::Late };
+    fn attempt(&self, n: i64, terms: Terms) -> Attempt {
+        let Some(aim) = self.aim(terms) else { return Attempt::Late };
         let mut tick = aim.tick;
         loop {
             if let Some(attempt) = self.claim(tick, n, &aim) {
@@ -360,7 +378,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Reads lane, clock and last, in this order; `None`: the clock is to be looked at before an ID is made.
     #[inline(always)]
-    fn aim(&self, has_looked: bool) -> Option<Aim<'m, '_>> {
+    fn aim(&self, terms: Terms) -> Option<Aim<'m, '_>> {
         let switch = &self.control.switch;
         let index = switch.active.load(Ordering::Acquire);
         let lane = &self.lanes[index];
@@ -372,11 +390,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         // Most calls come in the tick of the one before: a comparison costs them less than a division.
         if now_us >= (last + 1) * self.tick_us {
             tick = self.layout.tick().holding(now_us);
-            if tick - last > self.unexpected_ticks && !has_looked {
+            if tick - last > self.unexpected_ticks && !terms.has_looked {
                 return None;
             }
         }
-        Some(Aim { index, lane, last, tick, latest_us: now_us + switch.max_ahead_us() })
+        let ahead_us = if terms.may_use_spare { switch.max_ahead_us() } else { switch.freely_ahead_us() };
+        Some(Aim { index, lane, last, tick, latest_us: now_us + ahead_us })
     }
 
     /// Claims `n` IDs of this tick; `None`: it has not that many left.
@@ -405,13 +424,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn cold(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
         let counters = &self.control.counters;
         let mut patience = Patience::default();
-        let (mut has_looked, mut overtaken) = (false, false);
+        let (mut terms, mut overtaken) = (Terms::HOT, false);
         loop {
             match attempt {
-                Attempt::Won(range) => return Ok(range),
+                Attempt::Won(range) => {
+                    self.served.store(self.layout.tick_of(range.first), Ordering::Relaxed);
+                    return Ok(range);
+                }
                 Attempt::Late => {
                     self.observe_clock();
-                    has_looked = true;
+                    terms.has_looked = true;
                 }
                 Attempt::Overtaken { lane, by } => {
                     // Once is a call that slept for a whole ring. Twice running is a replay that went
@@ -442,10 +464,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                             return Err(refusal);
                         }
                     }
+                    terms.may_use_spare = self.may_use_spare(&blocked, &patience);
                 }
             }
-            attempt = self.attempt(n, has_looked);
+            attempt = self.attempt(n, terms);
         }
+    }
+
+    /// Whether a call may have of the spare tick, if that is what it wants: see [`Rules::freely_ahead_us`].
+    /// The tick in which a start begins, ahead of the clock, is nobody's to spare: those before it are not
+    /// full but forbidden (rule 3).
+    fn may_use_spare(&self, blocked: &Blocked, patience: &Patience) -> bool {
+        let Blocked { lane, wanted, .. } = *blocked;
+        let is_served = wanted == self.served.load(Ordering::Relaxed);
+        let starts_here = wanted == self.lanes[lane].memory.restored.load(Ordering::Acquire) + 1;
+        !is_served || starts_here || patience.has_waited
     }
 
     /// Reads lane, last and clock afresh, in this order, and asks the ladder.
@@ -468,6 +501,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             ring: self.ring_ticks as i64,
             now_us: self.layout.relative(self.host.wall_us()),
             waited_us: patience.spent_since(last),
+            may_use_spare: self.may_use_spare(blocked, patience),
         };
         ladder::climb(&sight, &control.switch.rules(), &self.layout)
     }
@@ -987,6 +1021,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             ring: self.ring_ticks as i64,
             now_us,
             waited_us: 0,
+            may_use_spare: true,
         };
         match ladder::climb(&sight, &self.rules(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),

@@ -40,6 +40,16 @@ impl Rules {
         let (max_wait_us, reserve_us) = (bounded(self.max_wait_us), bounded(self.reserve_us));
         Self { max_ahead_us, max_wait_us, reserve_us, ..self }
     }
+
+    /// How far IDs run ahead for whoever asks: `max_ahead` less the spare tick, the last that it allows.
+    ///
+    /// Of the spare tick a session gets what it asks for once, and whenever it has waited. So one that asks
+    /// for little does not wait behind those that take all there is, and who wakes late finds something left.
+    /// The tick of the clock is never spare.
+    pub(crate) fn freely_ahead_us(&self, layout: &Layout) -> i64 {
+        let tick_us = layout.tick().micros();
+        if self.max_ahead_us >= tick_us { self.max_ahead_us - tick_us } else { self.max_ahead_us }
+    }
 }
 
 impl Default for Rules {
@@ -83,6 +93,8 @@ pub(crate) struct Sight {
     pub now_us: i64,
     /// How long this call has waited, on the monotonic clock, since `last` last moved.
     pub waited_us: i64,
+    /// Whether the call may go on in the spare tick: see [`Rules::freely_ahead_us`].
+    pub may_use_spare: bool,
 }
 
 /// The next step of a call that could not have its tick.
@@ -119,6 +131,10 @@ pub(crate) fn climb(sight: &Sight, rules: &Rules, layout: &Layout) -> Step {
         return Step::Refuse(Refusal::Closed);
     }
     if missing_us <= 0 {
+        let spare_us = rules.max_ahead_us - rules.freely_ahead_us(layout);
+        if !sight.may_use_spare && missing_us + spare_us > 0 {
+            return Step::Wait(missing_us + spare_us);
+        }
         return if sight.wanted > sight.ceiling { Step::Reserve } else { Step::Again };
     }
     // `last` was read before the clock. If nothing stepped, whoever issued up to `wanted` did so by rule 4
@@ -160,6 +176,7 @@ mod tests {
             ring: 16_384,
             now_us: NOW,
             waited_us: 0,
+            may_use_spare: true,
         }
     }
 
@@ -170,6 +187,23 @@ mod tests {
     #[test]
     fn nothing_is_missing_up_to_max_ahead() {
         assert_eq!(step(frontier(2_000), Policy::Hold), Step::Again);
+    }
+
+    #[test]
+    fn the_spare_tick_is_waited_for_by_whoever_has_had_of_it() {
+        let had = |ahead| Sight { may_use_spare: false, ..frontier(ahead) };
+        assert_eq!(step(had(1_999), Policy::Hold), Step::Again);
+        assert_eq!(step(had(2_000), Policy::Hold), Step::Wait(1_000));
+        assert_eq!(step(had(2_000), Policy::Replay), Step::Wait(1_000), "nothing went back");
+        let halfway = Sight { now_us: NOW + 300, ..had(2_000) };
+        assert_eq!(step(halfway, Policy::Hold), Step::Wait(700));
+    }
+
+    #[test]
+    fn the_tick_of_the_clock_is_never_spare() {
+        let freely =
+            |max_ahead_us| Rules { max_ahead_us, ..Rules::default() }.freely_ahead_us(&Layout::default());
+        assert_eq!([0, 999, 1_000, 1_001, 2_000].map(freely), [0, 999, 0, 1, 1_000]);
     }
 
     #[test]

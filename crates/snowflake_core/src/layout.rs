@@ -322,7 +322,7 @@ impl Layout {
     pub fn unpack(&self, id: i64) -> Option<Parts> {
         let field = |shift: u32, bits: u32| (id >> shift) & ((1 << bits) - 1);
         let Bits { datacenter, worker, sequence, .. } = self.bits;
-        let tick = id >> (datacenter + worker + sequence);
+        let tick = self.tick_of(id);
         (0..=self.max_tick()).contains(&tick).then(|| Parts {
             tick,
             datacenter: field(worker + sequence, datacenter),
@@ -341,6 +341,12 @@ impl Layout {
     pub(crate) const fn join(&self, tick: i64, node: i64, sequence: i64) -> i64 {
         let Bits { datacenter, worker, sequence: low, .. } = self.bits;
         (tick << (datacenter + worker) | node) << low | sequence
+    }
+
+    /// The tick of an ID that is one.
+    pub(crate) const fn tick_of(&self, id: i64) -> i64 {
+        let Bits { datacenter, worker, sequence, .. } = self.bits;
+        id >> (datacenter + worker + sequence)
     }
 }
 

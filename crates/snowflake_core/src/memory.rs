@@ -6,6 +6,7 @@ use parking_lot::lock_api::{Mutex, RawMutex};
 use crate::generator::Config;
 use crate::ladder::{Policy, Rules};
 use crate::lanes::Lanes;
+use crate::layout::Layout;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// A ceiling below every tick and every mark: the gate is closed.
@@ -57,6 +58,8 @@ pub(crate) struct Switch {
     pub(crate) active: AtomicUsize,
     /// [`Rules`], one atomic each: no two of them need to change together.
     max_ahead_us: AtomicI64,
+    /// [`Rules::freely_ahead_us`].
+    freely_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
     reserve_us: AtomicI64,
     replay: AtomicUsize,
@@ -66,6 +69,11 @@ impl Switch {
     #[inline]
     pub(crate) fn max_ahead_us(&self) -> i64 {
         self.max_ahead_us.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn freely_ahead_us(&self) -> i64 {
+        self.freely_ahead_us.load(Ordering::Relaxed)
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -78,9 +86,10 @@ impl Switch {
         Rules { policy, max_ahead_us: self.max_ahead_us(), max_wait_us, reserve_us }
     }
 
-    pub(crate) fn set_rules(&self, rules: &Rules) {
+    pub(crate) fn set_rules(&self, rules: &Rules, layout: &Layout) {
         self.replay.store((rules.policy == Policy::Replay) as usize, Ordering::Relaxed);
         self.max_ahead_us.store(rules.max_ahead_us, Ordering::Relaxed);
+        self.freely_ahead_us.store(rules.freely_ahead_us(layout), Ordering::Relaxed);
         self.max_wait_us.store(rules.max_wait_us, Ordering::Relaxed);
         self.reserve_us.store(rules.reserve_us, Ordering::Relaxed);
     }
@@ -117,11 +126,12 @@ impl<R: RawMutex> Control<R> {
         let switch = Switch {
             active: AtomicUsize::new(0),
             max_ahead_us: AtomicI64::new(0),
+            freely_ahead_us: AtomicI64::new(0),
             max_wait_us: AtomicI64::new(0),
             reserve_us: AtomicI64::new(0),
             replay: AtomicUsize::new(0),
         };
-        switch.set_rules(&config.rules.held_to(config.ring_ticks, &config.layout));
+        switch.set_rules(&config.rules.held_to(config.ring_ticks, &config.layout), &config.layout);
         let counters = Counters {
             waits: AtomicU64::new(0),
             wait_us: AtomicU64::new(0),

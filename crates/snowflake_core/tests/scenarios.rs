@@ -74,6 +74,80 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     }
 }
 
+// ---- Turns ----
+
+/// Four IDs a tick, all borrowed that may be: `ours` has taken IDs until it had to wait.
+fn used_up(world: &'static World) -> [&'static Gen; 2] {
+    let config = config("41/10/2", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let [ours, theirs] = generators(&config, world).map(leak);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    while waited(world, || ours.next_id().map(drop)) == 0 {}
+    // What is left of the tick that the wait has brought, and the one ID of the next.
+    while ours.status().issued % 4 != 1 {
+        ours.next_id().unwrap();
+    }
+    assert_eq!(ours.status().ahead_us, 10 * MS);
+    [ours, theirs]
+}
+
+fn waited<T>(world: &World, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
+    let before = world.boot.get();
+    call().unwrap();
+    world.boot.get() - before
+}
+
+#[test]
+fn who_asks_for_little_never_waits_behind_who_takes_all_there_is() {
+    let world = World::starting_at(DAY);
+    let [greedy, modest] = used_up(world);
+    for _ in 0..100 {
+        assert_eq!(waited(world, || modest.next_id()), 0);
+        // Its second of one tick, and the greedy one's, are for the next.
+        assert_eq!(waited(world, || greedy.next_id()), MS);
+        while greedy.status().issued % 4 != 1 {
+            assert_eq!(waited(world, || greedy.next_id()), 0);
+        }
+    }
+    assert_eq!(waited(world, || modest.next_id()), 0);
+    assert_eq!(waited(world, || modest.next_id()), MS);
+}
+
+#[test]
+fn who_wakes_late_finds_something_left() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    // Looks at the clock: the attempt, the observation, the ladder's; the fourth comes after the wait.
+    world.interrupt(4, When::BeforeRead, || {
+        for _ in 0..4 {
+            assert_eq!(waited(world, || theirs.next_id()), 0);
+        }
+    });
+    assert_eq!(waited(world, || ours.next_id()), MS);
+    assert!(world.all_hooks_ran());
+}
+
+#[test]
+fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
+    let world = World::starting_at(DAY);
+    let [ours, _] = used_up(world);
+    world.stalled.set(true);
+    for _ in 0..3 {
+        assert_eq!(waited(world, || ours.next_id()), MS);
+    }
+    assert_eq!(ours.status().rotations, 0);
+    // The tick that max_ahead allows is full: no wait brings another.
+    ours.next_id().unwrap_err();
+}
+
+#[test]
+fn a_range_of_a_whole_tick_finds_one_beside_single_calls() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_id()), 0));
+    assert_eq!(waited(world, || ours.next_range(4)), MS);
+    assert!(world.all_hooks_ran());
+}
+
 // ---- Replay ----
 
 /// The clock is right again by the time that the call would lower `last`: then nothing may be lowered.

@@ -940,6 +940,19 @@ fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
 }
 
 #[test]
+fn the_first_ids_of_a_start_ahead_of_the_clock_wait_for_nothing_more() {
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default()));
+    let waited = machine.start();
+    assert!(waited > 0);
+    let begun = machine.boot.get();
+    let last = machine.with(|session| (0..100).map(|_| session.next_id().unwrap()).last().unwrap());
+    assert_eq!(machine.boot.get(), begun);
+    let layout = machine.config.borrow().layout;
+    let Parts { tick, .. } = layout.unpack(last).unwrap();
+    assert_eq!(tick, (machine.wall() + MAX_AHEAD) / SECOND, "the last tick that max_ahead allows");
+}
+
+#[test]
 fn a_stop_before_the_gate_was_open_writes_nothing() {
     let machine = crashed();
     let before = machine.disk.slots();

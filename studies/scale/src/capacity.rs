@@ -38,10 +38,11 @@ pub fn per_worker(layout: &Layout) -> f64 {
     layout.sequences() as f64 * 1e6 / layout.tick().micros() as f64
 }
 
-/// IDs that a worker can make at once, having been idle, with this much of the future to borrow.
+/// IDs that a worker can make at once, having been idle, with this much of the future to borrow: from the
+/// tick of the clock on, and without the last, the spare one, of which a session gets one ID.
 pub fn burst(layout: &Layout, max_ahead_ms: f64) -> f64 {
     let ticks = max_ahead_ms * 1e3 / layout.tick().micros() as f64;
-    (ticks.floor() + 1.0) * layout.sequences() as f64
+    ticks.floor().max(1.0) * layout.sequences() as f64
 }
 
 /// How many servers a fleet can have.
