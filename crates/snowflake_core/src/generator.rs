@@ -276,7 +276,7 @@ pub struct Generator<'m, H, R: RawMutex> {
     control: &'m Control<R>,
     lanes: Box<[Lane<'m>]>,
     host: H,
-    /// The tick of the last ID that the cold path made here: of a spare tick the next call gets none.
+    /// The last ID that the cold path made here: of its tick the next call gets none, while that is spare.
     served: Hint,
 }
 
@@ -428,7 +428,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         loop {
             match attempt {
                 Attempt::Won(range) => {
-                    self.served.store(self.layout.tick_of(range.first), Ordering::Relaxed);
+                    self.served.store(range.first, Ordering::Relaxed);
                     return Ok(range);
                 }
                 Attempt::Late => {
@@ -475,9 +475,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The tick in which a start begins, ahead of the clock, is nobody's to spare: those before it are not
     /// full but forbidden (rule 3).
     fn may_use_spare(&self, blocked: &Blocked, patience: &Patience) -> bool {
-        let Blocked { lane, wanted, .. } = *blocked;
-        let is_served = wanted == self.served.load(Ordering::Relaxed);
-        let starts_here = wanted == self.lanes[lane].memory.restored.load(Ordering::Acquire) + 1;
+        let (lane, wanted) = (&self.lanes[blocked.lane], blocked.wanted);
+        let lowest = self.layout.join(wanted, lane.node, 0);
+        let is_served = self.layout.are_of_one_tick(self.served.load(Ordering::Relaxed), lowest);
+        let starts_here = wanted == lane.memory.restored.load(Ordering::Acquire) + 1;
         !is_served || starts_here || patience.has_waited
     }
 

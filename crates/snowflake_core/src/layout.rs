@@ -322,7 +322,7 @@ impl Layout {
     pub fn unpack(&self, id: i64) -> Option<Parts> {
         let field = |shift: u32, bits: u32| (id >> shift) & ((1 << bits) - 1);
         let Bits { datacenter, worker, sequence, .. } = self.bits;
-        let tick = self.tick_of(id);
+        let tick = id >> (datacenter + worker + sequence);
         (0..=self.max_tick()).contains(&tick).then(|| Parts {
             tick,
             datacenter: field(worker + sequence, datacenter),
@@ -343,10 +343,9 @@ impl Layout {
         (tick << (datacenter + worker) | node) << low | sequence
     }
 
-    /// The tick of an ID that is one.
-    pub(crate) const fn tick_of(&self, id: i64) -> i64 {
-        let Bits { datacenter, worker, sequence, .. } = self.bits;
-        id >> (datacenter + worker + sequence)
+    /// Whether two IDs are from one tick of one worker.
+    pub(crate) const fn are_of_one_tick(&self, one: i64, other: i64) -> bool {
+        (one ^ other) >> self.bits.sequence == 0
     }
 }
 

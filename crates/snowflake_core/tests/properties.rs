@@ -221,6 +221,8 @@ struct Model {
     rotations: u64,
     /// Of the active lane, since the last rotation: the last ID, and where the model says `last` stands.
     frontier: Option<Range>,
+    /// Lane and tick of each caller's last ID.
+    had: HashMap<*const Gen, (usize, i64)>,
     refusals: u64,
     last_refusal: Option<Refusal>,
     resets_before: u64,
@@ -247,6 +249,7 @@ impl Model {
             active: 0,
             rotations: 0,
             frontier: None,
+            had: HashMap::new(),
             refusals: 0,
             last_refusal: None,
             resets_before: 0,
@@ -301,6 +304,9 @@ impl Model {
         self.rotations += rotated;
 
         self.check_wait(waited, undisturbed);
+        if waited > 0 && undisturbed {
+            self.check_turn(generator, n, &reads);
+        }
         self.check_rotations(rotated, n, &reads, undisturbed);
         let active = status.lane;
         if rotated > 0 {
@@ -314,6 +320,7 @@ impl Model {
             Ok(range) => {
                 self.issued(range, n, &reads);
                 let tick = self.config.layout.unpack(range.last).unwrap().tick;
+                self.had.insert(generator, (active, tick));
                 assert_eq!(status.last_id_at_us, Some(self.config.layout.starts_at(tick)));
             }
             Err(refusal) => {
@@ -373,6 +380,16 @@ impl Model {
         let turns = if self.rules.policy == Policy::Replay { 2 } else { 1 };
         let bound = turns * (self.rules.max_wait_us + self.tick_us() + self.tick_us().min(NAP));
         assert!(waited <= bound || !undisturbed, "waited {waited} us of at most {bound}");
+    }
+
+    /// A call waits only for what rule 4 forbids, and for the tick after one of which its caller has had.
+    fn check_turn(&self, caller: &Gen, n: i64, reads: &[i64]) {
+        let lane = &self.lanes[self.active];
+        let now = self.config.layout.tick_at(reads[0]);
+        let wanted = lane.room_from(lane.last.max(now), n, &self.config.layout);
+        let is_forbidden = reads.iter().any(|read| self.missing_for(n, *read) > 0);
+        let has_had = self.had.get(&std::ptr::from_ref(caller)) == Some(&(self.active, wanted));
+        assert!(is_forbidden || has_had, "waited for tick {wanted}, which it could have had");
     }
 
     /// `reads` from before the first rotation are what it was made for.
