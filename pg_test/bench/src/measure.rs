@@ -20,8 +20,9 @@ pub struct Scale {
     pub calls: u32,
     /// Seconds for each figure of IDs a second.
     pub seconds: u32,
-    /// pgbench's scale, and the seconds of a run, of its TPC-B.
-    pub tpcb: (u32, u32),
+    /// pgbench's scale, the seconds of a run of its TPC-B, and the rounds: commits wait for the disk, whose
+    /// speed varies by more than the keys do.
+    pub tpcb: (u32, u32, usize),
     /// Rows of one INSERT, and of one COPY.
     pub rows: u32,
     /// Statements of 1,000 rows each that each of four clients inserts afterwards.
@@ -40,7 +41,7 @@ pub const FULL: Scale = Scale {
     call_rounds: 11,
     calls: 3_000_000,
     seconds: 1,
-    tpcb: (64, 5),
+    tpcb: (64, 5, 15),
     rows: 2_000_000,
     fills: 750,
     timed_calls: 20_000,
@@ -54,7 +55,7 @@ pub const QUICK: Scale = Scale {
     call_rounds: 2,
     calls: 300_000,
     seconds: 1,
-    tpcb: (8, 1),
+    tpcb: (8, 1, 2),
     rows: 100_000,
     fills: 50,
     timed_calls: 10_000,
@@ -278,11 +279,11 @@ impl Bench {
 
     /// pgbench's own transaction, whose history has a key of each kind in turn. Every commit is on disk.
     fn tpcb(&mut self) {
-        let (scale, seconds) = self.scale.tpcb;
+        let (scale, seconds, rounds) = self.scale.tpcb;
         let mut pgbench = self.server.client_program("pgbench", "postgres");
         pgbench.args(["-i", "-q", "-s", &scale.to_string()]);
         output_of(start(pgbench, ""));
-        for round in 0..self.scale.rounds {
+        for round in 0..rounds {
             for candidate in self.turns(&[], round) {
                 let history = format!(
                     "DROP TABLE pgbench_history;

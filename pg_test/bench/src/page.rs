@@ -2,6 +2,7 @@
 
 use crate::candidates::{CANDIDATES, Candidate, GIST_ID, REFERENCES};
 use crate::figures::{Run, Spread, readable};
+use crate::measure::FULL;
 use crate::plots::PLOTS;
 use crate::targets::{TARGETS, Target};
 use minijinja::syntax::SyntaxConfig;
@@ -113,7 +114,7 @@ fn render(runs: &[Run]) -> Result<String, Error> {
     environment.add_template("page.md.j2", TEMPLATE)?;
     environment.get_template("page.md.j2")?.render(context! {
         runs => runs.iter().map(about).collect::<Vec<_>>(), targets, gist_id => GIST_ID.trim_end(),
-        rounds => crate::measure::FULL.rounds, call_rounds => crate::measure::FULL.call_rounds,
+        rounds => FULL.rounds, call_rounds => FULL.call_rounds, tpcb_rounds => FULL.tpcb.2,
     })
 }
 
