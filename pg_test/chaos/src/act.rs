@@ -621,7 +621,7 @@ impl<'a> Act<'a> {
         wait_until("answers to be counted", secs(10), || {
             let read = || member.target.acknowledged.load(Ordering::Acquire);
             let before = read();
-            std::thread::sleep(ms(20));
+            std::thread::sleep(ms(100));
             (read() == before).then_some(before)
         })
     }

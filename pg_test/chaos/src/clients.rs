@@ -294,11 +294,13 @@ impl Asker {
                 Wish::SmallRange => session.query_one(&statement, &[&small]),
                 _ => session.query_one(&statement, &[]),
             };
-            self.shared.busy[self.number].store(0, Ordering::Release);
+            // Not before the answer is noted: who waits for quiet counts what is.
+            let idle = || self.shared.busy[self.number].store(0, Ordering::Release);
             match answer {
                 Ok(row) => {
                     let intervals = self.intervals(&unpack(row.get(0)), n);
                     self.keep(target, &intervals, began_us);
+                    idle();
                     self.pause();
                 }
                 Err(e) => {
@@ -308,10 +310,12 @@ impl Asker {
                         self.lost(target, &failure, n, began_us);
                         if matches!(self.wish, Wish::Insert) {
                             self.doubtful = Some((call, began_us));
+                            idle();
                             return;
                         }
                     }
                     self.refused(&failure.code, &failure.message, if is_lost { 0 } else { n });
+                    idle();
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }

@@ -4,6 +4,7 @@
 //! The cluster of each test is made 400 days ago and then brought to today, so that every lane is
 //! usable, however far the clock goes back.
 
+use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Dense, Ids, assert_ascending, at_ms, worker};
 use snowflake_server_tests::sql::{Failure, Status, fails, next, one, run, status, take, unpack};
@@ -12,6 +13,7 @@ use snowflake_server_tests::{
     Builder, Kind, Layout, Server, Traffic, alone, days, hours, ms, secs, wait_until,
 };
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -31,17 +33,22 @@ fn server_with(builder: Builder) -> Server {
     let mut session = server.connect();
     next(&mut session);
     server.step_forward(days(400));
-    let id = next(&mut session);
-    assert!(off_by(&server, id).abs() < 10_000, "the server has not come to today");
+    next_on_time(&mut session);
     let status = status(&mut session);
     assert_eq!(status.forward_jumps, 1, "{status:?}");
     run(&mut session, "SELECT snowflake_reset_stats()");
     server
 }
 
-/// By how many milliseconds an ID is ahead of the server's wall clock.
-fn off_by(server: &Server, id: i64) -> i64 {
-    at_ms(id) - wall_ms(server)
+/// An ID that carries the time of the server's wall clock, and not a later one: 5 ms are what other calls of
+/// a loaded moment may borrow.
+#[track_caller]
+fn next_on_time(session: &mut Client) -> i64 {
+    let now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let row = session.query_one(&format!("SELECT {now}, snowflake_nextval(), {now}"), &[]).unwrap();
+    let (before, id, after): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert!((before..=after + 5).contains(&at_ms(id)), "{} at {before} to {after}", at_ms(id));
+    id
 }
 
 fn wall_ms(server: &Server) -> i64 {
@@ -108,13 +115,19 @@ fn a_step_that_is_held(policy: &str, by: Duration) {
     let server = server(policy);
     let traffic = traffic(&server);
     traffic.go_on_for(10, ms(300));
+    let mut session = server.connect();
     // One call at the last moment, so that something is to be held.
-    let newest = next(&mut server.connect());
+    let asked = Instant::now();
+    let newest = next(&mut session);
     let step = Instant::now();
     server.clock().back(by);
+    let held: f64 = one(
+        &mut session,
+        "SELECT extract(epoch FROM snowflake_timestamp(snowflake_nextval()) - clock_timestamp())::float8 * 1000",
+    );
+    let since = asked.elapsed();
     traffic.go_on(10);
     let settled = Instant::now();
-    let held = off_by(&server, next(&mut server.connect()));
     server.step_back(Duration::ZERO);
     let status = status_of(&server);
     // ... until the clock has caught up, and on.
@@ -129,8 +142,9 @@ fn a_step_that_is_held(policy: &str, by: Duration) {
     let all = ids_of(&calls).assert_unique();
     assert_decodes(&server, &all);
     if by == ms(500) {
-        // The calls above may have taken a while on a busy machine, but not that long.
-        assert!((50..=510).contains(&held), "IDs are ahead of the clock by {held} ms");
+        // Less than the step, by what the clock has made good since the last call before it.
+        let least = 498.0 - since.as_secs_f64() * 1e3;
+        assert!((least..=510.0).contains(&held), "IDs are ahead of the clock by {held} ms, after {since:?}");
     }
     assert_eq!((status.lane, status.worker_id), (Some(0), Some(1)), "{status:?}");
     assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
@@ -155,7 +169,7 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     traffic.go_on(10);
     let settled = Instant::now();
     traffic.go_on_for(10, ms(300));
-    let ahead = off_by(&server, next(&mut server.connect()));
+    next_on_time(&mut server.connect());
     let status = status_of(&server);
     let calls = traffic.finish();
 
@@ -167,7 +181,6 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     assert_workers(after, WORKERS[1]);
     let all = ids_of(&calls).assert_unique();
     assert_decodes(&server, &all);
-    assert!((-1_000..=5).contains(&ahead), "IDs are ahead of the clock by {ahead} ms");
     assert_eq!((status.lane, status.worker_id), (Some(2), Some(WORKERS[1])), "{status:?}");
     assert_eq!(status.home_worker_id, Some(1), "{status:?}");
     assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
@@ -187,7 +200,7 @@ fn a_step_that_is_replayed(by: Duration) {
     server.step_back(by);
     traffic.go_on(10);
     let settled = Instant::now();
-    let ahead = off_by(&server, next(&mut server.connect()));
+    next_on_time(&mut server.connect());
     let status = status_of(&server);
     traffic.go_on_for(10, ms(1_000));
     let calls = traffic.finish();
@@ -204,7 +217,6 @@ fn a_step_that_is_replayed(by: Duration) {
     assert_workers(&calls, 1);
     let all = ids_of(&calls).assert_unique();
     assert_decodes(&server, &all);
-    assert!((-1_000..=5).contains(&ahead), "IDs are ahead of the clock by {ahead} ms");
     assert_eq!((status.lane, status.worker_id), (Some(0), Some(1)), "{status:?}");
     assert_eq!((status.rotations, status.refusals, status.waits), (0, 0, 0), "{status:?}");
     assert_eq!(status.rollbacks, 1, "{status:?}");
@@ -285,25 +297,26 @@ fn replay_rotates_after_a_step_of_a_year() {
     a_step_that_rotates("replay", YEAR);
 }
 
-/// Rung 3, with a `max_wait` that a busy machine cannot use up by accident.
+/// Rung 3, with a step and a `max_wait` that a busy machine cannot use up by accident.
 #[test]
 fn a_step_a_little_beyond_max_ahead_is_waited_for() {
-    let server = server_with(Server::builder().setting("snowflake_id.max_wait", "800ms"));
+    let server = server_with(Server::builder().setting("snowflake_id.max_wait", "10s"));
     let mut session = server.connect();
+    let asked = Instant::now();
     let newest = next(&mut session);
-    server.clock().back(MAX_AHEAD + ms(500));
+    server.clock().back(MAX_AHEAD + secs(3));
     let began = Instant::now();
     let id = next(&mut session);
-    let took = began.elapsed();
+    let (took, since) = (began.elapsed(), asked.elapsed());
     assert!(id > newest);
     assert_eq!(worker(id), 1);
-    // The step was measured from a call that had returned a little before the clock was moved.
-    assert!((ms(300)..ms(900)).contains(&took), "waited {took:?}");
+    assert!(since >= ms(2_998), "the call came back after {since:?}");
     let status = status_of(&server);
     assert_eq!((status.waits, status.rotations, status.refusals), (1, 0, 0), "{status:?}");
-    assert!((status.wait_ms - took.as_secs_f64() * 1e3).abs() < 100.0, "{took:?} {status:?}");
+    let took_ms = took.as_secs_f64() * 1e3;
+    assert!((took_ms - 500.0..=took_ms + 1.0).contains(&status.wait_ms), "{took:?} {status:?}");
     assert_eq!(status.rollbacks, 1, "{status:?}");
-    assert_rollback(&status, MAX_AHEAD + ms(500));
+    assert_rollback(&status, MAX_AHEAD + secs(3));
 }
 
 #[test]
@@ -378,9 +391,8 @@ fn steps_in_a_row(policy: &str, by: Duration) {
             server.step_back(by);
         }
         traffic.go_on_for(10, ms(200));
-        let id = next(&mut session);
+        let id = next_on_time(&mut session);
         assert_eq!(worker(id), expected, "after {round} steps");
-        assert!(off_by(&server, id) <= 5, "IDs are ahead of the clock");
         let status = status_of(&server);
         assert_eq!((status.rotations, status.rollbacks), (round as i64, round as i64), "{status:?}");
         assert_eq!(status.lane, Some(2 * round as i64), "{status:?}");
@@ -415,7 +427,7 @@ fn steps_in_a_row(policy: &str, by: Duration) {
             let newest = made.iter().copied().map(at_ms).max().expect("every lane made IDs");
             let mark = mark.expect("a lane that was used has a mark");
             // The IDs of the test's own session count as well.
-            assert!((newest..newest + 3_000).contains(&mark), "lane {lane}: {mark} for {newest}");
+            assert!((newest..newest + 4_500).contains(&mark), "lane {lane}: {mark} for {newest}");
             assert!(issued >= made.len() as i64, "lane {lane}");
         } else {
             assert_eq!((made.len(), issued), (0, 0), "lane {lane} is not in this half");
@@ -446,9 +458,11 @@ fn replay_goes_to_further_lanes_at_a_second_and_a_third_step_of_60_s() {
 #[track_caller]
 fn refuses(server: &Server, by: Duration) {
     let mut session = server.connect();
-    let began = Instant::now();
+    let waits = status(&mut session).waits;
+    let before = wall_ms(server);
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(began.elapsed() < secs(1), "it took {:?}", began.elapsed());
+    let after = wall_ms(server);
+    assert_eq!(status(&mut session).waits, waits, "it waited");
     let row = session
         .query_one(
             "SELECT (extract(epoch FROM min(usable_at)) * 1000)::bigint,
@@ -460,13 +474,14 @@ fn refuses(server: &Server, by: Duration) {
         .unwrap();
     let (usable, lowest_mark, newest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let now = wall_ms(server);
-    // The lane that is the least ahead, as soon as it is no more than max_ahead so.
-    // A mark is what was reserved, up to `reserve` past the last ID, from which the active lane goes on.
-    assert!((lowest_mark - 2_600..=lowest_mark - 1_999).contains(&usable), "{usable} {lowest_mark}");
+    // The lane that is the least ahead, as soon as it is no more than max_ahead so. That is the active one,
+    // which goes on from its last ID; a mark is what was reserved.
+    assert!((newest - 2_001..=newest - 1_999).contains(&usable), "{usable} {newest}");
+    assert!(lowest_mark >= newest, "{lowest_mark} {newest}");
     let until = usable - now;
     let by_ms = by.as_millis() as i64;
     assert!((by_ms - 5_000..=by_ms - 1_900).contains(&until), "{until} ms to go after a step of {by_ms} ms");
-    assert_refusal_tells(server, &failure, newest - now, usable);
+    assert_refusal_tells(server, &failure, newest - after..=newest - before, usable);
 
     // It goes on failing, and the log tells it once, not once a call.
     let told = |server: &Server| {
@@ -499,21 +514,19 @@ fn refuses(server: &Server, by: Duration) {
     }
     let id = next(&mut session);
     assert!(WORKERS.contains(&worker(id)));
-    assert!(off_by(server, id) <= MAX_AHEAD.as_millis() as i64 + 5);
+    assert!(at_ms(id) <= wall_ms(server) + MAX_AHEAD.as_millis() as i64);
     next(&mut other);
 }
 
 /// DETAIL says how far the clock is back, and when a lane is usable; HINT says what to do.
 #[track_caller]
-fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: i64, usable_ms: i64) {
+fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: RangeInclusive<i64>, usable_ms: i64) {
     assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
-    // How far, and since then a moment has passed.
-    let far = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}"));
-    let error = far - behind_ms as f64 / 1e3;
-    assert!(
-        (-0.15..1.0).contains(&error) || (behind_ms > 600_000 && error.abs() < 2.0),
-        "{behind_ms} ms, but: {failure}"
-    );
+    // How far, to the digits that it shows.
+    let far_ms = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}")) * 1e3;
+    let digits_ms = if *behind_ms.start() > 600_000 { 2_000 } else { 150 };
+    let told = behind_ms.start() - digits_ms..=behind_ms.end() + digits_ms;
+    assert!(told.contains(&(far_ms as i64)), "{behind_ms:?} ms, but: {failure}");
     // When: a timestamp, as PostgreSQL reads it.
     let at = failure
         .detail
@@ -586,13 +599,11 @@ fn a_day_forward_and_back(policy: &str) {
     for (round, expected) in WORKERS[1..].iter().enumerate() {
         server.step_forward(days(1));
         traffic.go_on(10);
-        let id = next(&mut server.connect());
-        assert!(off_by(&server, id).abs() < 1_000, "IDs follow the clock forward");
+        let id = next_on_time(&mut server.connect());
         assert_eq!(worker(id), WORKERS[round]);
         server.step_back(days(1));
         traffic.go_on(10);
-        let id = next(&mut server.connect());
-        assert!(off_by(&server, id).abs() < 1_000, "IDs follow the clock back");
+        let id = next_on_time(&mut server.connect());
         assert_eq!(worker(id), *expected);
         let status = status_of(&server);
         let steps = round as i64 + 1;
@@ -673,8 +684,7 @@ fn replay_follows_the_clock_back_a_second_and_a_third_time() {
         traffic.go_on_for(10, ms(2_500));
         server.step_back(secs(2));
         traffic.go_on_for(10, ms(300));
-        let id = next(&mut server.connect());
-        assert!((-1_000..=5).contains(&off_by(&server, id)), "IDs follow the clock back");
+        next_on_time(&mut server.connect());
         let status = status_of(&server);
         assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
         assert_eq!(status.rollbacks, round, "{status:?}");
@@ -691,11 +701,17 @@ fn replay_follows_the_clock_back_a_second_and_a_third_time() {
 
 #[test]
 fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
-    let server = server("replay");
+    let server = server_with(
+        Server::builder()
+            .setting("snowflake_id.rollback_policy", "replay")
+            .setting("snowflake_id.max_ahead", "4s")
+            // So that nobody waits for the disk meanwhile.
+            .setting("snowflake_id.reserve", "10s"),
+    );
     let mut session = server.connect();
     let mut ids = Dense::default();
-    // A second and a half of which every millisecond is used, in advance.
-    let ticks: i64 = 1_500;
+    // Some seconds of which every millisecond is used, in advance: the clock overtakes no more than the first.
+    let ticks: i64 = 3_800;
     let whole: Vec<u8> = one(
         &mut session,
         &format!(
@@ -704,8 +720,12 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
         ),
     );
     let firsts = unpack(&whole);
-    let began = at_ms(firsts[0]);
-    assert_eq!(at_ms(firsts[firsts.len() - 1]) - began, ticks - 1, "no millisecond is left out");
+    let last = at_ms(firsts[firsts.len() - 1]);
+    // From here on no millisecond is left out.
+    let dense =
+        firsts.iter().rev().enumerate().take_while(|(i, first)| at_ms(**first) == last - *i as i64).count();
+    assert!(dense >= 2_000, "only {dense} of them");
+    let (began, ticks) = (last + 1 - dense as i64, dense as i64);
     for first in firsts {
         ids.add(first, first + 4_095).expect("whole milliseconds");
     }
@@ -718,7 +738,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     assert_eq!(status_of(&server).rotations, 0);
     // Now 16,384 ms before that: its words lie where those of this time would be.
     let by = wall_ms(&server) - (began + 100 - 16_384);
-    assert!((1_000..10_000).contains(&by), "{by}");
+    assert!((1_000..14_000).contains(&by), "{by}");
     server.clock().back(ms(by as u64));
     let made = take(&mut session, 5_000);
     assert!(made.iter().all(|id| worker(*id) == 257), "the second lane, not {}", worker(made[0]));
@@ -778,7 +798,12 @@ fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
 fn no_id_is_ahead_of_the_clock_by_more_than_max_ahead() {
     let _alone = alone();
     for policy in ["hold", "replay"] {
-        let server = server(policy);
+        // With a reservation that takes no writing in between.
+        let server = server_with(
+            Server::builder()
+                .setting("snowflake_id.rollback_policy", policy)
+                .setting("snowflake_id.reserve", "10s"),
+        );
         let mut session = server.connect();
         // Whole milliseconds, as fast as they come: saturated, so IDs run as far ahead as they may.
         let mut saturate = |ticks: i32| -> f64 {
@@ -792,7 +817,7 @@ fn no_id_is_ahead_of_the_clock_by_more_than_max_ahead() {
                 ),
             )
         };
-        let ahead = saturate(2_500);
+        let ahead = saturate(4_500);
         assert!((1_900.0..=2_000.0).contains(&ahead), "{policy}: ahead by {ahead} ms");
         for by in [ms(1), ms(3), ms(500), secs(5), secs(60)] {
             server.clock().back(by);
@@ -822,10 +847,15 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     let held = take(&mut session, 100);
     assert_ascending("held", &[&before[..], &held[..]].concat());
     server.step_back(secs(5));
+    let before_them = wall_ms(&server);
     let rotated = take(&mut session, 100);
-    let first = rotated[0];
-    assert_eq!(layout.parts(first).worker, 1 + 2 * (1 << 22) / 8);
-    assert!((-1_100..=0).contains(&(layout.parts(first).at_ms - wall_ms(&server))));
+    let first = layout.parts(rotated[0]);
+    assert_eq!(first.worker, 1 + 2 * (1 << 22) / 8);
+    assert!(
+        (before_them - 1_000..=wall_ms(&server)).contains(&first.at_ms),
+        "{} at {before_them}",
+        first.at_ms
+    );
     for (name, made) in [("before", before), ("held", held), ("rotated", rotated)] {
         ids.add(name, made);
     }
@@ -841,9 +871,16 @@ fn a_mad_clock(policy: &str) {
     kinds.extend([Kind::Range(200), Kind::Batch(200)]);
     let traffic = Traffic::start(&server, &kinds, ms(1));
     let mut random = rand::rng();
+    let mut watcher = server.connect();
     let began = Instant::now();
     let mut steps = 0;
-    while began.elapsed() < secs(5) {
+    // How much happens in a time is a matter of chance, and of the machine.
+    let is_enough = |steps: usize, watcher: &mut Client| {
+        let status = status(watcher);
+        steps > 60 && status.rollbacks > 10 && status.rotations >= 3 && status.issued > 20_000
+    };
+    while began.elapsed() < secs(5) || !is_enough(steps, &mut watcher) {
+        assert!(began.elapsed() < secs(90), "{steps} steps, but {:?}", status(&mut watcher));
         // Back and forward in turn, from 1 ms to a day, small steps as often as large ones; never far
         // from today in the end, so that lanes come back into use.
         let by = Duration::from_secs_f64(10f64.powf(random.random_range(-3.0..5.0)));
@@ -858,15 +895,11 @@ fn a_mad_clock(policy: &str) {
         std::thread::sleep(ms(random.random_range(1..100)));
     }
     let calls = traffic.finish();
-    let status = status_of(&server);
-    assert!(steps > 60, "{steps} steps");
-    assert!(status.rollbacks > 10 && status.rotations >= 3, "{steps} steps, but {status:?}");
     for failure in calls.iter().filter_map(|call| call.outcome.as_ref().err()) {
         assert_eq!(failure.code, "55000", "{failure}");
     }
-    let made = calls.iter().filter(|call| call.outcome.is_ok()).count();
-    assert!(made > 1_000, "only {made} calls made IDs");
-    ids_of(&calls).assert_unique();
+    let made = ids_of(&calls).assert_unique();
+    assert!(made.len() > 10_000, "only {} IDs", made.len());
     for call in &calls {
         for id in call.ids() {
             assert!(WORKERS.contains(&worker(*id)), "{id} is of worker {}", worker(*id));

@@ -175,7 +175,7 @@ fn a_call_that_begins_after_another_returned_gets_a_greater_id() {
     traffic.go_on_for(200, ms(1_500));
     let calls = traffic.finish();
     assert!(calls.iter().all(|call| call.outcome.is_ok()));
-    assert!(calls.len() > 2_000, "{}", calls.len());
+    assert!(calls.len() > 1_600, "{}", calls.len());
     assert_ordered(&calls);
     ids_of(&calls).assert_unique();
 }
@@ -201,8 +201,10 @@ fn parallel_workers_make_ids_of_their_own() {
     );
     let query = "SELECT int8send(snowflake_nextval()) FROM source";
     // The plan, as it ran: the calls lie below the Gather, and workers returned rows.
+    run(&mut session, "SET parallel_leader_participation = off");
     let plan: Vec<String> =
         column(&mut session, &format!("EXPLAIN (ANALYZE, VERBOSE, COSTS OFF, TIMING OFF) {query}"));
+    run(&mut session, "RESET parallel_leader_participation");
     let plan = plan.join("\n");
     let below = plan.split_once("Parallel Seq Scan").unwrap_or_else(|| panic!("{plan}")).1;
     assert!(below.contains("Output: int8send(snowflake_nextval())"), "{plan}");

@@ -93,7 +93,8 @@ fn after_a_kill_of_the_postmaster_the_first_id_comes_within_a_second_on_the_same
     server.crash();
     server.start();
     let (after, waited) = take_soon(&server, secs(5));
-    assert!(waited < secs(1), "{waited:?}");
+    // The clock passes what was reserved within half a second; as much again and more is the machine's.
+    assert!(waited < secs(2), "{waited:?}");
     assert!(after[0] > *before.last().unwrap());
     assert_eq!(worker(after[0]), HOME);
 }
@@ -120,7 +121,7 @@ fn a_killed_backend_or_keeper_repeats_nothing() {
 
 #[test]
 fn a_restart_with_the_clock_back_repeats_nothing() {
-    for (back, same_lane) in [(ms(500), true), (secs(5), false), (hours(1), false), (days(365), false)] {
+    for (back, same_lane) in [(ms(200), true), (secs(30), false), (hours(1), false), (days(365), false)] {
         let mut server = seasoned(Server::builder());
         let mut ids = Ids::new();
         ids.add("before", burst(&server));
@@ -168,7 +169,7 @@ fn a_clean_stop_while_ids_are_ahead_goes_on_at_once() {
         let (after, waited) = take_soon(&server, secs(5));
         ids.add("after", after);
         ids.assert_unique();
-        assert!(waited < ms(2_500), "{policy} {tick}: {waited:?}");
+        assert!(waited < secs(4), "{policy} {tick}: {waited:?}");
         assert_eq!(status(&mut server.connect()).lane, Some(0), "{policy} {tick}");
     }
 }
@@ -215,7 +216,17 @@ fn without_a_keeper_calls_extend_the_reservation_themselves() {
         Some(one(&mut session, "SELECT coalesce(keeper_pid, 0) FROM snowflake_status"))
             .filter(|pid| *pid != 0)
     });
-    server.signal_backend(pid, Signal::SIGSTOP);
+    wait_until("the keeper to be stopped between two writes", secs(30), || {
+        server.signal_backend(pid, Signal::SIGSTOP);
+        // The view waits for whoever writes.
+        let mut other = server.connect();
+        run(&mut other, "SET statement_timeout = '2s'");
+        let is_between = other.batch_execute("SELECT FROM snowflake_status").is_ok();
+        if !is_between {
+            server.signal_backend(pid, Signal::SIGCONT);
+        }
+        is_between.then_some(())
+    });
     let mut ids = Ids::new();
     for _ in 0..8 {
         ids.add("without", vec![next(&mut session)]);
@@ -242,7 +253,8 @@ fn a_server_that_has_no_room_for_a_keeper_does_without() {
 
 #[test]
 fn a_single_insert_every_3_seconds_pays_no_fsync() {
-    let server = Server::builder().start_with_extension();
+    // Less than the pause, so that without a keeper each call would have to write.
+    let server = Server::builder().setting("snowflake_id.reserve", "2s").start_with_extension();
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval())");
     next(&mut session);
@@ -309,7 +321,12 @@ impl SmallDisk {
     }
 
     fn remount(&self, mode: &str) {
-        mount(&["-o", &format!("remount,{mode}"), self.0.to_str().unwrap()]);
+        // Busy while the keeper has the file open for writing.
+        wait_until("the disk to be mounted anew", secs(10), || {
+            let mut mount = Command::new("mount");
+            mount.args(["-o", &format!("remount,{mode}")]).arg(&self.0);
+            mount.status().is_ok_and(|status| status.success()).then_some(())
+        });
     }
 }
 
@@ -335,19 +352,20 @@ fn adopt(server: &Server) {
 
 #[test]
 fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
-    let mut server = server();
+    let mut server =
+        Server::builder().setting("snowflake_id.reserve", "5s").faketime(true).start_with_extension();
     let disk = SmallDisk::under(&mut server);
     closed(&server, "copy");
     adopt(&server);
     let mut ids = Ids::new();
     ids.add("before", take_soon(&server, secs(5)).0);
-    wait_until("the keeper's rounds", secs(5), || {
-        let reserved = "SELECT reserved_until > clock_timestamp() + interval '400 ms' FROM snowflake_status";
+    wait_until("the keeper's rounds", secs(10), || {
+        let reserved = "SELECT reserved_until > clock_timestamp() + interval '4 s' FROM snowflake_status";
         one::<bool>(&mut server.connect(), reserved).then_some(())
     });
     disk.remount("ro");
     ids.add("on what is reserved", vec![next(&mut server.connect())]);
-    let failure = wait_until("the end of the reservation", secs(10), || {
+    let failure = wait_until("the end of the reservation", secs(20), || {
         let mut session = server.connect();
         match session.query_one("SELECT snowflake_nextval()", &[]) {
             Ok(row) => {
@@ -366,6 +384,8 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
     assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
+    let told = || server.log().contains("can be written again").then_some(());
+    wait_until("the log to tell of it", secs(10), told);
     let log = server.log();
     assert_eq!(log.matches("could not write \"snowflake_id/state\": Read-only").count(), 1, "{log}");
     assert_eq!(log.matches("can be written again").count(), 1, "{log}");
@@ -387,14 +407,15 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
         server.start();
         ids.add("a start on a full disk", take_soon(&server, secs(5)).0);
     }
-    // The file is deleted too: now there is no room for another.
+    // The file is deleted too, but not given up: there is no room for another.
+    let blocks = fs::File::open(state_file(&server)).unwrap();
     fs::remove_file(state_file(&server)).unwrap();
-    disk.fill();
     wait_until("the disk to be missed", secs(10), || {
         server.connect().query_one("SELECT snowflake_nextval()", &[]).err().map(|e| {
             assert!(Failure::from(&e).text().contains("No space left on device"));
         })
     });
+    drop(blocks);
     disk.empty();
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
@@ -731,7 +752,8 @@ fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() 
     standby.stop(Stop::Fast);
     standby.clock().back(began.elapsed() + ms(300));
     standby.start();
-    ids.add("with 3 backups", take_soon(&standby, secs(10)).0);
+    // The clock has to pass all that was done since.
+    ids.add("with 3 backups", take_soon(&standby, began.elapsed() + secs(10)).0);
     ids.add("with 3 backups", slow_burst(&standby, 4_000));
     ids.assert_unique();
 }

@@ -144,6 +144,7 @@ fn the_numbers_follow_what_happens() {
     assert_eq!(calm["expires_timestamp_seconds"], 1_704_067_200.0 + 2_199_023_255.552);
 
     // A small step back.
+    next(&mut session);
     server.step_back(secs(2));
     next(&mut session);
     let ahead = look(&mut watcher);
@@ -246,6 +247,7 @@ fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
     wait_until("the keeper to write", secs(10), || watcher.batch_execute(&sql).is_err().then_some(()));
     fails(&mut watcher, "57014", &sql);
     fs::remove_file(&switch).expect("it is there");
+    run(&mut watcher, "RESET statement_timeout");
     assert_eq!(look(&mut watcher)["open"], 1.0);
 }
 

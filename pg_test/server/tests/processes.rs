@@ -135,23 +135,26 @@ fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
         };
         let briefly = begin(briefly, "briefly");
         let for_long = begin(for_long, "for long");
-        let mut active = server.connect();
-        let within_a_call: i64 = {
+        let mut watcher = server.connect();
+        run(&mut watcher, "SET statement_timeout = '2s'");
+        let pids = for_long.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+        let are_active =
+            format!("SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid IN ({pids})");
+        wait_until("sessions to be stopped within a statement, but not within a write", secs(60), || {
             std::thread::sleep(ms(200));
             for pid in &for_long {
                 server.signal_backend(*pid, Signal::SIGSTOP);
             }
-            let pids: Vec<String> = for_long.iter().map(i32::to_string).collect();
-            one(
-                &mut active,
-                &format!(
-                    "SELECT count(*) FROM pg_stat_activity
-                     WHERE state = 'active' AND pid IN ({})",
-                    pids.join(", ")
-                ),
-            )
-        };
-        assert!(within_a_call > 0, "no session was stopped within a statement");
+            // The view waits for whoever writes, and all others would.
+            let are_stopped = one::<bool>(&mut watcher, &are_active)
+                && watcher.batch_execute("SELECT FROM snowflake_status").is_ok();
+            if !are_stopped {
+                for pid in &for_long {
+                    server.signal_backend(*pid, Signal::SIGCONT);
+                }
+            }
+            are_stopped.then_some(())
+        });
         let began = Instant::now();
         let mut stops = 0;
         while began.elapsed() < ms(17_500) {
@@ -227,7 +230,7 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
     ids.add("table kept", column(&mut session, "SELECT id FROM kept"));
     assert_eq!(ids.len(), 6);
     let made = ids_of(&calls).assert_unique();
-    assert!(made.len() > 1_000, "only {}", made.len());
+    assert!(made.len() > 500, "only {}", made.len());
     ids.add("clients", made);
     ids.assert_unique();
 }
