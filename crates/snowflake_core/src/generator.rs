@@ -43,6 +43,10 @@ const SLOWEST_WRITE_US: i64 = 30_000_000;
 /// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
 /// than the reservation, or this: a crash, or a first start, never uses up a lane.
 const SETTLING_US: i64 = 1_000_000;
+/// A call for no more than this part of a tick is one for little: it may have of the spare tick at once.
+const LITTLE: i64 = 64;
+/// A call for more waits so often until it may, where others begin each tick before it.
+const MOST_TURNS_MISSED: u32 = 8;
 /// No offset between the clocks has been seen yet.
 pub(crate) const OFFSET_UNKNOWN: i64 = i64::MIN;
 
@@ -186,6 +190,7 @@ struct Aim<'m, 'g> {
 
 /// An attempt that found no tick to claim, and what it had read.
 struct Blocked {
+    n: i64,
     lane: usize,
     last: i64,
     tried: i64,
@@ -404,7 +409,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let Aim { index, lane, last, .. } = *aim;
         // Rule 4, then the gate, rule 2 and the end of the time field.
         if tick * self.tick_us > aim.latest_us || tick > lane.memory.ceiling.load(Ordering::Acquire) {
-            return Some(Attempt::Blocked(Blocked { lane: index, last, tried: aim.tick, wanted: tick }));
+            return Some(Attempt::Blocked(Blocked { n, lane: index, last, tried: aim.tick, wanted: tick }));
         }
         match lane.ledger.claim(tick, n) {
             Claim::Won { first } => {
@@ -472,14 +477,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// Whether a call may have of the spare tick, if that is what it wants: see [`Rules::freely_ahead_us`].
-    /// The tick in which a start begins, ahead of the clock, is nobody's to spare: those before it are not
-    /// full but forbidden (rule 3).
+    ///
+    /// A call that asks for much would take it from all others, and with it what is left of the tick before,
+    /// for no ID comes after a greater one (rule 5). It waits for a tick that nobody has begun; but not for ever.
     fn may_use_spare(&self, blocked: &Blocked, patience: &Patience) -> bool {
         let (lane, wanted) = (&self.lanes[blocked.lane], blocked.wanted);
+        // A start may begin ahead of the clock: the ticks before are not full but forbidden (rule 3).
+        if wanted == lane.memory.restored.load(Ordering::Acquire) + 1 {
+            return true;
+        }
+        if blocked.n > (self.capacity() / LITTLE).max(1) {
+            return patience.waits >= MOST_TURNS_MISSED;
+        }
         let lowest = self.layout.join(wanted, lane.node, 0);
         let is_served = self.layout.are_of_one_tick(self.served.load(Ordering::Relaxed), lowest);
-        let starts_here = wanted == lane.memory.restored.load(Ordering::Acquire) + 1;
-        !is_served || starts_here || patience.has_waited
+        !is_served || patience.waits > 0
     }
 
     /// Reads lane, last and clock afresh, in this order, and asks the ladder.
@@ -509,9 +521,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     fn wait(&self, micros: i64, patience: &mut Patience) {
         let counters = &self.control.counters;
-        if patience.first_wait() {
+        if patience.waits == 0 {
             counters.waits.fetch_add(1, Ordering::Relaxed);
         }
+        patience.waits += 1;
         let before_us = self.host.boot_us();
         self.host.wait(micros.min(LONGEST_NAP_US));
         let spent_us = self.host.boot_us() - before_us;
@@ -1077,7 +1090,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 struct Patience {
     last: Option<i64>,
     spent_us: i64,
-    has_waited: bool,
+    waits: u32,
 }
 
 impl Patience {
@@ -1091,9 +1104,5 @@ impl Patience {
 
     fn spend(&mut self, micros: i64) {
         self.spent_us += micros;
-    }
-
-    fn first_wait(&mut self) -> bool {
-        !std::mem::replace(&mut self.has_waited, true)
     }
 }

@@ -140,12 +140,23 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
 }
 
 #[test]
-fn a_range_of_a_whole_tick_finds_one_beside_single_calls() {
+fn who_asks_for_much_leaves_the_spare_tick_to_others() {
     let world = World::starting_at(DAY);
     let [ours, theirs] = used_up(world);
+    // They come for one ID of the tick that the wait has brought.
     world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_id()), 0));
-    assert_eq!(waited(world, || ours.next_range(4)), MS);
+    assert_eq!(waited(world, || ours.next_range(4)), 2 * MS);
     assert!(world.all_hooks_ran());
+    assert_eq!(ours.status().ahead_us, 9 * MS, "the last tick that max_ahead allows is still whole");
+}
+
+#[test]
+fn who_asks_for_much_has_it_in_the_end() {
+    let world = World::starting_at(DAY);
+    let [ours, _] = used_up(world);
+    // However long it waits, no tick comes that nobody has begun.
+    world.stalled.set(true);
+    assert_eq!(waited(world, || ours.next_range(3)), 8 * MS);
 }
 
 // ---- Replay ----

@@ -140,6 +140,45 @@ fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
     assert!(outcome.ids().len() as i64 <= most, "{} IDs in {ticks} ticks", outcome.ids().len());
 }
 
+/// Threads that make single IDs as fast as they come, and one that takes whole ticks: neither may starve. A
+/// range ends the tick before it, so ranges that came first in every tick would leave nothing to the others.
+#[test]
+fn single_calls_go_on_beside_ranges_of_whole_ticks() {
+    let rules =
+        Rules { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Rules::default() };
+    let config = config("41/10/8", 0, 128, rules);
+    let memory = Memory::<Lock>::new(&config);
+    let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemHost)).collect();
+    let [whole, single @ ..] = &generators[..] else { unreachable!() };
+    whole.open(&Start::of_timeline(1)).unwrap();
+    let (is_over, singles) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (took, of_ranges) = std::thread::scope(|scope| {
+        for generator in single {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    generator.next_id().unwrap();
+                    singles.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Until all that may be borrowed is used up.
+        while whole.status().ahead_us < 19_000 {
+            std::thread::yield_now();
+        }
+        singles.store(0, Ordering::Relaxed);
+        let began = Instant::now();
+        let ranges = 50;
+        for _ in 0..ranges {
+            whole.next_range(config.layout.sequences()).unwrap();
+        }
+        let of_singles = singles.load(Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(of_singles > 2 * ranges * 256, "{of_singles} single IDs beside {ranges} whole ticks");
+        (began.elapsed(), ranges)
+    });
+    assert!(took < Duration::from_secs(30), "{of_ranges} whole ticks took {took:?}");
+}
+
 /// A clock that any thread can step, which moves on a little at each look.
 struct Stepping {
     wall: AtomicI64,
