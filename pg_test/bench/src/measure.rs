@@ -496,10 +496,17 @@ impl Bench {
     /// there: while they connect, the clock would give time back.
     fn use_up(&mut self, candidate: Candidate, clients: u32) {
         self.wait_for_clients(clients);
-        // By few at a time, to the end and not beyond: more would be taken from the clients.
-        while candidate.key == "snowflake" && status(&mut self.session).ahead_ms.is_none_or(|ms| ms < 1_990.0)
-        {
-            run(&mut self.session, "SELECT count(snowflake_nextval_range(4096)) FROM generate_series(1, 10)");
+        if candidate.key != "snowflake" {
+            return;
+        }
+        // As much as is left, and not more: that would be taken from the clients.
+        loop {
+            let left = 1_995.0 - status(&mut self.session).ahead_ms.unwrap_or(0.0);
+            if left <= 0.0 {
+                break;
+            }
+            let ranges = "SELECT count(snowflake_nextval_range(4096)) FROM generate_series(1, ";
+            run(&mut self.session, &format!("{ranges}{})", left.ceil()));
         }
     }
 
