@@ -41,12 +41,13 @@ impl Rules {
         Self { max_ahead_us, max_wait_us, reserve_us, ..self }
     }
 
-    /// How far IDs run ahead for whoever asks: `max_ahead` less the spare tick, the last that it allows.
+    /// How far IDs run ahead for whoever asks, in microseconds: `max_ahead` less the spare tick, the last that it
+    /// allows.
     ///
     /// Of the spare tick a session gets one ID, or a few, without a wait, and more whenever it has waited. So
     /// one that asks for little does not wait behind those that take all there is, and who wakes late finds
     /// something left. The tick of the clock is never spare.
-    pub(crate) fn freely_ahead_us(&self, layout: &Layout) -> i64 {
+    pub fn freely_ahead_us(&self, layout: &Layout) -> i64 {
         let tick_us = layout.tick().micros();
         if self.max_ahead_us >= tick_us { self.max_ahead_us - tick_us } else { self.max_ahead_us }
     }

@@ -362,6 +362,27 @@ impl Server {
         self.wait_until_ready();
     }
 
+    /// Stops processes of this server, as a debugger or a hypervisor does, at a moment that is meant and at which
+    /// none of them writes the generator's state: whoever does holds its lock, and all others would wait.
+    #[track_caller]
+    pub fn stop_between_writes(&self, pids: &[i32], mut is_meant: impl FnMut(&mut Client) -> bool) {
+        let signal = |signal| pids.iter().for_each(|pid| self.signal_backend(*pid, signal));
+        let mut watcher = self.connect();
+        sql::run(&mut watcher, "SET statement_timeout = '2s'");
+        crate::wait_until("processes to be stopped, but not within a write", secs(60), || {
+            signal(Signal::SIGSTOP);
+            // The view waits for whoever writes.
+            let are_stopped =
+                is_meant(&mut watcher) && watcher.batch_execute("SELECT FROM snowflake_status").is_ok();
+            if !are_stopped {
+                signal(Signal::SIGCONT);
+                // What is not meant now gets time to come.
+                std::thread::sleep(ms(200));
+            }
+            are_stopped.then_some(())
+        });
+    }
+
     /// Everything that the server has logged since it was made.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();

@@ -216,17 +216,7 @@ fn without_a_keeper_calls_extend_the_reservation_themselves() {
         Some(one(&mut session, "SELECT coalesce(keeper_pid, 0) FROM snowflake_status"))
             .filter(|pid| *pid != 0)
     });
-    wait_until("the keeper to be stopped between two writes", secs(30), || {
-        server.signal_backend(pid, Signal::SIGSTOP);
-        // The view waits for whoever writes.
-        let mut other = server.connect();
-        run(&mut other, "SET statement_timeout = '2s'");
-        let is_between = other.batch_execute("SELECT FROM snowflake_status").is_ok();
-        if !is_between {
-            server.signal_backend(pid, Signal::SIGCONT);
-        }
-        is_between.then_some(())
-    });
+    server.stop_between_writes(&[pid], |_| true);
     let mut ids = Ids::new();
     for _ in 0..8 {
         ids.add("without", vec![next(&mut session)]);

@@ -135,26 +135,10 @@ fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
         };
         let briefly = begin(briefly, "briefly");
         let for_long = begin(for_long, "for long");
-        let mut watcher = server.connect();
-        run(&mut watcher, "SET statement_timeout = '2s'");
         let pids = for_long.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
         let are_active =
             format!("SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid IN ({pids})");
-        wait_until("sessions to be stopped within a statement, but not within a write", secs(60), || {
-            std::thread::sleep(ms(200));
-            for pid in &for_long {
-                server.signal_backend(*pid, Signal::SIGSTOP);
-            }
-            // The view waits for whoever writes, and all others would.
-            let are_stopped = one::<bool>(&mut watcher, &are_active)
-                && watcher.batch_execute("SELECT FROM snowflake_status").is_ok();
-            if !are_stopped {
-                for pid in &for_long {
-                    server.signal_backend(*pid, Signal::SIGCONT);
-                }
-            }
-            are_stopped.then_some(())
-        });
+        server.stop_between_writes(&for_long, |watcher| one(watcher, &are_active));
         let began = Instant::now();
         let mut stops = 0;
         while began.elapsed() < ms(17_500) {
