@@ -5,7 +5,7 @@ use crate::figures::{Run, quantile};
 use postgres::Client;
 use postgres::error::SqlState;
 use snowflake_server_tests::sql::{one, run, status};
-use snowflake_server_tests::{Server, pg_version, wait_until};
+use snowflake_server_tests::{Server, Signal, pg_version, wait_until};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,6 +88,8 @@ pub struct Bench {
     session: Client,
     scale: Scale,
     candidates: Vec<Candidate>,
+    /// The keeper's process while it is stopped.
+    stopped_keeper: Option<i32>,
     pub run: Run,
 }
 
@@ -121,7 +123,7 @@ impl Bench {
             "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI\"Z\"')",
         );
         let run = Run { major, postgres, snowflake_id, date, ..Run::default() };
-        Self { server, session, scale, candidates: of_version(major), run }
+        Self { server, session, scale, candidates: of_version(major), stopped_keeper: None, run }
     }
 
     /// In another order in each round: nobody is always first, or always after the same other.
@@ -133,6 +135,24 @@ impl Bench {
             turns.reverse();
         }
         turns
+    }
+
+    /// Who does not use the extension does not pay for its keeper, which writes on for a minute after an ID: it
+    /// stands still while others have their turn.
+    fn begin_turn(&mut self, candidate: Candidate) {
+        if candidate.key == "snowflake" {
+            self.let_keeper_go_on();
+        } else if self.stopped_keeper.is_none() {
+            let keeper = one(&mut self.session, "SELECT keeper_pid FROM snowflake_status");
+            self.server.stop_between_writes(&[keeper], |_| true);
+            self.stopped_keeper = Some(keeper);
+        }
+    }
+
+    fn let_keeper_go_on(&mut self) {
+        if let Some(keeper) = self.stopped_keeper.take() {
+            self.server.signal_backend(keeper, Signal::SIGCONT);
+        }
     }
 
     fn note(&mut self, measurement: &str, candidate: Candidate, figure: f64) {
@@ -147,6 +167,7 @@ impl Bench {
         for round in 0..=self.scale.call_rounds {
             let mut times = Vec::new();
             for candidate in self.turns(&[constant, reference("clock")], round) {
+                self.begin_turn(candidate);
                 times.push((candidate, self.ns_a_call(candidate)));
             }
             let base = times.iter().find(|(it, _)| it.key == "constant").expect("it had its turn").1;
@@ -184,12 +205,14 @@ impl Bench {
         for round in 0..self.scale.rounds {
             for clients in CLIENTS {
                 for candidate in self.turns(&[reference("constant")], round) {
+                    self.begin_turn(candidate);
                     self.give_back(candidate);
                     let pgbench = self.for_a_while(clients);
                     let tps = tps(&output_of(start(pgbench, &format!("SELECT {};", candidate.call))));
                     self.note(&format!("single_{clients}"), candidate, tps);
                 }
                 for candidate in self.turns(&[], round) {
+                    self.begin_turn(candidate);
                     let pgbench = self.for_a_while(clients);
                     let running = start(pgbench, &thousand(candidate));
                     self.use_up(candidate, clients);
@@ -212,6 +235,7 @@ impl Bench {
     fn latency(&mut self) {
         for round in 0..self.scale.rounds {
             for candidate in self.turns(&[], round) {
+                self.begin_turn(candidate);
                 let saturation = self.saturate(candidate);
                 self.use_up(candidate, 8);
                 std::thread::sleep(Duration::from_millis(200));
@@ -285,6 +309,7 @@ impl Bench {
         output_of(start(pgbench, ""));
         for round in 0..rounds {
             for candidate in self.turns(&[], round) {
+                self.begin_turn(candidate);
                 let history = format!(
                     "DROP TABLE pgbench_history;
                      CREATE TABLE pgbench_history (
@@ -315,6 +340,7 @@ impl Bench {
         run(&mut self.session, &format!("COPY (SELECT generate_series(1, {rows})) TO '{}'", file.display()));
         for round in 0..self.scale.rounds {
             for candidate in self.turns(&[], round) {
+                self.begin_turn(candidate);
                 let table = self.fresh_table("copied", candidate);
                 let from = self.wal();
                 let took = self.seconds_of(&format!("COPY {table} (v) FROM '{}'", file.display()));
@@ -333,6 +359,7 @@ impl Bench {
         let all = f64::from(rows + 4 * self.scale.fills * 1000);
         for round in 0..self.scale.rounds {
             for candidate in self.turns(&[], round) {
+                self.begin_turn(candidate);
                 let table = self.fresh_table("rows", candidate);
                 let before = self.wal();
                 let insert = format!("INSERT INTO {table} (v) SELECT generate_series(1, {rows})");
@@ -416,6 +443,7 @@ impl Bench {
                 run(&mut self.session, statement);
             }
         }
+        self.let_keeper_go_on(); // or the server could not stop
         let small = self.scale.small_buffers;
         for (name, buffers) in [("warm", LARGE_BUFFERS), ("small", small)] {
             self.server.set("shared_buffers", buffers);
