@@ -143,7 +143,7 @@ impl Bench {
         if candidate.key == "snowflake" {
             self.let_keeper_go_on();
         } else if self.stopped_keeper.is_none() {
-            let keeper = one(&mut self.session, "SELECT keeper_pid FROM snowflake_status");
+            let keeper = self.server.keeper();
             self.server.stop_between_writes(&[keeper], |_| true);
             self.stopped_keeper = Some(keeper);
         }

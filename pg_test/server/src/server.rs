@@ -351,6 +351,15 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("the backend can be signalled");
     }
 
+    /// The process of the extension's keeper, as soon as there is one.
+    #[track_caller]
+    pub fn keeper(&self) -> i32 {
+        let mut session = self.connect();
+        crate::wait_until("a keeper", secs(10), || {
+            sql::one::<Option<i32>>(&mut session, "SELECT keeper_pid FROM snowflake_status")
+        })
+    }
+
     /// Kills one of this server's processes and waits until the server is back from the crash. Its client
     /// sees the end first: until the postmaster has noticed, it takes connections only to end them.
     #[track_caller]

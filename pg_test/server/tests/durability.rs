@@ -105,12 +105,7 @@ fn a_killed_backend_or_keeper_repeats_nothing() {
     let mut ids = Ids::new();
     for victim in ["SELECT pg_backend_pid()", "SELECT keeper_pid FROM snowflake_status"] {
         let mut session = server.connect();
-        wait_until("a keeper", secs(10), || {
-            session
-                .query_one("SELECT keeper_pid FROM snowflake_status", &[])
-                .unwrap()
-                .get::<_, Option<i32>>(0)
-        });
+        server.keeper();
         ids.add(format!("before {victim}"), burst(&server));
         let pid: i32 = one(&mut session, victim);
         server.kill_backend(pid);
@@ -197,25 +192,16 @@ fn a_clean_stop_writes_exact_marks() {
 #[test]
 fn the_keeper_comes_back_after_being_terminated() {
     let server = server();
-    let mut session = server.connect();
-    let pid = "SELECT coalesce(keeper_pid, 0) FROM snowflake_status";
-    let first: i32 =
-        wait_until("a keeper", secs(10), || Some(one(&mut session, pid)).filter(|pid| *pid != 0));
+    let first = server.keeper();
     server.signal_backend(first, Signal::SIGTERM);
-    wait_until("another keeper", secs(20), || {
-        let pid: i32 = one(&mut session, pid);
-        (pid != 0 && pid != first).then_some(())
-    });
+    wait_until("another keeper", secs(20), || (server.keeper() != first).then_some(()));
 }
 
 #[test]
 fn without_a_keeper_calls_extend_the_reservation_themselves() {
     let server = server();
     let mut session = server.connect();
-    let pid: i32 = wait_until("a keeper", secs(10), || {
-        Some(one(&mut session, "SELECT coalesce(keeper_pid, 0) FROM snowflake_status"))
-            .filter(|pid| *pid != 0)
-    });
+    let pid = server.keeper();
     server.stop_between_writes(&[pid], |_| true);
     let mut ids = Ids::new();
     for _ in 0..8 {
@@ -273,7 +259,7 @@ fn a_server_that_is_idle_for_over_a_minute_writes_nothing() {
     next(&mut session);
     std::thread::sleep(secs(64));
     let modified = || fs::metadata(state_file(&server)).unwrap().modified().unwrap();
-    let keeper: i32 = one(&mut session, "SELECT keeper_pid FROM snowflake_status");
+    let keeper = server.keeper();
     let written = || fs::read_to_string(format!("/proc/{keeper}/io")).unwrap();
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
     let (before, io) = (modified(), bytes(&written()));
