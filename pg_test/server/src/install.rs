@@ -106,12 +106,14 @@ fn ask(pg_config: &Path, option: &str) -> String {
 
 impl Install {
     /// A command of this installation (`initdb`, `postgres`, ...), to be run in `folder` as the
-    /// servers' owner and without the caller's `PG*` environment.
+    /// servers' owner and without the caller's `PG*` and `RUST_*` environment: with `RUST_BACKTRACE=1` an
+    /// error that ends a wait would look up the symbols of its backtrace first, for tens of milliseconds.
     pub(crate) fn command(&self, program: &str, folder: &Path) -> Command {
         let mut command = Command::new(self.bindir.join(program));
         command.current_dir(folder).env("LC_ALL", "C").process_group(0);
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("PG") {
+            let text = name.to_string_lossy();
+            if text.starts_with("PG") || text.starts_with("RUST_") {
                 command.env_remove(name);
             }
         }

@@ -22,6 +22,13 @@ fn server_that_waits() -> Server {
     server
 }
 
+/// Not by the client's request: for that the postmaster sends two signals, and the second may come when the
+/// first has been answered or caught already, and end what runs then.
+#[track_caller]
+fn cancel(by: &mut Client, pid: i32) {
+    assert!(one::<bool>(by, &format!("SELECT pg_cancel_backend({pid})")));
+}
+
 /// A call under way in a session of its own.
 struct Waiting {
     pid: i32,
@@ -95,19 +102,18 @@ fn waits(watcher: &mut Client, pid: i32) -> bool {
 fn a_wait_answers_cancel() {
     let _alone = alone();
     let server = server_that_waits();
-    let session = server.connect();
-    let cancel = session.cancel_token();
-    let waiting = Waiting::start(&server, session);
+    let mut other = server.connect();
+    let waiting = Waiting::start(&server, server.connect());
     std::thread::sleep(ms(500));
     let asked = Instant::now();
-    cancel.cancel_query(NoTls).unwrap();
+    cancel(&mut other, waiting.pid);
     let (mut session, ended) = waiting.fails("57014");
     assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
     // The session is as good as before.
     assert_eq!(one::<i32>(&mut session, "SELECT 1"), 1);
     let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
     let event: String =
-        one(&mut server.connect(), &format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
+        one(&mut other, &format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
     assert_eq!(event, "ClientRead");
 }
 
@@ -115,12 +121,11 @@ fn a_wait_answers_cancel() {
 fn a_wait_answers_cancel_after_the_clock_has_gone_back_further() {
     let _alone = alone();
     let server = server_that_waits();
-    let session = server.connect();
-    let cancel = session.cancel_token();
-    let waiting = Waiting::start(&server, session);
+    let mut other = server.connect();
+    let waiting = Waiting::start(&server, server.connect());
     server.step_back(secs(20));
     let asked = Instant::now();
-    cancel.cancel_query(NoTls).unwrap();
+    cancel(&mut other, waiting.pid);
     let (_, ended) = waiting.fails("57014");
     assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
 }
@@ -145,9 +150,7 @@ fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
     });
     let mut watcher = server.connect();
     wait_until("the call to wait", secs(5), || waits(&mut watcher, pid).then_some(()));
-    // Not by the client's request: for that the postmaster sends two signals, and the second may come when the
-    // first has been caught, and end the handler.
-    assert!(one::<bool>(&mut watcher, &format!("SELECT pg_cancel_backend({pid})")));
+    cancel(&mut watcher, pid);
     assert_eq!(thread.join().unwrap(), 1);
 }
 
