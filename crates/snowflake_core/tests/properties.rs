@@ -5,7 +5,7 @@
 mod common;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -224,10 +224,10 @@ struct Model {
     timeline: u32,
     active: usize,
     rotations: u64,
-    /// Of the active lane, since the last rotation: the last ID, and where the model says `last` stands.
+    /// Of the active lane, since the last rotation, while it is known where `last` stands: the last ID.
     frontier: Option<Range>,
-    /// Lane and tick of each caller's last ID.
-    had: HashMap<*const Gen, (usize, i64)>,
+    /// Caller, lane and tick of all IDs.
+    had: HashSet<(*const Gen, usize, i64)>,
     refusals: u64,
     last_refusal: Option<Refusal>,
     resets_before: u64,
@@ -254,7 +254,7 @@ impl Model {
             active: 0,
             rotations: 0,
             frontier: None,
-            had: HashMap::new(),
+            had: HashSet::new(),
             refusals: 0,
             last_refusal: None,
             resets_before: 0,
@@ -325,14 +325,15 @@ impl Model {
             Ok(range) => {
                 self.issued(range, n, &reads);
                 let tick = self.config.layout.unpack(range.last).unwrap().tick;
-                self.had.insert(generator, (active, tick));
+                self.had.insert((generator, active, tick));
                 assert_eq!(status.last_id_at_us, Some(self.config.layout.starts_at(tick)));
             }
             Err(refusal) => {
                 self.refusals += 1;
                 self.last_refusal = Some(refusal);
-                if self.rules.policy == Policy::Replay {
-                    // It may have replayed all the same.
+                let lane = &self.lanes[self.active];
+                if self.rules.policy == Policy::Replay || lane.last < lane.highest() {
+                    // It may have replayed all the same, or gone on to what another replay left behind.
                     self.frontier = None;
                 }
                 self.check_refusal(generator, refusal, n, &reads);
@@ -392,11 +393,15 @@ impl Model {
     /// A call for little waits only for what rule 4 forbids, and for the tick after one of which its caller has
     /// had.
     fn check_turn(&self, caller: &Gen, n: i64, reads: &[i64]) {
+        if self.frontier.is_none() {
+            // A refused replay has moved `last`, who knows where to.
+            return;
+        }
         let lane = &self.lanes[self.active];
         let now = self.config.layout.tick_at(reads[0]);
         let wanted = lane.room_from(lane.last.max(now), n, &self.config.layout);
         let is_forbidden = reads.iter().any(|read| self.missing_for(n, *read) > 0);
-        let has_had = self.had.get(&std::ptr::from_ref(caller)) == Some(&(self.active, wanted));
+        let has_had = self.had.contains(&(std::ptr::from_ref(caller), self.active, wanted));
         assert!(
             is_forbidden || has_had || is_for_much(caller, n),
             "waited for tick {wanted}, which it could have had"
@@ -440,7 +445,11 @@ impl Model {
         let layout = self.config.layout;
         let now = layout.relative(*reads.last().unwrap());
         let latest = layout.tick().holding(now + self.rules.max_ahead_us);
-        let start = self.lanes[self.active].last.max(layout.tick().holding(now));
+        let lane = &self.lanes[self.active];
+        // Where `last` is not known, it stands at most where the lane has got to.
+        let last = if self.frontier.is_some() { lane.last } else { lane.highest() };
+        let start = last.max(layout.tick().holding(now));
+        let room = lane.room_from(start, n, &layout);
         match refusal {
             Refusal::Closed => panic!("the gate is open"),
             Refusal::NotDurable(_) => panic!("nothing is durable here"),
@@ -449,7 +458,6 @@ impl Model {
                 assert_eq!(by, -now);
             }
             Refusal::Exhausted => {
-                let room = self.lanes[self.active].room_from(start, n, &layout);
                 assert!(room > layout.max_tick(), "tick {room} of {} could be had", layout.max_tick());
             }
             Refusal::NoLane(no_lane) => {
@@ -460,8 +468,7 @@ impl Model {
                     let fresh = self.lanes[lane].highest() + 1;
                     assert!(fresh > latest, "lane {lane} could issue in tick {fresh}");
                 }
-                let wanted = self.lanes[self.active].room_from(start, n, &layout);
-                assert!(wanted > latest, "the active lane could issue in tick {wanted}");
+                assert!(room > latest, "the active lane could issue in tick {room}");
                 assert!(no_lane.usable_at_us > *reads.last().unwrap(), "usable since {no_lane:?}");
                 // What the refusal says is true: at that time there is an ID, unless that is in the last tick of all.
                 let end = layout.starts_at(layout.max_tick());
@@ -605,23 +612,113 @@ impl Model {
     }
 }
 
+/// Three callers; the clock starts `start` ticks after the epoch.
+fn keeps_the_rules(config: Config, start: i64, ops: Vec<Op>) {
+    let world = World::starting_at(config.layout.starts_at(0) + start * config.layout.tick().micros());
+    let callers: [Gen; 3] = generators(&config, world);
+    let mut model = Model::new(config, world);
+    assert!(callers[0].next_id().is_err(), "the gate is closed");
+    model.refusals = callers[0].status().refusals;
+    model.reload(&callers[0], config.rules);
+    model.run(&callers, Op::Open(1));
+    for op in ops {
+        model.run(&callers, op);
+    }
+}
+
 proptest! {
     #![proptest_config(cases(3_000))]
 
     /// One call after another, whoever makes them: rules 1, 4, 5 and 6, exact counts, true refusals.
     #[test]
     fn any_run_of_calls_keeps_the_rules((config, start, ops) in runs()) {
-        let world = World::starting_at(config.layout.starts_at(0) + start * config.layout.tick().micros());
-        let callers: [Gen; 3] = generators(&config, world);
-        let mut model = Model::new(config, world);
-        assert!(callers[0].next_id().is_err(), "the gate is closed");
-        model.refusals = callers[0].status().refusals;
-        model.reload(&callers[0], config.rules);
-        model.run(&callers, Op::Open(1));
-        for op in ops {
-            model.run(&callers, op);
-        }
+        keeps_the_rules(config, start, ops);
     }
+}
+
+// Runs that the property found, and what it had to learn of them.
+
+fn replaying(
+    sequence: u32,
+    max_ahead_us: i64,
+    max_wait_us: i64,
+    backups: usize,
+    ring_ticks: usize,
+) -> Config {
+    let layout = Layout::new(Bits { time: 42, datacenter: 0, worker: 4, sequence }, Tick::Second, 0).unwrap();
+    Config {
+        layout,
+        datacenter: 0,
+        workers: Workers::new(&layout, 0, backups).unwrap(),
+        sequence_start: SequenceStart::Zero,
+        ring_ticks,
+        rules: Rules { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Rules::default() },
+    }
+}
+
+/// A replay comes to a spare tick that the caller has had of before the clock went back, and waits for its turn.
+#[test]
+fn a_replay_to_what_a_caller_has_had_keeps_the_rules() {
+    let ops = vec![
+        Op::Calls(1, vec![0, 100, 0, 0]),
+        Op::Step(-8_370_013),
+        Op::ForetoldCall,
+        Op::Pass(8_320_070),
+        Op::Calls(2, vec![0]),
+        Op::Calls(1, vec![0]),
+        Op::Calls(2, vec![98]),
+        Op::Calls(1, vec![0]),
+    ];
+    keeps_the_rules(replaying(7, 1_147_652, 1_265_158, 8, 64), 1_000_000, ops);
+}
+
+/// A call that was refused has tried to replay a tick that is behind the ring, and so gone on from the later tick that
+/// has its slot: ticks before that one cannot be had any more.
+#[test]
+fn a_replay_that_goes_behind_the_ring_keeps_the_rules() {
+    let ops = vec![
+        Op::Calls(0, vec![0]),
+        Op::Step(100 * SECOND),
+        Op::Calls(0, vec![0]),
+        Op::Step(-110 * SECOND),
+        Op::Calls(1, vec![0]),
+        Op::Step(-146 * SECOND),
+        Op::Calls(0, vec![0]),
+    ];
+    keeps_the_rules(replaying(7, 10 * SECOND, 0, 0, 256), 1_000_000, ops);
+}
+
+/// The same, where the later tick is the last of all: there was nothing left to have.
+#[test]
+fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_rules() {
+    let layout =
+        Layout::new(Bits { time: 6, datacenter: 0, worker: 2, sequence: 0 }, Tick::Second, 0).unwrap();
+    let rules =
+        Rules { policy: Policy::Replay, max_ahead_us: 10 * SECOND, max_wait_us: 0, ..Rules::default() };
+    let config = Config {
+        layout,
+        datacenter: 0,
+        workers: Workers::new(&layout, 3, 0).unwrap(),
+        sequence_start: SequenceStart::Zero,
+        ring_ticks: 32,
+        rules,
+    };
+    let ops = vec![
+        Op::Step(5_575_156),
+        Op::Calls(0, vec![0; 11]),
+        Op::Stall(true),
+        Op::SetRight,
+        Op::Calls(0, vec![0; 4]),
+        Op::Step(-12_900_000),
+        Op::Pass(600),
+        Op::Calls(0, vec![0]),
+        Op::ForetoldCall,
+        Op::StepInWaits(vec![-17_475_445]),
+        Op::Calls(0, vec![0; 4]),
+        Op::SetRight,
+        Op::Calls(0, vec![0]),
+    ];
+    keeps_the_rules(config, 48, ops);
 }
 
 // ---- Calls that others interrupt ----
