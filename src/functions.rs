@@ -44,14 +44,19 @@ pub fn timestamp(unix_us: i64) -> TimestampWithTimeZone {
 }
 
 /// The row of a function with OUT parameters, which pgrx has no return type for.
-pub fn record<const N: usize>(
+///
+/// # Safety
+/// `call` is the running call from SQL, nothing else keeps a pointer in its `fn_extra`, and the SQL of the
+/// function declares columns of the types that the values have.
+pub unsafe fn record<const N: usize>(
     call: pg_sys::FunctionCallInfo,
     values: [Option<pg_sys::Datum>; N],
 ) -> PgHeapTuple<'static, AllocatedByRust> {
-    // SAFETY: `call` is the running call of a function that is looked up, as every call from SQL.
-    let row = unsafe { PgTupleDesc::from_pg_unchecked(row_type(call)) };
-    // SAFETY: the SQL of each caller declares as many columns, of the types that the values have.
-    unsafe { PgHeapTuple::from_datums(row, values) }.expect("as many values as columns")
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let row = PgTupleDesc::from_pg_unchecked(row_type(call));
+        PgHeapTuple::from_datums(row, values).expect("as many values as columns")
+    }
 }
 
 /// The row type that the SQL of the called function declares; looked up once for each place in a query that calls
@@ -125,7 +130,8 @@ fn snowflake_nextval_range(
     call: pg_sys::FunctionCallInfo,
 ) -> pgrx::composite_type!('static, "record") {
     let range = generator::next_range(n);
-    record(call, [range.first.into_datum(), range.last.into_datum()])
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two bigints.
+    unsafe { record(call, [range.first.into_datum(), range.last.into_datum()]) }
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -236,7 +242,8 @@ fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_ty
     let bits = layout.map(|layout| layout.bits().to_string());
     let tick_ms = layout.map(|layout| (layout.tick().micros() / 1_000) as i32);
     let epoch = layout.map(|layout| timestamp(layout.epoch_us()));
-    record(call, [bits.into_datum(), tick_ms.into_datum(), epoch.into_datum()])
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares text, an integer and a timestamptz.
+    unsafe { record(call, [bits.into_datum(), tick_ms.into_datum(), epoch.into_datum()]) }
 }
 
 // ---- administering ----

@@ -190,7 +190,8 @@ CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane 
 fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
     let owner = layout_settings().workers.owner(unpack(id).worker);
     let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
-    record(call, [home.into_datum(), lane.into_datum()])
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two integers.
+    unsafe { record(call, [home.into_datum(), lane.into_datum()]) }
 }
 
 // ---- from a time to IDs ----

@@ -3,7 +3,7 @@
 
 use crate::install::{install, run};
 use crate::server::{Builder, Server};
-use crate::{ms, sandbox};
+use crate::{ms, process, sandbox};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::NoTls;
@@ -110,10 +110,7 @@ impl Server {
 
     /// Sends a signal to one of this server's processes, unless it is gone meanwhile; whether it was there.
     pub fn try_signal(&self, pid: i32, signal: Signal) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        let is_ours = parent == Some(self.pid().to_string().as_str());
-        is_ours && kill(Pid::from_raw(pid), signal).is_ok()
+        process::parent(pid) == Some(self.pid()) && kill(Pid::from_raw(pid), signal).is_ok()
     }
 
     /// Has the server read its settings again, and does not wait for it.

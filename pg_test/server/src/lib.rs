@@ -9,6 +9,7 @@
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
 //! * [`partman`]: the extension pg_partman, several versions of it;
+//! * [`process`]: what Linux tells of a server's processes;
 //! * `programs`: those of PostgreSQL, run on a server or on its files;
 //! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
@@ -23,6 +24,7 @@ pub mod faults;
 pub mod ids;
 mod install;
 pub mod partman;
+pub mod process;
 mod programs;
 mod sandbox;
 pub mod server;

@@ -4,8 +4,7 @@ use crate::clock::Clock;
 use crate::faults::Preload;
 use crate::install::{Install, install, older, run};
 use crate::sandbox::{new_cluster, new_folder};
-use crate::sql;
-use crate::{ms, secs};
+use crate::{ms, process, secs, sql};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
@@ -296,10 +295,8 @@ impl Server {
         self.signal(Signal::SIGKILL);
         self.wait_for_exit(secs(10));
         for child in children.split_whitespace() {
-            crate::wait_until("the children to leave", secs(30), || {
-                let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-                (stat.is_empty() || stat.contains(") Z ")).then_some(())
-            });
+            let child = child.parse().expect("a process id");
+            crate::wait_until("the children to leave", secs(30), || process::has_ended(child).then_some(()));
         }
     }
 
@@ -340,14 +337,7 @@ impl Server {
     /// Sends a signal to one of this server's processes.
     #[track_caller]
     pub fn signal_backend(&self, pid: i32, signal: Signal) {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // "pid (name) state ppid ...", where the name may hold spaces.
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        assert_eq!(
-            parent,
-            Some(self.pid().to_string().as_str()),
-            "process {pid} is not one of this server's"
-        );
+        assert_eq!(process::parent(pid), Some(self.pid()), "process {pid} is not one of this server's");
         kill(Pid::from_raw(pid), signal).expect("the backend can be signalled");
     }
 
@@ -381,8 +371,9 @@ impl Server {
         crate::wait_until("processes to be stopped, but not within a write", secs(60), || {
             signal(Signal::SIGSTOP);
             // The view waits for whoever writes.
-            let are_stopped =
-                is_meant(&mut watcher) && watcher.batch_execute("SELECT FROM snowflake_status").is_ok();
+            let are_stopped = is_meant(&mut watcher)
+                && watcher.batch_execute("SELECT FROM snowflake_status").is_ok()
+                && pids.iter().all(|pid| process::is_stopped(*pid));
             if !are_stopped {
                 signal(Signal::SIGCONT);
                 // What is not meant now gets time to come.

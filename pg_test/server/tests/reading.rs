@@ -2,6 +2,7 @@
 //! without preloading and without rights, and what a hostile schema can do to it.
 
 use postgres::Client;
+use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
 use snowflake_server_tests::{Server, alone};
 
@@ -140,14 +141,6 @@ fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
         });
         assert!(is_cheap, "{ratios:.2?} times as long: {ours}");
     }
-}
-
-/// What a process has used of a processor, in units of 10 ms.
-fn processor_ticks(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the backend lives");
-    // "pid (name) state ...": the 14th and 15th field, where the name may hold spaces.
-    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
-    fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
 }
 
 // ---- partitions ----

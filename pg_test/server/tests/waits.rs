@@ -3,6 +3,7 @@
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::worker;
+use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
 use snowflake_server_tests::{Server, Stop, alone, hours, ms, pg_version, secs, wait_until};
 use std::thread::JoinHandle;
@@ -307,15 +308,9 @@ fn a_wait_takes_no_processor_time_to_speak_of() {
     let _alone = alone();
     let server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
-    let ticks = |pid: i32| -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        // utime and stime, the 14th and 15th of all fields, in hundredths of a second.
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-    };
-    let before = ticks(waiting.pid);
+    let before = processor_ticks(waiting.pid);
     std::thread::sleep(secs(2));
-    let used = ticks(waiting.pid) - before;
+    let used = processor_ticks(waiting.pid) - before;
     assert!(used <= 10, "{used} hundredths of a second in 2 s");
     server.step_forward(secs(22));
     waiting.end().1.expect("an ID");

@@ -1,0 +1,32 @@
+//! What Linux tells of a process.
+
+/// The fields of `/proc/PID/stat` from the third, the state, on; none when the process is gone.
+fn fields(pid: i32) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // "pid (name) state ...", where the name may hold spaces and brackets.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Whether a process is gone, or only waits for its parent to take note of it.
+pub(crate) fn has_ended(pid: i32) -> bool {
+    fields(pid).first().is_none_or(|state| state == "Z")
+}
+
+/// Whether a process stands still, by SIGSTOP.
+pub fn is_stopped(pid: i32) -> bool {
+    fields(pid).first().is_some_and(|state| state == "T")
+}
+
+pub(crate) fn parent(pid: i32) -> Option<u32> {
+    fields(pid).get(1)?.parse().ok()
+}
+
+/// What a process has used of a processor, in hundredths of a second.
+#[track_caller]
+pub fn processor_ticks(pid: i32) -> u64 {
+    let fields = fields(pid);
+    assert!(!fields.is_empty(), "process {pid} is gone");
+    // utime and stime, the 14th and 15th of all fields.
+    fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
