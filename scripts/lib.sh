@@ -186,7 +186,17 @@ apt_default_postgres() {
         sed -nE '/^ *Depends: postgresql-[0-9]+$/ { s/.*-//p; q }'
 }
 
-apt_update() { step "Reading the package lists, a few seconds" as_root apt-get update; }
+apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
+
+# One apt-get at a time: stages that run beside one another may need packages at once, and so may the machine itself.
+apt_in_turn() {
+    mkdir -p "$TARGET"
+    (
+        flock 9
+        # Not to apt-get: a server that a package starts would keep the lock.
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@" 9>&-
+    ) 9>"$TARGET/apt.lock"
+}
 
 # Sets PG_CONFIG to a PostgreSQL $PG_MAJOR: the machine's, else the package that apt has, else a private one.
 get_postgres() {
@@ -253,7 +263,7 @@ install_packages() {
         fi
     done
     step "Installing ${missing[*]}: up to a few minutes, once" \
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+        apt_in_turn install -y --no-install-recommends "${missing[@]}"
 }
 
 # A cargo-pgrx of another version may serve other projects: it stays, and ours goes to a folder of its own.
