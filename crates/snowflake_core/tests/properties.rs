@@ -291,6 +291,12 @@ impl Model {
         self.missing(lane.room_from(start, n, &layout).min(start.max(latest + 1)), wall)
     }
 
+    /// Where `last` of the active lane stands at most: a refused call may have gone on to what a replay left behind.
+    fn farthest_last(&self) -> i64 {
+        let lane = &self.lanes[self.active];
+        if self.frontier.is_some() { lane.last } else { lane.highest() }
+    }
+
     fn call(&mut self, generator: &Gen, n: i64, undisturbed: bool) {
         self.world.reads.borrow_mut().clear();
         let rotations = generator.status().rotations;
@@ -393,11 +399,10 @@ impl Model {
     /// A call for little waits only for what rule 4 forbids, and for the tick after one of which its caller has
     /// had.
     fn check_turn(&self, caller: &Gen, n: i64, reads: &[i64]) {
-        if self.frontier.is_none() {
-            // A refused replay has moved `last`, who knows where to.
+        let lane = &self.lanes[self.active];
+        if self.farthest_last() > lane.last {
             return;
         }
-        let lane = &self.lanes[self.active];
         let now = self.config.layout.tick_at(reads[0]);
         let wanted = lane.room_from(lane.last.max(now), n, &self.config.layout);
         let is_forbidden = reads.iter().any(|read| self.missing_for(n, *read) > 0);
@@ -446,9 +451,7 @@ impl Model {
         let now = layout.relative(*reads.last().unwrap());
         let latest = layout.tick().holding(now + self.rules.max_ahead_us);
         let lane = &self.lanes[self.active];
-        // Where `last` is not known, it stands at most where the lane has got to.
-        let last = if self.frontier.is_some() { lane.last } else { lane.highest() };
-        let start = last.max(layout.tick().holding(now));
+        let start = self.farthest_last().max(layout.tick().holding(now));
         let room = lane.room_from(start, n, &layout);
         match refusal {
             Refusal::Closed => panic!("the gate is open"),
@@ -638,14 +641,8 @@ proptest! {
 
 // Runs that the property found, and what it had to learn of them.
 
-fn replaying(
-    sequence: u32,
-    max_ahead_us: i64,
-    max_wait_us: i64,
-    backups: usize,
-    ring_ticks: usize,
-) -> Config {
-    let layout = Layout::new(Bits { time: 42, datacenter: 0, worker: 4, sequence }, Tick::Second, 0).unwrap();
+fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, max_wait_us: i64) -> Config {
+    let layout = Layout::new(bits, Tick::Second, 0).unwrap();
     Config {
         layout,
         datacenter: 0,
@@ -655,6 +652,8 @@ fn replaying(
         rules: Rules { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Rules::default() },
     }
 }
+
+const WIDE: Bits = Bits { time: 42, datacenter: 0, worker: 4, sequence: 7 };
 
 /// A replay comes to a spare tick that the caller has had of before the clock went back, and waits for its turn.
 #[test]
@@ -669,7 +668,7 @@ fn a_replay_to_what_a_caller_has_had_keeps_the_rules() {
         Op::Calls(2, vec![98]),
         Op::Calls(1, vec![0]),
     ];
-    keeps_the_rules(replaying(7, 1_147_652, 1_265_158, 8, 64), 1_000_000, ops);
+    keeps_the_rules(replaying(WIDE, 8, 64, 1_147_652, 1_265_158), 1_000_000, ops);
 }
 
 /// A call that was refused has tried to replay a tick that is behind the ring, and so gone on from the later tick that
@@ -685,24 +684,13 @@ fn a_replay_that_goes_behind_the_ring_keeps_the_rules() {
         Op::Step(-146 * SECOND),
         Op::Calls(0, vec![0]),
     ];
-    keeps_the_rules(replaying(7, 10 * SECOND, 0, 0, 256), 1_000_000, ops);
+    keeps_the_rules(replaying(WIDE, 0, 256, 10 * SECOND, 0), 1_000_000, ops);
 }
 
 /// The same, where the later tick is the last of all: there was nothing left to have.
 #[test]
 fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_rules() {
-    let layout =
-        Layout::new(Bits { time: 6, datacenter: 0, worker: 2, sequence: 0 }, Tick::Second, 0).unwrap();
-    let rules =
-        Rules { policy: Policy::Replay, max_ahead_us: 10 * SECOND, max_wait_us: 0, ..Rules::default() };
-    let config = Config {
-        layout,
-        datacenter: 0,
-        workers: Workers::new(&layout, 3, 0).unwrap(),
-        sequence_start: SequenceStart::Zero,
-        ring_ticks: 32,
-        rules,
-    };
+    let bits = Bits { time: 6, datacenter: 0, worker: 2, sequence: 0 };
     let ops = vec![
         Op::Step(5_575_156),
         Op::Calls(0, vec![0; 11]),
@@ -718,7 +706,7 @@ fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_rules() {
         Op::SetRight,
         Op::Calls(0, vec![0]),
     ];
-    keeps_the_rules(config, 48, ops);
+    keeps_the_rules(replaying(bits, 0, 32, 10 * SECOND, 0), 48, ops);
 }
 
 // ---- Calls that others interrupt ----

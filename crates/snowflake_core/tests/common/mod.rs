@@ -87,7 +87,8 @@ pub struct Observer {
     pub forward_jumps: u64,
 }
 
-/// A call that looks at the clock more often than this will never end.
+/// A call that looks at the clock more often than this will never end: some millions of times it may look while a
+/// clock stands still a microsecond before what it waits for, and its patience is long.
 const MOST_READS: usize = 10_000_000;
 
 /// By how much Linux lets a sleep of an ordinary process be longer.
