@@ -21,7 +21,8 @@ use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
 use crate::memory::{CLOSED, Control, LaneMemory, View};
 use crate::state::{
-    AdoptError, Choice, Closed, Disk, Errno, FileIdentity, Opening, Promises, Reading, Start, WriteError,
+    AdoptError, Choice, Closed, Disk, Errno, FileIdentity, Floor, FloorCause, Opening, Promises, Reading,
+    Start, WriteError,
 };
 use crate::sync::{AtomicU64, Hint, Ordering};
 use parking_lot::lock_api::RawMutex;
@@ -111,11 +112,22 @@ pub enum Event {
         timeline: u32,
         /// The worker.
         worker: i64,
+        /// Its lane, and the home worker of all lanes.
+        lane: usize,
+        /// See `lane`.
+        home: i64,
+        /// The earliest time that its IDs carry, as a Unix time in microseconds.
+        first_us: i64,
         /// No state was found: marks start from the clock.
         is_first: bool,
     },
-    /// An operator vouched for the state, or raised its marks, up to this Unix time in microseconds.
-    Adopted(i64),
+    /// An operator vouched that nobody made an ID above this Unix time in microseconds.
+    Adopted {
+        /// The time.
+        floor_us: i64,
+        /// Marks above it were lowered.
+        lower: bool,
+    },
 }
 
 /// Why the gate is not open yet.
@@ -792,12 +804,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             if tick > self.layout.max_tick() {
                 return Refusal::Exhausted;
             }
+            let floor = self.floor(lanes, lane).filter(|floor| floor.mark + 1 == tick);
             Refusal::NoLane(NoLane {
                 behind_us: self.behind_us(from),
                 worker: self.workers.worker(lane),
                 usable_at_us: self.usable_at(tick),
+                floor: floor.map(|floor| floor.cause),
             })
         })
+    }
+
+    /// The floor above which a lane begins, where it has made no ID since it was set.
+    fn floor(&self, lanes: &Lanes, lane: usize) -> Option<Floor> {
+        let restored = self.lanes[lane].memory.restored.load(Ordering::Acquire);
+        let is_unused = self.lanes[lane].ledger.last_tick().is_none();
+        lanes.promises.floor.filter(|floor| is_unused && floor.mark == restored)
     }
 
     /// How far the wall clock is behind the last ID of a lane; negative: ahead of it.
@@ -907,8 +928,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.write(lanes, opening.active, opening.is_new).map_err(Closed::Os)?;
         self.control.switch.active.store(opening.active, Ordering::Release);
         lanes.gate = Gate::Settling;
-        let worker = self.workers.worker(opening.active);
-        Ok(Event::Opened { timeline: start.timeline, worker, is_first })
+        let lane = opening.active;
+        let first = self.lanes[lane].memory.last.load(Ordering::Acquire);
+        Ok(Event::Opened {
+            timeline: start.timeline,
+            worker: self.workers.worker(lane),
+            lane,
+            home: self.workers.worker(0),
+            first_us: self.layout.starts_at(first),
+            is_first,
+        })
     }
 
     /// Raises the marks above the transactions that earlier timelines left prepared.
@@ -916,7 +945,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         let floor = self.reading(lanes, start, &half).prepared_mark().ok_or(NotOpen::PreparedUnread)?;
         lanes.promises.owes_prepared = false;
-        let raised = self.just_failed(lanes).map_or_else(|| self.raise(lanes, floor), Err);
+        let raised =
+            self.just_failed(lanes).map_or_else(|| self.raise(lanes, floor, FloorCause::NewTimeline), Err);
         raised.map_err(|errno| {
             lanes.promises.owes_prepared = true;
             NotOpen::Closed(Closed::Os(errno))
@@ -932,10 +962,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             self.respect_prepared(lanes, start)?;
         }
         let tick_us = self.layout.tick().micros();
-        let missing_us = self.behind_us(self.active()) - self.rules().max_ahead_us;
+        let floor = self.floor(lanes, self.active());
+        // Nobody is kept waiting by a first start for long, so its IDs need not run ahead of the clock.
+        let is_first = floor.is_some_and(|floor| floor.cause == FloorCause::NoState);
+        let max_ahead_us = self.rules().max_ahead_us;
+        let missing_us = self.behind_us(self.active()) - if is_first { 0 } else { max_ahead_us };
         // What the record says: the last run may have reserved further ahead, for a disk that was slow.
         let reserved_us = self.reserve_us(lanes).max(lanes.promises.reserved_us);
-        let patience_us = reserved_us.max(SETTLING_US) + tick_us;
+        // A floor lies above the latest of several clocks, which may differ by a little.
+        let floored_us = if floor.is_some() { max_ahead_us + 2 * SETTLING_US } else { SETTLING_US };
+        let patience_us = reserved_us.max(floored_us) + tick_us;
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
@@ -1009,39 +1045,78 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// Vouches for the state: opens a gate that a lost, copied or foreign state keeps closed, with marks of
-    /// at least `floor_us` (a Unix time); on an open gate raises the marks. Never lowers a mark that can be
-    /// read. After it, [`open`](Self::open) ends what is left of a start.
-    pub fn adopt(&self, start: &Start, floor_us: i64) -> Result<(), AdoptError> {
+    /// at least `floor_us` (a Unix time); on an open gate raises the marks. With `lower`, marks become that floor
+    /// also where they were higher, but for lanes that have made IDs in this run; without, none that can be read is
+    /// lowered. After it, [`open`](Self::open) ends what is left of a start.
+    pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         self.locked(|lanes| {
             let reading = self.reading(lanes, start, &half);
             if matches!(lanes.gate, Gate::Open | Gate::Settling) {
                 let floor = reading.floor_mark(floor_us)?;
-                return self.raise(lanes, floor).map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
+                let done = match lower {
+                    false => self.raise(lanes, floor, FloorCause::Operator),
+                    true => self.lower(lanes, floor),
+                };
+                return done.map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
             }
             let Some(disk) = self.host.disk() else { return Ok(()) };
             let loaded = disk.load().map_err(|errno| AdoptError::Closed(Closed::Os(errno)))?;
-            let opening = reading.adopt(loaded.as_ref(), floor_us)?;
+            let opening = reading.adopt(loaded.as_ref(), floor_us, lower)?;
             self.choose(lanes, start, opening).map(drop).map_err(AdoptError::Closed)
         })?;
-        self.host.report(Event::Adopted(floor_us));
+        self.host.report(Event::Adopted { floor_us, lower });
+        Ok(())
+    }
+
+    /// Sets the marks to `floor`, but for lanes that have made IDs since the start: their marks stay, because an ID
+    /// that is being made meanwhile may lie anywhere below.
+    fn lower(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
+        let before = lanes.promises;
+        lanes.promises.set(floor);
+        for (lane, Lane { ledger, .. }) in self.lanes.iter().enumerate() {
+            if ledger.last_tick().is_some() {
+                lanes.promises.marks[lane] = before.marks[lane].max(floor);
+            }
+        }
+        if let Err(errno) = self.write(lanes, self.active(), false) {
+            // Lower marks that are on no disk must not be taken for promises.
+            let Promises { file, generation, newest, .. } = lanes.promises;
+            lanes.promises = before;
+            (lanes.promises.file, lanes.promises.generation, lanes.promises.newest) =
+                (file, generation, newest);
+            return Err(errno);
+        }
+        for (lane, Lane { memory, ledger, .. }) in self.lanes.iter().enumerate() {
+            let mark = lanes.promises.marks[lane];
+            if ledger.last_tick().is_none() {
+                memory.restored.store(mark, Ordering::Release);
+                memory.last.store(mark + 1, Ordering::Release);
+            }
+            self.publish_mark(lanes, memory, mark);
+        }
         Ok(())
     }
 
     /// Raises every mark to `floor`: durable first, then in memory. Replay lowers `last` under the same lock, so
     /// it cannot come between the two.
-    fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
-        lanes.promises.raise(floor);
+    fn raise(&self, lanes: &mut Lanes, floor: i64, cause: FloorCause) -> Result<(), Errno> {
+        lanes.promises.raise(floor, cause);
         // At once, also where a write has just failed: an operator waits for the answer.
         self.write(lanes, self.active(), false)?;
         for (Lane { memory, .. }, mark) in self.lanes.iter().zip(lanes.promises.marks) {
             memory.restored.fetch_max(floor, Ordering::AcqRel);
             memory.last.fetch_max(floor + 1, Ordering::AcqRel);
-            if lanes.gate == Gate::Open && self.host.disk().is_some() {
-                memory.ceiling.store(mark, Ordering::Release);
-            }
+            self.publish_mark(lanes, memory, mark);
         }
         Ok(())
+    }
+
+    /// Lets calls go up to a mark that is durable, where the gate is open.
+    fn publish_mark(&self, lanes: &Lanes, memory: &LaneMemory, mark: i64) {
+        if lanes.gate == Gate::Open && self.host.disk().is_some() {
+            memory.ceiling.store(mark, Ordering::Release);
+        }
     }
 
     /// Compares the wall clock with the boot clock. Both are slewed alike, so the difference changes only

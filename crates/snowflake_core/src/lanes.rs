@@ -3,7 +3,7 @@
 
 use crate::generator::{Blocked, Patience};
 use crate::layout::Layout;
-use crate::state::{Closed, Errno, Promises};
+use crate::state::{Closed, Errno, FloorCause, Promises};
 
 /// The most lanes that a server can have: a home worker and 15 backups.
 pub const MAX_LANES: usize = 16;
@@ -83,6 +83,8 @@ pub struct NoLane {
     pub worker: i64,
     /// When: what the wall clock must say, as a Unix time in microseconds.
     pub usable_at_us: i64,
+    /// Where it is a floor that it has to pass and not an ID: what set it. The clock need not have moved.
+    pub floor: Option<FloorCause>,
 }
 
 /// The gate, as the cold lock's holder knows it.

@@ -130,6 +130,30 @@ pub struct Record {
     /// The marks do not yet respect the transactions that earlier timelines prepared and did not commit.
     #[serde(default, skip_serializing_if = "is_false")]
     owes_prepared: bool,
+    /// The last floor to which all marks were raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    floor: Option<Floor>,
+}
+
+/// A mark that was set for all workers, without an ID of this server's that reached it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Floor {
+    /// The tick.
+    pub mark: i64,
+    /// Why it was set.
+    pub cause: FloorCause,
+}
+
+/// What sets a [`Floor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FloorCause {
+    /// A start that found no state: what was made before is not known.
+    NoState,
+    /// A new timeline: other servers made IDs with these workers.
+    NewTimeline,
+    /// An operator, by `adopt`.
+    Operator,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -295,6 +319,8 @@ pub(crate) struct Promises {
     pub(crate) reserved_us: i64,
     /// As in [`Record`].
     pub(crate) owes_prepared: bool,
+    /// As in [`Record`].
+    pub(crate) floor: Option<Floor>,
 }
 
 /// How a lane's worker stands in an ID, for each lane of this server.
@@ -314,14 +340,27 @@ impl Promises {
             max_ahead_us: 0,
             reserved_us: 0,
             owes_prepared: false,
+            floor: None,
         }
     }
 
     /// Raises every mark to `floor`, those of other workers too.
-    pub(crate) fn raise(&mut self, floor: i64) {
+    pub(crate) fn raise(&mut self, floor: i64, cause: FloorCause) {
+        self.every_mark().for_each(|mark| *mark = (*mark).max(floor));
+        if self.floor.is_none_or(|known| known.mark < floor) {
+            self.floor = Some(Floor { mark: floor, cause });
+        }
+    }
+
+    /// Sets every mark to `floor`, but those of a copy's original.
+    pub(crate) fn set(&mut self, floor: i64) {
+        self.every_mark().filter(|mark| **mark != NOT_OURS).for_each(|mark| *mark = floor);
+        self.floor = Some(Floor { mark: floor, cause: FloorCause::Operator });
+    }
+
+    fn every_mark(&mut self) -> impl Iterator<Item = &mut i64> {
         let former = self.former.iter_mut().flatten().map(|(_, mark)| mark);
-        let marks = self.marks.iter_mut().chain(former).chain([&mut self.elsewhere]);
-        marks.for_each(|mark| *mark = (*mark).max(floor));
+        self.marks.iter_mut().chain(former).chain([&mut self.elsewhere])
     }
 
     /// The bytes of a slot, for the file `file`.
@@ -345,6 +384,7 @@ impl Promises {
             max_ahead_us: self.max_ahead_us,
             reserved_us: self.reserved_us,
             owes_prepared: self.owes_prepared,
+            floor: self.floor,
         })
     }
 }
@@ -404,6 +444,7 @@ impl Reading<'_> {
             marks: [mark; MAX_LANES],
             elsewhere: mark,
             owes_prepared: self.start.prepared == Prepared::Unread,
+            floor: Some(Floor { mark, cause: FloorCause::NoState }),
             ..Promises::none()
         };
         Opening { promises, active: self.half[0], is_new: true }
@@ -434,6 +475,7 @@ impl Reading<'_> {
             max_ahead_us: record.max_ahead_us,
             reserved_us: record.reserved_us,
             owes_prepared: record.owes_prepared,
+            floor: record.floor,
         }
     }
 
@@ -507,7 +549,7 @@ impl Reading<'_> {
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
-        promises.raise(floor);
+        promises.raise(floor, FloorCause::NewTimeline);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
         promises.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
     }
@@ -530,21 +572,39 @@ impl Reading<'_> {
     }
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
-    /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is never lowered.
-    pub(crate) fn adopt(&self, loaded: Option<&Loaded>, floor_us: i64) -> Result<Opening, AdoptError> {
+    /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is lowered only where `lower`
+    /// says that no ID above `floor` was made here either.
+    pub(crate) fn adopt(
+        &self,
+        loaded: Option<&Loaded>,
+        floor_us: i64,
+        lower: bool,
+    ) -> Result<Opening, AdoptError> {
         let floor = self.floor_mark(floor_us)?;
-        let lost = || self.fresh(self.first_mark().max(floor));
-        let Some(loaded) = loaded else { return Ok(lost()) };
+        let mut opening = self.vouched(loaded, floor_us)?;
+        if lower {
+            opening.promises.set(floor);
+        }
+        Ok(opening)
+    }
+
+    fn vouched(&self, loaded: Option<&Loaded>, floor_us: i64) -> Result<Opening, AdoptError> {
+        let raised = |reading: &Self, mut opening: Opening| {
+            opening.promises.raise(reading.floor_mark(floor_us)?, FloorCause::Operator);
+            Ok(opening)
+        };
+        let lost = || raised(self, self.fresh(self.first_mark()));
+        let Some(loaded) = loaded else { return lost() };
         let (slot, record) = match newest(loaded) {
             Ok(found) => found,
-            Err(Closed::Unreadable) => return Ok(lost()),
+            Err(Closed::Unreadable) => return lost(),
             Err(newer) => return Err(AdoptError::Closed(newer)),
         };
-        let Some(recorded) = record.layout.read() else { return Ok(lost()) };
+        let Some(recorded) = record.layout.read() else { return lost() };
         if recorded != *self.layout {
             let known = record.marks.values().copied().filter(|mark| *mark != NOT_OURS);
             let highest = known.max().unwrap_or(-1).max(record.elsewhere);
-            return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
+            return raised(self, self.fresh(self.adopt_layout(&recorded, highest)?));
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
         let reading = self.under(&record);
@@ -554,8 +614,7 @@ impl Reading<'_> {
         if record.timeline != self.start.timeline {
             self.respect_earlier_timelines(&mut promises, &record);
         }
-        promises.raise(reading.floor_mark(floor_us)?);
-        Ok(Opening { promises, active: self.half[0], is_new: true })
+        raised(&reading, Opening { promises, active: self.half[0], is_new: true })
     }
 
     /// The mark that a floor asks for.

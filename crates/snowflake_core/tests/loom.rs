@@ -325,7 +325,7 @@ fn a_replay_beside_an_adopt() {
         let first = world.id();
         world.step_to(4);
         let theirs = |world: &World| {
-            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS)).unwrap();
+            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS, false)).unwrap();
             let refused = world.call();
             assert!(refused.is_err(), "an ID of tick {} below the floor", world.tick(refused.unwrap()));
             world.step_to(6);

@@ -596,7 +596,7 @@ impl Server {
         let world = self.world();
         let floor_us = self.machine.wall() + [-5 * MS, 0, 20 * MS][world.tape.choose(3) as usize];
         let start = self.machine.start.get();
-        let result = self.machine.with(|generator| generator.adopt(&start, floor_us));
+        let result = self.machine.with(|generator| generator.adopt(&start, floor_us, false));
         self.log(|| format!("adopt: {result:?}"));
         self.is_disturbed.set(true);
         self.run.borrow_mut().excuses += 1;

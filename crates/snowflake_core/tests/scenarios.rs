@@ -457,7 +457,7 @@ fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_
     assert_eq!(workers, [0, 256, 512, 768], "the even lanes");
     let refusal = ours.next_id().unwrap_err();
     let usable = DAY + 15 * MS - 3 * HOUR + 5 * MS;
-    let expected = NoLane { behind_us: HOUR, worker: 768, usable_at_us: usable - 10 * MS };
+    let expected = NoLane { behind_us: HOUR, worker: 768, usable_at_us: usable - 10 * MS, floor: None };
     assert_eq!(refusal, Refusal::NoLane(expected));
     assert_eq!(ours.obstacle(), Some(refusal));
     let statuses = ours.lane_statuses();

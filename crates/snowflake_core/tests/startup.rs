@@ -12,7 +12,8 @@ use model::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
 use snowflake_core::state::{FileIdentity, SLOT_BYTES, SLOTS};
 use snowflake_core::{
-    AdoptError, Closed, Config, Event, Layout, NotOpen, Parts, Policy, Prepared, Refusal, Rules, Start,
+    AdoptError, Closed, Config, Event, FloorCause, Layout, NotOpen, Parts, Policy, Prepared, Refusal, Rules,
+    Start,
 };
 use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
@@ -45,6 +46,7 @@ trait Server {
     fn crash(&self);
     fn stop(&self);
     fn adopt(&self, floor_us: i64) -> Result<(), AdoptError>;
+    fn lower(&self, floor_us: i64) -> Result<(), AdoptError>;
     fn set_start(&self, change: impl FnOnce(&mut Start));
     fn set_config(&self, config: Config);
     fn closed(&self) -> Closed;
@@ -97,7 +99,11 @@ impl Server for Machine {
     }
 
     fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.with(|generator| generator.adopt(&self.start.get(), floor_us))
+        self.with(|generator| generator.adopt(&self.start.get(), floor_us, false))
+    }
+
+    fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
+        self.with(|generator| generator.adopt(&self.start.get(), floor_us, true))
     }
 
     fn set_start(&self, change: impl FnOnce(&mut Start)) {
@@ -903,7 +909,7 @@ fn a_crash_never_uses_up_a_lane() {
     for round in 0..20 {
         assert_eq!(machine.id().worker, 0, "round {round}");
         // At full speed, with the reservation as far ahead as it goes.
-        while machine.with(|generator| generator.last()) < tick(machine.wall() + MAX_AHEAD) {
+        while machine.with(|generator| generator.last()) < tick(machine.wall() + MAX_AHEAD) - 1 {
             machine.with(|generator| generator.next_range(4_096)).unwrap();
         }
         machine.with(|generator| generator.keep()).unwrap();
@@ -1086,16 +1092,128 @@ fn an_active_worker_that_is_no_longer_owned_gives_way_to_the_first_of_the_half()
 // ---- 6. No file
 
 #[test]
-fn a_first_start_waits_a_second_and_opens() {
+fn a_first_start_waits_until_its_ids_are_not_ahead_of_the_clock() {
+    for restarted in [false, true] {
+        let machine = Machine::alone(plain());
+        let waited = if restarted {
+            machine.boot_up();
+            let _ = machine.open();
+            machine.pass(SECOND);
+            machine.crash();
+            machine.start() + SECOND
+        } else {
+            machine.start()
+        };
+        let expected = MAX_AHEAD + SECOND;
+        assert!((expected..=expected + 2 * MS).contains(&waited), "{waited} us");
+        let parts = machine.id();
+        assert!(parts.tick > tick(NOON + MAX_AHEAD + SECOND));
+        assert_eq!(parts.tick, tick(machine.wall()), "no ID is ahead because of the first start");
+        let firsts = machine.told(|event| matches!(event, Event::Opened { is_first: true, worker: 0, .. }));
+        assert_eq!(firsts, if restarted { 0 } else { 1 });
+        // So a small step back is held.
+        machine.step(-500 * MS);
+        assert_eq!(machine.id().tick, parts.tick);
+        machine.crash();
+        machine.start();
+        assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, .. })), 0);
+    }
+}
+
+/// initdb and the first start saw a clock that was two hours ahead.
+#[test]
+fn a_floor_of_a_wrong_clock_is_told_from_a_clock_that_moved_and_can_be_lowered() {
     let machine = Machine::alone(plain());
-    let waited = machine.start();
-    assert!((SECOND..=SECOND + 2 * MS).contains(&waited), "{waited} us");
+    machine.step(2 * HOUR);
+    machine.boot_up();
+    let _ = machine.open();
+    machine.crash();
+    machine.step(-2 * HOUR);
+    machine.boot_up();
+    machine.open().unwrap();
+    let refused = |machine: &Machine| {
+        let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
+        no_lane
+    };
+    assert_eq!(refused(&machine).floor, Some(FloorCause::NoState));
+    // As it always was, adopt does not lower.
+    machine.adopt(machine.wall()).unwrap();
+    assert_eq!(refused(&machine).floor, Some(FloorCause::NoState));
+    machine.lower(machine.wall()).unwrap();
     let parts = machine.id();
-    assert!(parts.tick > tick(NOON + MAX_AHEAD + SECOND));
-    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, worker: 0, .. })), 1);
+    assert!(parts.tick <= tick(machine.wall() + MAX_AHEAD) + 1);
+    for worker in (0..1_024).step_by(128) {
+        assert!(machine.mark(worker) <= tick(machine.wall() + MAX_AHEAD + RESERVE) + 1, "{worker}");
+    }
     machine.crash();
     machine.start();
-    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, .. })), 0);
+    assert!(machine.id().tick > parts.tick);
+
+    // IDs that were made ahead: the clock moved, whatever floor is above the other workers.
+    machine.step(HOUR);
+    machine.id();
+    machine.crash();
+    machine.start();
+    machine.id();
+    machine.step(-HOUR);
+    assert_eq!(machine.try_id().unwrap().worker, 256, "another worker, which was never ahead");
+}
+
+#[test]
+fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
+    let machine = crashed();
+    machine.start();
+    machine.step(2 * HOUR);
+    let ahead = machine.id();
+    let mark = machine.mark(0);
+    machine.step(-2 * HOUR);
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    machine.lower(machine.wall() - DAY).unwrap();
+    assert_eq!(machine.mark(0), mark, "its ID of a time to come is respected");
+    assert!(machine.mark(256) <= tick(machine.wall() - DAY + MAX_AHEAD));
+    let parts = machine.id();
+    assert_eq!((parts.worker, parts.tick), (256, tick(machine.wall())));
+    machine.crash();
+    machine.start();
+    machine.pass(2 * HOUR);
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    let parts = machine.id();
+    assert!(parts.worker == 0 && parts.tick > ahead.tick, "{parts:?} after {ahead:?}");
+}
+
+#[test]
+fn marks_that_could_not_be_lowered_on_disk_stay() {
+    let machine = crashed();
+    machine.start();
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    break_disk(&machine, 0, EIO, |_| true);
+    assert_eq!(machine.lower(machine.wall()), Err(AdoptError::Closed(Closed::Os(EIO))));
+    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_) | Refusal::NotDurable(_))));
+    machine.disk.heal();
+    machine.pass(SECOND);
+    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
+    machine.lower(machine.wall()).unwrap();
+    machine.id();
+}
+
+#[test]
+fn a_floor_of_an_operator_and_of_a_new_timeline_are_told_apart() {
+    let machine = crashed();
+    machine.start();
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
+    assert_eq!(no_lane.floor, Some(FloorCause::Operator));
+
+    let machine = copied();
+    machine.set_start(|start| {
+        start.timeline = 3;
+        start.replayed_us = Some(NOON + HOUR);
+    });
+    machine.start();
+    let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
+    assert_eq!(no_lane.floor, Some(FloorCause::NewTimeline));
 }
 
 #[test]
@@ -1197,8 +1315,11 @@ fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
 #[test]
 fn the_first_ids_of_a_start_ahead_of_the_clock_wait_for_nothing_more() {
     let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default()));
-    let waited = machine.start();
-    assert!(waited > 0);
+    machine.start();
+    machine.crash();
+    // A third timeline starts above the clock.
+    machine.set_start(|start| start.timeline = 3);
+    machine.start();
     let begun = machine.boot.get();
     let last = machine.with(|session| (0..100).map(|_| session.next_id().unwrap()).last().unwrap());
     assert_eq!(machine.boot.get(), begun);
@@ -1858,7 +1979,7 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
             if reads.get() == nth {
                 let memory = twin.memory.borrow().clone().unwrap();
                 let generator = snowflake_core::Generator::new(&twin.config.borrow(), memory.view(), &*twin);
-                generator.adopt(&twin.start.get(), floor).unwrap();
+                generator.adopt(&twin.start.get(), floor, false).unwrap();
             }
             look();
         }));
