@@ -6,15 +6,19 @@ CREATE TABLE snowflake_config (
     epoch   timestamptz NOT NULL
 );
 
--- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server.
+-- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server. Mostly it is a
+-- superuser who restores: nothing that the owner of the database can create may be called here, so the function has a
+-- search_path of its own, names the schema of what is not in pg_catalog, and passes arguments of the declared types.
 CREATE FUNCTION snowflake_config_check() RETURNS trigger
-    LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
 BEGIN
-    SELECT * INTO own FROM snowflake_server_layout();
+    SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
-        PERFORM snowflake_timestamp(0); -- raises the error that says what is missing
+        -- It raises the error that says what is missing. Were 0 an integer, a function for integers beside it
+        -- would be the one that is meant.
+        PERFORM @extschema@.snowflake_timestamp(0::bigint);
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         RAISE EXCEPTION USING
@@ -25,7 +29,7 @@ BEGIN
             HINT = 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
                 'restore again; or restore into another server.';
     END IF;
-    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_config) THEN
+    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
         RETURN NULL;
     END IF;
     RETURN NEW;
@@ -33,10 +37,11 @@ END
 $$;
 
 CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE ON snowflake_config
-    FOR EACH ROW EXECUTE FUNCTION snowflake_config_check();
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_config_check();
 
 INSERT INTO snowflake_config
-SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_server_layout() AS own WHERE own.layout IS NOT NULL;
+SELECT own.layout, own.tick_ms, own.epoch FROM @extschema@.snowflake_server_layout() AS own
+WHERE own.layout IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_config', '');
 
