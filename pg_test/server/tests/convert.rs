@@ -866,8 +866,12 @@ fn a_dry_run_stands_in_nobodys_way() {
     run(&mut session, "BEGIN");
     convert(&mut session, "'t', 'id'", true);
     let strongest = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN
-        ('t'::regclass, 'u'::regclass, 't_id_seq'::regclass) AND mode <> 'AccessShareLock'";
+        ('t'::regclass, 'u'::regclass, 't_id_seq'::regclass)
+        AND mode <> CASE relation WHEN 't_id_seq'::regclass THEN 'RowExclusiveLock' ELSE 'AccessShareLock' END";
     assert_eq!(one::<i64>(&mut session, strongest), 0);
+    // A sequence is locked as nextval() does it.
+    run(&mut writer, "INSERT INTO t DEFAULT VALUES; LOCK TABLE t, u IN EXCLUSIVE MODE");
+    run(&mut server.connect(), "SET statement_timeout = '5s'; SELECT nextval('t_id_seq')");
     run(&mut session, "ROLLBACK");
     // The real run waits for the writer, no longer than it may.
     fails(&mut session, "55P03", "SELECT snowflake_convert('t', 'id', false)");

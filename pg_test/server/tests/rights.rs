@@ -2,8 +2,11 @@
 //! restore, at its installation, in a conversion.
 
 use postgres::{Client, NoTls};
-use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::{Server, ms};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 // ---- the definitions ----
 
@@ -286,4 +289,90 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         run(&mut session, "SELECT public.trap('it works')");
         assert!(other.log().contains("trapped: it works as postgres"), "{}", other.log());
     }
+}
+
+// ---- conversions ----
+
+/// A table with an identity, and views that lie in wait for the names of both. Whoever reads one calls the trap.
+const IN_WAIT: &str = "
+    CREATE SCHEMA app; CREATE SCHEMA evil;
+    CREATE TABLE app.t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+    INSERT INTO app.t SELECT FROM generate_series(1, 10);
+    CREATE FUNCTION evil.trap() RETURNS bigint LANGUAGE plpgsql AS
+        $$ BEGIN IF current_user = 'postgres' THEN RAISE LOG 'trapped a superuser'; END IF; RETURN 1; END $$;
+    CREATE VIEW app.t_view AS SELECT evil.trap() AS id;
+    CREATE VIEW app.s_view AS SELECT evil.trap() AS last_value, true AS is_called;
+    CREATE VIEW evil.t AS SELECT evil.trap() AS id;
+    CREATE VIEW evil.t_id_seq AS SELECT evil.trap() AS last_value, true AS is_called;";
+
+/// How a name comes to mean something else, and back.
+const SWAPS: [(&str, &str, &str); 3] = [
+    (
+        "a table",
+        "BEGIN; ALTER TABLE app.t RENAME TO t_real; ALTER VIEW app.t_view RENAME TO t; COMMIT",
+        "BEGIN; ALTER VIEW app.t RENAME TO t_view; ALTER TABLE app.t_real RENAME TO t; COMMIT",
+    ),
+    (
+        "a sequence",
+        "BEGIN; ALTER SEQUENCE app.t_id_seq RENAME TO s_real; ALTER VIEW app.s_view RENAME TO t_id_seq; COMMIT",
+        "BEGIN; ALTER VIEW app.t_id_seq RENAME TO s_view; ALTER SEQUENCE app.s_real RENAME TO t_id_seq; COMMIT",
+    ),
+    (
+        "a schema",
+        "BEGIN; ALTER SCHEMA app RENAME TO app_real; ALTER SCHEMA evil RENAME TO app; COMMIT",
+        "BEGIN; ALTER SCHEMA app RENAME TO evil; ALTER SCHEMA app_real RENAME TO app; COMMIT",
+    ),
+];
+
+#[test]
+fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE merchant LOGIN; GRANT CREATE ON DATABASE postgres TO merchant");
+    run(&mut server.connect_as("merchant"), IN_WAIT);
+    let table: u32 = one(&mut session, "SELECT 'app.t'::regclass::oid");
+    run(&mut session, "SET statement_timeout = '20s'");
+    for (name, there, back) in SWAPS {
+        let is_over = AtomicBool::new(false);
+        let mut said: BTreeMap<String, usize> = BTreeMap::new();
+        let swaps = thread::scope(|scope| {
+            let swapper = scope.spawn(|| {
+                let mut merchant = server.connect_as("merchant");
+                run(&mut merchant, "SET lock_timeout = '50ms'");
+                let mut swaps = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    if merchant.batch_execute(there).is_err() {
+                        run(&mut merchant, "ROLLBACK");
+                        continue;
+                    }
+                    swaps += 1;
+                    while merchant.batch_execute(back).is_err() {
+                        run(&mut merchant, "ROLLBACK");
+                    }
+                    thread::sleep(ms(1));
+                }
+                swaps
+            });
+            for call in 0..250 {
+                let convert = format!(
+                    "BEGIN; SELECT count(*) FROM snowflake_convert({table}::regclass, 'id', {}, true)",
+                    call % 2 == 0
+                );
+                let outcome = match session.batch_execute(&convert) {
+                    Ok(()) => "converted".to_owned(),
+                    Err(e) => Failure::from(&e).code,
+                };
+                *said.entry(outcome).or_default() += 1;
+                run(&mut session, "ROLLBACK");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            swapper.join().expect("the swapper")
+        });
+        println!("{name}: {swaps} swaps, {said:?}");
+        assert!(!server.log().contains("trapped"), "{name}: {swaps} swaps, {said:?}");
+        assert!(swaps > 20 && said.get("converted") > Some(&20), "{name}: {swaps} swaps, {said:?}");
+    }
+    // The trap would have been seen.
+    run(&mut session, "SELECT id FROM app.t_view");
+    assert!(server.log().contains("trapped a superuser"));
 }
