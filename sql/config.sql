@@ -1,19 +1,28 @@
--- What the IDs of this database mean. pg_dump carries the row, and a server with another layout refuses it.
+-- The layout of the IDs of this database. pg_dump carries the row, and a server with another layout refuses it.
 
 CREATE TABLE snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
-    epoch   timestamptz NOT NULL
+    epoch   timestamptz NOT NULL,
+    -- The key has one value, so the table has one row at most. The key is also the replica identity: a publisher's
+    -- change of its row meets the row here, whatever the two hold.
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
 );
 
--- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server. Mostly it is a
--- superuser who restores: nothing that the owner of the database can create may be called here, so the function has a
--- search_path of its own, names the schema of what is not in pg_catalog, and passes arguments of the declared types.
+-- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server, and logical replication
+-- of all tables with the row of the publisher. A superuser restores, as a rule: nothing that the owner of the database
+-- can create may be called here, so the function has a search_path of its own, names the schema of what is not in
+-- pg_catalog, and passes arguments of the declared types.
 CREATE FUNCTION snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
+    is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
+    IF TG_OP = 'DELETE' THEN
+        -- The publisher's row is gone; this database still has its IDs.
+        RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
+    END IF;
     SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
         -- It raises the error that says what is missing. Were 0 an integer, a function for integers beside it
@@ -23,11 +32,13 @@ BEGIN
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the snowflake IDs of this data have another layout than those of this server',
-            DETAIL = format('They were made with %s %sms %s; this server is configured with %s %sms %s.',
+            MESSAGE = 'the snowflake layout of this data differs from this server''s',
+            DETAIL = format('The data has %s %sms %s; this server is configured with %s %sms %s.',
                 NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
-            HINT = 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
-                'restore again; or restore into another server.';
+            HINT = CASE WHEN is_replicated
+                THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
+                ELSE 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
+                    'restore again; or restore into another server.' END;
     END IF;
     IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
         RETURN NULL;
@@ -36,8 +47,10 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE ON snowflake_config
+-- ALWAYS, so under replication, too.
+CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_config
     FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_config_check();
+ALTER TABLE snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
 
 INSERT INTO snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM @extschema@.snowflake_server_layout() AS own
