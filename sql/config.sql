@@ -23,6 +23,21 @@ BEGIN
         -- The publisher's row is gone; this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
     END IF;
+    -- The owner of a schema can rename it and put another in its place. The name in this body must still be that of the
+    -- table's schema, and stay so; only a superuser can lock it.
+    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+        PERFORM FROM pg_namespace WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = TG_RELID) FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = TG_RELID AND n.nspname = (parse_ident('@extschema@'))[1]
+    ) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'It was @extschema@ when the extension was created.',
+            HINT = 'Give the schema that name again.';
+    END IF;
     SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
         -- It raises the error that says what is missing. Were 0 an integer, a function for integers beside it

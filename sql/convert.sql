@@ -19,7 +19,7 @@ CREATE FUNCTION snowflake_convert(
 AS $convert$
 #variable_conflict use_variable
 DECLARE
-    new_default constant text := '@extschema@.snowflake_nextval'::regproc || '()';
+    new_default text;
     small_types constant oid[] := ARRAY['smallint'::regtype, 'integer'::regtype];
     label       text;     -- the table, qualified and quoted
     described   text;     -- the column, for messages
@@ -66,6 +66,23 @@ BEGIN
             MESSAGE = 'cannot convert a key in a read-only transaction',
             HINT = 'Convert it on the primary, in a transaction that is READ WRITE.';
     END IF;
+    -- The owner of a schema can rename it and put another in its place. The name in these bodies must still be that of
+    -- the extension's schema, and stay so; only a superuser can lock it.
+    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+        PERFORM FROM pg_namespace
+        WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'snowflake_id') FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]
+    ) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'It was @extschema@ when the extension was created.',
+            HINT = 'Give the schema that name again.';
+    END IF;
+
+    new_default := '@extschema@.snowflake_nextval()'::regprocedure::text;
 
     -- ---- the table: what can be said before it is locked ----
 

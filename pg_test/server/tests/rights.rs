@@ -376,3 +376,56 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
     run(&mut session, "SELECT id FROM app.t_view");
     assert!(server.log().contains("trapped a superuser"));
 }
+
+// ---- the schema of the extension ----
+
+/// On PostgreSQL 15 and later, the owner of a database owns its schema public: he can put another in its place, with
+/// functions of the extension's names and arguments.
+const ANOTHER_SCHEMA: &str = "
+    ALTER SCHEMA public RENAME TO old;
+    CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC;
+    CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS
+        $$ BEGIN RAISE LOG 'trapped: % as %', $1, current_user; RETURN $1; END $$;
+    CREATE FUNCTION public.snowflake_nextval() RETURNS bigint LANGUAGE sql
+        AS $$ SELECT length(public.trap('snowflake_nextval'))::bigint $$;
+    CREATE FUNCTION public.snowflake_timestamp(bigint) RETURNS timestamptz LANGUAGE sql
+        AS $$ SELECT public.trap('snowflake_timestamp')::timestamptz $$;
+    CREATE FUNCTION public.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+        LANGUAGE sql AS $$ SELECT public.trap('snowflake_server_layout'), 1, now() $$;
+    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;";
+
+#[test]
+fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
+    let server = Server::builder().start_with_extension();
+    run(&mut server.connect(), "CREATE ROLE merchant LOGIN; ALTER DATABASE postgres OWNER TO merchant");
+    let mut merchant = server.connect_as("merchant");
+    run(&mut merchant, "CREATE SCHEMA app; CREATE TABLE app.t (id bigserial PRIMARY KEY)");
+    run(&mut merchant, "INSERT INTO app.t SELECT FROM generate_series(1, 10)");
+    run(&mut merchant, ANOTHER_SCHEMA);
+    let mut session = server.connect();
+    for call in [
+        "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')",
+        "SELECT count(*) FROM old.snowflake_convert('app.t', 'id', false)",
+        "UPDATE old.snowflake_config SET layout = layout",
+        "INSERT INTO old.snowflake_config VALUES ('41/10/12', 1, '2024-01-01 00:00Z')",
+    ] {
+        let failure = fails(&mut session, "55000", call);
+        assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
+        assert!(failure.detail.contains("public") && !failure.hint.is_empty(), "{failure}");
+    }
+    // What needs no name goes on.
+    run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
+    run(
+        &mut session,
+        "SELECT old.snowflake_between(1, '2024-01-01', '2025-01-01'); SELECT FROM old.snowflake_status",
+    );
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut session, "SELECT public.snowflake_server_layout()");
+    assert!(server.log().contains("trapped: snowflake_server_layout as postgres"), "{}", server.log());
+    // As the hint says.
+    run(&mut session, "DROP SCHEMA public CASCADE; ALTER SCHEMA old RENAME TO public");
+    run(
+        &mut session,
+        "SELECT snowflake_convert('app.t', 'id', false); UPDATE snowflake_config SET layout = layout",
+    );
+}
