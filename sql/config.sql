@@ -1,42 +1,75 @@
--- What the IDs of this database mean. pg_dump carries the row, and a server with another layout refuses it.
+-- The layout of the IDs of this database. pg_dump carries the row, and a server with another layout refuses it.
 
 CREATE TABLE snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
-    epoch   timestamptz NOT NULL
+    epoch   timestamptz NOT NULL,
+    -- The key has one value, so the table has one row at most. The key is also the replica identity: a publisher's
+    -- change of its row meets the row here, whatever the two hold.
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
 );
 
--- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server.
+-- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server, and logical replication
+-- of all tables with the row of the publisher. A superuser restores, as a rule: nothing that the owner of the database
+-- can create may be called here, so the function has a search_path of its own, names the schema of what is not in
+-- pg_catalog, and passes arguments of the declared types.
 CREATE FUNCTION snowflake_config_check() RETURNS trigger
-    LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
+    is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
-    SELECT * INTO own FROM snowflake_server_layout();
+    IF TG_OP = 'DELETE' THEN
+        -- The publisher's row is gone; this database still has its IDs.
+        RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
+    END IF;
+    -- The owner of a schema can rename it and put another in its place. The name in this body must still be that of the
+    -- table's schema, and stay so; only a superuser can lock it.
+    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+        PERFORM FROM pg_namespace WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = TG_RELID) FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = TG_RELID AND n.nspname = (parse_ident('@extschema@'))[1]
+    ) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'It was @extschema@ when the extension was created.',
+            HINT = 'Give the schema that name again.';
+    END IF;
+    SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
-        PERFORM snowflake_timestamp(0); -- raises the error that says what is missing
+        -- It raises the error that says what is missing. Were 0 an integer, a function for integers beside it
+        -- would be the one that is meant.
+        PERFORM @extschema@.snowflake_timestamp(0::bigint);
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the snowflake IDs of this data have another layout than those of this server',
-            DETAIL = format('They were made with %s %sms %s; this server is configured with %s %sms %s.',
+            MESSAGE = 'the snowflake layout of this data differs from this server''s',
+            DETAIL = format('The data has %s %sms %s; this server is configured with %s %sms %s.',
                 NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
-            HINT = 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
-                'restore again; or restore into another server.';
+            HINT = CASE WHEN is_replicated
+                THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
+                ELSE 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
+                    'restore again; or restore into another server.' END;
     END IF;
-    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_config) THEN
+    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
         RETURN NULL;
     END IF;
     RETURN NEW;
 END
 $$;
 
-CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE ON snowflake_config
-    FOR EACH ROW EXECUTE FUNCTION snowflake_config_check();
+-- ALWAYS, so under replication, too.
+CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_config
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_config_check();
+ALTER TABLE snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
 
 INSERT INTO snowflake_config
-SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_server_layout() AS own WHERE own.layout IS NOT NULL;
+SELECT own.layout, own.tick_ms, own.epoch FROM @extschema@.snowflake_server_layout() AS own
+WHERE own.layout IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_config', '');
 

@@ -19,7 +19,7 @@ CREATE FUNCTION snowflake_convert(
 AS $convert$
 #variable_conflict use_variable
 DECLARE
-    new_default constant text := '@extschema@.snowflake_nextval'::regproc || '()';
+    new_default text;
     small_types constant oid[] := ARRAY['smallint'::regtype, 'integer'::regtype];
     label       text;     -- the table, qualified and quoted
     described   text;     -- the column, for messages
@@ -30,7 +30,8 @@ DECLARE
     widened     oid[];    -- tables with a column that becomes bigint, its partitions and parents included
     positions   int2[];   -- of those columns; a table with two of them stands twice in both arrays
     locked      oid[];
-    missing     oid[];
+    missing     oid[];    -- tables that are to be locked next, and their names
+    names       text[];
     sequence    record;
     blockers    text;
     highest     bigint;
@@ -60,6 +61,28 @@ BEGIN
                             upper(current_setting('transaction_isolation'))),
             HINT = 'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
+    IF current_setting('transaction_read_only')::boolean THEN
+        RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
+            MESSAGE = 'cannot convert a key in a read-only transaction',
+            HINT = 'Convert it on the primary, in a transaction that is READ WRITE.';
+    END IF;
+    -- The owner of a schema can rename it and put another in its place. The name in these bodies must still be that of
+    -- the extension's schema, and stay so; only a superuser can lock it.
+    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+        PERFORM FROM pg_namespace
+        WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'snowflake_id') FOR KEY SHARE;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]
+    ) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'It was @extschema@ when the extension was created.',
+            HINT = 'Give the schema that name again.';
+    END IF;
+
+    new_default := '@extschema@.snowflake_nextval()'::regprocedure::text;
 
     -- ---- the table: what can be said before it is locked ----
 
@@ -96,29 +119,50 @@ BEGIN
 
     -- ---- locks, and what else is concerned ----
 
-    -- What is read from here on stays as it is until the transaction ends. A lock is taken by name: the name
-    -- may have come to mean another table while the lock was waited for.
-    IF NOT dry_run THEN
-        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', label);
-        IF to_regclass(label) IS DISTINCT FROM table_name THEN
+    -- What is read after the locks stays as it is until the transaction ends; a dry run, too, holds the weakest lock,
+    -- which stands in nobody's way. A lock is taken by name, and so is all that is executed: the name may have come to
+    -- mean something else, a view that calls what its owner likes for instance, so it is looked at once the lock is
+    -- there. Locks of tables do not hold the names of schemas; who may, locks these rows.
+    missing := ARRAY[table_name::oid];
+    locked := '{}';
+    LOOP
+        SELECT pg_describe_object('pg_class'::regclass, c.oid, 0) AS what INTO hit
+        FROM pg_class c
+        WHERE c.oid = ANY (missing) AND NOT pg_has_role(c.relowner, 'USAGE')
+        ORDER BY c.oid LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+                MESSAGE = format('must be owner of %s', hit.what),
+                DETAIL = format('It is changed, or locked, together with %s.', described),
+                HINT = 'Run it as a role that owns both, or as a superuser.';
+        END IF;
+        IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+            PERFORM FROM pg_namespace
+            WHERE oid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY (missing)) FOR KEY SHARE;
+        END IF;
+        SELECT array_agg(c.oid), array_agg(format('%I.%I', n.nspname, c.relname)) INTO missing, names
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (missing);
+        EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', array_to_string(names, ', ONLY '),
+                       CASE WHEN dry_run THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
+        locked := locked || missing;
+        SELECT name INTO hit FROM unnest(table_name::oid || missing, label || names) AS m (relid, name)
+        WHERE to_regclass(name) IS DISTINCT FROM relid LIMIT 1;
+        IF FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'object_in_use',
-                MESSAGE = format('%s has become another table', label),
+                MESSAGE = format('%s has become another table', hit.name),
                 DETAIL = 'The table was renamed or moved while its lock was waited for.',
                 HINT = 'Check the names and run it again.';
         END IF;
-    END IF;
-    locked := ARRAY[table_name::oid];
 
-    SELECT a.attnum, a.atttypid, a.atttypid = ANY (small_types) AS is_small, a.attgenerated, a.attinhcount
-    INTO key FROM pg_attribute a
-    WHERE a.attrelid = table_name AND a.attname = column_name AND NOT a.attisdropped;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-            MESSAGE = format('%s does not exist', described),
-            HINT = 'Names are taken as they are written: mind upper and lower case.';
-    END IF;
+        SELECT a.attnum, a.atttypid, a.atttypid = ANY (small_types) AS is_small, a.attgenerated, a.attinhcount
+        INTO key FROM pg_attribute a
+        WHERE a.attrelid = table_name AND a.attname = column_name AND NOT a.attisdropped;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_column',
+                MESSAGE = format('%s does not exist', described),
+                HINT = 'Names are taken as they are written: mind upper and lower case.';
+        END IF;
 
-    LOOP
         WITH RECURSIVE members (relid) AS (
             SELECT table_name::oid
             UNION
@@ -168,26 +212,6 @@ BEGIN
         JOIN pg_class c ON c.oid = t.relid AND c.relkind <> 'f' -- refused below, and no lock is for them
         WHERE t.relid <> ALL (locked);
         EXIT WHEN missing IS NULL;
-
-        SELECT pg_describe_object('pg_class'::regclass, c.oid, 0) AS what INTO hit
-        FROM pg_class c
-        WHERE c.oid = ANY (missing) AND NOT pg_has_role(c.relowner, 'USAGE')
-        ORDER BY c.oid LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-                MESSAGE = format('must be owner of %s', hit.what),
-                DETAIL = format('It is changed, or locked, together with %s.', described),
-                HINT = 'Run it as a role that owns both, or as a superuser.';
-        END IF;
-        IF NOT dry_run THEN
-            EXECUTE (
-                SELECT format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE',
-                              string_agg(format('%I.%I', n.nspname, c.relname), ', ONLY '
-                                         ORDER BY n.nspname, c.relname))
-                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE c.oid = ANY (missing));
-        END IF;
-        locked := locked || missing;
     END LOOP;
 
     -- ---- the column ----
@@ -543,6 +567,20 @@ BEGIN
             RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
                 MESSAGE = format('must be owner of sequence %s', sequence.label),
                 HINT = 'Keep it with keep_sequence => true, or run it as a superuser.';
+        END IF;
+        -- As for the tables. This function alone locks a sequence by its OID; nextval() takes the same lock.
+        IF sequence.owned OR sequence.identity OR NOT keep_sequence THEN
+            IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+                PERFORM FROM pg_namespace
+                WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = sequence.oid) FOR KEY SHARE;
+            END IF;
+            PERFORM pg_sequence_last_value(sequence.oid);
+            IF to_regclass(sequence.label) IS DISTINCT FROM sequence.oid THEN
+                RAISE EXCEPTION USING ERRCODE = 'object_in_use',
+                    MESSAGE = format('%s has become another sequence', sequence.label),
+                    DETAIL = 'The sequence was renamed or moved meanwhile.',
+                    HINT = 'Check the names and run it again.';
+            END IF;
         END IF;
 
         IF NOT keep_sequence AND NOT sequence.identity THEN

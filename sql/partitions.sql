@@ -2,13 +2,13 @@
 -- p_time_decoder. It calls the one with a timestamptz and uses the result as a bound; the other with a bound,
 -- or with a key cast to text.
 
-CREATE FUNCTION snowflake_time_encoder(ts timestamptz) RETURNS snowflake_base62
+CREATE FUNCTION snowflake_time_encoder(ts timestamptz) RETURNS @extschema@.snowflake_base62
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
-    RETURN snowflake_to_base62(snowflake_min(ts));
+    RETURN @extschema@.snowflake_to_base62(@extschema@.snowflake_min(ts));
 
 CREATE FUNCTION snowflake_time_decoder(base62 text) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
-    RETURN snowflake_timestamp(snowflake_from_base62(base62));
+    RETURN @extschema@.snowflake_timestamp(@extschema@.snowflake_from_base62(base62));
 
 COMMENT ON FUNCTION snowflake_time_encoder(timestamptz) IS
     'the lowest ID of the tick that a time lies in, in base62; a p_time_encoder for pg_partman';

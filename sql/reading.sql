@@ -1,5 +1,6 @@
 -- Reading IDs: what the planner can see through. Bodies are parsed when the extension is created, so no
--- search_path that a caller sets can change what they call.
+-- search_path that a caller sets can change what they call; and what they call is named with its schema, so
+-- nothing that others have created there can take its place.
 
 CREATE TYPE snowflake_parts AS (
     created_at    timestamptz,
@@ -9,34 +10,34 @@ CREATE TYPE snowflake_parts AS (
 );
 
 -- Not STRICT, or the planner would not inline it; of a null it is a row of nulls, which IS NULL.
-CREATE FUNCTION snowflake_decode(id bigint) RETURNS snowflake_parts
+CREATE FUNCTION snowflake_decode(id bigint) RETURNS @extschema@.snowflake_parts
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ROW(
-        snowflake_timestamp(id),
-        snowflake_datacenter(id),
-        snowflake_worker(id),
-        snowflake_sequence(id)
-    )::snowflake_parts;
+        @extschema@.snowflake_timestamp(id),
+        @extschema@.snowflake_datacenter(id),
+        @extschema@.snowflake_worker(id),
+        @extschema@.snowflake_sequence(id)
+    )::@extschema@.snowflake_parts;
 
 -- As above, for the ID of another system. Its layout is looked up once for all rows.
-CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS snowflake_parts
+CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS @extschema@.snowflake_parts
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ROW(
-        snowflake_timestamp(id, layout),
-        snowflake_datacenter(id, layout),
-        snowflake_worker(id, layout),
-        snowflake_sequence(id, layout)
-    )::snowflake_parts;
+        @extschema@.snowflake_timestamp(id, layout),
+        @extschema@.snowflake_datacenter(id, layout),
+        @extschema@.snowflake_worker(id, layout),
+        @extschema@.snowflake_sequence(id, layout)
+    )::@extschema@.snowflake_parts;
 
 -- Not STRICT, or the planner would not inline it: so a null argument gives null or, where the other end of
 -- the span rules the ID out, false. Each end is used once, or the planner would not inline an end that is a
 -- subquery. With both ends inclusive no partition is read that has none of the IDs.
 CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestamptz) RETURNS boolean
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
-    RETURN id OPERATOR(pg_catalog.>=) snowflake_between_from(since)
-        AND id OPERATOR(pg_catalog.<=) snowflake_between_until(until);
+    RETURN id OPERATOR(pg_catalog.>=) @extschema@.snowflake_between_from(since)
+        AND id OPERATOR(pg_catalog.<=) @extschema@.snowflake_between_until(until);
 
-CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts_rows();
+CREATE VIEW snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts_rows();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
 
 COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 characters that sort as the IDs do';

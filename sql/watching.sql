@@ -1,8 +1,8 @@
 -- Watching and administering: views, comments, grants.
 
-CREATE VIEW snowflake_status AS SELECT * FROM snowflake_status_row();
+CREATE VIEW snowflake_status AS SELECT * FROM @extschema@.snowflake_status_row();
 
-CREATE VIEW snowflake_workers AS SELECT * FROM snowflake_workers_rows();
+CREATE VIEW snowflake_workers AS SELECT * FROM @extschema@.snowflake_workers_rows();
 
 -- A view checks the functions in it against its reader: both need the grant.
 REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows() FROM PUBLIC;

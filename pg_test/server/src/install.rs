@@ -30,17 +30,6 @@ pub fn has_contrib() -> bool {
     has
 }
 
-/// Puts a script of the extension's among those of the PostgreSQL under test. As whoever installs there.
-pub fn install_script(script: &Path) {
-    let folder = install().sharedir.join("extension");
-    let target = folder.join(script.file_name().expect("a script has a name"));
-    if std::fs::read(&target).ok() == std::fs::read(script).ok() {
-        return;
-    }
-    std::fs::copy(script, &target)
-        .unwrap_or_else(|e| panic!("cannot copy {} to {}: {e}", script.display(), target.display()));
-}
-
 /// The installation named by `PG_CONFIG`; else the newest of Debian's that has the extension, else
 /// the newest of Debian's, else the `pg_config` in `PATH`.
 pub(crate) fn install() -> &'static Install {

@@ -260,6 +260,46 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
     }
 }
 
+/// Of a foreign key over two columns, the one is widened that references the key, in whichever place it stands.
+#[test]
+fn of_a_foreign_key_over_two_columns_one_is_widened() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE item (shop integer, id serial PRIMARY KEY, UNIQUE (shop, id), UNIQUE (id, shop));
+         CREATE TABLE line (item_no integer, shop_no integer, at smallint,
+             FOREIGN KEY (shop_no, item_no) REFERENCES item (shop, id));
+         CREATE TABLE price (shop_no smallint, item_no smallint,
+             FOREIGN KEY (item_no, shop_no) REFERENCES item (id, shop), UNIQUE (shop_no, item_no));
+         CREATE TABLE offer (a integer, b integer, FOREIGN KEY (a, b) REFERENCES price (shop_no, item_no));
+         INSERT INTO item (shop) VALUES (1), (2); INSERT INTO line VALUES (2, 2, 7);
+         INSERT INTO price VALUES (2, 2); INSERT INTO offer VALUES (2, 2)",
+    );
+    let said = converts(&server, &mut session, "'item', 'id'");
+    assert_eq!(
+        said[1..said.len() - 2],
+        [
+            "ALTER TABLE public.item ALTER COLUMN id TYPE bigint",
+            "ALTER TABLE public.line ALTER COLUMN item_no TYPE bigint",
+            "ALTER TABLE public.offer ALTER COLUMN b TYPE bigint",
+            "ALTER TABLE public.price ALTER COLUMN item_no TYPE bigint",
+        ]
+    );
+    let mut fresh = restored(&server, "fresh");
+    for session in [&mut session, &mut fresh] {
+        let id = insert(session, "INSERT INTO item (shop) VALUES (3)", "id");
+        run(
+            session,
+            &format!(
+                "INSERT INTO line VALUES ({id}, 3); INSERT INTO price VALUES (3, {id});
+                 INSERT INTO offer VALUES (3, {id})"
+            ),
+        );
+        fails(session, "23503", &format!("INSERT INTO line VALUES ({id}, 2)"));
+    }
+}
+
 #[test]
 fn a_cycle_of_foreign_keys_is_widened() {
     let server = Server::builder().start_with_extension();
@@ -833,6 +873,26 @@ fn only_the_owner_converts_and_only_if_allowed() {
 }
 
 #[test]
+fn a_child_of_a_referencing_table_that_is_somebody_elses_is_refused() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE owner LOGIN; CREATE ROLE other; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO owner, other;
+         GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
+         SET ROLE owner; CREATE TABLE app.t (id serial PRIMARY KEY);
+         CREATE TABLE app.u (t integer REFERENCES app.t); RESET ROLE;
+         CREATE TABLE app.v () INHERITS (app.u); ALTER TABLE app.v OWNER TO other",
+    );
+    let mut owner = server.connect_as("owner");
+    let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
+    assert_eq!(failure.message, "must be owner of table app.v");
+    run(&mut session, "GRANT other TO owner");
+    converts(&server, &mut server.connect_as("owner"), "'app.t', 'id'");
+    assert_eq!(kind_of(&mut session, "app.v", "t"), "bigint  no default");
+}
+
+#[test]
 fn values_that_row_level_security_hides_are_not_overlooked() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
@@ -866,8 +926,12 @@ fn a_dry_run_stands_in_nobodys_way() {
     run(&mut session, "BEGIN");
     convert(&mut session, "'t', 'id'", true);
     let strongest = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN
-        ('t'::regclass, 'u'::regclass, 't_id_seq'::regclass) AND mode <> 'AccessShareLock'";
+        ('t'::regclass, 'u'::regclass, 't_id_seq'::regclass)
+        AND mode <> CASE relation WHEN 't_id_seq'::regclass THEN 'RowExclusiveLock' ELSE 'AccessShareLock' END";
     assert_eq!(one::<i64>(&mut session, strongest), 0);
+    // A sequence is locked as nextval() does it.
+    run(&mut writer, "INSERT INTO t DEFAULT VALUES; LOCK TABLE t, u IN EXCLUSIVE MODE");
+    run(&mut server.connect(), "SET statement_timeout = '5s'; SELECT nextval('t_id_seq')");
     run(&mut session, "ROLLBACK");
     // The real run waits for the writer, no longer than it may.
     fails(&mut session, "55P03", "SELECT snowflake_convert('t', 'id', false)");

@@ -1024,6 +1024,30 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
     }
 }
 
+// ---- the version ----
+
+#[test]
+fn one_version_is_named_everywhere() {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let control = read("snowflake_id.control");
+    assert!(control.contains("default_version = '@CARGO_VERSION@'"), "{control}");
+    let changes = read("CHANGELOG.md");
+    let mut headings = changes.lines().filter(|line| line.starts_with("## "));
+    assert!(headings.any(|heading| heading.contains(VERSION)), "CHANGELOG.md has no {VERSION}");
+    // Each with the number of times that it names the version.
+    for (file, times) in [
+        ("META.json", 2),
+        ("docs/installing.md", 2),
+        ("packaging/cloudnative-pg/extension-image.yaml", 3),
+        ("packaging/cloudnative-pg/image-catalog.yaml", 4),
+    ] {
+        assert_eq!(read(file).matches(VERSION).count(), times, "{file} names {VERSION}");
+    }
+    let server = Server::builder().start();
+    let versions = "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id'";
+    assert_eq!(column::<String>(&mut server.connect(), versions), [VERSION]);
+}
+
 // ---- links ----
 
 #[test]

@@ -1,0 +1,431 @@
+//! What runs with somebody else's rights runs nothing of those who may create objects beside the extension: at
+//! restore, at its installation, in a conversion.
+
+use postgres::{Client, NoTls};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::{Server, ms};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+// ---- the definitions ----
+
+/// The members of the extension of a kind, as `query` has them.
+const MEMBERS: &str = "
+    CREATE TEMPORARY VIEW members AS
+    SELECT classid, objid FROM pg_depend
+    WHERE deptype = 'e' AND refclassid = 'pg_extension'::regclass
+        AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')";
+
+/// SQL without its comments and literals.
+fn code_of(sql: &str) -> String {
+    let mut code = String::new();
+    let mut rest = sql;
+    while let Some(at) = rest.find(['\'', '-']) {
+        let (before, from) = rest.split_at(at);
+        code.push_str(before);
+        rest = if from.starts_with("--") {
+            from.find('\n').map_or("", |end| &from[end..])
+        } else if let Some(literal) = from.strip_prefix('\'') {
+            // A doubled quote ends one literal and begins another.
+            literal.split_once('\'').expect("a literal ends").1
+        } else {
+            code.push('-');
+            &from[1..]
+        };
+    }
+    code + rest
+}
+
+/// The names that begin as the extension's own do, with what stands before them: `ids.` where they are qualified.
+fn own_names(code: &str) -> Vec<(&str, &str)> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices("snowflake_")
+        .filter(|(at, _)| !code[..*at].ends_with(is_name))
+        .map(|(at, _)| {
+            let end = code[at..].find(|c| !is_name(c)).map_or(code.len(), |length| at + length);
+            (&code[..at], &code[at..end])
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_read_of_a_body_is_its_code() {
+    let code = code_of("a := 'it''s snowflake_x'; -- snowflake_y, don't\nb - ids.snowflake_z(c)");
+    assert_eq!(code, "a := ; \nb - ids.snowflake_z(c)");
+    let names = own_names("ids.snowflake_a(x) + my_snowflake_b + snowflake_c");
+    assert_eq!(names.iter().map(|(_, name)| *name).collect::<Vec<_>>(), ["snowflake_a", "snowflake_c"]);
+    assert!(names[0].0.ends_with("ids.") && !names[1].0.ends_with("ids."));
+}
+
+#[test]
+fn no_function_depends_on_its_callers_search_path() {
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids");
+    run(&mut session, MEMBERS);
+    let functions = session
+        .query(
+            "SELECT p.oid::regprocedure::text, l.lanname::text, p.prosqlbody IS NOT NULL, p.prosrc, p.prosecdef,
+                 coalesce((SELECT string_agg(c, '; ') FROM unnest(p.proconfig) c WHERE c LIKE 'search_path=%'), '')
+             FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+             JOIN pg_language l ON l.oid = p.prolang",
+            &[],
+        )
+        .expect("the functions");
+    assert!(functions.len() > 30, "{}", functions.len());
+    let mut seen = Vec::new();
+    for function in &functions {
+        let name: String = function.get(0);
+        let (language, has_sql_body): (String, bool) = (function.get(1), function.get(2));
+        let (body, is_definer, path): (String, bool, String) =
+            (function.get(3), function.get(4), function.get(5));
+        assert!(!is_definer, "{name} is SECURITY DEFINER");
+        match language.as_str() {
+            // Compiled: it looks up nothing by name.
+            "c" => assert_eq!(path, "", "{name}"),
+            // Bound at its creation, and without SET, or the planner would not inline it.
+            "sql" => assert!(has_sql_body && path.is_empty(), "{name} has a body of text"),
+            _ => {
+                assert_eq!(path, "search_path=pg_catalog, pg_temp", "{name}");
+                let code = code_of(&body);
+                for (before, own) in own_names(&code) {
+                    assert!(before.ends_with("ids."), "{name} uses {own} without its schema");
+                }
+            }
+        }
+        seen.push(language);
+    }
+    for language in ["c", "sql", "plpgsql"] {
+        assert!(seen.iter().any(|seen| seen == language), "no function in {language}");
+    }
+}
+
+/// What the definitions of the extension's members are bound to, but for itself and what initdb made.
+const FOREIGN: &str = "
+    SELECT pg_describe_object(d.classid, d.objid, d.objsubid) || ' uses ' ||
+        pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
+    FROM pg_depend d
+    WHERE (
+            (d.classid, d.objid) IN (SELECT classid, objid FROM members)
+            OR d.classid = 'pg_rewrite'::regclass
+                AND (SELECT ev_class FROM pg_rewrite WHERE oid = d.objid) IN (SELECT objid FROM members)
+            OR d.classid = 'pg_constraint'::regclass AND EXISTS (
+                SELECT FROM pg_constraint WHERE oid = d.objid
+                    AND (contypid IN (SELECT objid FROM members) OR conrelid IN (SELECT objid FROM members)))
+            OR d.classid = 'pg_attrdef'::regclass
+                AND (SELECT adrelid FROM pg_attrdef WHERE oid = d.objid) IN (SELECT objid FROM members)
+            OR d.classid = 'pg_trigger'::regclass
+                AND (SELECT tgrelid FROM pg_trigger WHERE oid = d.objid) IN (SELECT objid FROM members)
+        )
+        AND d.refobjid >= 16384 AND d.refclassid NOT IN ('pg_extension'::regclass, 'pg_namespace'::regclass)
+        AND (d.refclassid, d.refobjid) NOT IN (SELECT classid, objid FROM members)";
+
+#[test]
+fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE guest LOGIN; CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO guest;
+         GRANT ALL ON SCHEMA public TO guest",
+    );
+    // All that a script could mean when it names one of its own or a built-in one, with arguments that fit better.
+    let mut guest = server.connect_as("guest");
+    for schema in ["shared", "public"] {
+        run(&mut guest, &format!("SET search_path = {schema}"));
+        run(
+            &mut guest,
+            "CREATE FUNCTION trap(text) RETURNS text LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE LOG 'trapped: % as %', $1, current_user; RETURN ''; END $$;
+             CREATE FUNCTION trap(bigint, integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT trap('=') IS NULL $$;
+             CREATE FUNCTION trap(text, varchar) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT trap('~') IS NULL $$",
+        );
+        for operator in [">=", "<=", "=", "<>", "<", ">"] {
+            run(
+                &mut guest,
+                &format!(
+                    "CREATE OPERATOR {operator} (LEFTARG = bigint, RIGHTARG = integer, FUNCTION = trap)"
+                ),
+            );
+        }
+        run(&mut guest, "CREATE OPERATOR ~ (LEFTARG = text, RIGHTARG = varchar, FUNCTION = trap)");
+        for (function, result) in [
+            ("snowflake_timestamp(integer)", "timestamptz"),
+            ("snowflake_timestamp(integer, varchar)", "timestamptz"),
+            ("snowflake_worker(integer)", "integer"),
+            ("snowflake_sequence(numeric)", "integer"),
+            ("snowflake_between_from(timestamp)", "bigint"),
+            ("snowflake_between_until(date)", "bigint"),
+            ("snowflake_to_base62(integer)", "text"),
+            ("snowflake_from_base62(varchar)", "bigint"),
+            ("snowflake_min(date)", "bigint"),
+            ("snowflake_nextval(integer)", "bigint"),
+            ("snowflake_server_layout(VARIADIC text[])", "text"),
+            ("snowflake_nextval(VARIADIC bigint[])", "bigint"),
+            ("pg_extension_config_dump(text, text)", "void"),
+            ("pg_extension_config_dump(regclass, varchar)", "void"),
+            ("format(text, text)", "text"),
+            ("current_setting(varchar)", "text"),
+        ] {
+            run(
+                &mut guest,
+                &format!(
+                    "CREATE FUNCTION {function} RETURNS {result} LANGUAGE sql AS
+                         $$ SELECT trap('{function}')::{} $$",
+                    if result == "void" { "text" } else { result }
+                )
+                .replace("SELECT trap('pg_", "SELECT FROM trap('pg_")
+                .replace(")')::text $$", ")') $$"),
+            );
+        }
+    }
+    run(&mut session, "CREATE EXTENSION snowflake_id SCHEMA shared");
+    run(&mut session, MEMBERS);
+    assert_eq!(column::<String>(&mut session, FOREIGN), [""; 0]);
+
+    // One that fits as well as ours does is the end of it, and is not called.
+    run(&mut session, "DROP EXTENSION snowflake_id CASCADE");
+    run(
+        &mut guest,
+        "CREATE FUNCTION shared.snowflake_server_layout(text DEFAULT '') RETURNS text LANGUAGE sql AS
+             $$ SELECT public.trap('by default') $$",
+    );
+    fails(&mut session, "42725", "CREATE EXTENSION snowflake_id SCHEMA shared");
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut guest, "SELECT public.trap('it works')");
+    assert!(server.log().contains("trapped: it works as guest"), "{}", server.log());
+}
+
+#[test]
+fn an_installation_takes_over_nothing_that_is_there() {
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE guest LOGIN; GRANT ALL ON SCHEMA public TO guest");
+    for (hostile, code) in [
+        ("FUNCTION snowflake_nextval() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'", "42723"),
+        (
+            "FUNCTION snowflake_between(bigint, timestamptz, timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+            "42723",
+        ),
+        ("VIEW snowflake_status AS SELECT 1 AS one", "42P07"),
+        ("TABLE snowflake_config (layout text, tick_ms integer, epoch timestamptz)", "42P07"),
+        ("TYPE snowflake_parts AS (created_at timestamptz)", "42710"),
+        ("DOMAIN snowflake_base62 AS text", "42710"),
+    ] {
+        let mut guest = server.connect_as("guest");
+        run(&mut guest, &format!("CREATE {hostile}"));
+        fails(&mut session, code, "CREATE EXTENSION snowflake_id");
+        run(&mut guest, "DROP OWNED BY guest");
+        run(&mut session, "GRANT ALL ON SCHEMA public TO guest");
+    }
+    let script: String = one(
+        &mut session,
+        "SELECT pg_read_file(format('%s/extension/snowflake_id--%s.sql', setting,
+             (SELECT default_version FROM pg_available_extensions WHERE name = 'snowflake_id')))
+         FROM pg_config WHERE name = 'SHAREDIR'",
+    );
+    let script = script.to_uppercase();
+    let creates: Vec<&str> = script.lines().filter(|line| line.trim_start().starts_with("CREATE ")).collect();
+    assert!(creates.len() > 40, "{creates:?}");
+    for create in creates {
+        assert!(!create.contains(" OR REPLACE ") && !create.contains(" IF NOT EXISTS "), "{create}");
+    }
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+}
+
+// ---- restores ----
+
+/// What the owner of a database lays in the way of the extension's trigger.
+const TRAPS: &str = "
+    CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS
+        $$ BEGIN RAISE LOG 'trapped: % as %', $1, current_user; RETURN $1; END $$;
+    CREATE FUNCTION public.format(text, text, integer, timestamptz, text, integer, timestamptz) RETURNS text
+        LANGUAGE sql AS $$ SELECT public.trap('format') $$;
+    CREATE FUNCTION public.snowflake_timestamp(integer) RETURNS timestamptz
+        LANGUAGE sql AS $$ SELECT public.trap('snowflake_timestamp')::timestamptz $$;
+    CREATE FUNCTION public.current_setting(varchar) RETURNS text
+        LANGUAGE sql AS $$ SELECT public.trap('current_setting') $$;
+    CREATE FUNCTION public.same(text, varchar) RETURNS boolean
+        LANGUAGE sql AS $$ SELECT public.trap('=') IS NULL $$;
+    CREATE FUNCTION public.same(text, text) RETURNS boolean
+        LANGUAGE sql AS $$ SELECT public.trap('=') IS NULL $$;
+    CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = varchar, FUNCTION = public.same);
+    CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.same);
+    CREATE OPERATOR public.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = public.same);";
+
+#[test]
+fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
+    let server = Server::builder().start();
+    run(&mut server.connect(), "CREATE ROLE merchant LOGIN");
+    run(&mut server.connect(), "CREATE DATABASE shop OWNER merchant");
+    let shop = |server: &Server, role: &str| -> Client {
+        server.config().dbname("shop").user(role).connect(NoTls).expect("the database")
+    };
+    run(&mut shop(&server, "postgres"), "CREATE EXTENSION snowflake_id");
+    run(&mut shop(&server, "merchant"), TRAPS);
+    let dump = server.data().with_file_name("shop.dump");
+    let dump = dump.to_str().expect("a path");
+    server.tool("pg_dump", &["-Fc", "-f", dump, "shop"]);
+
+    // The row is taken, refused for its layout, and refused where nothing says what the layout is.
+    let as_it_was = Server::builder();
+    let other = Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z");
+    let bare = Server::builder().without("shared_preload_libraries");
+    for (builder, is_taken) in [(as_it_was, true), (other, false), (bare, false)] {
+        let other = builder.start();
+        run(&mut other.connect(), "CREATE ROLE merchant LOGIN");
+        run(&mut other.connect(), "CREATE DATABASE shop OWNER merchant");
+        let restored = other.try_tool("pg_restore", &["-d", "shop", dump]);
+        assert_eq!(restored.is_ok(), is_taken, "{restored:?}");
+        let mut session = shop(&other, "postgres");
+        let traps = "SELECT count(*) FROM pg_proc WHERE proname IN ('trap', 'format') AND oid >= 16384";
+        assert_eq!(one::<i64>(&mut session, traps), 2, "they were restored before the row");
+        // And so in a session that has them first.
+        run(&mut session, "SET search_path = public, pg_catalog");
+        let _ = session.batch_execute("UPDATE public.snowflake_config SET layout = '40/10/13'");
+        assert!(!other.log().contains("trapped"), "{}", other.log());
+        // They would have been seen.
+        run(&mut session, "SELECT public.trap('it works')");
+        assert!(other.log().contains("trapped: it works as postgres"), "{}", other.log());
+    }
+}
+
+// ---- conversions ----
+
+/// A table with an identity, and views that lie in wait for the names of both. Whoever reads one calls the trap.
+const IN_WAIT: &str = "
+    CREATE SCHEMA app; CREATE SCHEMA evil;
+    CREATE TABLE app.t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+    INSERT INTO app.t SELECT FROM generate_series(1, 10);
+    CREATE FUNCTION evil.trap() RETURNS bigint LANGUAGE plpgsql AS
+        $$ BEGIN IF current_user = 'postgres' THEN RAISE LOG 'trapped a superuser'; END IF; RETURN 1; END $$;
+    CREATE VIEW app.t_view AS SELECT evil.trap() AS id;
+    CREATE VIEW app.s_view AS SELECT evil.trap() AS last_value, true AS is_called;
+    CREATE VIEW evil.t AS SELECT evil.trap() AS id;
+    CREATE VIEW evil.t_id_seq AS SELECT evil.trap() AS last_value, true AS is_called;";
+
+/// How a name comes to mean something else, and back.
+const SWAPS: [(&str, &str, &str); 3] = [
+    (
+        "a table",
+        "BEGIN; ALTER TABLE app.t RENAME TO t_real; ALTER VIEW app.t_view RENAME TO t; COMMIT",
+        "BEGIN; ALTER VIEW app.t RENAME TO t_view; ALTER TABLE app.t_real RENAME TO t; COMMIT",
+    ),
+    (
+        "a sequence",
+        "BEGIN; ALTER SEQUENCE app.t_id_seq RENAME TO s_real; ALTER VIEW app.s_view RENAME TO t_id_seq; COMMIT",
+        "BEGIN; ALTER VIEW app.t_id_seq RENAME TO s_view; ALTER SEQUENCE app.s_real RENAME TO t_id_seq; COMMIT",
+    ),
+    (
+        "a schema",
+        "BEGIN; ALTER SCHEMA app RENAME TO app_real; ALTER SCHEMA evil RENAME TO app; COMMIT",
+        "BEGIN; ALTER SCHEMA app RENAME TO evil; ALTER SCHEMA app_real RENAME TO app; COMMIT",
+    ),
+];
+
+#[test]
+fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE merchant LOGIN; GRANT CREATE ON DATABASE postgres TO merchant");
+    run(&mut server.connect_as("merchant"), IN_WAIT);
+    let table: u32 = one(&mut session, "SELECT 'app.t'::regclass::oid");
+    run(&mut session, "SET statement_timeout = '20s'");
+    for (name, there, back) in SWAPS {
+        let is_over = AtomicBool::new(false);
+        let mut said: BTreeMap<String, usize> = BTreeMap::new();
+        let swaps = thread::scope(|scope| {
+            let swapper = scope.spawn(|| {
+                let mut merchant = server.connect_as("merchant");
+                run(&mut merchant, "SET lock_timeout = '50ms'");
+                let mut swaps = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    if merchant.batch_execute(there).is_err() {
+                        run(&mut merchant, "ROLLBACK");
+                        continue;
+                    }
+                    swaps += 1;
+                    while merchant.batch_execute(back).is_err() {
+                        run(&mut merchant, "ROLLBACK");
+                    }
+                    thread::sleep(ms(1));
+                }
+                swaps
+            });
+            for call in 0..250 {
+                let convert = format!(
+                    "BEGIN; SELECT count(*) FROM snowflake_convert({table}::regclass, 'id', {}, true)",
+                    call % 2 == 0
+                );
+                let outcome = match session.batch_execute(&convert) {
+                    Ok(()) => "converted".to_owned(),
+                    Err(e) => Failure::from(&e).code,
+                };
+                *said.entry(outcome).or_default() += 1;
+                run(&mut session, "ROLLBACK");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            swapper.join().expect("the swapper")
+        });
+        println!("{name}: {swaps} swaps, {said:?}");
+        assert!(!server.log().contains("trapped"), "{name}: {swaps} swaps, {said:?}");
+        assert!(swaps > 20 && said.get("converted") > Some(&20), "{name}: {swaps} swaps, {said:?}");
+    }
+    // The trap would have been seen.
+    run(&mut session, "SELECT id FROM app.t_view");
+    assert!(server.log().contains("trapped a superuser"));
+}
+
+// ---- the schema of the extension ----
+
+/// On PostgreSQL 15 and later, the owner of a database owns its schema public: he can put another in its place, with
+/// functions of the extension's names and arguments.
+const ANOTHER_SCHEMA: &str = "
+    ALTER SCHEMA public RENAME TO old;
+    CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC;
+    CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS
+        $$ BEGIN RAISE LOG 'trapped: % as %', $1, current_user; RETURN $1; END $$;
+    CREATE FUNCTION public.snowflake_nextval() RETURNS bigint LANGUAGE sql
+        AS $$ SELECT length(public.trap('snowflake_nextval'))::bigint $$;
+    CREATE FUNCTION public.snowflake_timestamp(bigint) RETURNS timestamptz LANGUAGE sql
+        AS $$ SELECT public.trap('snowflake_timestamp')::timestamptz $$;
+    CREATE FUNCTION public.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+        LANGUAGE sql AS $$ SELECT public.trap('snowflake_server_layout'), 1, now() $$;
+    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;";
+
+#[test]
+fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
+    let server = Server::builder().start_with_extension();
+    run(&mut server.connect(), "CREATE ROLE merchant LOGIN; ALTER DATABASE postgres OWNER TO merchant");
+    let mut merchant = server.connect_as("merchant");
+    run(&mut merchant, "CREATE SCHEMA app; CREATE TABLE app.t (id bigserial PRIMARY KEY)");
+    run(&mut merchant, "INSERT INTO app.t SELECT FROM generate_series(1, 10)");
+    run(&mut merchant, ANOTHER_SCHEMA);
+    let mut session = server.connect();
+    for call in [
+        "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')",
+        "SELECT count(*) FROM old.snowflake_convert('app.t', 'id', false)",
+        "UPDATE old.snowflake_config SET layout = layout",
+        "INSERT INTO old.snowflake_config VALUES ('41/10/12', 1, '2024-01-01 00:00Z')",
+    ] {
+        let failure = fails(&mut session, "55000", call);
+        assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
+        assert!(failure.detail.contains("public") && !failure.hint.is_empty(), "{failure}");
+    }
+    // What needs no name goes on.
+    run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
+    run(
+        &mut session,
+        "SELECT old.snowflake_between(1, '2024-01-01', '2025-01-01'); SELECT FROM old.snowflake_status",
+    );
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut session, "SELECT public.snowflake_server_layout()");
+    assert!(server.log().contains("trapped: snowflake_server_layout as postgres"), "{}", server.log());
+    // As the hint says.
+    run(&mut session, "DROP SCHEMA public CASCADE; ALTER SCHEMA old RENAME TO public");
+    run(
+        &mut session,
+        "SELECT snowflake_convert('app.t', 'id', false); UPDATE snowflake_config SET layout = layout",
+    );
+}
