@@ -344,9 +344,27 @@ impl Server {
     /// The process of the extension's keeper, as soon as there is one.
     #[track_caller]
     pub fn keeper(&self) -> i32 {
-        let mut session = self.connect();
-        crate::wait_until("a keeper", secs(10), || {
-            sql::one::<Option<i32>>(&mut session, "SELECT keeper_pid FROM snowflake_status")
+        self.wait_for_worker("a keeper", secs(10), |session| {
+            sql::one::<Option<i32>>(session, "SELECT keeper_pid FROM snowflake_status")
+        })
+    }
+
+    /// Waits for what a background worker does, and looks from a new session each time: that wakes the postmaster.
+    /// PostgreSQL 15's computes how long it may sleep, and a child that ends before it sleeps does not change that:
+    /// so a worker that is to be started a second later may come a minute later.
+    #[track_caller]
+    pub fn wait_for_worker<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut(&mut Client) -> Option<T>,
+    ) -> T {
+        crate::wait_until(what, limit, || {
+            let answer = ready(&mut self.connect());
+            if answer.is_none() {
+                std::thread::sleep(ms(50));
+            }
+            answer
         })
     }
 

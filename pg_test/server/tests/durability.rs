@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
-use snowflake_server_tests::{Builder, Server, Stop, days, hours, ms, secs, wait_until};
+use snowflake_server_tests::{Builder, Preload, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -197,6 +197,54 @@ fn the_keeper_comes_back_after_being_terminated() {
     wait_until("another keeper", secs(20), || (server.keeper() != first).then_some(()));
 }
 
+/// A child that ends does not wake the postmaster, which is how PostgreSQL 15's may sleep, and later ones never do.
+const SOUND_SLEEP: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/select.h>
+#include <unistd.h>
+
+int select(int n, fd_set *reads, fd_set *writes, fd_set *errors, struct timeval *timeout)
+{
+    int (*sleeps)(int, fd_set *, fd_set *, fd_set *, struct timeval *) = dlsym(RTLD_NEXT, "select");
+    const char *sound = getenv("SOUND_SLEEP");
+    fd_set wanted;
+    int result;
+
+    if (!reads || !sound || access(sound, F_OK) != 0)
+        return sleeps(n, reads, writes, errors, timeout);
+    wanted = *reads;
+    do
+        *reads = wanted;
+    while ((result = sleeps(n, reads, writes, errors, timeout)) < 0 && errno == EINTR);
+    return result;
+}
+"#;
+
+#[test]
+fn a_test_that_waits_for_a_worker_wakes_a_postmaster_that_oversleeps() {
+    let mut server = Server::builder().create();
+    let switch = server.folder().join("sound");
+    server.preload(Preload::compile(SOUND_SLEEP, "SOUND_SLEEP", switch.clone()));
+    server.start();
+    run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+    let first = server.keeper();
+    fs::write(&switch, "").expect("it can be made");
+    let mut looks = 0;
+    server.wait_for_worker("another keeper", secs(20), |session| {
+        looks += 1;
+        if looks == 1 {
+            // The postmaster has seen this session, and sleeps again: the next thing that happens is that a child ends.
+            std::thread::sleep(ms(200));
+            server.signal_backend(first, Signal::SIGTERM);
+        }
+        let found: Option<i32> = one(session, "SELECT keeper_pid FROM snowflake_status");
+        found.filter(|found| *found != first)
+    });
+}
+
 #[test]
 fn without_a_keeper_calls_extend_the_reservation_themselves() {
     let server = server();
@@ -335,9 +383,9 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     adopt(&server);
     let mut ids = Ids::new();
     ids.add("before", take_soon(&server, secs(5)).0);
-    wait_until("the keeper's rounds", secs(10), || {
+    server.wait_for_worker("the keeper's rounds", secs(10), |session| {
         let reserved = "SELECT reserved_until > clock_timestamp() + interval '4 s' FROM snowflake_status";
-        one::<bool>(&mut server.connect(), reserved).then_some(())
+        one::<bool>(session, reserved).then_some(())
     });
     disk.remount("ro");
     ids.add("on what is reserved", vec![next(&mut server.connect())]);
@@ -629,7 +677,7 @@ fn a_copied_directory_stays_closed_until_it_is_adopted() {
     server.start();
     copy.start();
     closed(&copy, "is a copy");
-    wait_until("the keeper to tell", secs(10), || {
+    copy.wait_for_worker("the keeper to tell", secs(10), |_| {
         copy.log().contains("no IDs are made: this data directory is a copy").then_some(())
     });
     ids.add("the original, on", burst(&server));

@@ -244,7 +244,9 @@ fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
     fs::write(&switch, "").expect("it can be made");
     let sql = of_postgres_exporter().sql;
     // The keeper moves the reservation on for a minute after the last ID.
-    wait_until("the keeper to write", secs(10), || watcher.batch_execute(&sql).is_err().then_some(()));
+    server.wait_for_worker("the keeper to write", secs(10), |_| {
+        watcher.batch_execute(&sql).is_err().then_some(())
+    });
     fails(&mut watcher, "57014", &sql);
     fs::remove_file(&switch).expect("it is there");
     run(&mut watcher, "RESET statement_timeout");

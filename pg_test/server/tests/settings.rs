@@ -344,9 +344,9 @@ fn a_layout_that_ends_within_two_years_is_told_of_at_each_start() {
         .start();
     let line = format!("snowflake_id: the time field of the layout ends at {}-02-0", year + 1);
     let told = |server: &Server| server.log().matches(&line).count();
-    wait_until("the line in the log", secs(10), || (told(&server) == 1).then_some(()));
+    server.wait_for_worker("the line in the log", secs(10), |_| (told(&server) == 1).then_some(()));
     server.restart();
-    wait_until("the line in the log, again", secs(10), || (told(&server) == 2).then_some(()));
+    server.wait_for_worker("the line in the log, again", secs(10), |_| (told(&server) == 2).then_some(()));
     let usual = Server::builder().start_with_extension();
     assert!(!usual.log().contains("the time field of the layout ends"));
 }
