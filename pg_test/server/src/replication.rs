@@ -43,6 +43,9 @@ impl Server {
     /// other standbys follow it.
     #[track_caller]
     pub fn hand_over(&mut self, successor: &Server, others: &mut [&mut Server]) {
+        // A primary that stops sends the rest to those standbys that stream by then.
+        successor.catch_up_with(self);
+        others.iter().for_each(|other| other.catch_up_with(self));
         self.stop(Stop::Fast);
         successor.promote();
         self.follow(successor);
