@@ -69,10 +69,15 @@ struct Group {
     ids: Ids,
 }
 
+/// Servers that find each other quickly, also after a switchover.
+fn in_group(builder: Builder) -> Builder {
+    builder.setting("wal_keep_size", "1GB").setting("wal_retrieve_retry_interval", "100ms")
+}
+
 /// Three servers that hand over to each other until `timeline`. The third always follows.
 fn group(was: Was, timeline: usize) -> Group {
     let mut ids = Ids::new();
-    let builder = Server::builder().setting("wal_keep_size", "1GB");
+    let builder = in_group(Server::builder());
     let is_stateless = was == Was::Stateless;
     let mut primary = match is_stateless {
         true => builder.without("snowflake_id.worker_id").start(),
@@ -323,6 +328,9 @@ fn a_prepared_transaction_is_respected(
     }
     primary.stop(Stop::Immediate);
     standby.promote();
+    let newest = *ids.assert_unique().last().expect("IDs");
+    let early = try_for(&standby, secs(1));
+    assert!(early.iter().all(|id| *id > newest), "{} IDs lie below the primary's", early.len());
     run(&mut standby.connect(), "COMMIT PREPARED 'newest'");
     starts_above(&standby, ids);
 }
@@ -407,7 +415,7 @@ fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers()
 
 #[test]
 fn a_smaller_max_ahead_on_the_third_timeline_repeats_nothing() {
-    let mut first = runs_ahead(Server::builder().setting("wal_keep_size", "1GB"));
+    let mut first = runs_ahead(in_group(Server::builder()));
     let second = first.standby(|builder| builder);
     let mut third = first.standby(|builder| builder.setting("snowflake_id.max_ahead", "2s"));
     let mut ids = Ids::new();

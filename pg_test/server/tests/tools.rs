@@ -233,10 +233,15 @@ fn verify(backup: &Server) {
 /// The state in a backup is a copy: started without recovery it makes no IDs until somebody vouches for it.
 #[track_caller]
 fn is_a_copy(backup: &mut Server) {
+    is_closed_until_adopted(backup, "this data directory is a copy");
+}
+
+#[track_caller]
+fn is_closed_until_adopted(backup: &mut Server, reason: &str) {
     backup.set("snowflake_id.worker_id", "1");
     backup.start();
     let failure = fails(&mut in_shop(backup), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains("this data directory is a copy"), "{failure}");
+    assert!(failure.text().contains(reason), "{failure}");
     run(&mut in_shop(backup), "SELECT snowflake_adopt(clock_timestamp())");
     goes_on(backup);
 }
@@ -311,7 +316,9 @@ fn a_plain_backup_of_a_standby_is_verified_and_is_a_copy_on_every_timeline() {
         let mut copy = backup_of(&standby, &primary, &[]);
         verify(&copy);
         copy.stand_alone();
-        is_a_copy(&mut copy);
+        // The state still names the first timeline: nobody has written to it since the standby was made.
+        let reasons = ["this data directory is a copy", "another server may be generating IDs on timeline"];
+        is_closed_until_adopted(&mut copy, reasons[failovers.min(1)]);
     }
 }
 
