@@ -105,6 +105,7 @@ impl Act<'_> {
             self.stop(if fault.down == Down::Smart { Down::Smart } else { Down::Fast });
             self.quiet_count(&self.primary);
             self.gone_frontier_ms = self.frontier_ms();
+            standby.set_clock(0, self.max_ahead_ms);
             promote(&standby);
             let mut old = std::mem::replace(&mut self.primary, standby);
             self.world.timeline += 1;
@@ -277,12 +278,13 @@ impl Act<'_> {
     /// Clients ask a server that may be a twin of the primary, beside it. An ID is one too many, whether or not the
     /// primary made it too, which all that was acknowledged is searched for.
     fn must_stay_closed(&mut self, copy: Member, fault: &Fault) -> Member {
+        let before = self.quiet_count(&copy);
         self.second = Some(copy);
         self.send();
         std::thread::sleep(ms(fault.hold_ms));
         let copy = self.second.take().expect("it was put there");
         self.send();
-        let made = self.quiet_count(&copy);
+        let made = self.quiet_count(&copy) - before;
         if made > 0 {
             self.shared()
                 .complain(format!("{}: a copy beside its original made {made} IDs", copy.target.name));
