@@ -68,7 +68,7 @@ kinds! {
     Adopt "adopt" 3 "snowflake_adopt while the gate is open",
     Promotion "promotion" 9 "a standby promoted, its clock behind, the old primary running on for a while",
     Restarted "standby-restart" 4 "a standby restarted, its clock behind, after all that its primary did; then promoted",
-    Switchovers "switchovers" 3 "five switchovers among three servers, one of which is then started without recovery",
+    Switchovers "switchovers" 5 "five switchovers among three servers, one of which is then started without recovery",
     Alone "standby-alone" 4 "a standby, or an old primary that follows, started without recovery beside its primary",
     Copy "copy" 6 "a backup or a copy of a primary or a standby, started beside the primary or in its place",
     Restore "restore" 3 "a base backup recovered onto a new timeline, in the place of the original",
@@ -135,7 +135,7 @@ impl ActPlan {
         Self {
             is_old: random.percent(65),
             has_small_disk: random.percent(60) && can_mount,
-            has_standby: random.percent(50),
+            has_standby: random.percent(60),
             spread: random.percent(20),
             pause_us: random.pick(&[0, 3_000, 8_000, 20_000]),
             faults: random.between(12, 30) as u32,

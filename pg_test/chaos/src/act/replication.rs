@@ -275,26 +275,33 @@ impl Act<'_> {
         }
     }
 
-    /// Clients ask a server that may be a twin of the primary, beside it. An ID is one too many, whether or not the
-    /// primary made it too, which all that was acknowledged is searched for.
+    /// Clients ask a server that may be a twin of the primary, beside it, and get nothing.
     fn must_stay_closed(&mut self, copy: Member, fault: &Fault) -> Member {
+        let (copy, made) = self.ask_beside(copy, fault.hold_ms);
+        let answer = copy.try_run("SELECT snowflake_nextval()");
+        match &answer {
+            Err(failure) if made == 0 && failure.code == "55000" && is_a_copy(&failure.text()) => {
+                return copy;
+            }
+            other => {
+                let name = &copy.target.name;
+                self.shared().complain(format!("{name}: closed as a copy? {made} IDs, then {other:?}"));
+            }
+        }
+        // One ID is too many. What both make now is compared.
+        self.ask_beside(copy, 5_000).0
+    }
+
+    /// Sends clients to another server beside the primary for a while; how many IDs it made.
+    fn ask_beside(&mut self, copy: Member, hold_ms: u64) -> (Member, u64) {
         let before = self.quiet_count(&copy);
         self.second = Some(copy);
         self.send();
-        std::thread::sleep(ms(fault.hold_ms));
+        std::thread::sleep(ms(hold_ms));
         let copy = self.second.take().expect("it was put there");
         self.send();
         let made = self.quiet_count(&copy) - before;
-        if made > 0 {
-            self.shared()
-                .complain(format!("{}: a copy beside its original made {made} IDs", copy.target.name));
-            return copy;
-        }
-        match copy.try_run("SELECT snowflake_nextval()") {
-            Err(failure) if failure.code == "55000" && is_a_copy(&failure.text()) => {}
-            other => panic!("{}: closed as a copy? {other:?}", copy.target.name),
-        }
-        copy
+        (copy, made)
     }
 
     /// A base backup is recovered to its end onto a new timeline; the original runs on for a while.
