@@ -1,6 +1,9 @@
 //! One cluster's life within a run: its servers, the faults that are done to them, and what has to hold
 //! after each.
 
+mod replication;
+mod slow_disk;
+
 use crate::clients::{Shared, Target, true_ms};
 use crate::disk::{self, SLOT, Slot, SmallDisk, Trouble, Troublemaker};
 use crate::faults::{ActPlan, Down, Fault, Kind, World};
@@ -34,6 +37,8 @@ pub struct Stage {
     retired: RefCell<Vec<(i64, i64)>>,
     /// What an operator had to do that was not part of the fault.
     pub interventions: Cell<u32>,
+    /// How often a promoted server had to be vouched for.
+    pub adopted: Cell<u32>,
     pub skipped: Cell<u32>,
 }
 
@@ -46,6 +51,7 @@ impl Stage {
             next_worker: Cell::new(0),
             retired: RefCell::default(),
             interventions: Cell::new(0),
+            adopted: Cell::new(0),
             skipped: Cell::new(0),
         }
     }
@@ -290,9 +296,9 @@ impl<'a> Act<'a> {
         primary.run(
             "CREATE EXTENSION snowflake_id;
              CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), call bigint);
-             CREATE INDEX ON made (call);
-             SELECT snowflake_nextval()",
+             CREATE INDEX ON made (call)",
         );
+        wait_until("the first ID", secs(15), || primary.try_run("SELECT snowflake_nextval()").ok());
         let world = World::new(&plan);
         let mut act = Self {
             stage,
@@ -552,7 +558,11 @@ impl<'a> Act<'a> {
                 })
                 .unwrap_or_else(|failure| panic!("{adopt}: {failure}"));
             }
+            Kind::SlowCrash => self.crash_on_a_slow_disk(fault),
             Kind::Promotion => self.promote(fault),
+            Kind::Restarted => self.promote_a_restarted_standby(fault),
+            Kind::Switchovers => self.switch_over_often(fault),
+            Kind::Alone => self.start_the_standby_alone(fault),
             Kind::Copy => self.copy(fault),
             Kind::Restore => self.restore(fault),
         }
@@ -688,6 +698,12 @@ impl<'a> Act<'a> {
             return;
         };
         let Some((_, reason, usable_in)) = member.look() else { return };
+        if is_primary && replication::is_a_copy(&reason) {
+            // It was promoted, and went down before it had told its state: the operator knows, and nobody else
+            // makes IDs on this timeline.
+            self.stage.adopted.set(self.stage.adopted.get() + 1);
+            return self.adopt();
+        }
         if !reason.contains("clock") || waited < ms(300) {
             return;
         }
@@ -951,204 +967,6 @@ impl<'a> Act<'a> {
         });
         std::thread::sleep(ms(100));
     }
-
-    // ---- more servers than one ----
-
-    fn new_standby(&self) -> Member {
-        let mut standby = Member::new(self.stage, self.primary.server.backup(), "standby");
-        standby.server.follow(&self.primary.server);
-        if self.plan.has_small_disk {
-            standby.disk = Some(SmallDisk::cover(&standby.server));
-        }
-        standby.start();
-        standby
-    }
-
-    /// A standby whose clock may be behind is promoted while its primary runs on; then it is alone.
-    ///
-    /// Left out, as unprotected: a clock that lags on the third timeline and later, where the server two
-    /// timelines before was ahead of what was replayed since; a primary that still runs beside its
-    /// successor's successor.
-    fn promote(&mut self, fault: &Fault) {
-        let mut standby = self.standby.take().expect("drawn only where there is one");
-        match standby.try_run("SELECT snowflake_nextval()") {
-            Err(failure) if failure.code == "25006" => {}
-            other => panic!("{}: a standby must refuse: {other:?}", standby.target.name),
-        }
-        if self.world.timeline > 1 {
-            self.wait_for_replay(&standby);
-        }
-        let behind_us = match fault.variant % 4 {
-            0 => 0,
-            1 => fault.step_us % 1_000_000,
-            _ => fault.step_us.min(86_400_000_000),
-        };
-        standby.set_clock(-behind_us, self.max_ahead_ms);
-        if (fault.variant / 4).is_multiple_of(3) {
-            // The primary is gone before its successor comes.
-            self.stop(fault.down);
-            self.gone_frontier_ms = self.frontier_ms();
-            promote(&standby);
-            let old = std::mem::replace(&mut self.primary, standby);
-            self.send();
-            self.flow("a promotion");
-            self.set_right();
-            return self.follow_up(old, fault, true);
-        }
-        promote(&standby);
-        standby = std::mem::replace(&mut self.primary, standby);
-        self.second = Some(standby);
-        self.send();
-        std::thread::sleep(ms(fault.hold_ms));
-        if (fault.variant / 12).is_multiple_of(2) {
-            for member in [Some(&self.primary), self.second.as_ref()].into_iter().flatten() {
-                rotate(member);
-            }
-        }
-        if fault.crashes {
-            self.restart(Down::Killed);
-        }
-        self.flow("two primaries");
-        let mut old = self.second.take().expect("it was put there");
-        self.send();
-        if old.server.is_started() {
-            old.stop(if fault.down == Down::Smart { Down::Fast } else { fault.down });
-        }
-        self.quiet_count(&old);
-        self.gone_frontier_ms = self.gone_frontier_ms.max(old.target.frontier_ms.load(Ordering::Acquire));
-        self.set_right();
-        self.follow_up(old, fault, true);
-    }
-
-    fn set_right(&mut self) {
-        self.primary.set_clock(0, self.max_ahead_ms);
-        self.flow("the true clock");
-    }
-
-    /// After a promotion: the old primary is rewound and follows, or a new standby is made.
-    fn follow_up(&mut self, mut old: Member, fault: &Fault, wants_standby: bool) {
-        self.world.timeline += 1;
-        self.world.shifted = false;
-        // The new one has a small disk if it was given one.
-        self.world.has_small_disk = self.primary.disk.is_some();
-        old.set_clock(0, self.max_ahead_ms);
-        if !wants_standby {
-            return old.discard();
-        }
-        // pg_rewind goes by the control file: the new timeline has to be in it.
-        if (fault.variant / 24).is_multiple_of(2) {
-            self.primary.run("CHECKPOINT");
-            match old.server.rewind(&self.primary.server) {
-                Ok(()) => {
-                    old.server.follow(&self.primary.server);
-                    old.start();
-                    self.standby = Some(old);
-                    return;
-                }
-                Err(why) => {
-                    eprintln!("pg_rewind: {}", why.trim_end());
-                    self.skip();
-                }
-            }
-        }
-        old.discard();
-        self.standby = Some(self.new_standby());
-    }
-
-    /// Waits until the standby has replayed a commit that lies above all IDs of earlier timelines, by the
-    /// primary's clock, which is right.
-    fn wait_for_replay(&self, standby: &Member) {
-        wait_until("a commit above all earlier IDs to be replayed", secs(30), || {
-            self.primary.run("CREATE TABLE IF NOT EXISTS mark (x int); INSERT INTO mark VALUES (1)");
-            let query = "SELECT (extract(epoch FROM pg_last_xact_replay_timestamp()) * 1000)::bigint";
-            let replayed = standby.ask("what was replayed", |session| session.query_one(query, &[]));
-            let replayed_ms: Option<i64> = replayed.get(0);
-            replayed_ms.filter(|ms| ms + self.max_ahead_ms > self.gone_frontier_ms).map(drop)
-        });
-    }
-
-    /// A copy of the directory: closed beside its original, until it has a worker of its own; in the place
-    /// of the original, until it is adopted.
-    fn copy(&mut self, fault: &Fault) {
-        let is_hot = fault.variant.is_multiple_of(2);
-        let server = if is_hot {
-            self.primary.server.backup()
-        } else {
-            let copy = self.primary.server.copy();
-            self.start();
-            copy
-        };
-        let mut copy = Member::new(self.stage, server, "copy");
-        copy.set_clock(0, self.max_ahead_ms);
-        copy.start();
-        self.must_be_closed(&copy, "is a copy");
-        if fault.crashes {
-            copy.stop(fault.down);
-            copy.set_clock(-(fault.step_us.min(86_400_000_000)), self.max_ahead_ms);
-            copy.start();
-            self.must_be_closed(&copy, "is a copy");
-            copy.set_clock(0, self.max_ahead_ms);
-        }
-        match fault.variant / 2 % 3 {
-            0 => copy.discard(),
-            1 => {
-                let Some(worker) = self.stage.unused_worker() else {
-                    self.skip();
-                    return copy.discard();
-                };
-                copy.server.set("snowflake_id.worker_id", &worker.to_string());
-                copy.stop(Down::Fast);
-                copy.start();
-                self.workers.push(worker);
-                self.second = Some(copy);
-                self.send();
-                self.flow("a copy with its own worker");
-                std::thread::sleep(ms(fault.hold_ms));
-                let mut copy = self.second.take().expect("it was put there");
-                self.send();
-                copy.stop(Down::Fast);
-                self.quiet_count(&copy);
-                copy.discard();
-            }
-            _ => {
-                self.stop(fault.down);
-                self.quiet_count(&self.primary);
-                self.gone_frontier_ms = self.frontier_ms();
-                std::mem::replace(&mut self.primary, copy).discard();
-                self.adopt();
-                self.world.has_small_disk = false;
-                self.send();
-            }
-        }
-    }
-
-    /// A base backup is recovered to its end onto a new timeline; the original runs on for a while.
-    fn restore(&mut self, fault: &Fault) {
-        let mut server = self.primary.server.backup();
-        std::fs::write(server.data().join("recovery.signal"), "").expect("a file can be made");
-        snowflake_server_tests::faults::own(&server.data().join("recovery.signal"));
-        server.set("restore_command", "false");
-        server.set("recovery_target", "immediate");
-        server.set("recovery_target_action", "promote");
-        let mut restored = Member::new(self.stage, server, "restored");
-        restored.set_clock(-(fault.step_us.min(86_400_000_000)), self.max_ahead_ms);
-        restored.start();
-        wait_until_promoted(&restored);
-        let old = std::mem::replace(&mut self.primary, restored);
-        for setting in ["restore_command", "recovery_target", "recovery_target_action"] {
-            self.primary.server.unset(setting);
-        }
-        self.second = Some(old);
-        self.send();
-        self.flow("a restored backup beside its original");
-        let mut old = self.second.take().expect("it was put there");
-        self.send();
-        old.stop(fault.down);
-        self.quiet_count(&old);
-        self.gone_frontier_ms = self.gone_frontier_ms.max(old.target.frontier_ms.load(Ordering::Acquire));
-        self.set_right();
-        self.follow_up(old, fault, false);
-    }
 }
 
 /// Whether a fault may be drawn on top of a clock that was left wrong.
@@ -1188,16 +1006,4 @@ fn rotate(member: &Member) {
     {
         panic!("{}: snowflake_rotate: {failure}", member.target.name);
     }
-}
-
-fn promote(standby: &Member) {
-    standby.run("SELECT pg_promote(false)");
-    wait_until_promoted(standby);
-}
-
-fn wait_until_promoted(member: &Member) {
-    wait_until("the promotion", secs(30), || {
-        let row = member.ask("recovery", |session| session.query_one("SELECT NOT pg_is_in_recovery()", &[]));
-        row.get::<_, bool>(0).then_some(())
-    });
 }

@@ -51,6 +51,7 @@ kinds! {
     WriteError "write-error" 4 "writes of the state fail",
     FsyncError "fsync-error" 4 "fsyncs of the state fail",
     SlowDisk "slow-disk" 2 "fsyncs of the state take long",
+    SlowCrash "slow-disk-crash" 5 "processes killed while an fsync of the state takes seconds",
     TornWrite "torn-write" 5 "a writer of the state killed within its write, or before its fsync",
     TornSlot "torn-slot" 5 "the older slot overwritten in whole or in part while stopped",
     BadChecksum "bad-checksum" 3 "one bit of the older slot turned while stopped",
@@ -66,7 +67,10 @@ kinds! {
     Rotate "rotate" 4 "snowflake_rotate by hand",
     Adopt "adopt" 3 "snowflake_adopt while the gate is open",
     Promotion "promotion" 9 "a standby promoted, its clock behind, the old primary running on for a while",
-    Copy "copy" 4 "a copy of the data directory started beside the original, or in its place",
+    Restarted "standby-restart" 4 "a standby restarted, its clock behind, after all that its primary did; then promoted",
+    Switchovers "switchovers" 5 "five switchovers among three servers, one of which is then started without recovery",
+    Alone "standby-alone" 4 "a standby, or an old primary that follows, started without recovery beside its primary",
+    Copy "copy" 6 "a backup or a copy of a primary or a standby, started beside the primary or in its place",
     Restore "restore" 3 "a base backup recovered onto a new timeline, in the place of the original",
 }
 
@@ -131,7 +135,7 @@ impl ActPlan {
         Self {
             is_old: random.percent(65),
             has_small_disk: random.percent(60) && can_mount,
-            has_standby: random.percent(50),
+            has_standby: random.percent(60),
             spread: random.percent(20),
             pause_us: random.pick(&[0, 3_000, 8_000, 20_000]),
             faults: random.between(12, 30) as u32,
@@ -189,10 +193,14 @@ impl World {
             Kind::Backups => no_future && !self.has_standby,
             // From the third timeline on, IDs of the first are known only by what was replayed: those of
             // a time to come are not. (And the first primary does not run any more by then.)
-            Kind::Promotion => self.has_standby && self.backups == 7 && (self.timeline == 1 || no_future),
+            Kind::Promotion | Kind::Restarted => {
+                self.has_standby && self.backups == 7 && (self.timeline == 1 || no_future)
+            }
+            Kind::Switchovers => self.has_standby && self.backups == 7 && no_future,
             // A copy that takes over is adopted with a floor; a backup that is recovered is a promotion
             // of a standby that stands still, so its commits give no floor from the third timeline on.
-            Kind::Copy => no_future && !self.has_standby,
+            Kind::Copy => no_future,
+            Kind::Alone => no_future && self.has_standby,
             Kind::Restore => self.timeline == 1 && self.backups == 7 && !self.has_standby && no_future,
             _ => true,
         }

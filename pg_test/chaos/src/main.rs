@@ -341,6 +341,10 @@ fn report(
         "{} times all lanes had made IDs of a time to come, and the worker was changed",
         stage.interventions.get()
     );
+    println!(
+        "{} times a server went down between its promotion and its first record, and was adopted",
+        stage.adopted.get()
+    );
 
     println!("\n== Refusals");
     for (reason, count) in lock(&counts.refusals).iter() {

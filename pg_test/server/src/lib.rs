@@ -11,6 +11,7 @@
 //! * [`partman`]: the extension pg_partman, several versions of it;
 //! * [`process`]: what Linux tells of a server's processes;
 //! * `programs`: those of PostgreSQL, run on a server or on its files;
+//! * `replication`: standbys, switchovers, servers that are started without recovery;
 //! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
 //!
@@ -26,6 +27,7 @@ mod install;
 pub mod partman;
 pub mod process;
 mod programs;
+mod replication;
 mod sandbox;
 pub mod server;
 pub mod sql;

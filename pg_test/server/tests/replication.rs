@@ -1,166 +1,448 @@
-//! Logical replication of all tables takes the extension's own table along: it keeps its one row.
+//! Replication groups whose servers all have one `worker_id`: what is a copy of a server that may still run,
+//! what is its successor, and above which IDs a successor starts.
 
-use postgres::Client;
-use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Builder, Server, secs, wait_until};
+use snowflake_server_tests::ids::{Ids, worker};
+use snowflake_server_tests::sql::{Failure, column, next, one, run, status, take, unpack};
+use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
 
-/// A node that publishes all its tables, with orders of which each comes to a node once, whichever way it took.
-fn node(worker: &str, change: impl FnOnce(Builder) -> Builder) -> Server {
-    let builder = Server::builder().setting("wal_level", "logical").setting("snowflake_id.worker_id", worker);
-    let node = change(builder).start_with_extension();
-    run(
-        &mut node.connect(),
-        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
-         CREATE FUNCTION once() RETURNS trigger LANGUAGE plpgsql AS
-             'BEGIN IF EXISTS (SELECT FROM public.orders WHERE id = new.id) THEN RETURN NULL; END IF; RETURN new; END';
-         CREATE TRIGGER once BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION once();
-         ALTER TABLE orders ENABLE ALWAYS TRIGGER once;
-         CREATE PUBLICATION everything FOR ALL TABLES",
+/// IDs that run ahead of the clock by as much as `ticks` allows: each whole tick by its first and its last ID, which
+/// a server that forgot them would make again.
+fn burst_of(server: &Server, ticks: u32) -> Vec<i64> {
+    let query = format!(
+        "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
+         FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
     );
-    node
+    unpack(&one::<Vec<u8>>(&mut server.connect(), &query))
 }
 
-/// Has one node follow another.
-fn follow(follower: &Server, name: &str, publisher: &Server) {
-    let from = publisher.data();
-    let from = from.parent().expect("the server's folder").display();
-    run(
-        &mut follower.connect(),
-        &format!(
-            "CREATE SUBSCRIPTION {name} CONNECTION 'host={from} port=5432 user=postgres dbname=postgres'
-             PUBLICATION everything"
-        ),
-    );
+fn burst(server: &Server) -> Vec<i64> {
+    burst_of(server, 2_100)
 }
 
-/// An order of one node, once others have it as well.
-#[track_caller]
-fn arrives(from: &Server, to: &[&Server]) {
-    let id: i64 = one(&mut from.connect(), "INSERT INTO orders DEFAULT VALUES RETURNING id");
-    for server in to {
-        let mut session = server.connect();
-        wait_until("an order to arrive", secs(30), || {
-            one::<bool>(&mut session, &format!("SELECT EXISTS (SELECT FROM orders WHERE id = {id})"))
-                .then_some(())
+/// The IDs that a server makes within a few moments; none where it refuses.
+fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
+    let began = std::time::Instant::now();
+    let mut session = server.connect();
+    let mut ids = Vec::new();
+    while began.elapsed() < limit {
+        match session.query_one("SELECT snowflake_nextval()", &[]) {
+            Ok(row) => ids.push(row.get(0)),
+            Err(e) => assert_eq!(Failure::from(&e).code, "55000", "{}", Failure::from(&e)),
+        }
+        std::thread::sleep(ms(5));
+    }
+    ids
+}
+
+/// Waits until a server makes IDs.
+fn opens(server: &Server) -> Vec<i64> {
+    let mut session = server.connect();
+    wait_until("the first ID", secs(15), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get(0)])
+    })
+}
+
+// ---- copies of servers that follow, or followed ----
+
+/// What a server was before somebody started it without recovery, beside the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Was {
+    /// A standby.
+    Standby,
+    /// A `pg_basebackup` of a standby.
+    Backup,
+    /// A copy of a stopped standby's files.
+    Files,
+    /// The primary of the timeline before, which follows since a switchover.
+    Primary,
+    /// A standby that has no state file: it was cloned before the first ID.
+    Stateless,
+}
+
+/// A primary, and a stopped server that follows it at its next start.
+struct Group {
+    primary: Server,
+    follower: Server,
+    ids: Ids,
+}
+
+/// Servers that find each other quickly, also after a switchover.
+fn in_group(builder: Builder) -> Builder {
+    builder.setting("wal_keep_size", "1GB").setting("wal_retrieve_retry_interval", "100ms")
+}
+
+/// Three servers that hand over to each other until `timeline`. The third always follows.
+fn group(was: Was, timeline: usize) -> Group {
+    let mut ids = Ids::new();
+    let builder = in_group(Server::builder());
+    let is_stateless = was == Was::Stateless;
+    let mut primary = match is_stateless {
+        true => builder.without("snowflake_id.worker_id").start(),
+        false => builder.start_with_extension(),
+    };
+    if is_stateless {
+        run(&mut primary.connect(), "CREATE EXTENSION snowflake_id");
+    }
+    let mut standby = primary.standby(|builder| builder);
+    let mut third = primary.standby(|builder| builder);
+    if is_stateless {
+        for server in [&mut primary, &mut standby, &mut third] {
+            assert!(!server.data().join("snowflake_id").exists(), "there is a state already");
+            server.set("snowflake_id.worker_id", "1");
+            server.restart();
+        }
+    }
+    ids.add("timeline 1", opens(&primary));
+    ids.add("timeline 1", burst(&primary));
+    for timeline in 2..=timeline {
+        primary.hand_over(&standby, &mut [&mut third]);
+        std::mem::swap(&mut primary, &mut standby);
+        ids.add(format!("timeline {timeline}"), opens(&primary));
+        ids.add(format!("timeline {timeline}"), burst(&primary));
+        run(&mut primary.connect(), &format!("CREATE TABLE of_timeline_{timeline} ()"));
+        third.catch_up_with(&primary);
+        standby.catch_up_with(&primary);
+    }
+    let reached: i32 = one(&mut primary.connect(), "SELECT timeline_id FROM pg_control_checkpoint()");
+    assert!(reached as usize <= timeline, "timeline {reached}");
+    let mut follower = if was == Was::Primary { standby } else { third };
+    follower.restartpoint_with(&primary);
+    let mut follower = match was {
+        Was::Backup => follower.backup(),
+        Was::Files => follower.copy(),
+        Was::Standby | Was::Primary | Was::Stateless => {
+            follower.stop(Stop::Fast);
+            follower
+        }
+    };
+    follower.follow(&primary);
+    Group { primary, follower, ids }
+}
+
+impl Group {
+    /// Both are asked for IDs at once. None repeats, and the follower's gate is closed.
+    #[track_caller]
+    fn is_closed(&mut self, when: &str) {
+        let (mut of_primary, mut of_follower) = (Vec::new(), Vec::new());
+        std::thread::scope(|scope| {
+            let primary = scope.spawn(|| burst(&self.primary));
+            of_follower = try_for(&self.follower, ms(300));
+            if !of_follower.is_empty() {
+                of_follower.extend(burst(&self.follower));
+            }
+            of_primary = primary.join().expect("IDs");
         });
+        self.ids.add(format!("the primary, {when}"), of_primary);
+        self.ids.add(format!("the follower, {when}"), of_follower.clone());
+        self.ids.assert_unique();
+        let status = status(&mut self.follower.connect());
+        assert_eq!((status.state.as_str(), of_follower.len()), ("closed", 0), "{when}: {status:?}");
+        let reason = status.reason.as_deref().unwrap_or_default();
+        let is_told = reason.contains("copy") || reason.contains("another server may be generating");
+        assert!(is_told, "{when}: {status:?}");
+    }
+
+    /// Both make IDs, and none twice.
+    #[track_caller]
+    fn are_open(&mut self, when: &str) {
+        self.ids.add(format!("the follower, {when}"), opens(&self.follower));
+        let (of_primary, of_follower) = std::thread::scope(|scope| {
+            let primary = scope.spawn(|| burst(&self.primary));
+            let of_follower = burst(&self.follower);
+            (primary.join().expect("IDs"), of_follower)
+        });
+        self.ids.add(format!("the primary, {when}"), of_primary);
+        self.ids.add(format!("the follower, {when}"), of_follower);
+        self.ids.assert_unique();
     }
 }
 
-fn config(session: &mut Client) -> Vec<String> {
-    column(
-        session,
-        "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_config",
-    )
+/// Started without recovery beside its primary, a server is a copy, however often; it makes IDs with a worker of
+/// its own, or once somebody vouches that the primary is gone.
+fn is_a_copy_beside_its_primary(was: Was, timeline: usize) {
+    let mut group = group(was, timeline);
+    group.follower.stand_alone();
+    group.follower.start();
+    assert!(!one::<bool>(&mut group.follower.connect(), "SELECT pg_is_in_recovery()"));
+    group.is_closed("started first");
+    group.follower.restart();
+    group.is_closed("started again");
+    group.follower.crash();
+    group.follower.start();
+    group.is_closed("after a crash");
+    // The first way out that the message names.
+    group.follower.set("snowflake_id.worker_id", "2");
+    group.follower.restart();
+    group.are_open("with a worker of its own");
+    group.follower.set("snowflake_id.worker_id", "1");
+    group.follower.restart();
+    group.is_closed("with the primary's worker again");
+    // The other one.
+    let Group { mut primary, mut follower, mut ids } = group;
+    primary.stop(Stop::Fast);
+    run(&mut follower.connect(), "SELECT snowflake_adopt()");
+    ids.add("adopted", opens(&follower));
+    ids.add("adopted", burst(&follower));
+    follower.restart();
+    ids.add("adopted, started again", opens(&follower));
+    ids.add("adopted, started again", burst(&follower));
+    ids.assert_unique();
 }
 
-const OURS: [&str; 1] = ["41/10/12 1 2024-01-01 00:00:00"];
-const REFUSAL: &str = "ERROR:  the snowflake layout of this data differs from this server's";
+/// Promoted, the same server is its primary's successor: it opens by itself, also after a restart.
+fn succeeds_its_primary(was: Was, timeline: usize) {
+    let mut group = group(was, timeline);
+    group.follower.start();
+    group.follower.catch_up_with(&group.primary);
+    group.follower.promote();
+    group.are_open("promoted");
+    group.follower.restart();
+    group.are_open("promoted and restarted");
+    group.follower.crash();
+    group.follower.start();
+    group.are_open("promoted and crashed");
+    // Its predecessor comes back as its standby, and a third server was never there.
+    let Group { mut primary, follower, ids } = group;
+    primary.stop(Stop::Fast);
+    drop(primary);
+    ids.assert_unique();
+    assert_eq!(status(&mut follower.connect()).state, "open");
+}
 
-/// Until all tables of a node's subscriptions were copied.
+macro_rules! every_arrangement {
+    ($($copy:ident $successor:ident $was:ident [$($timeline:literal)*],)*) => { $(
+        #[test]
+        fn $copy() {
+            for timeline in [$($timeline),*] {
+                is_a_copy_beside_its_primary(Was::$was, timeline);
+            }
+        }
+
+        #[test]
+        fn $successor() {
+            for timeline in [$($timeline),*] {
+                succeeds_its_primary(Was::$was, timeline);
+            }
+        }
+    )* };
+}
+
+every_arrangement! {
+    a_standby_started_alone_is_a_copy a_standby_promoted_is_a_successor Standby [1 2 5],
+    a_backup_of_a_standby_is_a_copy a_backup_of_a_standby_promoted_is_a_successor Backup [1 2 5],
+    a_copy_of_a_standbys_files_is_a_copy a_copy_of_a_standbys_files_promoted_is_a_successor Files [1 2 5],
+    an_old_primary_started_alone_is_a_copy an_old_primary_promoted_is_a_successor Primary [2 5],
+    a_standby_without_a_state_is_a_copy a_standby_without_a_state_promoted_is_a_successor Stateless [1 2 5],
+}
+
+// ---- above which IDs a successor starts ----
+
+/// A primary whose workers may all be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
+/// With no backup workers, a successor goes on where its primary was.
+fn lagging_pair(builder: Builder, standby: impl FnOnce(&Server) -> Server) -> (Server, Server) {
+    let builder = builder.setting("snowflake_id.backup_workers", "0").born(days(400));
+    let primary = builder.start_with_extension();
+    primary.step_forward(days(400));
+    run(&mut primary.connect(), "CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    let standby = standby(&primary);
+    primary.step_forward(secs(60));
+    standby.step_forward(secs(20));
+    (primary, standby)
+}
+
+const FILL: &str = "INSERT INTO made SELECT FROM generate_series(1, 100000)";
+
+/// Nothing that the promoted server makes reaches down to its primary's IDs, the clock as it is or nearly right.
 #[track_caller]
-fn is_synchronised(node: &Server) {
-    let mut session = node.connect();
-    wait_until("the tables to be copied", secs(30), || {
-        one::<bool>(
-            &mut session,
-            "SELECT count(*) > 0 AND bool_and(srsubstate IN ('r', 's')) FROM pg_subscription_rel",
-        )
-        .then_some(())
+fn starts_above(standby: &Server, mut before: Ids) {
+    let newest = *before.assert_unique().last().expect("IDs");
+    let early = try_for(standby, secs(3));
+    assert!(early.iter().all(|id| *id > newest), "{} IDs lie below the primary's", early.len());
+    before.add("promoted, its clock behind", early);
+    standby.step_forward(ms(39_500));
+    let mut session = standby.connect();
+    wait_until("rows", secs(20), || match session.batch_execute(FILL) {
+        Ok(()) => Some(()),
+        Err(e) => {
+            let failure = Failure::from(&e);
+            assert_eq!(failure.code, "55000", "{failure}");
+            None
+        }
     });
+    before.add("promoted", burst(standby));
+    before.assert_unique();
+    let rows: Vec<i64> = column(&mut session, "SELECT id FROM made");
+    assert!(rows.iter().filter(|id| **id > newest).count() >= 100_000);
 }
 
+/// The restart begins after the last commit, of which it then knows nothing.
 #[test]
-fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
-    let (one_node, other) = (node("1", |builder| builder), node("2", |builder| builder));
-    follow(&other, "from_one", &one_node);
-    follow(&one_node, "from_other", &other);
-    for node in [&one_node, &other] {
-        is_synchronised(node);
-        assert_eq!(config(&mut node.connect()), OURS);
-    }
-    arrives(&one_node, &[&other]);
-    arrives(&other, &[&one_node]);
-
-    // What is done to the row of one node stays there, and the others' rows follow it.
-    let mut session = one_node.connect();
-    run(&mut session, "UPDATE snowflake_config SET layout = layout");
-    run(&mut session, "DELETE FROM snowflake_config");
-    assert_eq!(config(&mut session), [""; 0]);
-    arrives(&one_node, &[&other]);
-    assert_eq!(config(&mut other.connect()), OURS, "the deletion is the other node's own affair");
-    run(&mut session, "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
-    arrives(&one_node, &[&other]);
-    arrives(&other, &[&one_node]);
-    for node in [&one_node, &other] {
-        assert_eq!(config(&mut node.connect()), OURS);
-        assert!(!node.log().contains("ERROR: "), "{}", node.log());
-    }
-
-    // Both can still be dumped and restored.
-    for node in [&one_node, &other] {
-        let dump = node.dump("postgres", &["--no-subscriptions", "--no-publications"]);
-        let restored = Server::builder().setting("snowflake_id.worker_id", "3").start();
-        restored.restore("postgres", &dump);
-        assert_eq!(config(&mut restored.connect()), OURS);
-        assert_eq!(
-            one::<i64>(&mut restored.connect(), "SELECT count(*) FROM orders"),
-            one::<i64>(&mut node.connect(), "SELECT count(*) FROM orders")
-        );
-    }
+fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() {
+    let (mut primary, mut standby) =
+        lagging_pair(Server::builder(), |primary| primary.standby(|builder| builder));
+    let mut ids = Ids::new();
+    run(&mut primary.connect(), FILL);
+    ids.add("the primary", column(&mut primary.connect(), "SELECT id FROM made"));
+    standby.restartpoint_with(&primary);
+    standby.stop(Stop::Fast);
+    standby.start();
+    standby.catch_up_with(&primary);
+    let replayed: Option<String> =
+        one(&mut standby.connect(), "SELECT pg_last_xact_replay_timestamp()::text");
+    assert_eq!(replayed, None, "the restart was to begin after the last commit");
+    primary.stop(Stop::Fast);
+    standby.promote();
+    starts_above(&standby, ids);
 }
 
-#[test]
-fn a_publisher_with_another_layout_is_refused_and_its_other_tables_come_all_the_same() {
-    let publisher = node("1", |builder| builder);
-    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
-    follow(&subscriber, "from_publisher", &publisher);
-    arrives(&publisher, &[&subscriber]);
-    wait_until("the refusal", secs(30), || subscriber.log().contains(REFUSAL).then_some(()));
-    assert!(subscriber.log().contains("HINT:  Replicate these IDs to a server with the publisher's"));
-    arrives(&publisher, &[&subscriber]);
-    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
-}
-
-/// The one case in which all tables wait: the row is made, or changed, once the table is followed.
-#[test]
-fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
-    let publisher = node("1", |builder| builder);
-    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
-    // As on a node that had the extension before the library.
-    run(&mut publisher.connect(), "DELETE FROM snowflake_config");
-    follow(&subscriber, "from_publisher", &publisher);
-    is_synchronised(&subscriber);
-    run(&mut publisher.connect(), "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
-    let log = wait_until("the refusal", secs(30), || {
-        let log = subscriber.log();
-        let at = log.find(REFUSAL)?;
-        log[at..].contains("finished at ").then(|| log[at..].to_owned())
+/// The newest ID is in a transaction that is prepared on the primary and committed by its successor.
+fn a_prepared_transaction_is_respected(
+    builder: Builder,
+    standby: impl FnOnce(&Server) -> Server,
+    is_restarted: bool,
+) {
+    let builder = builder.setting("max_prepared_transactions", "5");
+    let (mut primary, mut standby) = lagging_pair(builder, standby);
+    let mut ids = Ids::new();
+    let mut session = primary.connect();
+    run(&mut session, "BEGIN");
+    run(&mut session, FILL);
+    ids.add("the primary", column(&mut session, "SELECT id FROM made"));
+    run(&mut session, "PREPARE TRANSACTION 'newest'");
+    drop(session);
+    // An archive has whole segments only, and none of them may carry a later time.
+    let prepared: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+    run(&mut primary.connect(), "SELECT pg_switch_wal()");
+    let has_replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{prepared}'::pg_lsn");
+    wait_until("the prepared transaction", secs(30), || {
+        one::<bool>(&mut standby.connect(), &has_replayed).then_some(())
     });
-    let (_, lsn) = log.split_once("finished at ").expect("the log names the place");
-    let lsn = lsn.split(|c: char| c != '/' && !c.is_ascii_hexdigit()).next().expect("an LSN");
-    run(&mut subscriber.connect(), &format!("ALTER SUBSCRIPTION from_publisher SKIP (lsn = '{lsn}')"));
-    arrives(&publisher, &[&subscriber]);
-    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
+    if is_restarted {
+        standby.restartpoint_with(&primary);
+        standby.stop(Stop::Fast);
+        standby.start();
+        standby.catch_up_with(&primary);
+    }
+    primary.stop(Stop::Immediate);
+    standby.promote();
+    let newest = *ids.assert_unique().last().expect("IDs");
+    let early = try_for(&standby, secs(1));
+    assert!(early.iter().all(|id| *id > newest), "{} IDs lie below the primary's", early.len());
+    run(&mut standby.connect(), "COMMIT PREPARED 'newest'");
+    starts_above(&standby, ids);
 }
 
 #[test]
-fn no_session_gets_a_second_row_in() {
-    let server = Server::builder().start_with_extension();
-    let (mut session, mut other) = (server.connect(), server.connect());
-    let fill = "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()";
-    run(&mut session, "DELETE FROM snowflake_config");
-    run(&mut session, &format!("BEGIN; {fill}"));
-    // Neither sees the other's row.
-    let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
-    let mut watcher = server.connect();
-    wait_until("the other to wait", secs(10), || {
-        one::<bool>(&mut watcher, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
-    });
-    run(&mut session, "COMMIT");
-    waits.join().expect("the other was refused");
-    // A restore that switches triggers off is no way in.
-    run(&mut session, "ALTER TABLE snowflake_config DISABLE TRIGGER ALL");
-    fails(&mut session, "23505", fill);
-    fails(&mut session, "23514", "INSERT INTO snowflake_config VALUES ('40/10/13', 1, now(), false)");
-    assert_eq!(config(&mut session), OURS);
+fn a_transaction_that_was_prepared_on_the_primary_is_respected() {
+    for is_restarted in [false, true] {
+        let standby = |primary: &Server| primary.standby(|builder| builder);
+        a_prepared_transaction_is_respected(Server::builder(), standby, is_restarted);
+    }
+}
+
+#[test]
+fn a_prepared_transaction_is_respected_by_a_standby_that_has_an_archive_only() {
+    let archive = snowflake_server_tests::faults::new_folder();
+    let path = archive.display();
+    let builder = Server::builder()
+        .setting("archive_mode", "on")
+        .setting("archive_command", &format!("cp %p {path}/%f.new && mv {path}/%f.new {path}/%f"));
+    let standby = |primary: &Server| from_archive(primary, &archive);
+    a_prepared_transaction_is_respected(builder, standby, false);
+}
+
+/// A standby that never speaks with its primary.
+fn from_archive(primary: &Server, archive: &Path) -> Server {
+    let mut standby = primary.backup();
+    let signal = standby.data().join("standby.signal");
+    fs::write(&signal, "").expect("it can be written");
+    snowflake_server_tests::faults::own(&signal);
+    standby.set("restore_command", &format!("cp {}/%f %p", archive.display()));
+    standby.set("archive_mode", "off");
+    standby.set("wal_retrieve_retry_interval", "100ms");
+    standby.start();
+    standby
+}
+
+/// A primary with a `max_ahead` of a minute has IDs that far ahead of the clock.
+const AHEAD: u32 = 58_000;
+
+/// Its successor, with the default of 2 s, makes none of them again, neither at once nor when the clock has come so far.
+#[track_caller]
+fn starts_above_those_ahead(successor: &Server, mut ids: Ids) {
+    let newest = *ids.assert_unique().last().expect("IDs");
+    let of_worker = worker(newest);
+    let early = try_for(successor, secs(5));
+    ids.add("at once", early.clone());
+    if !early.is_empty() {
+        ids.add("at once", burst(successor));
+    }
+    ids.assert_unique();
+    let below = early.iter().filter(|id| worker(**id) == of_worker && **id <= newest).count();
+    assert_eq!(below, 0, "of {} IDs that lie below the old primary's newest", early.len());
+    successor.step_forward(secs(30));
+    ids.add("half a minute later", try_for(successor, secs(1)));
+    successor.step_forward(secs(35));
+    ids.add("a minute later", opens(successor));
+    ids.add("a minute later", burst(successor));
+    ids.assert_unique();
+}
+
+fn runs_ahead(builder: Builder) -> Server {
+    let primary = builder.setting("snowflake_id.max_ahead", "60s").born(days(400)).start();
+    run(&mut primary.connect(), "CREATE EXTENSION snowflake_id");
+    opens(&primary);
+    primary.step_forward(days(400));
+    next(&mut primary.connect());
+    primary
+}
+
+#[test]
+fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers() {
+    let mut primary = runs_ahead(Server::builder().setting("snowflake_id.backup_workers", "0"));
+    let standby = primary.standby(|builder| builder.setting("snowflake_id.max_ahead", "2s"));
+    let mut ids = Ids::new();
+    ids.add("the primary", burst_of(&primary, AHEAD));
+    run(&mut primary.connect(), "CREATE TABLE last_commit ()");
+    standby.catch_up_with(&primary);
+    primary.stop(Stop::Fast);
+    standby.promote();
+    starts_above_those_ahead(&standby, ids);
+}
+
+#[test]
+fn a_smaller_max_ahead_on_the_third_timeline_repeats_nothing() {
+    let mut first = runs_ahead(in_group(Server::builder()));
+    let second = first.standby(|builder| builder);
+    let mut third = first.standby(|builder| builder.setting("snowflake_id.max_ahead", "2s"));
+    let mut ids = Ids::new();
+    // The worker on which the third timeline starts.
+    run(&mut first.connect(), "SELECT snowflake_rotate()");
+    ids.add("the first", burst_of(&first, AHEAD));
+    run(&mut first.connect(), "CREATE TABLE last_commit ()");
+    first.hand_over(&second, &mut [&mut third]);
+    run(&mut second.connect(), "CREATE TABLE of_the_second ()");
+    third.catch_up_with(&second);
+    let mut second = second;
+    second.stop(Stop::Fast);
+    third.promote();
+    starts_above_those_ahead(&third, ids);
+}
+
+/// What a server takes that was promoted with equal settings and a right clock: no more than before.
+#[test]
+fn a_plain_promotion_opens_within_seconds_on_any_timeline() {
+    let mut group = group(Was::Standby, 3);
+    group.follower.start();
+    group.follower.catch_up_with(&group.primary);
+    group.primary.stop(Stop::Fast);
+    group.follower.promote();
+    let began = std::time::Instant::now();
+    group.ids.add("promoted", opens(&group.follower));
+    assert!(began.elapsed() < secs(6), "{:?}", began.elapsed());
+    group.ids.add("promoted", take(&mut group.follower.connect(), 1_000));
+    group.ids.assert_unique();
 }

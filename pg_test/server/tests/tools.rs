@@ -186,10 +186,16 @@ fn vacuum_reindex_cluster_and_analyze_evaluate_indexes_on_ids() {
 
 // ---- backups ----
 
-/// Takes a base backup while IDs are made, and verifies it; a server of it that was not started.
+/// Takes a base backup while IDs are made; a server of it that was not started.
 #[track_caller]
 fn backup(server: &Server, options: &[&str]) -> Server {
-    let copy = server.sibling();
+    backup_of(server, server, options)
+}
+
+/// The same of `source`, which is `server` or a standby of it. It follows nobody, whomever `source` follows.
+#[track_caller]
+fn backup_of(source: &Server, server: &Server, options: &[&str]) -> Server {
+    let copy = source.sibling();
     let folder = copy.folder().join("backup");
     let mut args = vec!["-X", "stream", "-c", "fast", "-D", file(&folder)];
     args.extend(options);
@@ -198,12 +204,12 @@ fn backup(server: &Server, options: &[&str]) -> Server {
             sell(server);
             take(&mut in_shop(server), 100_000);
         });
-        server.tool("pg_basebackup", &args);
+        source.tool("pg_basebackup", &args);
         maker.join().expect("IDs");
     });
     if options.contains(&"tar") {
-        server.unpack(&folder.join("base.tar"), &copy.data());
-        server.unpack(&folder.join("pg_wal.tar"), &copy.folder().join("wal"));
+        source.unpack(&folder.join("base.tar"), &copy.data());
+        source.unpack(&folder.join("pg_wal.tar"), &copy.folder().join("wal"));
         let unpacked = copy.folder().join("wal");
         for segment in fs::read_dir(&unpacked).expect("a folder").map(|entry| entry.expect("a file").path()) {
             let name = segment.file_name().expect("a name");
@@ -227,17 +233,22 @@ fn verify(backup: &Server) {
 /// The state in a backup is a copy: started without recovery it makes no IDs until somebody vouches for it.
 #[track_caller]
 fn is_a_copy(backup: &mut Server) {
+    is_closed_until_adopted(backup, "this data directory is a copy");
+}
+
+#[track_caller]
+fn is_closed_until_adopted(backup: &mut Server, reason: &str) {
     backup.set("snowflake_id.worker_id", "1");
     backup.start();
     let failure = fails(&mut in_shop(backup), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains("this data directory is a copy"), "{failure}");
+    assert!(failure.text().contains(reason), "{failure}");
     run(&mut in_shop(backup), "SELECT snowflake_adopt(clock_timestamp())");
     goes_on(backup);
 }
 
 /// Recovered to its end, it is a new timeline, which has a worker of its own.
 #[track_caller]
-fn recovers(backup: &mut Server) {
+fn recovers(backup: &mut Server, timeline: i64) {
     let signal = backup.data().join("recovery.signal");
     fs::write(&signal, "").expect("it can be written");
     snowflake_server_tests::faults::own(&signal);
@@ -247,7 +258,8 @@ fn recovers(backup: &mut Server) {
         (!one::<bool>(&mut backup.connect(), "SELECT pg_is_in_recovery()")).then_some(())
     });
     goes_on(backup);
-    assert_eq!(worker(next(&mut in_shop(backup))), 129, "the first worker of timeline 2");
+    let first = 1 + (timeline - 1) * 128;
+    assert_eq!(worker(next(&mut in_shop(backup))), first, "the first worker of timeline {timeline}");
 }
 
 /// A cluster whose first start is long ago, so that every worker may be used at once.
@@ -280,7 +292,45 @@ fn a_backup_in_tar_files_is_verified_and_recovers_to_a_worker_of_its_own() {
     let server = old_shop(Server::builder());
     let mut copy = backup(&server, &["--format", "tar"]);
     verify(&copy);
-    recovers(&mut copy);
+    recovers(&mut copy, 2);
+}
+
+/// A primary, and a standby that has followed it there through so many failovers.
+fn old_shop_after(failovers: usize) -> (Server, Server) {
+    let mut primary = old_shop(Server::builder().setting("wal_keep_size", "1GB"));
+    let mut standby = primary.standby(|builder| builder);
+    for _ in 0..failovers {
+        let successor = primary.standby(|builder| builder);
+        primary.hand_over(&successor, &mut [&mut standby]);
+        primary = successor;
+        sell(&primary);
+    }
+    standby.restartpoint_with(&primary);
+    (primary, standby)
+}
+
+#[test]
+fn a_plain_backup_of_a_standby_is_verified_and_is_a_copy_on_every_timeline() {
+    for failovers in 0..3 {
+        let (primary, standby) = old_shop_after(failovers);
+        let mut copy = backup_of(&standby, &primary, &[]);
+        verify(&copy);
+        copy.stand_alone();
+        // The state still names the first timeline: nobody has written to it since the standby was made.
+        let reasons = ["this data directory is a copy", "another server may be generating IDs on timeline"];
+        is_closed_until_adopted(&mut copy, reasons[failovers.min(1)]);
+    }
+}
+
+#[test]
+fn a_backup_of_a_standby_in_tar_files_recovers_to_a_worker_of_its_own_on_every_timeline() {
+    for failovers in 0..3 {
+        let (primary, standby) = old_shop_after(failovers);
+        let mut copy = backup_of(&standby, &primary, &["--format", "tar"]);
+        verify(&copy);
+        copy.stand_alone();
+        recovers(&mut copy, 2 + failovers as i64);
+    }
 }
 
 /// Backups that PostgreSQL 17 and later put together from increments.
@@ -315,7 +365,7 @@ fn an_incremental_backup_is_put_together_and_is_a_copy() {
         // Of the two states, it has the later one.
         assert_eq!(state(&whole), state(&increment));
         assert_ne!(state(&whole), state(&full));
-        if recovered { recovers(&mut whole) } else { is_a_copy(&mut whole) }
+        if recovered { recovers(&mut whole, 2) } else { is_a_copy(&mut whole) }
     }
 }
 

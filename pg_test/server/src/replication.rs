@@ -1,0 +1,57 @@
+//! Servers that follow each other, and what operators do with them.
+
+use crate::server::{Server, Stop};
+use crate::{secs, sql};
+use std::fs;
+
+impl Server {
+    /// Waits until this standby has replayed all that `primary` has written.
+    #[track_caller]
+    pub fn catch_up_with(&self, primary: &Server) {
+        let position: String = sql::one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+        let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
+        crate::wait_until("the standby to catch up", secs(30), || {
+            sql::one::<bool>(&mut self.connect(), &caught_up).then_some(())
+        });
+    }
+
+    /// Makes a restart of this standby begin after all that `primary` has done until now.
+    #[track_caller]
+    pub fn restartpoint_with(&self, primary: &Server) {
+        sql::run(&mut primary.connect(), "CHECKPOINT");
+        self.catch_up_with(primary);
+        sql::run(&mut self.connect(), "CHECKPOINT");
+    }
+
+    /// From its next start on, this stopped server follows nobody and recovers from its own WAL alone: an
+    /// operator has removed the signal files.
+    pub fn stand_alone(&self) {
+        for signal in ["standby.signal", "recovery.signal"] {
+            let _ = fs::remove_file(self.data().join(signal));
+        }
+    }
+
+    /// Has a running standby follow another primary.
+    #[track_caller]
+    pub fn follow_now(&mut self, primary: &Server) {
+        self.stop(Stop::Fast);
+        self.follow(primary);
+        self.start();
+    }
+
+    /// A planned switchover: this primary stops cleanly, `successor` is promoted, and this server and the
+    /// other standbys follow it.
+    #[track_caller]
+    pub fn hand_over(&mut self, successor: &Server, others: &mut [&mut Server]) {
+        // A primary that stops sends the rest to those standbys that stream by then.
+        successor.catch_up_with(self);
+        others.iter().for_each(|other| other.catch_up_with(self));
+        self.stop(Stop::Fast);
+        successor.promote();
+        self.follow(successor);
+        self.start();
+        for other in others {
+            other.follow_now(successor);
+        }
+    }
+}

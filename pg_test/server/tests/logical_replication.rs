@@ -1,0 +1,166 @@
+//! Logical replication of all tables takes the extension's own table along: it keeps its one row.
+
+use postgres::Client;
+use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::{Builder, Server, secs, wait_until};
+
+/// A node that publishes all its tables, with orders of which each comes to a node once, whichever way it took.
+fn node(worker: &str, change: impl FnOnce(Builder) -> Builder) -> Server {
+    let builder = Server::builder().setting("wal_level", "logical").setting("snowflake_id.worker_id", worker);
+    let node = change(builder).start_with_extension();
+    run(
+        &mut node.connect(),
+        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         CREATE FUNCTION once() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF EXISTS (SELECT FROM public.orders WHERE id = new.id) THEN RETURN NULL; END IF; RETURN new; END';
+         CREATE TRIGGER once BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION once();
+         ALTER TABLE orders ENABLE ALWAYS TRIGGER once;
+         CREATE PUBLICATION everything FOR ALL TABLES",
+    );
+    node
+}
+
+/// Has one node follow another.
+fn follow(follower: &Server, name: &str, publisher: &Server) {
+    let from = publisher.data();
+    let from = from.parent().expect("the server's folder").display();
+    run(
+        &mut follower.connect(),
+        &format!(
+            "CREATE SUBSCRIPTION {name} CONNECTION 'host={from} port=5432 user=postgres dbname=postgres'
+             PUBLICATION everything"
+        ),
+    );
+}
+
+/// An order of one node, once others have it as well.
+#[track_caller]
+fn arrives(from: &Server, to: &[&Server]) {
+    let id: i64 = one(&mut from.connect(), "INSERT INTO orders DEFAULT VALUES RETURNING id");
+    for server in to {
+        let mut session = server.connect();
+        wait_until("an order to arrive", secs(30), || {
+            one::<bool>(&mut session, &format!("SELECT EXISTS (SELECT FROM orders WHERE id = {id})"))
+                .then_some(())
+        });
+    }
+}
+
+fn config(session: &mut Client) -> Vec<String> {
+    column(
+        session,
+        "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_config",
+    )
+}
+
+const OURS: [&str; 1] = ["41/10/12 1 2024-01-01 00:00:00"];
+const REFUSAL: &str = "ERROR:  the snowflake layout of this data differs from this server's";
+
+/// Until all tables of a node's subscriptions were copied.
+#[track_caller]
+fn is_synchronised(node: &Server) {
+    let mut session = node.connect();
+    wait_until("the tables to be copied", secs(30), || {
+        one::<bool>(
+            &mut session,
+            "SELECT count(*) > 0 AND bool_and(srsubstate IN ('r', 's')) FROM pg_subscription_rel",
+        )
+        .then_some(())
+    });
+}
+
+#[test]
+fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
+    let (one_node, other) = (node("1", |builder| builder), node("2", |builder| builder));
+    follow(&other, "from_one", &one_node);
+    follow(&one_node, "from_other", &other);
+    for node in [&one_node, &other] {
+        is_synchronised(node);
+        assert_eq!(config(&mut node.connect()), OURS);
+    }
+    arrives(&one_node, &[&other]);
+    arrives(&other, &[&one_node]);
+
+    // What is done to the row of one node stays there, and the others' rows follow it.
+    let mut session = one_node.connect();
+    run(&mut session, "UPDATE snowflake_config SET layout = layout");
+    run(&mut session, "DELETE FROM snowflake_config");
+    assert_eq!(config(&mut session), [""; 0]);
+    arrives(&one_node, &[&other]);
+    assert_eq!(config(&mut other.connect()), OURS, "the deletion is the other node's own affair");
+    run(&mut session, "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    arrives(&one_node, &[&other]);
+    arrives(&other, &[&one_node]);
+    for node in [&one_node, &other] {
+        assert_eq!(config(&mut node.connect()), OURS);
+        assert!(!node.log().contains("ERROR: "), "{}", node.log());
+    }
+
+    // Both can still be dumped and restored.
+    for node in [&one_node, &other] {
+        let dump = node.dump("postgres", &["--no-subscriptions", "--no-publications"]);
+        let restored = Server::builder().setting("snowflake_id.worker_id", "3").start();
+        restored.restore("postgres", &dump);
+        assert_eq!(config(&mut restored.connect()), OURS);
+        assert_eq!(
+            one::<i64>(&mut restored.connect(), "SELECT count(*) FROM orders"),
+            one::<i64>(&mut node.connect(), "SELECT count(*) FROM orders")
+        );
+    }
+}
+
+#[test]
+fn a_publisher_with_another_layout_is_refused_and_its_other_tables_come_all_the_same() {
+    let publisher = node("1", |builder| builder);
+    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
+    follow(&subscriber, "from_publisher", &publisher);
+    arrives(&publisher, &[&subscriber]);
+    wait_until("the refusal", secs(30), || subscriber.log().contains(REFUSAL).then_some(()));
+    assert!(subscriber.log().contains("HINT:  Replicate these IDs to a server with the publisher's"));
+    arrives(&publisher, &[&subscriber]);
+    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
+}
+
+/// The one case in which all tables wait: the row is made, or changed, once the table is followed.
+#[test]
+fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
+    let publisher = node("1", |builder| builder);
+    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
+    // As on a node that had the extension before the library.
+    run(&mut publisher.connect(), "DELETE FROM snowflake_config");
+    follow(&subscriber, "from_publisher", &publisher);
+    is_synchronised(&subscriber);
+    run(&mut publisher.connect(), "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    let log = wait_until("the refusal", secs(30), || {
+        let log = subscriber.log();
+        let at = log.find(REFUSAL)?;
+        log[at..].contains("finished at ").then(|| log[at..].to_owned())
+    });
+    let (_, lsn) = log.split_once("finished at ").expect("the log names the place");
+    let lsn = lsn.split(|c: char| c != '/' && !c.is_ascii_hexdigit()).next().expect("an LSN");
+    run(&mut subscriber.connect(), &format!("ALTER SUBSCRIPTION from_publisher SKIP (lsn = '{lsn}')"));
+    arrives(&publisher, &[&subscriber]);
+    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
+}
+
+#[test]
+fn no_session_gets_a_second_row_in() {
+    let server = Server::builder().start_with_extension();
+    let (mut session, mut other) = (server.connect(), server.connect());
+    let fill = "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()";
+    run(&mut session, "DELETE FROM snowflake_config");
+    run(&mut session, &format!("BEGIN; {fill}"));
+    // Neither sees the other's row.
+    let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
+    let mut watcher = server.connect();
+    wait_until("the other to wait", secs(10), || {
+        one::<bool>(&mut watcher, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
+    });
+    run(&mut session, "COMMIT");
+    waits.join().expect("the other was refused");
+    // A restore that switches triggers off is no way in.
+    run(&mut session, "ALTER TABLE snowflake_config DISABLE TRIGGER ALL");
+    fails(&mut session, "23505", fill);
+    fails(&mut session, "23514", "INSERT INTO snowflake_config VALUES ('40/10/13', 1, now(), false)");
+    assert_eq!(config(&mut session), OURS);
+}
