@@ -313,6 +313,15 @@ fn closed_text(why: Closed) -> Text {
             "If the original is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
              that no other server has, and restart the server.",
         ),
+        Closed::NotPromoted(timeline) => not_ready(
+            format!("another server may be generating IDs on timeline {timeline}"),
+            format!(
+                "This server did not begin timeline {timeline}: it was a standby, or a backup of one, and was started \
+                 without a promotion."
+            ),
+            "If no other server of this cluster generates IDs, call snowflake_adopt. Otherwise stop this server, or \
+             set snowflake_id.worker_id to a worker that no other server has and restart it.",
+        ),
     }
 }
 

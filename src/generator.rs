@@ -5,9 +5,9 @@ use crate::functions;
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::state_file::{self, StateFile};
-use crate::waiting;
+use crate::waiting::{self, Reason};
 use pgrx::prelude::*;
-use snowflake_core::{Disk, Event, Host, NotOpen, Range, Refusal, Start};
+use snowflake_core::{Disk, Event, Host, NotOpen, Prepared, Range, Refusal, Start};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -25,7 +25,15 @@ impl Host for PgHost {
     }
 
     fn wait(&self, micros: i64) {
-        waiting::nap(Duration::from_micros(micros.max(0) as u64));
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::Clock);
+    }
+
+    fn ask_keeper(&self) -> bool {
+        shmem::ask_keeper()
+    }
+
+    fn wait_for_keeper(&self, micros: i64) {
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::State);
     }
 
     fn disk(&self) -> Option<&dyn Disk> {
@@ -193,11 +201,22 @@ fn open(generator: &SharedGenerator) {
         Error::InRecovery.raise();
     }
     loop {
-        match generator.open(&start()) {
+        match try_open(generator) {
             Ok(()) => return,
-            Err(NotOpen::Settling(micros)) => waiting::nap(Duration::from_micros(micros as u64)),
+            Err(NotOpen::Settling(micros)) => {
+                waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
+            }
             Err(NotOpen::Closed(why)) => Error::Closed(why).raise(),
+            Err(NotOpen::PreparedUnread) => unreachable!("a session has read them"),
         }
+    }
+}
+
+/// Opens the gate if it may be open now. For a session: it reads prepared transactions where they matter.
+fn try_open(generator: &SharedGenerator) -> Result<(), NotOpen> {
+    match generator.open(&start()) {
+        Err(NotOpen::PreparedUnread) => generator.open(&Start { prepared: read_prepared(), ..start() }),
+        otherwise => otherwise,
     }
 }
 
@@ -207,42 +226,48 @@ pub fn adopt(floor_us: i64) {
     if in_recovery() {
         Error::InRecovery.raise();
     }
-    if let Err(refused) = generator.adopt(&start(), floor_us) {
+    if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us) {
         Error::NotAdopted(refused).raise();
     }
     open(generator);
 }
 
-/// What this start of the server knows, once recovery is over.
-pub fn start() -> Start {
-    // SAFETY: recovery is over, which is all that these ask for.
-    let (timeline, system_identifier, replayed) = unsafe {
-        (pg_sys::GetWALInsertionTimeLine(), pg_sys::GetSystemIdentifier(), pg_sys::GetLatestXTime())
-    };
-    let replayed_us = (replayed != 0).then(|| functions::from_postgres(replayed));
-    Start { timeline, system_identifier, control_us: shmem::control_us(), replayed_us }
+unsafe extern "C" {
+    /// PostgreSQL's `max_prepared_transactions`, which pgrx does not declare. Fixed while the server runs.
+    safe static max_prepared_xacts: std::ffi::c_int;
 }
 
-/// When the control file was last written (seconds since 1970), and the state that it names.
-fn control_file() -> (pg_sys::pg_time_t, pg_sys::DBState::Type) {
-    let mut is_intact = false;
-    // SAFETY: DataDir is set before anything of ours runs. The result is palloc'ed, and copied.
-    unsafe {
-        let file = pg_sys::get_controlfile(pg_sys::DataDir, &mut is_intact);
-        let found = ((*file).time, (*file).state);
-        pg_sys::pfree(file.cast());
-        found
+/// What this start of the server knows, once recovery is over; of prepared transactions only that there are none,
+/// where there can be none.
+pub fn start() -> Start {
+    // SAFETY: recovery is over, which is all that these ask for.
+    let (timeline, system_identifier, replayed, most_prepared) = unsafe {
+        (
+            pg_sys::GetWALInsertionTimeLine(),
+            pg_sys::GetSystemIdentifier(),
+            pg_sys::GetLatestXTime(),
+            max_prepared_xacts,
+        )
+    };
+    let before = shmem::control_file_before().expect("there is a generator");
+    // The replay of a standby that was restarted began at a checkpoint: commits before it are not replayed again.
+    let replayed_us = if replayed == 0 { i64::MIN } else { functions::from_postgres(replayed) };
+    Start {
+        timeline,
+        timeline_before: before.timeline,
+        was_in_recovery: before.is_in_recovery,
+        system_identifier,
+        control_us: before.written_us,
+        replayed_us: Some(replayed_us.max(before.checkpoint_us)),
+        prepared: if most_prepared == 0 { Prepared::Read(None) } else { Prepared::Unread },
     }
 }
 
-/// When the control file was last written, as a Unix time in microseconds.
-pub fn control_time_us() -> i64 {
-    control_file().0 * 1_000_000
-}
-
-/// Whether the control file says that the database was shut down cleanly, as a primary.
-pub fn was_shut_down() -> bool {
-    control_file().1 == pg_sys::DBState::DB_SHUTDOWNED
+/// When the last of the prepared transactions was prepared. For a session: PostgreSQL tells it through SQL alone.
+fn read_prepared() -> Prepared {
+    let latest = "SELECT pg_catalog.max(prepared) FROM pg_catalog.pg_prepared_xact()";
+    let latest = Spi::get_one::<TimestampWithTimeZone>(latest).expect("a function of PostgreSQL's own");
+    Prepared::Read(latest.map(|time| functions::from_postgres(time.into())))
 }
 
 /// The state of the generator, as `snowflake_status` shows it, and what keeps it from being open. Opens
@@ -254,13 +279,14 @@ pub fn state() -> (&'static str, Option<String>) {
     if in_recovery() {
         return ("recovery", Some(Error::InRecovery.summary()));
     }
-    let reason = match generator.open(&start()) {
+    let reason = match try_open(generator) {
         Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
         Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
         Err(NotOpen::Settling(micros)) => {
             let length = errors::duration(micros);
             Some(format!("the clock has yet to pass what may have been used before, in {length}"))
         }
+        Err(NotOpen::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }

@@ -55,7 +55,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             (last, last_moved) = (generator.last(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
-        if !is_idle {
+        if shmem::is_keeper_asked() || !is_idle {
             // A failure is logged where it happens, and shown by snowflake_status.
             let _ = generator.keep();
         }
@@ -83,6 +83,8 @@ fn open(generator: &SharedGenerator, told: &mut Option<Closed>) -> Duration {
     match generator.open(&generator::start()) {
         Ok(()) => ROUND,
         Err(NotOpen::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
+        // The first session does it.
+        Err(NotOpen::PreparedUnread) => IDLE_ROUND,
         Err(NotOpen::Closed(why)) => {
             if told.replace(why) != Some(why) {
                 Error::Closed(why).log();

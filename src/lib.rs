@@ -6,6 +6,7 @@
 
 use pgrx::prelude::*;
 
+mod control_file;
 mod errors;
 mod functions;
 mod generator;

@@ -3,19 +3,25 @@
 //! The postmaster makes the memory once at start, and afresh after a crash of a backend; every process
 //! inherits the mapping by fork, so addresses are the same in all of them.
 
-use crate::generator::{self, PgHost};
+use crate::control_file::{self, ControlFile};
+use crate::generator::PgHost;
 use crate::settings;
-use crate::waiting;
+use crate::waiting::{self, Reason};
 use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use snowflake_core::memory::{Control, LaneMemory, View};
 use snowflake_core::{Config, Generator, Host};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 const NAME: &CStr = c"snowflake_id";
+
+/// Whoever waits for the cold lock looks again after this long at first.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// And at last.
+const LAST_LOOK: Duration = Duration::from_millis(32);
 
 /// The generator on shared memory.
 pub type SharedGenerator = Generator<'static, PgHost, ColdLock>;
@@ -35,8 +41,10 @@ pub fn generator() -> Option<&'static SharedGenerator> {
 struct Shared {
     /// Process ID of the keeper; 0 while there is none.
     keeper: AtomicI32,
-    /// When the control file was last written before this start, as a Unix time in microseconds.
-    control_us: AtomicI64,
+    /// Somebody waits for the keeper.
+    is_keeper_asked: AtomicBool,
+    /// The control file before this start. Never written again.
+    before: ControlFile,
     control: Control<ColdLock>,
 }
 
@@ -59,9 +67,29 @@ pub fn set_keeper(pid: i32) {
     }
 }
 
-/// When the control file was last written before this start, as a Unix time in microseconds.
-pub fn control_us() -> i64 {
-    shared().map_or(i64::MIN, |shared| shared.control_us.load(Ordering::Relaxed))
+/// Wakes the keeper, which then does what the generator's calls have asked for; `false`: there is no keeper.
+pub fn ask_keeper() -> bool {
+    let (Some(shared), Some(pid)) = (shared(), keeper()) else { return false };
+    shared.is_keeper_asked.store(true, Ordering::Release);
+    // SAFETY: finds the process by its ID in shared memory and sets its latch; a process that is gone is not found.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(pid);
+        if process.is_null() {
+            return false;
+        }
+        pg_sys::SetLatch(&raw mut (*process).procLatch);
+    }
+    true
+}
+
+/// Whether the keeper has been asked since this was last called.
+pub fn is_keeper_asked() -> bool {
+    shared().is_some_and(|shared| shared.is_keeper_asked.swap(false, Ordering::Acquire))
+}
+
+/// The control file as it stood before this start.
+pub fn control_file_before() -> Option<ControlFile> {
+    shared().map(|shared| shared.before)
 }
 
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
@@ -137,7 +165,8 @@ extern "C-unwind" fn startup() {
         let lock = ColdLock(&raw mut (*pg_sys::GetNamedLWLockTranche(NAME.as_ptr())).lock);
         shared.write(Shared {
             keeper: AtomicI32::new(0),
-            control_us: AtomicI64::new(generator::control_time_us()),
+            is_keeper_asked: AtomicBool::new(false),
+            before: control_file::read(),
             control: Control::new(lock, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
@@ -166,7 +195,7 @@ extern "C-unwind" fn farewell(_code: std::ffi::c_int, _argument: pg_sys::Datum) 
     if is_postmaster
         && let Some(generator) = generator()
         && generator.is_open()
-        && generator::was_shut_down()
+        && control_file::read().is_shut_down
     {
         // A failure costs the next start some waiting, and nothing else.
         let _ = generator.farewell();
@@ -190,9 +219,13 @@ unsafe impl RawMutex for ColdLock {
     const INIT: Self = Self(std::ptr::null_mut());
     type GuardMarker = GuardNoSend;
 
+    /// The holder may be within an fsync: each look comes later than the one before, so that hundreds of sessions
+    /// that wait for a slow disk leave the processors alone.
     fn lock(&self) {
+        let mut nap = FIRST_LOOK;
         while !self.try_lock() {
-            waiting::nap(Duration::from_millis(1));
+            waiting::nap(nap, Reason::State);
+            nap = (2 * nap).min(LAST_LOOK);
         }
     }
 

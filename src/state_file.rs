@@ -4,6 +4,7 @@
 //! `fsync(2)` counts here: PostgreSQL's own does nothing with `fsync = off`, and panics where it fails.
 //! Paths are relative, for every process of a server works in the data directory.
 
+use crate::waiting::{Reason, WaitEvent};
 use snowflake_core::state::{Disk, Errno, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -24,10 +25,12 @@ impl Disk for StateFile {
     }
 
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
+        let _event = WaitEvent::begin(Reason::State);
         write_again(loaded).map_err(|error| errno(&error))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
+        let _event = WaitEvent::begin(Reason::State);
         let os = |error: io::Error| WriteError::Os(errno(&error));
         // Looked up by its path each time: a file that was deleted or replaced must be noticed, also where
         // it could not even be opened.
@@ -44,6 +47,7 @@ impl Disk for StateFile {
     }
 
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
+        let _event = WaitEvent::begin(Reason::State);
         create(bytes).map_err(|error| {
             // Half a file under another name helps nobody, least of all on a full disk.
             let _ = fs::remove_file(NEW_PATH);

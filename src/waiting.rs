@@ -1,37 +1,61 @@
 //! Waiting inside a backend: at once out on cancel and terminate, and bounded by the monotonic clock.
 
+use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Sleeps about this long. Unwinds with the error of a cancel, a termination or a statement timeout.
+/// What a process waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The wall clock.
+    Clock,
+    /// The state file: a write of this process's, or somebody else's.
+    State,
+}
+
+/// Sleeps about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
+/// keeper's process when it is told to stop.
 ///
 /// PostgreSQL's own `statement_timeout` is timed by the wall clock and comes late by as much as that goes
 /// back, which is when a generator waits: so the waits look after it too.
-pub fn nap(length: Duration) {
+pub fn nap(length: Duration, reason: Reason) {
     let end = Instant::now() + length;
     loop {
         pg_sys::check_for_interrupts!();
+        leave_if_told();
         let now = Instant::now();
         let left = match statement_deadline(now) {
-            Some(deadline) if deadline <= now => raise_statement_timeout(),
+            Some(deadline) if deadline <= now => raise_statement_timeout(reason),
             Some(deadline) => deadline.min(end).saturating_duration_since(now),
             None => end.saturating_duration_since(now),
         };
         if left.is_zero() {
             return;
         }
-        sleep(left);
+        sleep(left, reason);
+    }
+}
+
+/// PostgreSQL ends a session that is told to stop in `check_for_interrupts!`; the keeper's signal handler only
+/// remembers it.
+fn leave_if_told() {
+    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Not with 0: the postmaster takes that
+    // for the end of the work and never starts the keeper again.
+    unsafe {
+        if pg_sys::MyBackendType == pg_sys::BackendType::B_BG_WORKER && BackgroundWorker::sigterm_received() {
+            pg_sys::proc_exit(1);
+        }
     }
 }
 
 /// One sleep, which anything that sets the latch ends.
-fn sleep(length: Duration) {
+fn sleep(length: Duration, reason: Reason) {
     let millis = length.as_millis();
     if millis == 0 {
         // A latch counts whole milliseconds, and a tick is one. A signal ends this sleep too; one that
         // comes just before it is seen a millisecond late.
-        let _event = WaitEvent::begin();
+        let _event = WaitEvent::begin(reason);
         let time = libc::timespec { tv_sec: 0, tv_nsec: length.subsec_nanos().into() };
         // SAFETY: a valid timespec of less than a second; the remaining time is not wanted.
         unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
@@ -41,7 +65,7 @@ fn sleep(length: Duration) {
     let millis = millis.min(i32::MAX as u128) as std::ffi::c_long;
     // SAFETY: MyLatch is this process's own latch, set up before any SQL runs.
     unsafe {
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event());
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event(reason));
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
 }
@@ -74,41 +98,63 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
     Some(first + Duration::from_millis(timeout as u64))
 }
 
-fn raise_statement_timeout() -> ! {
+fn raise_statement_timeout(reason: Reason) -> ! {
+    let detail = match reason {
+        Reason::Clock => "The statement was waiting for the wall clock to reach the next snowflake ID.",
+        Reason::State => "The statement was waiting until the next snowflake IDs were reserved on disk.",
+    };
+    let hint = match reason {
+        Reason::Clock => "See the view snowflake_status, and compare the server's clock with the true time.",
+        Reason::State => "See the view snowflake_status, and check the disk that holds the data directory.",
+    };
     pgrx::pg_sys::panic::ErrorReport::new(
         PgSqlErrorCode::ERRCODE_QUERY_CANCELED,
         "canceling statement due to statement timeout",
         "snowflake_id",
     )
-    .set_detail("The statement was waiting for the wall clock to reach the next snowflake ID.")
-    .set_hint("See the view snowflake_status, and compare the server's clock with the true time.")
+    .set_detail(detail)
+    .set_hint(hint)
     .report(PgLogLevel::ERROR);
     unreachable!("an error does not return")
 }
 
-/// What `pg_stat_activity` shows while a call waits.
-fn wait_event() -> u32 {
+/// What `pg_stat_activity` shows while a process waits.
+fn wait_event(reason: Reason) -> u32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
-    return pg_sys::PG_WAIT_EXTENSION;
+    {
+        let _ = reason;
+        pg_sys::PG_WAIT_EXTENSION
+    }
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     {
         thread_local! {
-            static EVENT: Cell<u32> = const { Cell::new(0) };
+            static EVENTS: [Cell<u32>; 2] = const { [Cell::new(0), Cell::new(0)] };
         }
-        if EVENT.get() == 0 {
-            // SAFETY: the name is a static C string; the event is made once a server and then found.
-            EVENT.set(unsafe { pg_sys::WaitEventExtensionNew(c"SnowflakeClock".as_ptr()) });
-        }
-        EVENT.get()
+        let name = match reason {
+            Reason::Clock => c"SnowflakeClock",
+            Reason::State => c"SnowflakeState",
+        };
+        EVENTS.with(|events| {
+            let event = &events[reason as usize];
+            if event.get() == 0 {
+                // SAFETY: the name is a static C string; the event is made once a server and then found.
+                event.set(unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) });
+            }
+            event.get()
+        })
     }
 }
 
-/// Shows the wait event while it lives.
-struct WaitEvent;
+/// Shows a wait event while it lives.
+pub struct WaitEvent;
 
 impl WaitEvent {
-    fn begin() -> Self {
-        report_wait_event(wait_event());
+    /// From now on. The postmaster shows none: it may take no lock to look one up, and is in no view.
+    pub fn begin(reason: Reason) -> Self {
+        // SAFETY: a plain flag.
+        if unsafe { pg_sys::IsUnderPostmaster } {
+            report_wait_event(wait_event(reason));
+        }
         Self
     }
 }

@@ -20,7 +20,9 @@ use crate::lanes::{Gate, Lanes, MAX_LANES, NoLane, Workers};
 use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
 use crate::memory::{CLOSED, Control, LaneMemory, View};
-use crate::state::{AdoptError, Choice, Closed, Disk, Errno, Opening, Promises, Reading, Start, WriteError};
+use crate::state::{
+    AdoptError, Choice, Closed, Disk, Errno, FileIdentity, Opening, Promises, Reading, Start, WriteError,
+};
 use crate::sync::{AtomicU64, Hint, Ordering};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
@@ -47,6 +49,12 @@ const SETTLING_US: i64 = 1_000_000;
 const LITTLE: i64 = 64;
 /// A call for more waits so often until it may, where others begin each tick before it.
 const MOST_TURNS_MISSED: u32 = 8;
+/// A call that waits for the keeper looks again after this long at first, then after twice as long each time...
+const FIRST_LOOK_US: i64 = 200;
+/// ...up to this.
+const LAST_LOOK_US: i64 = 20_000;
+/// A keeper that has not done in this time what it was asked for, with the lock free, is taken for stuck.
+const KEEPER_PATIENCE_US: i64 = 1_000_000;
 /// No offset between the clocks has been seen yet.
 pub(crate) const OFFSET_UNKNOWN: i64 = i64::MIN;
 
@@ -59,6 +67,15 @@ pub trait Host {
     /// Waits for about this long by the monotonic clock. May return early, and may unwind: no lock is
     /// held (rule 6).
     fn wait(&self, micros: i64);
+    /// Asks the process that calls [`Generator::keep`] to do so at once; `false`: there is none, and the caller
+    /// writes itself. A process within an fsync answers nobody, so calls leave it to the keeper.
+    fn ask_keeper(&self) -> bool {
+        false
+    }
+    /// Waits as [`wait`](Self::wait) does, for the keeper's write.
+    fn wait_for_keeper(&self, micros: i64) {
+        self.wait(micros);
+    }
     /// Something that an operator wants to know. No lock is held.
     fn report(&self, event: Event);
     /// Where marks are kept. Without one nothing is promised beyond the memory's life.
@@ -108,6 +125,8 @@ pub enum NotOpen {
     Closed(Closed),
     /// It will be once the clock has gone on by this many microseconds: IDs of the last run reach so far.
     Settling(i64),
+    /// It will be once somebody comes who can read prepared transactions: see [`Prepared`](crate::Prepared).
+    PreparedUnread,
 }
 
 /// The host of a plain process: the system's clock, and a thread's sleep.
@@ -189,7 +208,8 @@ struct Aim<'m, 'g> {
 }
 
 /// An attempt that found no tick to claim, and what it had read.
-struct Blocked {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked {
     n: i64,
     lane: usize,
     last: i64,
@@ -454,14 +474,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                     match self.look(&blocked, &mut patience) {
                         Step::Again => {}
                         Step::Wait(micros) => self.wait(micros, &mut patience),
-                        Step::Replay(tick) => {
-                            // Failed: somebody moved `last`, and the next look sees it.
-                            let last = &self.lanes[blocked.lane].memory.last;
-                            let order = (Ordering::AcqRel, Ordering::Relaxed);
-                            let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
-                        }
+                        Step::Replay(_) => self.replay(&blocked, &mut patience),
                         Step::Reserve => self.reserve(&blocked, &mut patience)?,
-                        Step::Rotate => self.leave(n, &blocked, &mut patience)?,
+                        Step::Rotate => self.leave(&blocked, &mut patience)?,
                         // Not a refusal yet: the caller opens the gate and comes again, or says why not.
                         Step::Refuse(Refusal::Closed) => return Err(Refusal::Closed),
                         Step::Refuse(refusal) => {
@@ -547,15 +562,35 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         result
     }
 
+    /// Lowers `last` to the wall clock's tick. Under the lock, after another look: without it, a replay that was
+    /// decided before [`adopt`](Self::adopt) could succeed after it and lead below its floor, where meanwhile
+    /// another replay has brought `last` back to what was read.
+    fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
+        self.locked(|_| {
+            if let Step::Replay(tick) = self.look(blocked, patience) {
+                // Failed: a call has raised `last`, and the next look sees it.
+                let last = &self.lanes[blocked.lane].memory.last;
+                let order = (Ordering::AcqRel, Ordering::Relaxed);
+                let _ = last.compare_exchange(blocked.last, tick, order.0, order.1);
+            }
+        });
+    }
+
     /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
     /// one step make one rotation.
-    fn leave(&self, n: i64, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+    fn leave(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let mut is_asked = false;
         let (result, event) = self.locked(|lanes| {
             // The lock may have been long in coming: whether to rotate is asked again, under it.
             if self.look(blocked, patience) != Step::Rotate {
                 return (Ok(()), None);
             }
-            match self.rotate(lanes, blocked.lane, n) {
+            let refused = self.next_lane(lanes, blocked.lane, blocked.n).err();
+            is_asked = refused.is_none() && self.asks_keeper(lanes, blocked, patience);
+            if is_asked {
+                return (Ok(()), None);
+            }
+            match refused.map_or_else(|| self.rotate(lanes, blocked.lane, blocked.n), Err) {
                 Ok(event) => (Ok(()), Some(event)),
                 Err(Refusal::NoLane(no_lane)) => {
                     let word = self.lanes[blocked.lane].ledger.word(blocked.last);
@@ -569,16 +604,46 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         if let Some(event) = event {
             self.host.report(event);
         }
+        if is_asked {
+            self.wait_for_keeper(patience);
+        }
         self.counted(result)
     }
 
     /// Makes the reservation reach the tick on which a call is blocked.
     fn reserve(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
-        let result = self.locked(|lanes| match self.look(blocked, patience) {
-            Step::Reserve => self.extend(lanes, blocked.lane, blocked.wanted),
-            _ => Ok(()),
+        let mut is_asked = false;
+        let result = self.locked(|lanes| {
+            if self.look(blocked, patience) != Step::Reserve {
+                return Ok(());
+            }
+            is_asked = self.asks_keeper(lanes, blocked, patience);
+            if is_asked { Ok(()) } else { self.extend(lanes, blocked.lane, blocked.wanted) }
         });
+        if is_asked {
+            self.wait_for_keeper(patience);
+        }
         self.counted(result)
+    }
+
+    /// Leaves a write to the keeper where there is one: a process within an fsync answers no cancel. A write that
+    /// has just failed is not left to it, but refused.
+    fn asks_keeper(&self, lanes: &mut Lanes, blocked: &Blocked, patience: &Patience) -> bool {
+        if self.just_failed(lanes).is_some() || patience.keeper_us >= KEEPER_PATIENCE_US {
+            return false;
+        }
+        let is_asked = self.host.ask_keeper();
+        if is_asked {
+            lanes.errand = Some((*blocked, *patience));
+        }
+        is_asked
+    }
+
+    /// Lets the keeper write. The lock is free meanwhile, or the keeper's.
+    fn wait_for_keeper(&self, patience: &mut Patience) {
+        patience.look_us = (2 * patience.look_us).clamp(FIRST_LOOK_US, LAST_LOOK_US);
+        patience.keeper_us += patience.look_us;
+        self.host.wait_for_keeper(patience.look_us);
     }
 
     fn counted<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
@@ -637,6 +702,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
         let mark = self.reservation(lanes, wanted).max(lanes.promises.marks[lane]);
         lanes.promises.marks[lane] = mark;
+        lanes.promises.reserved_us = self.reserve_us(lanes);
         self.persist(lanes, active).map_err(Refusal::NotDurable)?;
         self.lanes[lane].memory.ceiling.store(mark, Ordering::Release);
         Ok(())
@@ -659,10 +725,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Writes what is promised, with `active` as the active lane; where that has just failed, fails again.
     fn persist(&self, lanes: &mut Lanes, active: usize) -> Result<(), Errno> {
-        match lanes.write_failure {
-            Some((errno, at_us)) if self.host.boot_us() - at_us < RETRY_US => Err(errno),
-            _ => self.write(lanes, active, false),
-        }
+        self.just_failed(lanes).map_or_else(|| self.write(lanes, active, false), Err)
+    }
+
+    /// Why the last write failed, where that was less than a second ago.
+    fn just_failed(&self, lanes: &Lanes) -> Option<Errno> {
+        lanes
+            .write_failure
+            .filter(|(_, at_us)| self.host.boot_us() - at_us < RETRY_US)
+            .map(|(errno, _)| errno)
     }
 
     /// Writes what is promised: into the file that is there, or, if that cannot be done, or must not, into
@@ -671,6 +742,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let Some(disk) = self.host.disk() else { return Ok(()) };
         let begun_us = self.host.boot_us();
         lanes.promises.generation += 1;
+        lanes.promises.max_ahead_us = lanes.promises.max_ahead_us.max(self.rules().max_ahead_us);
         let choice = Choice { timeline: lanes.timeline, active };
         let promises = &mut lanes.promises;
         let written = match is_new {
@@ -772,7 +844,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 Gate::Closed(why, again_us) if self.host.boot_us() < again_us => Err(why),
                 Gate::Closed(..) | Gate::Shut => self.start(lanes, start).map(|opened| event = Some(opened)),
             };
-            (result.map_err(NotOpen::Closed).and_then(|()| self.settle(lanes)), event)
+            (result.map_err(NotOpen::Closed).and_then(|()| self.settle(lanes, start)), event)
         });
         if let Some(event) = event {
             self.host.report(event);
@@ -785,7 +857,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         let decide = |disk: &dyn Disk| {
             let loaded = disk.load().map_err(Closed::Os)?;
-            let mut opening = self.reading(start, &half).decide(loaded.as_ref())?;
+            let reading = self.reading(lanes, start, &half);
+            let mut opening = reading.decide(loaded.as_ref()).map_err(|why| {
+                let is_unmarked = loaded.is_none() && matches!(why, Closed::NotPromoted(_));
+                let marked = if is_unmarked { self.disown(disk, start, &reading) } else { Ok(()) };
+                marked.map_or_else(Closed::Os, |()| why)
+            })?;
             // What cannot be made sure of is left alone, and the file made anew.
             opening.is_new |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
             Ok(opening)
@@ -799,14 +876,22 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         chosen
     }
 
-    fn reading<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
+    /// Makes a file that says of itself that it is a copy.
+    fn disown(&self, disk: &dyn Disk, start: &Start, reading: &Reading<'_>) -> Result<(), Errno> {
+        let choice = Choice { timeline: start.timeline, active: reading.half[0] };
+        let nobody = FileIdentity { inode: 0, born_ns: 0 };
+        let bytes = reading.disowned().encode(&self.layout, self.nodes(), choice, nobody);
+        disk.create(&|_| bytes.clone()).map(drop)
+    }
+
+    fn reading<'a>(&'a self, lanes: &Lanes, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
         Reading {
             layout: &self.layout,
             nodes: self.nodes(),
             half,
             start,
             now_us: self.host.wall_us(),
-            max_ahead_us: self.control.switch.max_ahead_us(),
+            max_ahead_us: self.control.switch.max_ahead_us().max(lanes.promises.max_ahead_us),
         }
     }
 
@@ -826,14 +911,31 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         Ok(Event::Opened { timeline: start.timeline, worker, is_first })
     }
 
+    /// Raises the marks above the transactions that earlier timelines left prepared.
+    fn respect_prepared(&self, lanes: &mut Lanes, start: &Start) -> Result<(), NotOpen> {
+        let half: Vec<usize> = self.workers.half(start.timeline).collect();
+        let floor = self.reading(lanes, start, &half).prepared_mark().ok_or(NotOpen::PreparedUnread)?;
+        lanes.promises.owes_prepared = false;
+        let raised = self.just_failed(lanes).map_or_else(|| self.raise(lanes, floor), Err);
+        raised.map_err(|errno| {
+            lanes.promises.owes_prepared = true;
+            NotOpen::Closed(Closed::Os(errno))
+        })
+    }
+
     /// Opens the gate once the clock is near the restored mark, or too far from it to wait.
-    fn settle(&self, lanes: &mut Lanes) -> Result<(), NotOpen> {
+    fn settle(&self, lanes: &mut Lanes, start: &Start) -> Result<(), NotOpen> {
         if lanes.gate == Gate::Open {
             return Ok(());
         }
+        if lanes.promises.owes_prepared {
+            self.respect_prepared(lanes, start)?;
+        }
         let tick_us = self.layout.tick().micros();
         let missing_us = self.behind_us(self.active()) - self.rules().max_ahead_us;
-        let patience_us = self.reserve_us(lanes).max(SETTLING_US) + tick_us;
+        // What the record says: the last run may have reserved further ahead, for a disk that was slow.
+        let reserved_us = self.reserve_us(lanes).max(lanes.promises.reserved_us);
+        let patience_us = reserved_us.max(SETTLING_US) + tick_us;
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
@@ -850,24 +952,40 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         Ok(())
     }
 
-    /// Moves the reservation ahead where less than half of it is left. For the keeper: calls that run
-    /// into the end of a reservation do it themselves.
+    /// Moves the reservation ahead where less than half of it is left, and does what calls have asked for. For the
+    /// keeper, from time to time and when [`Host::ask_keeper`] wakes it.
     pub fn keep(&self) -> Result<(), Refusal> {
-        self.locked(|lanes| {
-            let reserve_ticks = self.reserve_us(lanes) / self.layout.tick().micros();
-            let lane = self.active();
-            let memory = &self.lanes[lane].memory;
-            let now_us = self.layout.relative(self.host.wall_us());
-            let tick = memory.last.load(Ordering::Acquire).max(self.layout.tick().holding(now_us));
-            let latest = self.layout.tick().holding(now_us + self.control.switch.max_ahead_us());
-            let ceiling = memory.ceiling.load(Ordering::Acquire);
-            let is_short = ceiling != CLOSED && ceiling - tick < reserve_ticks / 2 + 1;
-            if is_short && tick <= latest.min(self.layout.max_tick()) {
-                self.extend(lanes, lane, tick)
-            } else {
-                Ok(())
-            }
-        })
+        let event = self.locked(|lanes| match lanes.errand.take() {
+            Some((blocked, mut patience)) => match self.look(&blocked, &mut patience) {
+                Step::Rotate => self.rotate(lanes, blocked.lane, blocked.n).map(Some),
+                Step::Reserve => self.extend(lanes, blocked.lane, blocked.wanted).map(|()| None),
+                _ => self.keep_ahead(lanes).map(|()| None),
+            },
+            None => self.keep_ahead(lanes).map(|()| None),
+        })?;
+        event.into_iter().for_each(|event| self.host.report(event));
+        Ok(())
+    }
+
+    fn keep_ahead(&self, lanes: &mut Lanes) -> Result<(), Refusal> {
+        let reserve_ticks = self.reserve_us(lanes) / self.layout.tick().micros();
+        let lane = self.active();
+        let memory = &self.lanes[lane].memory;
+        let now_us = self.layout.relative(self.host.wall_us());
+        let tick = memory.last.load(Ordering::Acquire).max(self.layout.tick().holding(now_us));
+        let latest = self.layout.tick().holding(now_us + self.control.switch.max_ahead_us());
+        let ceiling = memory.ceiling.load(Ordering::Acquire);
+        if ceiling == CLOSED {
+            return Ok(());
+        }
+        let is_short = ceiling - tick < reserve_ticks / 2 + 1;
+        // IDs under a longer `max_ahead` are told to those who follow before there are many.
+        let is_longer = lanes.promises.max_ahead_us < self.rules().max_ahead_us;
+        if (is_short || is_longer) && tick <= latest.min(self.layout.max_tick()) {
+            self.extend(lanes, lane, tick)
+        } else {
+            Ok(())
+        }
     }
 
     /// The tick from which the next call starts, for telling whether IDs are being made.
@@ -886,6 +1004,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             memory.ceiling.store(CLOSED, Ordering::Release);
             *mark = memory.restored.load(Ordering::Acquire).max(ledger.last_tick().unwrap_or(-1));
         }
+        lanes.promises.reserved_us = 0;
         self.write(&mut lanes, self.active(), false)
     }
 
@@ -895,7 +1014,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     pub fn adopt(&self, start: &Start, floor_us: i64) -> Result<(), AdoptError> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         self.locked(|lanes| {
-            let reading = self.reading(start, &half);
+            let reading = self.reading(lanes, start, &half);
             if matches!(lanes.gate, Gate::Open | Gate::Settling) {
                 let floor = reading.floor_mark(floor_us)?;
                 return self.raise(lanes, floor).map_err(|errno| AdoptError::Closed(Closed::Os(errno)));
@@ -909,18 +1028,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         Ok(())
     }
 
-    /// Raises every mark to `floor`: durable first, then in memory, `restored` before `last`, for replay
-    /// lowers `last` no further than that.
+    /// Raises every mark to `floor`: durable first, then in memory. Replay lowers `last` under the same lock, so
+    /// it cannot come between the two.
     fn raise(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
         lanes.promises.raise(floor);
         // At once, also where a write has just failed: an operator waits for the answer.
         self.write(lanes, self.active(), false)?;
         for (Lane { memory, .. }, mark) in self.lanes.iter().zip(lanes.promises.marks) {
-            if memory.restored.fetch_max(floor, Ordering::AcqRel) < floor {
-                // Moved in any case: the compare-and-swap of a replay that looked before this has to fail.
-                let order = (Ordering::AcqRel, Ordering::Acquire);
-                let _ = memory.last.fetch_update(order.0, order.1, |last| Some(last.max(floor) + 1));
-            }
+            memory.restored.fetch_max(floor, Ordering::AcqRel);
+            memory.last.fetch_max(floor + 1, Ordering::AcqRel);
             if lanes.gate == Gate::Open && self.host.disk().is_some() {
                 memory.ceiling.store(mark, Ordering::Release);
             }
@@ -1086,11 +1202,14 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 }
 
 /// How long one call has waited without anybody's progress.
-#[derive(Default)]
-struct Patience {
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
     last: Option<i64>,
     spent_us: i64,
     waits: u32,
+    /// How long the keeper has been waited for, in looks of this length by now.
+    keeper_us: i64,
+    look_us: i64,
 }
 
 impl Patience {

@@ -1,6 +1,7 @@
 //! The workers of one server: which it owns, which half of them its timeline may use, which one is
 //! active, and where to go when the clock is back. Everything here happens under the cold lock.
 
+use crate::generator::{Blocked, Patience};
 use crate::layout::Layout;
 use crate::state::{Closed, Errno, Promises};
 
@@ -112,6 +113,8 @@ pub struct Lanes {
     /// The refusal that was reported last, as lane, last and the word there: one report an episode, which
     /// ends with the next ID.
     pub(crate) reported: Option<(usize, i64, u64)>,
+    /// The last call that has left a write to the keeper.
+    pub(crate) errand: Option<(Blocked, Patience)>,
 }
 
 impl Lanes {
@@ -123,6 +126,7 @@ impl Lanes {
             write_failure: None,
             write_us: 0,
             reported: None,
+            errand: None,
         }
     }
 

@@ -50,4 +50,4 @@ pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use ledger::SequenceStart;
 pub use memory::{Memory, View};
 pub use parking_lot::lock_api;
-pub use state::{AdoptError, Closed, Disk, Errno, Start};
+pub use state::{AdoptError, Closed, Disk, Errno, Prepared, Start};

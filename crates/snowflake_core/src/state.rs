@@ -41,6 +41,14 @@ pub struct FileIdentity {
     pub born_ns: i64,
 }
 
+impl FileIdentity {
+    /// Whether a file that was recorded as this one is `found`. A kernel or a file system that begins to tell
+    /// times of birth makes no copy of a file.
+    fn is(self, found: Self) -> bool {
+        self.inode == found.inode && (self.born_ns == found.born_ns || self.born_ns == 0)
+    }
+}
+
 /// The state file as it was found.
 #[derive(Clone, Debug)]
 pub struct Loaded {
@@ -111,6 +119,21 @@ pub struct Record {
     /// The mark of every other worker: the floor of the first start, or the greatest mark of former
     /// workers for which there is no room.
     elsewhere: i64,
+    /// The greatest `max_ahead` under which IDs were made, in microseconds; 0 in a record of an earlier version,
+    /// which did not say.
+    #[serde(default)]
+    max_ahead_us: i64,
+    /// How far ahead of use the active lane's mark was reserved, in microseconds: a slow disk makes it longer
+    /// than `reserve`.
+    #[serde(default)]
+    reserved_us: i64,
+    /// The marks do not yet respect the transactions that earlier timelines prepared and did not commit.
+    #[serde(default, skip_serializing_if = "is_false")]
+    owes_prepared: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 #[derive(Serialize)]
@@ -190,6 +213,8 @@ pub enum Closed {
     Foreign(u64),
     /// The directory is a copy of one that may still run.
     Copied,
+    /// Another server began this timeline, and may still make its IDs: a standby was started without a promotion.
+    NotPromoted(u32),
 }
 
 /// What a start knows besides the file.
@@ -197,18 +222,57 @@ pub enum Closed {
 pub struct Start {
     /// The timeline that the server writes: 1, 2, ...
     pub timeline: u32,
+    /// The latest timeline that the data directory had reached before this start, by its control file. A later
+    /// one is of this start's own making; on this one another server may be at work.
+    pub timeline_before: u32,
+    /// The control file said before this start that the server was a standby, or in the middle of a restore.
+    pub was_in_recovery: bool,
     /// The cluster's system identifier.
     pub system_identifier: u64,
     /// When the control file was last written before this start, as a Unix time in microseconds.
     pub control_us: i64,
-    /// The time of the last commit that was replayed in recovery, as a Unix time in microseconds.
+    /// The latest time that is known of what was replayed, as a Unix time in microseconds: that of the last
+    /// commit, or of the checkpoint from which the replay began, which is the primary's.
     pub replayed_us: Option<i64>,
+    /// Transactions that were prepared before this start and are not committed.
+    pub prepared: Prepared,
+}
+
+/// What a start knows of prepared transactions: an ID in one of them can be later than the last commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// Nothing: they can be read in a session only.
+    Unread,
+    /// When the last of them was prepared, as a Unix time in microseconds; `None`: there is none.
+    Read(Option<i64>),
 }
 
 impl Start {
-    /// A start on a timeline (1, 2, ...) about which nothing else is known.
+    /// A start on a timeline (1, 2, ...) about which nothing else is known. Any timeline but the first is of
+    /// its own making.
     pub fn of_timeline(timeline: u32) -> Self {
-        Self { timeline, system_identifier: 0, control_us: i64::MIN, replayed_us: None }
+        Self {
+            timeline,
+            timeline_before: timeline.saturating_sub(1).max(1),
+            was_in_recovery: false,
+            system_identifier: 0,
+            control_us: i64::MIN,
+            replayed_us: None,
+            prepared: Prepared::Read(None),
+        }
+    }
+
+    /// Whether this start began its timeline, as a promotion does and a restore to a point in time.
+    fn made_timeline(&self) -> bool {
+        self.timeline > self.timeline_before
+    }
+
+    /// The latest time that is known of what other servers have done on earlier timelines.
+    fn known_us(&self) -> Option<i64> {
+        match self.prepared {
+            Prepared::Read(prepared_us) => self.replayed_us.max(prepared_us),
+            Prepared::Unread => self.replayed_us,
+        }
     }
 }
 
@@ -225,6 +289,12 @@ pub(crate) struct Promises {
     /// Workers of earlier settings and their marks: one of them may be configured again.
     former: [Option<(i64, i64)>; MAX_FORMER],
     elsewhere: i64,
+    /// As in [`Record`].
+    pub(crate) max_ahead_us: i64,
+    /// As in [`Record`].
+    pub(crate) reserved_us: i64,
+    /// As in [`Record`].
+    pub(crate) owes_prepared: bool,
 }
 
 /// How a lane's worker stands in an ID, for each lane of this server.
@@ -241,6 +311,9 @@ impl Promises {
             marks: [-1; MAX_LANES],
             former: [None; MAX_FORMER],
             elsewhere: -1,
+            max_ahead_us: 0,
+            reserved_us: 0,
+            owes_prepared: false,
         }
     }
 
@@ -269,6 +342,9 @@ impl Promises {
             active: nodes[choice.active],
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
+            max_ahead_us: self.max_ahead_us,
+            reserved_us: self.reserved_us,
+            owes_prepared: self.owes_prepared,
         })
     }
 }
@@ -290,6 +366,7 @@ pub(crate) struct Opening {
 }
 
 /// What a start reads, in one value.
+#[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) nodes: Nodes<'a>,
@@ -298,6 +375,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) start: &'a Start,
     /// The wall clock, as a Unix time in microseconds.
     pub(crate) now_us: i64,
+    /// The greatest `max_ahead` under which IDs may have been made, in microseconds: this server's, as far as no
+    /// record says more.
     pub(crate) max_ahead_us: i64,
 }
 
@@ -310,8 +389,7 @@ impl Reading<'_> {
 
     /// Where nothing is recorded.
     fn first_mark(&self) -> i64 {
-        let replayed_us = self.start.replayed_us.unwrap_or(i64::MIN);
-        self.floor_above(self.start.control_us.max(replayed_us))
+        self.floor_above(self.start.control_us.max(self.start.known_us().unwrap_or(i64::MIN)))
     }
 
     /// A mark that IDs of this Unix time, and of this clock's, do not reach, also where the clocks that made
@@ -325,6 +403,7 @@ impl Reading<'_> {
             system_identifier: self.start.system_identifier,
             marks: [mark; MAX_LANES],
             elsewhere: mark,
+            owes_prepared: self.start.prepared == Prepared::Unread,
             ..Promises::none()
         };
         Opening { promises, active: self.half[0], is_new: true }
@@ -352,6 +431,9 @@ impl Reading<'_> {
             marks,
             former,
             elsewhere: record.elsewhere.max(folded),
+            max_ahead_us: record.max_ahead_us,
+            reserved_us: record.reserved_us,
+            owes_prepared: record.owes_prepared,
         }
     }
 
@@ -360,9 +442,21 @@ impl Reading<'_> {
         self.nodes.iter().any(|node| record.marks.get(node).is_some_and(|mark| with(*mark)))
     }
 
+    /// What keeps a directory without a file from being taken for a new one at the next start, after
+    /// [`Closed::NotPromoted`]: the record of a file that is not there.
+    pub(crate) fn disowned(&self) -> Promises {
+        self.fresh(self.first_mark()).promises
+    }
+
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
     pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, Closed> {
-        let Some(loaded) = loaded else { return Ok(self.fresh(self.first_mark())) };
+        let Some(loaded) = loaded else {
+            // A standby of before the first ID, started beside its primary.
+            if self.start.was_in_recovery && !self.start.made_timeline() {
+                return Err(Closed::NotPromoted(self.start.timeline));
+            }
+            return Ok(self.fresh(self.first_mark()));
+        };
         let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(Closed::Unreadable)?;
         if recorded != *self.layout {
@@ -370,11 +464,17 @@ impl Reading<'_> {
         }
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
-        let is_copy = record.file != loaded.identity;
+        let is_copy = !record.file.is(loaded.identity);
+        // A standby does not touch the file: once it has followed a failover, the record names a timeline before
+        // the one that it is on, and only who began this one tells whether it was promoted.
+        let is_followed = is_new_timeline && !self.start.made_timeline();
         // With a worker of its own a copy never meets its original, as long as it keeps to it.
-        let is_theirs = is_foreign || (is_copy && !is_new_timeline);
+        let is_theirs = is_foreign || is_followed || (is_copy && !is_new_timeline);
         if is_foreign && self.has_worker(&record, |_| true) {
             return Err(Closed::Foreign(record.system_identifier));
+        }
+        if is_followed && self.has_worker(&record, |_| true) {
+            return Err(Closed::NotPromoted(self.start.timeline));
         }
         if self.has_worker(&record, |mark| is_theirs || mark == NOT_OURS) {
             return Err(Closed::Copied);
@@ -398,16 +498,35 @@ impl Reading<'_> {
     /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
     /// which this server knows only what was replayed and, where the clocks agree, that it made nothing
     /// above this clock. The second timeline's alone are the lanes of its half, where there are halves and
-    /// the first one counted them alike.
+    /// the first one counted them alike; but only for the server that began it.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
-        let floor = self.floor_above(self.start.replayed_us.unwrap_or(self.start.control_us));
+        let reading = self.under(record);
+        let floor = reading.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
         let same_halves = record.lanes == self.nodes.len();
-        let own: &[usize] =
-            if has_halves && same_halves && self.start.timeline <= 2 { self.half } else { &[] };
+        let is_second = self.start.timeline <= 2 && self.start.made_timeline();
+        let own: &[usize] = if has_halves && same_halves && is_second { self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
         promises.raise(floor);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
+        promises.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
+    }
+
+    /// The same, where the IDs in question were made by the server that wrote this record: under its `max_ahead`.
+    fn under(&self, record: &Record) -> Self {
+        Self { max_ahead_us: self.max_ahead_us.max(record.max_ahead_us), ..*self }
+    }
+
+    /// The mark that respects the transactions that were prepared on earlier timelines; `None` where they cannot
+    /// be read.
+    pub(crate) fn prepared_mark(&self) -> Option<i64> {
+        match self.start.prepared {
+            Prepared::Unread => None,
+            Prepared::Read(None) => Some(-1),
+            Prepared::Read(Some(prepared_us)) => {
+                Some(self.mark_at(prepared_us.saturating_add(FIRST_MARGIN_US)))
+            }
+        }
     }
 
     /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
@@ -428,13 +547,14 @@ impl Reading<'_> {
             return self.adopt_layout(&recorded, highest).map(|mark| self.fresh(mark.max(floor)));
         }
         let mut promises = self.promises(&record, slot, loaded.identity);
+        let reading = self.under(&record);
         // Vouched for: what was the original's is this server's now, from where nothing is known.
         let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
-        ours.for_each(|mark| *mark = self.first_mark());
+        ours.for_each(|mark| *mark = reading.first_mark());
         if record.timeline != self.start.timeline {
             self.respect_earlier_timelines(&mut promises, &record);
         }
-        promises.raise(floor);
+        promises.raise(reading.floor_mark(floor_us)?);
         Ok(Opening { promises, active: self.half[0], is_new: true })
     }
 

@@ -317,6 +317,26 @@ fn two_replays_at_once() {
     });
 }
 
+/// An adopt raises the marks between the look of a replay and what it does: nobody issues below the floor after it.
+#[test]
+fn a_replay_beside_an_adopt() {
+    model(None, || {
+        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let first = world.id();
+        world.step_to(4);
+        let theirs = |world: &World| {
+            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS)).unwrap();
+            let refused = world.call();
+            assert!(refused.is_err(), "an ID of tick {} below the floor", world.tick(refused.unwrap()));
+            world.step_to(6);
+            world.id()
+        };
+        let (theirs, ours) = beside(&world, theirs, |world| world.call().ok());
+        assert_eq!(world.tick(theirs), 6);
+        world.check([first, theirs].into_iter().chain(ours).collect(), 0..=0);
+    });
+}
+
 /// The clock is set right while a call is about to replay: what others made since is not gone back behind.
 #[test]
 fn a_replay_that_comes_too_late() {

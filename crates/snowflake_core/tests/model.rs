@@ -670,7 +670,7 @@ impl Server {
                     self.machine.pass(SECOND);
                 }
                 // Unreadable too: however many writes fail, one slot is always left whole.
-                Err(NotOpen::Closed(why)) => panic!("closed: {why:?}"),
+                Err(why) => panic!("not open: {why:?}"),
             });
             assert!(attempt < 150, "the gate never opens");
         }

@@ -10,9 +10,9 @@ use model::disk::{EIO, ENOSPC, Fault, Point, Power};
 use model::tape::Tape;
 use model::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
-use snowflake_core::state::{SLOT_BYTES, SLOTS};
+use snowflake_core::state::{FileIdentity, SLOT_BYTES, SLOTS};
 use snowflake_core::{
-    AdoptError, Closed, Config, Event, Layout, NotOpen, Parts, Policy, Refusal, Rules, Start,
+    AdoptError, Closed, Config, Event, Layout, NotOpen, Parts, Policy, Prepared, Refusal, Rules, Start,
 };
 use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
@@ -444,7 +444,262 @@ fn a_copy_opens_under_a_worker_that_its_original_does_not_own() {
     assert_eq!(machine.id().worker, 5);
 }
 
+/// Linux 4.11, or a newer file system, begins to tell times of birth that were not told before.
+#[test]
+fn a_file_system_that_begins_to_tell_times_of_birth_makes_no_copy() {
+    let machine = crashed();
+    machine.rewrite_both(|document| document["record"]["file"]["born_ns"] = 0.into());
+    machine.start();
+    machine.id();
+    let told = machine.disk.identity().unwrap().born_ns;
+    for slot in machine.disk.slots().unwrap() {
+        let document: Value = serde_json::from_slice(&slot).unwrap();
+        assert_eq!(document["record"]["file"]["born_ns"], told, "from now on it is known");
+    }
+    machine.crash();
+    machine.rewrite_both(|document| document["record"]["file"]["born_ns"] = (told + 1).into());
+    assert_eq!(machine.closed(), Closed::Copied, "another time of birth is another file");
+}
+
+#[test]
+fn a_file_system_that_tells_no_time_of_birth_any_more_is_not_trusted() {
+    let machine = crashed();
+    let slots = machine.disk.slots().unwrap();
+    let inode = machine.disk.identity().unwrap().inode;
+    machine.disk.put_as(slots, FileIdentity { inode, born_ns: 0 });
+    assert_eq!(machine.closed(), Closed::Copied);
+}
+
+// ---- 3. Standbys that were started without a promotion
+
+/// A start on a timeline that another server began: by its control file, the directory was there before.
+fn as_a_follower(start: &mut Start, timeline: u32) {
+    (start.timeline, start.timeline_before, start.was_in_recovery) = (timeline, timeline, true);
+}
+
+/// Whatever a start finds that was in recovery before, once it runs without.
+fn after_recovery(start: &mut Start) {
+    start.was_in_recovery = false;
+}
+
+/// A standby does not write its file: it names the timeline of the backup that the standby was made from.
+#[test]
+fn a_standby_that_has_followed_a_failover_and_is_started_beside_its_primary_stays_closed() {
+    for timeline in [2, 3, 6] {
+        // With a file that was copied from the primary, and with its own: the first primary, after a switchover.
+        for machine in [copied(), crashed()] {
+            let before = machine.disk.slots();
+            machine.set_start(|start| as_a_follower(start, timeline));
+            assert_eq!(machine.closed(), Closed::NotPromoted(timeline));
+            machine.set_start(after_recovery);
+            assert_eq!(
+                machine.closed(),
+                Closed::NotPromoted(timeline),
+                "nor does it open at the second start"
+            );
+            assert_eq!(machine.disk.slots(), before);
+        }
+    }
+}
+
+#[test]
+fn a_standby_that_has_followed_a_failover_opens_when_it_is_promoted() {
+    for machine in [copied(), crashed()] {
+        machine.set_start(|start| {
+            as_a_follower(start, 2);
+            start.timeline = 3;
+        });
+        machine.start();
+        machine.id();
+    }
+}
+
+/// Its file was there before its primary was demoted: it is this timeline's.
+#[test]
+fn a_primary_that_was_in_recovery_on_its_own_timeline_opens() {
+    let machine = crashed();
+    machine.set_start(|start| as_a_follower(start, 1));
+    machine.start();
+    machine.id();
+}
+
+/// A backup from before the first ID has no file, and a standby that is made of it gets none.
+#[test]
+fn a_standby_without_a_file_that_is_started_beside_its_primary_stays_closed_for_good() {
+    let machine = Machine::alone(plain());
+    machine.set_start(|start| as_a_follower(start, 1));
+    assert_eq!(machine.closed(), Closed::NotPromoted(1));
+    machine.set_start(after_recovery);
+    assert_eq!(machine.closed(), Closed::Copied, "the next start finds what the first has left");
+    machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
+    machine.start();
+    assert_eq!(machine.id().worker, 128, "promoted later, it is a primary as any");
+}
+
+#[test]
+fn a_standby_without_a_file_stays_closed_while_the_mark_of_that_cannot_be_written() {
+    let machine = Machine::alone(plain());
+    machine.set_start(|start| as_a_follower(start, 1));
+    break_disk(&machine, 0, ENOSPC, |_| true);
+    assert_eq!(machine.closed(), Closed::Os(ENOSPC));
+    machine.disk.heal();
+    machine.pass(SECOND);
+    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::NotPromoted(1))));
+    machine.set_start(after_recovery);
+    assert_eq!(machine.closed(), Closed::Copied);
+}
+
+#[test]
+fn a_standby_that_was_not_promoted_opens_under_a_worker_of_its_own_and_keeps_off_the_others() {
+    let machine = copied();
+    machine.set_start(|start| as_a_follower(start, 2));
+    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Rules::default()));
+    machine.start();
+    assert_eq!(machine.id().worker % 128, 5);
+    machine.crash();
+    machine.set_start(after_recovery);
+    machine.start();
+    assert_eq!(machine.id().worker % 128, 5);
+    machine.crash();
+    machine.set_config(plain());
+    assert_eq!(machine.closed(), Closed::Copied);
+}
+
+/// Its primary used the lanes of the second timeline, which a promoted server has for itself.
+#[test]
+fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
+    let machine = copied();
+    machine.step(-40 * SECOND);
+    machine.set_start(|start| {
+        as_a_follower(start, 2);
+        start.replayed_us = Some(NOON);
+    });
+    assert_eq!(machine.closed(), Closed::NotPromoted(2));
+    machine.adopt(machine.wall()).unwrap();
+    for worker in (0..1_024).step_by(128) {
+        assert!(machine.mark(worker) >= tick(NOON + MAX_AHEAD), "worker {worker}: {}", machine.mark(worker));
+    }
+    machine.pass(45 * SECOND);
+    machine.settle();
+    machine.id();
+    machine.crash();
+    machine.set_start(after_recovery);
+    machine.start();
+    machine.id();
+}
+
 // ---- 4. A new timeline
+
+/// `max_ahead` is read by each server for itself.
+#[test]
+fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_primary() {
+    let rules = |max_ahead_us| Rules { max_ahead_us, ..Rules::default() };
+    let with = |max_ahead_us| config("41/10/12", Tick::Millisecond, 0, 0, 1 << 18, rules(max_ahead_us));
+    let primary = Machine::alone(with(60 * SECOND));
+    primary.start();
+    primary.id();
+    for lowered_since in [false, true] {
+        if lowered_since {
+            primary.with(|generator| generator.set_rules(rules(5 * SECOND)));
+            primary.pass(100 * SECOND);
+            primary.id();
+        }
+        let standby = Machine::alone(with(2 * SECOND));
+        standby.step(primary.wall() - standby.wall());
+        standby.disk.put(primary.disk.slots().unwrap());
+        standby.set_start(|start| {
+            *start = Start { system_identifier: SYSTEM, ..Start::of_timeline(2) };
+            start.replayed_us = Some(primary.wall());
+        });
+        standby.boot_up();
+        let _ = standby.open();
+        let reached = tick(primary.wall() + 60 * SECOND);
+        assert!(standby.mark(0) >= reached, "{} < {reached}", standby.mark(0));
+        assert!(matches!(standby.try_id(), Err(Refusal::NoLane(_))), "the clock has not come to it");
+    }
+}
+
+/// A backup is taken before a longer `max_ahead` would be recorded by the next reservation.
+#[test]
+fn a_longer_max_ahead_is_recorded_by_the_next_round_of_the_keeper() {
+    let machine = Machine::alone(plain());
+    machine.start();
+    machine.id();
+    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.set_rules(Rules { max_ahead_us: 4 * SECOND, ..Rules::default() }));
+    machine.with(|generator| generator.keep()).unwrap();
+    let written = machine.disk.changes();
+    for slot in machine.disk.slots().unwrap() {
+        let document: Value = serde_json::from_slice(&slot).unwrap();
+        assert_eq!(document["record"]["max_ahead_us"], 4 * SECOND);
+    }
+    machine.with(|generator| generator.keep()).unwrap();
+    assert_eq!(machine.disk.changes(), written, "once");
+}
+
+/// The row of a prepared transaction is committed after the promotion, and its ID may be the newest there is.
+#[test]
+fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
+    let promoted = || {
+        let machine = copied();
+        machine.set_config(with_backups(0));
+        machine.step(-40 * SECOND);
+        machine.set_start(|start| {
+            start.timeline = 2;
+            start.replayed_us = Some(NOON - HOUR);
+            start.prepared = Prepared::Unread;
+        });
+        machine
+    };
+    let read = |machine: &Machine| machine.set_start(|start| start.prepared = Prepared::Read(Some(NOON)));
+    let is_above = |machine: &Machine| {
+        let reached = tick(NOON + MAX_AHEAD);
+        assert!(machine.mark(0) >= reached, "{} < {reached}", machine.mark(0));
+        machine.pass(45 * SECOND);
+        machine.settle();
+        assert!(machine.id().tick > reached);
+    };
+
+    let machine = promoted();
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    read(&machine);
+    let _ = machine.open();
+    is_above(&machine);
+
+    // Nobody came to read them before a crash: the next start knows of it.
+    let machine = promoted();
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    machine.crash();
+    machine.set_start(|start| start.timeline_before = 2);
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    read(&machine);
+    let _ = machine.open();
+    is_above(&machine);
+
+    // They are read, and it cannot be written that they were: it is tried again, and nothing is forgotten.
+    let machine = promoted();
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    read(&machine);
+    break_disk(&machine, 0, EIO, |_| true);
+    for _ in 0..3 {
+        assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+        machine.pass(SECOND);
+    }
+    machine.disk.heal();
+    machine.pass(SECOND);
+    let _ = machine.open();
+    is_above(&machine);
+
+    // None is there: nothing more is waited for than what was replayed asks for.
+    let machine = promoted();
+    machine.set_start(|start| start.prepared = Prepared::Read(None));
+    assert!(machine.start() <= SECOND + MS);
+}
 
 #[test]
 fn the_second_timeline_starts_at_once_on_lane_1_whatever_the_clock_was() {
@@ -1158,6 +1413,164 @@ fn a_disk_whose_writes_take_longer_than_the_reservation_still_lets_ids_through()
         // Nobody keeps the reservation here: half of the time goes into writing it.
         assert!(ids > 2_000, "{ids} IDs in a minute, writes of {write_us} us");
     }
+}
+
+/// A slow write makes the next reservation long, and a crash finds that mark on disk.
+#[test]
+fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
+    for write_us in [4 * SECOND, 20 * SECOND] {
+        let machine = Rc::new(Machine::alone(plain()));
+        machine.start();
+        let lane = machine.lane();
+        let slow = Rc::downgrade(&machine);
+        machine.disk.set_faults(move |point| {
+            if matches!(point, Point::Sync(_))
+                && let Some(machine) = slow.upgrade()
+            {
+                machine.pass(write_us / 2);
+            }
+            Fault::None
+        });
+        // Right after a reservation was written that knows how long the one before it took.
+        for _ in 0..2 {
+            let written = machine.disk.changes();
+            while machine.disk.changes() == written {
+                machine.pass(200 * MS);
+                machine.id();
+            }
+        }
+        machine.crash();
+        machine.disk.heal();
+        let waited = machine.start();
+        assert_eq!(machine.lane(), lane, "a crash used up a lane, writes of {write_us} us");
+        assert!(waited > SECOND, "{waited}");
+        assert!(waited <= 2 * write_us + SECOND, "{waited} for writes of {write_us} us");
+        machine.id();
+    }
+}
+
+/// After a clean stop marks are exact: a clock that goes far back then is no reservation to wait for.
+#[test]
+fn a_clean_stop_leaves_no_reservation_to_be_waited_for() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    machine.with(|generator| generator.set_rules(Rules { reserve_us: 60 * SECOND, ..Rules::default() }));
+    for _ in 0..10 {
+        machine.id();
+        machine.pass(10 * SECOND);
+    }
+    machine.stop();
+    machine.set_config(plain());
+    machine.step(-30 * SECOND);
+    assert_eq!(machine.start(), 0);
+    machine.id();
+    assert_ne!(machine.lane(), 0);
+}
+
+// ---- The keeper writes
+
+/// A keeper that answers at its `nth` call, and how often it was waited for.
+fn with_keeper(machine: &Rc<Machine>, nth: u32) -> Rc<Cell<u32>> {
+    let waits = Rc::new(Cell::new(0));
+    let (counted, keeper) = (waits.clone(), Rc::downgrade(machine));
+    *machine.keeper.borrow_mut() = Some(Rc::new(move || {
+        counted.set(counted.get() + 1);
+        if counted.get() >= nth {
+            let _ = keeper.upgrade().unwrap().with(|generator| generator.keep());
+        }
+    }));
+    waits
+}
+
+#[test]
+fn calls_leave_the_reservation_to_the_keeper() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    let waits = with_keeper(&machine, 3);
+    machine.pass(10 * SECOND);
+    let written = machine.disk.changes();
+    let interrupted = machine.clone();
+    // The call itself never touches the disk.
+    machine.disk.set_faults(move |_| {
+        assert!(waits.get() >= 3, "a call wrote");
+        let _ = &interrupted;
+        Fault::None
+    });
+    machine.id();
+    assert!(machine.disk.changes() > written);
+}
+
+#[test]
+fn calls_leave_a_rotation_to_the_keeper() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    machine.id();
+    let waits = with_keeper(&machine, 2);
+    let asked = waits.clone();
+    machine.disk.set_faults(move |_| {
+        assert!(asked.get() >= 2, "a call wrote");
+        Fault::None
+    });
+    machine.pass(HOUR);
+    machine.id();
+    machine.step(-10 * SECOND);
+    let rotations = machine.with(|generator| generator.status().rotations);
+    waits.set(0);
+    machine.id();
+    assert_eq!(machine.with(|generator| generator.status().rotations), rotations + 1);
+    assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
+}
+
+/// After a replay the ticks between the lane's last and its reservation can be full.
+#[test]
+fn the_keeper_reserves_for_the_call_that_asks() {
+    let machine = Rc::new(Machine::alone(config(
+        "41/10/1",
+        Tick::Millisecond,
+        0,
+        7,
+        16_384,
+        Rules { policy: Policy::Replay, ..Rules::default() },
+    )));
+    machine.start();
+    machine.pass(10 * SECOND);
+    for _ in 0..1_000 {
+        machine.id();
+    }
+    machine.step(-3 * SECOND);
+    let waits = with_keeper(&machine, 1);
+    for _ in 0..10_000 {
+        machine.id();
+    }
+    assert!(waits.get() < 100, "a call waited for a keeper that was done: {}", waits.get());
+}
+
+#[test]
+fn a_keeper_that_does_nothing_is_done_without_after_a_second() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    let waits = with_keeper(&machine, u32::MAX);
+    machine.pass(10 * SECOND);
+    let before = machine.boot.get();
+    machine.id();
+    let waited = machine.boot.get() - before;
+    assert!((SECOND..2 * SECOND).contains(&waited), "{waited}");
+    assert!(waits.get() < 200, "it looks less often, the longer it waits: {}", waits.get());
+}
+
+#[test]
+fn a_call_is_refused_when_the_keeper_cannot_write() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    with_keeper(&machine, 1);
+    machine.pass(10 * SECOND);
+    break_disk(&machine, 0, EIO, |_| true);
+    for _ in 0..3 {
+        assert_eq!(machine.try_id(), Err(Refusal::NotDurable(EIO)));
+        machine.pass(SECOND);
+    }
+    machine.disk.heal();
+    machine.id();
 }
 
 #[test]

@@ -259,12 +259,17 @@ impl SimDisk {
     /// Another file takes the place of the one that is there.
     pub fn put(&self, slots: [Vec<u8>; SLOTS]) -> FileIdentity {
         let identity = self.new_identity();
+        self.put_as(slots, identity);
+        identity
+    }
+
+    /// Another file takes the place of the one that is there, and says of itself that it is this one.
+    pub fn put_as(&self, slots: [Vec<u8>; SLOTS], identity: FileIdentity) {
         let slots = slots.map(Bytes::from);
         let mut folder = self.folder();
         folder.files.push(File { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] });
         folder.seen = Some(folder.files.len() - 1);
         folder.durable = folder.seen;
-        identity
     }
 
     fn new_identity(&self) -> FileIdentity {

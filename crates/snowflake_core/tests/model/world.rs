@@ -74,6 +74,8 @@ pub struct Machine {
     pub reads: Cell<u64>,
     /// What the others do while a call looks at the clock.
     pub meanwhile: RefCell<Option<Rc<Meanwhile>>>,
+    /// What the keeper does while a call waits for it; `None`: there is no keeper.
+    pub keeper: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 /// A call that looks at the clock more often than this will never end.
@@ -94,6 +96,7 @@ impl Machine {
             last_reads: Cell::new([i64::MIN; 2]),
             reads: Cell::new(0),
             meanwhile: RefCell::default(),
+            keeper: RefCell::default(),
         }
     }
 
@@ -174,6 +177,16 @@ impl Host for &Machine {
         assert!(!is_locked() || self.is_locked_by_another.get(), "rule 6: a wait under the lock");
         self.reads.set(self.reads.get() + 1);
         self.pass(micros);
+    }
+
+    fn ask_keeper(&self) -> bool {
+        self.keeper.borrow().is_some()
+    }
+
+    fn wait_for_keeper(&self, micros: i64) {
+        self.wait(micros);
+        let keeper = self.keeper.borrow().clone();
+        keeper.into_iter().for_each(|work| work());
     }
 
     fn report(&self, event: Event) {
