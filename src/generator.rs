@@ -250,15 +250,17 @@ pub fn start() -> Start {
         )
     };
     let before = shmem::control_file_before().expect("there is a generator");
-    // The replay of a standby that was restarted began at a checkpoint: commits before it are not replayed again.
-    let replayed_us = if replayed == 0 { i64::MIN } else { functions::from_postgres(replayed) };
+    let commit_us = (replayed != 0).then(|| functions::from_postgres(replayed));
+    // The replay of a standby that was restarted began at a checkpoint, and commits before it are not replayed again.
+    let has_replayed = before.is_in_recovery || timeline > before.timeline;
+    let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
     Start {
         timeline,
         timeline_before: before.timeline,
         was_in_recovery: before.is_in_recovery,
         system_identifier,
         control_us: before.written_us,
-        replayed_us: Some(replayed_us.max(before.checkpoint_us)),
+        replayed_us: commit_us.max(checkpoint_us),
         prepared: if most_prepared == 0 { Prepared::Read(None) } else { Prepared::Unread },
     }
 }

@@ -35,7 +35,7 @@ pub fn register() {
 pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     let Some(generator) = shmem::generator() else { return };
-    shmem::set_keeper(std::process::id() as i32);
+    shmem::become_keeper();
 
     tell_of_expiry();
     let mut told = None;
@@ -61,7 +61,6 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
-    shmem::set_keeper(0);
     // Not 0: the postmaster takes that for the end of the work and never starts the keeper again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };

@@ -41,6 +41,8 @@ pub fn generator() -> Option<&'static SharedGenerator> {
 struct Shared {
     /// Process ID of the keeper; 0 while there is none.
     keeper: AtomicI32,
+    /// What wakes it.
+    keeper_latch: AtomicPtr<pg_sys::Latch>,
     /// Somebody waits for the keeper.
     is_keeper_asked: AtomicBool,
     /// The control file before this start. Never written again.
@@ -60,25 +62,32 @@ pub fn keeper() -> Option<i32> {
     shared().map(|shared| shared.keeper.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
 }
 
-/// Names the keeper; 0: it is gone.
-pub fn set_keeper(pid: i32) {
+/// Names this process as the keeper, as long as it lives.
+pub fn become_keeper() {
+    let Some(shared) = shared() else { return };
+    // SAFETY: this process's own latch lies in shared memory, mapped at one address in all processes, as long as
+    // the server runs; another process may have it later, whom a call in vain does no harm.
+    shared.keeper_latch.store(unsafe { pg_sys::MyLatch }, Ordering::Relaxed);
+    shared.keeper.store(std::process::id() as i32, Ordering::Release);
+    // SAFETY: to be called once in a process, which runs it however it ends but by a crash; then all memory is new.
+    unsafe { pg_sys::before_shmem_exit(Some(keeper_gone), pg_sys::Datum::null()) };
+}
+
+#[pg_guard]
+extern "C-unwind" fn keeper_gone(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     if let Some(shared) = shared() {
-        shared.keeper.store(pid, Ordering::Relaxed);
+        shared.keeper.store(0, Ordering::Release);
     }
 }
 
 /// Wakes the keeper, which then does what the generator's calls have asked for; `false`: there is no keeper.
 pub fn ask_keeper() -> bool {
-    let (Some(shared), Some(pid)) = (shared(), keeper()) else { return false };
+    let Some(shared) = shared().filter(|shared| shared.keeper.load(Ordering::Acquire) != 0) else {
+        return false;
+    };
     shared.is_keeper_asked.store(true, Ordering::Release);
-    // SAFETY: finds the process by its ID in shared memory and sets its latch; a process that is gone is not found.
-    unsafe {
-        let process = pg_sys::BackendPidGetProc(pid);
-        if process.is_null() {
-            return false;
-        }
-        pg_sys::SetLatch(&raw mut (*process).procLatch);
-    }
+    // SAFETY: a latch in shared memory, which was stored before the process ID.
+    unsafe { pg_sys::SetLatch(shared.keeper_latch.load(Ordering::Relaxed)) };
     true
 }
 
@@ -165,6 +174,7 @@ extern "C-unwind" fn startup() {
         let lock = ColdLock(&raw mut (*pg_sys::GetNamedLWLockTranche(NAME.as_ptr())).lock);
         shared.write(Shared {
             keeper: AtomicI32::new(0),
+            keeper_latch: AtomicPtr::new(std::ptr::null_mut()),
             is_keeper_asked: AtomicBool::new(false),
             before: control_file::read(),
             control: Control::new(lock, &config, PgHost.wall_us()),

@@ -9,7 +9,7 @@ fn fields(pid: i32) -> Vec<String> {
 }
 
 /// Whether a process is gone, or only waits for its parent to take note of it.
-pub(crate) fn has_ended(pid: i32) -> bool {
+pub fn has_ended(pid: i32) -> bool {
     fields(pid).first().is_none_or(|state| state == "Z")
 }
 

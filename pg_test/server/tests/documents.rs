@@ -287,6 +287,32 @@ impl Player {
                 self.log_from = 0;
             }
             "promote" => self.server.promote(),
+            // It has followed a failover, and is started beside the new primary.
+            "unpromoted standby" => {
+                let mut standby = self.server.standby(|settings| settings);
+                let primary = self.server.standby(|settings| settings);
+                primary.promote();
+                standby.stop(Stop::Fast);
+                standby.follow(&primary);
+                standby.start();
+                wait_until("the standby to follow", secs(30), || {
+                    let followed =
+                        "SELECT received_tli = 2 FROM pg_stat_wal_receiver WHERE status = 'streaming'";
+                    standby.connect().query_opt(followed, &[]).unwrap().filter(|row| row.get(0))
+                });
+                run(&mut primary.connect(), "CHECKPOINT");
+                let written: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+                let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
+                wait_until("the standby to replay", secs(30), || {
+                    one::<bool>(&mut standby.connect(), &replayed).then_some(())
+                });
+                standby.stop(Stop::Fast);
+                fs::remove_file(standby.data().join("standby.signal")).expect("it is a standby");
+                standby.start();
+                self.others.push(primary);
+                self.others.push(std::mem::replace(&mut self.server, standby));
+                self.log_from = 0;
+            }
             "lose the state" => {
                 fs::write(self.state_file(), [0; 8192]).expect("the state can be overwritten")
             }

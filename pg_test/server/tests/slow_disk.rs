@@ -1,0 +1,218 @@
+//! While the disk takes seconds for an fsync of the state file, sessions that want IDs wait for the keeper's
+//! write: they answer a cancel and their timeout, can be seen, and leave the processors alone.
+
+use postgres::Client;
+use snowflake_server_tests::process::{has_ended, processor_ticks};
+use snowflake_server_tests::sql::{fails, next, one, run, status};
+use snowflake_server_tests::{
+    Builder, Preload, Server, Signal, faults, hours, ms, pg_version, secs, wait_until,
+};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// An fsync of the state file takes as many milliseconds longer as the file `SLOW_FSYNC` says.
+const SLOW_FSYNC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    static int (*real)(int);
+    char link[64], path[4096];
+    ssize_t length;
+    long delay = 0;
+    FILE *file;
+
+    if (!real)
+        real = (int (*)(int)) dlsym(RTLD_NEXT, "fsync");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = 0;
+    if (strstr(path, "/snowflake_id/") && (file = fopen(getenv("SLOW_FSYNC"), "r"))) {
+        struct timespec left;
+        if (fscanf(file, "%ld", &delay) != 1)
+            delay = 0;
+        fclose(file);
+        left.tv_sec = delay / 1000;
+        left.tv_nsec = delay % 1000 * 1000000;
+        while (nanosleep(&left, &left))
+            ;
+    }
+    return real(fd);
+}
+"#;
+
+/// A server on such a disk.
+struct Slow {
+    server: Server,
+    file: PathBuf,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Self::of(Server::builder())
+    }
+
+    fn of(builder: Builder) -> Self {
+        let file = faults::new_folder().join("delay");
+        std::fs::write(&file, "0").unwrap();
+        let mut server = builder.create();
+        server.preload(Preload::compile(SLOW_FSYNC, "SLOW_FSYNC", file.clone()));
+        server.start();
+        run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        next(&mut server.connect());
+        Self { server, file }
+    }
+
+    fn takes(&self, each: Duration) {
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, each.as_millis().to_string()).unwrap();
+        std::fs::rename(new, &self.file).unwrap();
+    }
+
+    /// Until the keeper writes nothing any more unless it is asked.
+    fn falls_asleep(&self) {
+        let mut session = self.server.connect();
+        let reserved = "SELECT reserved_until::text FROM snowflake_status";
+        let (mut known, mut since) = (String::new(), Instant::now());
+        wait_until("the keeper to write no more", secs(120), || {
+            let now: String = one(&mut session, reserved);
+            if now != known {
+                (known, since) = (now, Instant::now());
+            }
+            (since.elapsed() > secs(3)).then_some(())
+        });
+    }
+}
+
+/// IDs in a thread of its own, one after the other, as far as the disk lets them.
+fn issue(mut session: Client, seconds: u64) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let began = Instant::now();
+        while began.elapsed() < secs(seconds) {
+            let _ = session.query_one("SELECT snowflake_nextval()", &[]);
+            sleep(ms(20));
+        }
+    })
+}
+
+#[test]
+fn the_first_call_after_an_idle_minute_answers_timeout_and_cancel_while_the_disk_is_slow() {
+    let slow = Slow::new();
+    slow.falls_asleep();
+    let (mut session, mut other) = (slow.server.connect(), slow.server.connect());
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    run(&mut session, "SET statement_timeout = '500ms'");
+    slow.takes(secs(4));
+    let began = Instant::now();
+    let failure = fails(&mut session, "57014", "SELECT snowflake_nextval()");
+    assert!(began.elapsed() < secs(2), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
+
+    run(&mut session, "SET statement_timeout = 0");
+    let call = std::thread::spawn(move || fails(&mut session, "57014", "SELECT snowflake_nextval()"));
+    let waiting = format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'");
+    let event = wait_until("the call to be seen waiting", secs(5), || {
+        other.query_opt(&waiting, &[]).unwrap().and_then(|row| row.get::<_, Option<String>>(0))
+    });
+    assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
+    let asked = Instant::now();
+    assert!(one::<bool>(&mut other, &format!("SELECT pg_cancel_backend({pid})")));
+    call.join().unwrap();
+    assert!(asked.elapsed() < secs(1), "a cancel took {:?}", asked.elapsed());
+    slow.takes(secs(0));
+    next(&mut other);
+}
+
+/// A step back that asks for another worker comes while the disk is slow.
+#[test]
+fn a_call_that_has_to_rotate_answers_its_timeout_while_the_disk_is_slow() {
+    let slow = Slow::of(Server::builder().born(hours(1)));
+    let mut session = slow.server.connect();
+    slow.server.step_forward(hours(1));
+    next(&mut session);
+    slow.takes(secs(4));
+    slow.server.step_back(secs(30));
+    run(&mut session, "SET statement_timeout = '500ms'");
+    let began = Instant::now();
+    let failure = fails(&mut session, "57014", "SELECT snowflake_nextval()");
+    assert!(began.elapsed() < secs(2), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
+    slow.takes(secs(0));
+    run(&mut session, "SET statement_timeout = 0");
+    next(&mut session);
+    assert_eq!(status(&mut session).rotations, 1);
+}
+
+#[test]
+fn a_write_shows_a_wait_event_and_a_keeper_that_waits_for_it_leaves_when_it_is_told() {
+    let slow = Slow::new();
+    let (mut session, mut other) = (slow.server.connect(), slow.server.connect());
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    next(&mut session);
+    let keeper = slow.server.keeper();
+    let busy = issue(slow.server.connect(), 4);
+    slow.takes(secs(3));
+    let rotation = std::thread::spawn(move || session.execute("SELECT snowflake_rotate()", &[]));
+    let writing = format!("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = {pid}");
+    let event = wait_until("the write to be seen", secs(10), || {
+        let row = other.query_one(&writing, &[]).unwrap();
+        (row.get::<_, Option<&str>>(0) == Some("Extension")).then(|| row.get::<_, Option<String>>(1).unwrap())
+    });
+    assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
+    // It comes for its round meanwhile, and finds the lock taken: sooner or later, by either of them.
+    sleep(ms(500));
+    let asked = Instant::now();
+    // pg_terminate_backend() finds no process that is connected to no database.
+    slow.server.signal_backend(keeper, Signal::SIGTERM);
+    wait_until("the keeper to leave", secs(2), || has_ended(keeper).then_some(()));
+    slow.takes(secs(0));
+    wait_until("another keeper", secs(90), || {
+        // A new connection wakes a postmaster that sleeps.
+        let mut session = slow.server.connect();
+        let now: Option<i32> = one(&mut session, "SELECT keeper_pid FROM snowflake_status");
+        now.filter(|pid| *pid != keeper && *pid != 0)
+    });
+    assert!(asked.elapsed() < secs(90));
+    rotation.join().unwrap().unwrap();
+    busy.join().unwrap();
+    next(&mut other);
+}
+
+#[test]
+fn hundreds_of_sessions_that_wait_for_the_disk_leave_the_processors_alone() {
+    let slow = Slow::new();
+    let sessions = 80;
+    let mut clients: Vec<Client> = (0..sessions).map(|_| slow.server.connect()).collect();
+    let pids: Vec<i32> = clients.iter_mut().map(|client| one(client, "SELECT pg_backend_pid()")).collect();
+    for client in &mut clients {
+        next(client);
+    }
+    slow.takes(secs(4));
+    let calls: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
+            std::thread::spawn(move || {
+                let began = Instant::now();
+                while began.elapsed() < secs(6) {
+                    client.query_one("SELECT snowflake_nextval()", &[]).expect("an ID, late");
+                }
+            })
+        })
+        .collect();
+    sleep(secs(2));
+    let spent = |pids: &[i32]| pids.iter().map(|pid| processor_ticks(*pid)).sum::<u64>();
+    let (before, began) = (spent(&pids), Instant::now());
+    sleep(secs(3));
+    let cores = (spent(&pids) - before) as f64 / 100.0 / began.elapsed().as_secs_f64();
+    slow.takes(secs(0));
+    for call in calls {
+        call.join().unwrap();
+    }
+    assert!(cores < 0.25, "{sessions} sessions that wait use {cores:.2} cores");
+    assert_eq!(status(&mut slow.server.connect()).state, "open");
+}
