@@ -3,5 +3,6 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod disk;
+pub mod server;
 pub mod tape;
 pub mod world;

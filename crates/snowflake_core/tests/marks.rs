@@ -1,0 +1,277 @@
+//! The marks that starts and operators leave behind: of copies, of former workers, of earlier timelines.
+
+#![cfg(not(loom))]
+
+#[path = "model/mod.rs"]
+mod model;
+
+use model::disk::{EIO, ENOSPC, Fault, Point};
+use model::server::{HOUR, MINUTE, MS, SECOND, Server};
+use model::world::{Machine, NOON, config};
+use snowflake_core::{AdoptError, Closed, Config, Layout, NotOpen, Refusal, Rules, Tick};
+use std::rc::Rc;
+
+/// `max_ahead` of the default rules.
+const MAX_AHEAD: i64 = 2 * SECOND;
+/// Farther ahead of the clock no mark may lie for no reason.
+const SECONDS: i64 = 10 * SECOND;
+
+fn home(worker: i64, backups: usize) -> Config {
+    config("41/10/12", Tick::Millisecond, worker, backups, 16_384, Rules::default())
+}
+
+/// A server that has made IDs, and crashed.
+fn crashed(config: Config) -> Rc<Machine> {
+    let machine = Machine::alone(config);
+    machine.start_up();
+    machine.pass(MINUTE);
+    machine.id();
+    machine.go_down();
+    machine
+}
+
+/// What the file promises of any worker, known or not, lies near the clock.
+fn assert_marks_are_near(machine: &Machine) {
+    let said = machine.disk.said().unwrap();
+    let latest = (machine.wall() + SECONDS) / MS;
+    let highest = said.marks.values().copied().chain([said.elsewhere]).max().unwrap();
+    assert!(highest <= latest, "a mark lies {} ms too far ahead: {said:?}", highest - latest);
+}
+
+// ---- Copies
+
+/// The copy's file is its own since its first start: nothing but the marks of the original's workers says
+/// that they are another server's.
+#[test]
+fn a_copy_that_crashed_under_a_worker_of_its_own_stays_closed_under_the_originals() {
+    for backups in [0, 7] {
+        let machine = crashed(home(0, backups));
+        machine.disk.put(machine.disk.slots().unwrap());
+        machine.set_config(home(5, backups));
+        for _ in 0..2 {
+            machine.start_up();
+            assert_eq!(machine.id().worker, 5);
+            assert_marks_of_others_are_near(&machine);
+            machine.go_down();
+        }
+        machine.set_config(home(0, backups));
+        for _ in 0..2 {
+            assert_eq!(machine.why_closed(), Closed::Copied, "{backups} backups");
+            machine.go_down();
+        }
+
+        machine.boot_up();
+        machine.open().unwrap_err();
+        machine.adopt(machine.wall()).unwrap();
+        assert_marks_are_near(&machine);
+        machine.settle();
+        let parts = machine.id();
+        assert!(parts.worker == 0 && parts.tick <= (machine.wall() + MAX_AHEAD) / MS, "{parts:?}");
+        machine.go_down();
+        machine.start_up();
+        machine.id();
+        assert_marks_are_near(&machine);
+    }
+}
+
+/// Those of workers that the copy owns, and of any that nobody has owned.
+fn assert_marks_of_others_are_near(machine: &Machine) {
+    let said = machine.disk.said().unwrap();
+    let latest = (machine.wall() + SECONDS) / MS;
+    assert!(said.mark(5) <= latest && said.mark(6) <= latest && said.elsewhere <= latest, "{said:?}");
+}
+
+// ---- Adopting while every write fails
+
+/// IDs ran ahead of the clock as far as they may, so that the next start has to wait for it.
+fn crashed_at_full_speed() -> Rc<Machine> {
+    let machine = Machine::alone(home(0, 7));
+    machine.start_up();
+    machine.pass(MINUTE);
+    while machine.id().tick < (machine.wall() + MAX_AHEAD) / MS {
+        machine.with(|generator| generator.next_range(4_096)).unwrap();
+    }
+    machine.keep();
+    machine.go_down();
+    machine
+}
+
+/// The marks that could not be written are in memory only: the gate does not open on them (rule 2).
+#[test]
+fn marks_that_adopt_could_not_write_while_the_gate_settles_keep_it_closed() {
+    for errno in [EIO, ENOSPC] {
+        let machine = crashed_at_full_speed();
+        machine.boot_up();
+        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("it opens at once") };
+        let before = machine.disk.slots();
+        machine.disk.set_faults(move |point| match point {
+            Point::Open | Point::Make => Fault::Fail(errno),
+            _ => Fault::None,
+        });
+        let floor = machine.wall();
+        let refused = Err(AdoptError::Closed(Closed::Os(errno)));
+        assert_eq!(machine.adopt(floor), refused);
+        // Nobody tries the disk again before a second has passed; it is the disk all the same.
+        for wait in [micros, MS, SECOND, MINUTE] {
+            machine.pass(wait);
+            assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(errno))), "after {wait} us");
+            assert_eq!(machine.try_id(), Err(Refusal::Closed));
+        }
+        assert_eq!(machine.disk.slots(), before, "nothing was written");
+
+        machine.disk.heal();
+        machine.pass(SECOND);
+        machine.settle();
+        let floor = (floor + MAX_AHEAD) / MS;
+        for worker in [0, 9, 256, 896] {
+            let durable = machine.disk.lowest_mark(worker).unwrap();
+            assert!(durable >= floor, "the mark of {worker} lies {} ms below the floor", floor - durable);
+        }
+        assert!(machine.id().tick > floor);
+    }
+}
+
+// ---- Workers of earlier settings
+
+/// The marks of all workers that ever made an ID, as they stood last: none may be lowered.
+#[derive(Default)]
+struct Known(Vec<(i64, i64)>);
+
+impl Known {
+    fn check(&mut self, machine: &Machine, story: &str) {
+        let said = machine.disk.said().expect("a record");
+        for (worker, mark) in &mut self.0 {
+            let now = said.mark(*worker);
+            assert!(now >= *mark, "{story}: the mark of worker {worker} fell by {}", *mark - now);
+            *mark = now;
+        }
+    }
+
+    fn add(&mut self, machine: &Machine, worker: i64) {
+        self.0.push((worker, machine.mark(worker)));
+    }
+}
+
+/// More than are remembered one by one: those that are folded away share a mark, which is none of theirs to lose.
+#[test]
+fn sixty_home_workers_in_turn_lose_no_mark() {
+    // The clock goes on between them, or back; back, those that are folded away were the last ones.
+    for pace in [HOUR, MINUTE, -MS] {
+        let machine = Machine::alone(home(0, 0));
+        let mut known = Known::default();
+        for worker in 0..60 {
+            machine.set_config(home(worker, 0));
+            machine.start_up();
+            known.check(&machine, "at a start");
+            let parts = machine.id();
+            assert!(machine.mark(worker) >= parts.tick, "rule 2");
+            known.check(&machine, "after an ID");
+            known.add(&machine, worker);
+            machine.go_down();
+            if pace > 0 { machine.pass(pace) } else { machine.step(pace) }
+        }
+        // Each of them goes on above what it was, whatever is remembered of it.
+        for worker in (0..60).rev() {
+            let mark = machine.mark(worker);
+            machine.set_config(home(worker, 0));
+            machine.start_up();
+            known.check(&machine, "back again");
+            assert!(machine.id().tick > mark, "rule 3, worker {worker}");
+            machine.go_down();
+        }
+    }
+}
+
+/// With backups a start folds many workers away at once, and each has another mark.
+#[test]
+fn many_workers_that_are_folded_away_at_once_lose_no_mark() {
+    let machine = Machine::alone(home(0, 15));
+    let mut known = Known::default();
+    for worker in 0..60 {
+        machine.set_config(home(worker, 15));
+        machine.start_up();
+        known.check(&machine, "at a start");
+        for _ in 0..8 {
+            machine.pass(MINUTE);
+            let parts = machine.id();
+            machine.with(|generator| generator.rotate_now()).unwrap();
+            known.check(&machine, "after a rotation");
+            assert!(machine.mark(parts.worker) >= parts.tick, "rule 2");
+            known.add(&machine, parts.worker);
+        }
+        machine.go_down();
+        machine.pass(MINUTE);
+    }
+    assert_eq!(known.0.len(), 480);
+}
+
+// ---- What a start knows of earlier times
+
+/// Ticks and epochs that cannot be taken for one another.
+fn layouts() -> impl Iterator<Item = Config> {
+    [("41/10/12", Tick::Millisecond), ("38/10/15", Tick::Centisecond), ("32/10/21", Tick::Second)]
+        .into_iter()
+        .flat_map(|(bits, tick)| [(bits, tick, 0), (bits, tick, 1_704_067_200_000_000)])
+        .map(|(bits, tick, epoch_us)| {
+            let layout = Layout::new(bits.parse().unwrap(), tick, epoch_us).unwrap();
+            Config { layout, ..config(bits, tick, 0, 7, 16_384, Rules::default()) }
+        })
+}
+
+/// When the earliest tick begins that any worker of this server may still use.
+fn earliest(machine: &Machine) -> i64 {
+    let said = machine.disk.said().unwrap();
+    let lowest = said.marks.values().copied().chain([said.elsewhere]).min().unwrap();
+    machine.config.borrow().layout.starts_at(lowest + 1)
+}
+
+fn assert_between(earliest: i64, least: i64, most: i64, story: &str) {
+    assert!(earliest >= least, "{story}: {} us below what may have been used", least - earliest);
+    assert!(earliest <= most, "{story}: {} us further than need be", earliest - most);
+}
+
+/// The clock of the new primary lags by a minute: what was replayed keeps it above its predecessors' IDs.
+#[test]
+fn on_a_third_timeline_a_clock_that_lags_starts_above_what_was_replayed() {
+    for config in layouts() {
+        for has_file in [false, true] {
+            let tick = config.layout.tick().micros();
+            let machine = Machine::alone(config);
+            machine.step(-HOUR);
+            if has_file {
+                machine.start_up();
+                machine.id();
+                machine.go_down();
+            }
+            machine.step(HOUR);
+            let replayed = machine.wall();
+            machine.set_start(|start| {
+                start.timeline = 3;
+                start.control_us = replayed - MINUTE;
+                start.replayed_us = Some(replayed);
+            });
+            machine.step(-MINUTE);
+            machine.boot_up();
+            let _ = machine.open();
+            let story = format!("{} from {}", config.layout.tick(), config.layout.epoch_us());
+            let least = replayed + MAX_AHEAD;
+            assert_between(earliest(&machine), least, least + 2 * SECOND + tick, &story);
+        }
+    }
+}
+
+/// The file is gone, and the clock says a time at which IDs were made: the control file's time is what is left.
+#[test]
+fn without_a_file_a_clock_that_lags_starts_above_the_control_files_time() {
+    for config in layouts() {
+        let tick = config.layout.tick().micros();
+        let machine = Machine::alone(config);
+        machine.set_start(|start| start.control_us = NOON);
+        machine.step(-MINUTE);
+        machine.boot_up();
+        let _ = machine.open();
+        let story = format!("{} from {}", config.layout.tick(), config.layout.epoch_us());
+        let least = NOON + MAX_AHEAD;
+        assert_between(earliest(&machine), least, least + 2 * SECOND + tick, &story);
+    }
+}

@@ -1,0 +1,160 @@
+//! How far a reservation reaches, who writes it, and what is shown of it.
+
+#![cfg(not(loom))]
+
+#[path = "model/mod.rs"]
+mod model;
+
+use model::disk::{Fault, Point};
+use model::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
+use model::world::{Machine, config};
+use snowflake_core::{Config, Generator, Layout, Rules, Tick};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// `max_ahead` and `reserve` of the default rules.
+const MAX_AHEAD: i64 = 2 * SECOND;
+const RESERVE: i64 = 500 * MS;
+
+fn plain() -> Config {
+    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Rules::default())
+}
+
+fn seconds() -> Config {
+    config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default())
+}
+
+/// A server that has been making IDs for an hour.
+fn running(config: Config) -> Rc<Machine> {
+    let machine = Machine::alone(config);
+    machine.start_up();
+    machine.pass(HOUR);
+    machine.id();
+    machine
+}
+
+fn reserved_until(machine: &Machine) -> i64 {
+    machine.with(|generator| generator.status()).reserved_until_us.expect("a reservation")
+}
+
+/// The boot clock goes on while a machine sleeps, so that write seems to have taken hours. The reservation after it
+/// does not reach for hours: a crash would have the next start wait for them.
+#[test]
+fn a_machine_that_slept_in_a_write_reserves_no_more_than_a_minute() {
+    for asleep in [MINUTE, HOUR, 9 * HOUR] {
+        let machine = running(plain());
+        let (twin, is_awake) = (Rc::downgrade(&machine), Cell::new(true));
+        machine.disk.set_faults(move |point| {
+            if matches!(point, Point::Sync(_)) && is_awake.replace(false) {
+                twin.upgrade().expect("it runs").pass(asleep);
+            }
+            Fault::None
+        });
+        machine.pass(SECOND);
+        for _ in 0..5 {
+            machine.id();
+            machine.keep();
+            let ahead = machine.mark(0) - (machine.wall() + MAX_AHEAD) / MS;
+            assert!(ahead <= MINUTE / MS, "{ahead} ms, asleep for {asleep} us");
+            machine.pass(MINUTE);
+        }
+    }
+}
+
+/// Both find the reservation used up. Who comes second to the lock finds it renewed, and writes nothing.
+#[test]
+fn a_call_that_comes_second_does_not_renew_the_reservation_again() {
+    let writes_of_a_call = |interrupted_at: Option<u32>| {
+        let machine = running(plain());
+        machine.pass(MINUTE);
+        let (twin, reads) = (machine.clone(), Cell::new(0));
+        let was_interrupted = Rc::new(Cell::new(false));
+        let told = was_interrupted.clone();
+        *machine.meanwhile.borrow_mut() = Some(Rc::new(move |look: &dyn Fn()| {
+            reads.set(reads.get() + 1);
+            look();
+            if Some(reads.get()) == interrupted_at {
+                told.set(true);
+                let memory = twin.memory.borrow().clone().unwrap();
+                Generator::new(&twin.config.borrow(), memory.view(), &*twin).next_id().unwrap();
+            }
+        }));
+        let before = machine.disk.writes.get();
+        machine.id();
+        let writes = machine.disk.writes.get() - before;
+        *machine.meanwhile.borrow_mut() = None;
+        (writes, was_interrupted.get())
+    };
+    let (alone, _) = writes_of_a_call(None);
+    assert!(alone > 0, "the reservation is used up");
+    let mut interrupted = 0;
+    for look in 1.. {
+        let (writes, was_interrupted) = writes_of_a_call(Some(look));
+        if !was_interrupted {
+            break;
+        }
+        assert_eq!(writes, alone, "interrupted after look {look}");
+        interrupted += 1;
+    }
+    assert!(interrupted >= 3, "the last look before the lock is among them");
+}
+
+/// Nothing can be issued before the clock is there again, and a reservation from here would reach too far.
+#[test]
+fn keep_writes_nothing_while_the_clock_is_back() {
+    for back in [MAX_AHEAD + RESERVE, MINUTE, DAY] {
+        let machine = running(plain());
+        // Less than half of the reservation is left.
+        while reserved_until(&machine) - machine.wall() > RESERVE / 2 - 10 * MS {
+            machine.pass(10 * MS);
+            machine.id();
+        }
+        let before = machine.disk.changes();
+        machine.step(-back);
+        machine.keep();
+        assert_eq!(machine.disk.changes(), before, "the clock is back by {back} us");
+        machine.step(back);
+        machine.keep();
+        assert!(machine.disk.changes() > before, "it was short all the time");
+    }
+}
+
+/// The keeper looks ten times a second, and at worst right before a tick begins. With ticks of a second it has to see
+/// then that the tick to come is the last one that is reserved.
+#[test]
+fn with_ticks_of_a_second_the_keeper_spares_every_call_its_write() {
+    for phase in [0, 1, 50 * MS, 100 * MS - 1] {
+        let machine = running(seconds());
+        machine.pass(SECOND - machine.wall() % SECOND + phase);
+        machine.id();
+        machine.keep();
+        for round in 0..200 {
+            machine.pass(100 * MS - 1);
+            machine.keep();
+            let before = machine.disk.writes.get();
+            machine.id();
+            machine.pass(1);
+            machine.id();
+            assert_eq!(machine.disk.writes.get(), before, "phase {phase} us, round {round}");
+        }
+    }
+}
+
+/// An ID of the mark's own tick may have been made: the reservation ends with that tick.
+#[test]
+fn reserved_until_is_the_tick_after_the_mark() {
+    const EPOCH: i64 = 1_704_067_200_000_000;
+    for base in [plain(), seconds()] {
+        for epoch_us in [0, EPOCH] {
+            let layout = Layout::new(base.layout.bits(), base.layout.tick(), epoch_us).unwrap();
+            let machine = running(Config { layout, ..base });
+            for _ in 0..3 {
+                machine.keep();
+                let ends_at = epoch_us + (machine.mark(0) + 1) * layout.tick().micros();
+                assert_eq!(reserved_until(&machine), ends_at);
+                machine.pass(MINUTE);
+                machine.id();
+            }
+        }
+    }
+}

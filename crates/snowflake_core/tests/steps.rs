@@ -1,0 +1,75 @@
+//! What a step of the clock costs, and which steps are told of.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use common::{Gen, When, World, config, generators, rules};
+use snowflake_core::{Config, Event, Policy, Start};
+
+const MS: i64 = 1_000;
+const SECOND: i64 = 1_000 * MS;
+const DAY: i64 = 86_400 * SECOND;
+
+fn parts(config: &Config, id: i64) -> snowflake_core::Parts {
+    config.layout.unpack(id).unwrap()
+}
+
+/// A replay ends behind the ring, where the words have gone to later ticks, and somebody else rotates between any two
+/// looks of the call. The later ticks belong to the lane that was left: the one that is entered follows the clock.
+#[test]
+fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
+    const LOOKS: usize = 12;
+    let mut interrupted = 0;
+    for look in 1..=LOOKS {
+        for when in [When::BeforeRead, When::AfterRead] {
+            let config = config("41/10/4", 3, 16, rules(Policy::Replay, 0, 0));
+            let world = World::starting_at(DAY);
+            let [ours, theirs] = generators(&config, world);
+            let theirs: &'static Gen = Box::leak(Box::new(theirs));
+            ours.open(&Start::of_timeline(1)).unwrap();
+            for _ in 0..40 {
+                ours.next_id().unwrap();
+                world.pass(MS);
+            }
+            world.step(-10 * MS);
+            ours.next_id().unwrap();
+            world.step(-10 * MS);
+            world.interrupt(look, when, || {
+                // Under the lock nobody else can rotate.
+                if common::locks_held() == 0 && theirs.status().rotations == 0 {
+                    theirs.rotate_now().unwrap();
+                }
+            });
+            let id = ours.next_id().unwrap();
+            interrupted += usize::from(world.all_hooks_ran());
+            let now = world.wall.get() / MS;
+            assert_eq!(ours.status().rotations, 1, "look {look}");
+            // A call that had read the lane before it was left may still use that.
+            let next = ours.next_id().unwrap();
+            for id in [id, next] {
+                let parts = parts(&config, id);
+                assert!(parts.tick <= now, "look {look}: {} ticks ahead of the clock", parts.tick - now);
+            }
+            assert_eq!(parts(&config, next).worker, 2 * 256, "look {look}: of the lane that was entered");
+            assert_eq!(ours.status().rotations, 1, "look {look}");
+        }
+    }
+    assert!(interrupted >= 8, "{interrupted} looks were interrupted");
+}
+
+#[test]
+fn a_step_forward_is_told_of_from_a_minute_on() {
+    for (step, is_told) in [(60 * SECOND, false), (60 * SECOND + 1, true)] {
+        let config = config("41/10/12", 3, 64, rules(Policy::Hold, 10 * MS, 0));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        ours.next_id().unwrap();
+        world.step(step);
+        ours.next_id().unwrap();
+        assert_eq!(ours.status().forward_jumps, u64::from(is_told), "{step} us");
+        let told = if is_told { vec![Event::ForwardJump(step)] } else { vec![] };
+        assert_eq!(*world.events.borrow(), told, "{step} us");
+    }
+}

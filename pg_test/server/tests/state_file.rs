@@ -1,0 +1,342 @@
+//! The state file as the operating system sees it: who may read it, in what order it is made durable, and which
+//! marks a server leaves in it.
+
+use postgres::Client;
+use snowflake_server_tests::ids::at_ms;
+use snowflake_server_tests::sql::{next, one, run};
+use snowflake_server_tests::{Preload, Server, Stop, faults, hours, ms, secs, wait_until};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// 2024-01-01, from where the ticks of the default layout count, in milliseconds.
+const EPOCH_MS: i64 = 1_704_067_200_000;
+
+fn folder(server: &Server) -> PathBuf {
+    server.data().join("snowflake_id")
+}
+
+fn file(server: &Server) -> PathBuf {
+    folder(server).join("state")
+}
+
+/// The mark of the home worker in the file, as a Unix time in milliseconds.
+fn mark_in_file(server: &Server) -> i64 {
+    let text = fs::read_to_string(file(server)).expect("the state file can be read");
+    let mark = text.split("\"marks\":{\"1\":").nth(1).expect("worker 1 has a mark");
+    let digits: String = mark.chars().take_while(char::is_ascii_digit).collect();
+    EPOCH_MS + digits.parse::<i64>().expect("a mark is a number")
+}
+
+/// The first ID of a server that was just made, which has to wait for the clock.
+fn first_id(session: &mut Client) -> i64 {
+    wait_until("the first ID", secs(20), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
+    })
+}
+
+// ---- modes ----
+
+/// `initdb --allow-group-access`: members of the group may make backups, so they may read the state too.
+#[test]
+fn the_state_is_as_open_to_the_group_as_the_data_directory() {
+    for (mode, file_mode) in [(0o700, 0o600), (0o750, 0o640)] {
+        let mut server = Server::builder().create();
+        fs::set_permissions(server.data(), Permissions::from_mode(mode)).unwrap();
+        server.start();
+        let mut session = server.connect();
+        run(&mut session, "CREATE EXTENSION snowflake_id");
+        first_id(&mut session);
+        let assert_modes = || {
+            let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode_of(&folder(&server)), mode, "the folder");
+            assert_eq!(mode_of(&file(&server)), file_mode, "the file in a folder of mode {mode:o}");
+        };
+        assert_modes();
+        // Made anew while the server runs.
+        fs::remove_dir_all(folder(&server)).unwrap();
+        wait_until("another file", secs(20), || {
+            next(&mut session);
+            file(&server).exists().then_some(())
+        });
+        assert_modes();
+    }
+}
+
+// ---- the order of writes ----
+
+/// Writes down what a server does to its state: `name` is that of a file in the folder, `folder` or `data`.
+const RECORDER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void tell(const char *what, const char *path)
+{
+    const char *folder = strstr(path, "snowflake_id");
+    const char *name = NULL;
+    size_t size = strlen(path);
+    if (folder)
+        name = folder[12] == '/' ? folder + 13 : "folder";
+    else if (size >= 5 && strcmp(path + size - 5, "/data") == 0)
+        name = "data";
+    const char *record = getenv("SNOWFLAKE_RECORD");
+    int file = name && record ? open(record, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
+    if (file < 0)
+        return;
+    char line[256];
+    int length = snprintf(line, sizeof line, "%s %s\n", what, name);
+    syscall(SYS_write, file, line, length);
+    close(file);
+}
+
+static void tell_of(const char *what, int file)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size > 0) {
+        path[size] = 0;
+        tell(what, path);
+    }
+}
+
+ssize_t pwrite64(int file, const void *bytes, size_t size, off_t at)
+{
+    tell_of("write", file);
+    return syscall(SYS_pwrite64, file, bytes, size, at);
+}
+
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t at)
+{
+    return pwrite64(file, bytes, size, at);
+}
+
+int fsync(int file)
+{
+    tell_of("fsync", file);
+    return syscall(SYS_fsync, file);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    tell("make", path);
+    return syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+int rename(const char *from, const char *to)
+{
+    tell("rename", from);
+    return syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+"#;
+
+/// What is done to the state.
+struct Record {
+    path: PathBuf,
+    taken: usize,
+}
+
+impl Record {
+    fn of(server: &mut Server) -> Self {
+        let path = server.folder().join("record");
+        fs::write(&path, "").unwrap();
+        faults::own(&path);
+        server.preload(Preload::compile(RECORDER, "SNOWFLAKE_RECORD", path.clone()));
+        Self { path, taken: 0 }
+    }
+
+    /// What has been done since this was last asked. Not in the middle of a write: each ends with an fsync.
+    fn take(&mut self) -> Vec<String> {
+        let text = wait_until("the end of a write", secs(20), || {
+            let text = fs::read_to_string(&self.path).unwrap();
+            text.lines().last().is_some_and(|line| line.starts_with("fsync")).then_some(text)
+        });
+        let done: Vec<String> = text.lines().skip(self.taken).map(str::to_owned).collect();
+        self.taken += done.len();
+        done
+    }
+}
+
+/// A new file: whole and durable before it has its name, and the name durable before anything relies on it.
+const MAKING: [&str; 5] =
+    ["write state.new", "write state.new", "fsync state.new", "rename state.new", "fsync folder"];
+
+/// A power loss leaves what was fsynced, in the order in which it was; nothing else shows at once.
+#[test]
+fn each_write_of_the_state_is_durable_before_the_next_step() {
+    let mut server = Server::builder().create();
+    let mut record = Record::of(&mut server);
+    server.start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    first_id(&mut session);
+    let first = record.take();
+    let made = [&["make folder", "fsync data"], &MAKING[..]].concat();
+    assert_eq!(first[..made.len()], made, "the first start");
+    assert_each_slot_is_synced(&first[made.len()..]);
+
+    // The last run may have left pages that look written and are not, and a name that is not durable.
+    server.restart();
+    let mut session = server.connect();
+    first_id(&mut session);
+    let second = record.take();
+    // The end of the first run comes before the start of the second.
+    let again = ["write state", "write state", "fsync state", "fsync folder", "fsync data"];
+    let start = second.windows(again.len()).position(|done| done == again);
+    let start = start.unwrap_or_else(|| panic!("the file is not made sure of: {second:?}"));
+    assert_each_slot_is_synced(&second[..start]);
+    assert_each_slot_is_synced(&second[start + again.len()..]);
+
+    fs::remove_file(file(&server)).unwrap();
+    wait_until("another file", secs(20), || {
+        next(&mut session);
+        file(&server).exists().then_some(())
+    });
+    server.stop(Stop::Fast);
+    let third = record.take();
+    let start = third.iter().position(|done| done == MAKING[0]).expect("a new file is made");
+    let before = third[..start].strip_suffix(&["make folder".to_owned(), "fsync data".to_owned()]);
+    assert_each_slot_is_synced(before.expect("the folder is made sure of"));
+    let (making, after) = third[start..].split_at(MAKING.len());
+    assert_eq!(making, MAKING, "the file is made anew");
+    assert_each_slot_is_synced(after);
+}
+
+#[track_caller]
+fn assert_each_slot_is_synced(done: &[String]) {
+    for pair in done.chunks(2) {
+        assert_eq!(pair, ["write state", "fsync state"], "in {done:?}");
+    }
+}
+
+// ---- which marks are left ----
+
+/// An immediate stop is a crash: IDs that are on their way to their tables may be missing in what the server knows.
+#[test]
+fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    first_id(&mut session);
+    // The first IDs run ahead of the clock.
+    std::thread::sleep(secs(5));
+    let last = next(&mut session);
+    // The keeper moves the reservation on for a minute.
+    std::thread::sleep(ms(400));
+    server.stop(Stop::Immediate);
+    let ahead = mark_in_file(&server) - at_ms(last);
+    assert!(ahead >= 300, "the mark is {ahead} ms past the last ID");
+
+    server.start();
+    let last = first_id(&mut server.connect());
+    server.stop(Stop::Fast);
+    assert_eq!(mark_in_file(&server), at_ms(last), "a clean stop writes exact marks");
+}
+
+const MARKS: &str = "
+    SELECT (extract(epoch FROM min(mark)) * 1000000)::bigint, (extract(epoch FROM max(mark)) * 1000000)::bigint
+    FROM snowflake_workers";
+
+/// Lowest and highest mark of this server's workers, as Unix times in milliseconds.
+fn marks(server: &Server) -> (i64, i64) {
+    let row = server.connect().query_one(MARKS, &[]).expect("marks");
+    (row.get::<_, i64>(0) / 1_000, row.get::<_, i64>(1) / 1_000)
+}
+
+/// The server's wall clock, in milliseconds.
+fn now(server: &Server) -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is long after 1970");
+    since.as_millis() as i64 + server.clock().offset() / 1_000
+}
+
+/// `max_ahead`, in milliseconds.
+const MAX_AHEAD: i64 = 2_000;
+
+/// Nothing but the control file says that the clock has been further: the time of the last checkpoint, which is long
+/// ago where the server crashed, and its own.
+#[test]
+fn without_its_file_and_with_the_clock_back_a_server_starts_above_the_control_files_time() {
+    for how in [Stop::Fast, Stop::Immediate] {
+        let mut server = Server::builder().faketime(true).start_with_extension();
+        server.stop(Stop::Fast);
+        server.clock().forward(hours(1));
+        // The start is the last thing that the control file tells of where the stop is immediate.
+        let before = now(&server);
+        server.start();
+        server.stop(how);
+        let after = now(&server);
+        fs::remove_dir_all(folder(&server)).unwrap();
+        server.clock().back(secs(60));
+        server.start();
+        let (lowest, highest) = marks(&server);
+        // It names whole seconds.
+        let least = before / 1_000 * 1_000 + MAX_AHEAD;
+        assert!(lowest >= least, "{how:?}: {} ms below what may have been used", least - lowest);
+        let most = after + MAX_AHEAD + 2_000;
+        assert!(highest <= most, "{how:?}: {} ms further than need be", highest - most);
+    }
+}
+
+/// Its lanes were the first timeline's, and its clock says a time at which that one made IDs.
+#[test]
+fn on_a_third_timeline_a_server_whose_clock_is_back_starts_above_the_last_replayed_commit() {
+    let first = Server::builder().faketime(true).start_with_extension();
+    let second = first.standby(|builder| builder);
+    second.promote();
+    let third = second.standby(|builder| builder);
+    // Well after the checkpoint of the backup, which tells a time too.
+    std::thread::sleep(secs(4));
+    let mut session = second.connect();
+    run(&mut session, "CREATE TABLE the_last ()");
+    let position: String = one(&mut session, "SELECT pg_current_wal_lsn()::text");
+    let replayed = wait_until("the standby to catch up", secs(20), || {
+        let query = format!(
+            "SELECT (extract(epoch FROM pg_last_xact_replay_timestamp()) * 1000)::bigint
+             WHERE pg_last_wal_replay_lsn() >= '{position}'"
+        );
+        third.connect().query_opt(&query, &[]).expect("a time").map(|row| row.get::<_, i64>(0))
+    });
+    third.clock().back(secs(60));
+    third.promote();
+    let (lowest, highest) = marks(&third);
+    let least = replayed + MAX_AHEAD;
+    assert!(lowest >= least, "{} ms below what may have been used", least - lowest);
+    let most = least + 2_000;
+    assert!(highest <= most, "{} ms further than need be", highest - most);
+}
+
+/// IDs of the mark's own tick may have been made.
+#[test]
+fn reserved_until_is_the_tick_after_the_mark_in_the_file() {
+    for (tick, layout) in [("1ms", "41/10/12"), ("1s", "32/10/20")] {
+        let server = Server::builder()
+            .setting("snowflake_id.tick", tick)
+            .setting("snowflake_id.layout", layout)
+            .start_with_extension();
+        let mut session = server.connect();
+        first_id(&mut session);
+        let row = wait_until("a moment in which nobody writes", secs(20), || {
+            let read = |session: &mut Client| -> (i64, i64) {
+                let row = session
+                    .query_one(
+                        "SELECT (extract(epoch FROM reserved_until) * 1000)::bigint,
+                                (extract(epoch FROM mark) * 1000)::bigint
+                         FROM snowflake_status, snowflake_workers WHERE active",
+                        &[],
+                    )
+                    .expect("a reservation");
+                (row.get(0), row.get(1))
+            };
+            let before = read(&mut session);
+            (before == read(&mut session)).then_some(before)
+        });
+        let length = if tick == "1s" { 1_000 } else { 1 };
+        assert_eq!(row.0 - row.1, length, "{tick}");
+    }
+}
