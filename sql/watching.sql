@@ -11,7 +11,7 @@ REVOKE ALL ON snowflake_status, snowflake_workers FROM PUBLIC;
 GRANT SELECT ON snowflake_status, snowflake_workers TO pg_monitor;
 
 REVOKE ALL ON FUNCTION
-    snowflake_rotate(), snowflake_adopt(timestamptz), snowflake_reset_stats() FROM PUBLIC;
+    snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats() FROM PUBLIC;
 
 COMMENT ON FUNCTION snowflake_nextval() IS
     'makes an ID: unique, and above every ID of this server that was returned before the call began';
@@ -34,7 +34,7 @@ COMMENT ON FUNCTION snowflake_status_row() IS 'what the view snowflake_status sh
 COMMENT ON FUNCTION snowflake_workers_rows() IS 'what the view snowflake_workers shows';
 COMMENT ON FUNCTION snowflake_rotate() IS
     'moves to the next usable backup worker and returns it; for administrators';
-COMMENT ON FUNCTION snowflake_adopt(timestamptz) IS
-    'opens a gate that a lost, copied or foreign state keeps closed, or raises the marks; for administrators';
+COMMENT ON FUNCTION snowflake_adopt(timestamptz, boolean) IS
+    'asserts that no ID newer than floor exists elsewhere (with lower: anywhere), and resumes generation';
 COMMENT ON FUNCTION snowflake_reset_stats() IS
     'sets the counters of snowflake_status and snowflake_workers back to zero; for administrators';

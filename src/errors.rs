@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
-use snowflake_core::{AdoptError, Closed, Layout, NoLane, Refusal};
+use snowflake_core::{AdoptError, Closed, FloorCause, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
 
@@ -15,10 +15,6 @@ const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that 
 /// What to do where the state cannot be written.
 pub const UNWRITABLE_HINT: &str =
     "Make room, or make the data directory writable: it is tried again every second.";
-/// What to do where no worker can be used.
-pub const NO_LANE_HINT: &str = "Wait, or correct the clock if it is wrong. To go on at once, set \
-     snowflake_id.worker_id to a worker that was never used and restart the server.";
-
 /// What can go wrong, by cause.
 #[derive(Debug)]
 pub enum Error {
@@ -30,6 +26,7 @@ pub enum Error {
     Refused(Refusal),
     Closed(Closed),
     NotAdopted(AdoptError),
+    LowerNotSuperuser,
     NoLastId,
     BatchSize(i32),
     RangeSize {
@@ -75,7 +72,10 @@ struct Text {
 impl Text {
     #[track_caller]
     fn report(self, level: PgLogLevel) {
-        let mut report = ErrorReport::new(self.state, self.message, "snowflake_id").set_hint(self.hint);
+        let mut report = ErrorReport::new(self.state, self.message, "snowflake_id");
+        if !self.hint.is_empty() {
+            report = report.set_hint(self.hint);
+        }
         if let Some(detail) = self.detail {
             report = report.set_detail(detail);
         }
@@ -83,10 +83,23 @@ impl Text {
     }
 }
 
-/// A line of the server's log.
+/// A line of the server's log. No hint, where nothing is to be done.
 pub fn log(message: String, detail: String, hint: &'static str) {
     let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    Text { state, message: message.into(), detail: Some(detail), hint: hint.into() }.report(PgLogLevel::LOG);
+    let text = Text { state, message: message.into(), detail: Some(detail), hint: hint.into() };
+    without_statement(|| text.report(PgLogLevel::LOG));
+}
+
+/// The server's log names the statement that runs with each message, and these do not concern it: it came first.
+fn without_statement(report: impl FnOnce()) {
+    // SAFETY: the text of the statement is read by PostgreSQL's own report alone, in this process, which has one
+    // thread; a message of this level does not unwind.
+    unsafe {
+        let statement = pg_sys::debug_query_string;
+        pg_sys::debug_query_string = std::ptr::null();
+        report();
+        pg_sys::debug_query_string = statement;
+    }
 }
 
 impl Error {
@@ -103,7 +116,7 @@ impl Error {
         let text = self.text();
         let message = format!("snowflake_id: no IDs are made: {}", text.message).into();
         let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-        Text { state, message, ..text }.report(PgLogLevel::LOG);
+        without_statement(|| Text { state, message, ..text }.report(PgLogLevel::LOG));
     }
 
     /// What happened, in one line, for a display.
@@ -173,6 +186,12 @@ impl Error {
                 "Set snowflake_id.layout, tick and epoch back, and restart the server; or choose a layout whose \
                  lowest ID at this time lies above all IDs that the old one made."
                     .into(),
+            ),
+            Self::LowerNotSuperuser => text(
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "must be superuser to lower the marks of snowflake IDs".into(),
+                "With lower marks the server generates IDs of times that it may have used before.",
+                "Ask a superuser, who can assert that no ID newer than floor exists.".into(),
             ),
             Self::BatchSize(n) => text(
                 INVALID,
@@ -358,22 +377,55 @@ fn refusal_text(refusal: Refusal) -> Text {
                 UNWRITABLE_HINT,
             )
         },
-        Refusal::NoLane(no_lane) => not_ready(
-            "the clock is back and no worker of this server can make an ID yet",
-            no_lane_detail(&no_lane),
-            NO_LANE_HINT,
-        ),
+        Refusal::NoLane(no_lane) => {
+            not_ready(no_lane_message(&no_lane), no_lane_detail(&no_lane), no_lane_hint(&no_lane))
+        }
     }
 }
 
-/// How far the clock is back, and until when.
+/// Why no worker can be used: a clock that moved, or a floor that it has yet to reach.
+pub fn no_lane_message(no_lane: &NoLane) -> &'static str {
+    match no_lane.floor {
+        None => "the clock is back and no worker of this server can make an ID yet",
+        Some(_) => "the clock has not reached the time from which this server may generate snowflake IDs",
+    }
+}
+
+/// What to do about it.
+pub fn no_lane_hint(no_lane: &NoLane) -> &'static str {
+    match no_lane.floor {
+        None => {
+            "Wait, or correct the clock if it is wrong. To go on at once, set snowflake_id.worker_id to a worker \
+             that was never used and restart the server."
+        }
+        Some(_) => {
+            "Wait, or correct the clock if it is wrong. If no ID newer than now exists in this database or elsewhere, \
+             a superuser can call snowflake_adopt(now(), lower => true)."
+        }
+    }
+}
+
+/// How far the clock is behind, and until when.
 pub fn no_lane_detail(no_lane: &NoLane) -> String {
-    format!(
-        "The wall clock is {} behind the last ID. Worker {} is usable first, when the clock reads {}.",
-        duration(no_lane.behind_us.max(0)),
-        no_lane.worker,
-        timestamp(no_lane.usable_at_us),
-    )
+    let (behind, usable_at) = (duration(no_lane.behind_us.max(0)), timestamp(no_lane.usable_at_us));
+    let cause = match no_lane.floor {
+        None => {
+            return format!(
+                "The wall clock is {behind} behind the last ID. Worker {} is usable first, when the clock reads \
+                 {usable_at}.",
+                no_lane.worker
+            );
+        }
+        Some(FloorCause::NoState) => {
+            "It was set when the server started without a state file: from the clock, or from the time in the control \
+             file, as they were then."
+        }
+        Some(FloorCause::NewTimeline) => {
+            "It was set when this server began its timeline, above everything that it knew of earlier timelines."
+        }
+        Some(FloorCause::Operator) => "It was set by snowflake_adopt.",
+    };
+    format!("That time is {usable_at}; the system clock is {behind} behind the first ID. {cause}")
 }
 
 /// A length of time for a message, in its two greatest units.

@@ -67,7 +67,7 @@ fn describe(event: Event) -> (String, String, &'static str) {
         Event::Rotated { from, to, behind_us: ..=0 } => (
             format!("snowflake_id: rotated from worker {from} to worker {to}"),
             "The wall clock is no further behind the last ID than IDs may run ahead.".to_owned(),
-            "Nothing is to be done.",
+            "",
         ),
         Event::Rotated { from, to, behind_us } => (
             format!("snowflake_id: rotated from worker {from} to worker {to}, because the clock is back"),
@@ -87,31 +87,65 @@ fn describe(event: Event) -> (String, String, &'static str) {
         Event::WriteRecovered => (
             format!("snowflake_id: \"{}\" can be written again", state_file::PATH),
             "The reservation moves on.".to_owned(),
-            "Nothing is to be done.",
+            "",
         ),
-        Event::Opened { timeline, worker, is_first: false } => (
-            format!("snowflake_id: worker {worker} makes the IDs of timeline {timeline}"),
-            "It goes on above all that was reserved before.".to_owned(),
-            "Nothing is to be done.",
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => (
+            format!("snowflake_id: worker {worker} generates the IDs of timeline {timeline}"),
+            format!("{} {}", lane_of(lane, home, timeline), starts_at(first_us)),
+            "",
         ),
-        Event::Opened { timeline, worker, is_first: true } => (
-            format!("snowflake_id: worker {worker} makes the IDs of timeline {timeline}, from a new state"),
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => (
             format!(
-                "There was no \"{}\" for this cluster; IDs start above the clock and the control file's time.",
-                state_file::PATH
+                "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, from a new state"
             ),
-            "If this data once lived elsewhere and IDs may lie ahead of this clock, call snowflake_adopt with \
+            format!(
+                "{} There was no \"{}\" for this cluster, so IDs start when the system clock has passed {}, in {}.",
+                lane_of(lane, home, timeline),
+                state_file::PATH,
+                errors::timestamp(first_us),
+                errors::duration((first_us - PgHost.wall_us()).max(0)),
+            ),
+            "If this data once lived elsewhere and its IDs may lie ahead of this clock, call snowflake_adopt with \
              a later time.",
         ),
-        Event::Adopted(floor_us) => (
+        Event::Adopted { floor_us, lower: false } => (
             format!("snowflake_id: the state was adopted, with IDs above {}", errors::timestamp(floor_us)),
             "Somebody with the right to call snowflake_adopt vouched for it.".to_owned(),
-            "Nothing is to be done.",
+            "",
+        ),
+        Event::Adopted { floor_us, lower: true } => (
+            format!("snowflake_id: the marks were lowered to {}", errors::timestamp(floor_us)),
+            "A superuser vouched that no later ID exists.".to_owned(),
+            "",
         ),
         Event::Refused(no_lane) => (
-            "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
+            format!("snowflake_id: {}", errors::no_lane_message(&no_lane)),
             errors::no_lane_detail(&no_lane),
-            errors::NO_LANE_HINT,
+            errors::no_lane_hint(&no_lane),
+        ),
+    }
+}
+
+/// Which of a server's workers it is, and why that one.
+fn lane_of(lane: usize, home: i64, timeline: u32) -> String {
+    match (lane, timeline) {
+        (0, _) => "It is the home worker.".to_owned(),
+        (_, 1) => format!("It is lane {lane} of home worker {home}."),
+        _ => {
+            format!("It is lane {lane} of home worker {home}: successive timelines start on different lanes.")
+        }
+    }
+}
+
+/// From when on IDs come, and how far that is ahead.
+fn starts_at(first_us: i64) -> String {
+    let (first, ahead_us) = (errors::timestamp(first_us), first_us - PgHost.wall_us());
+    match ahead_us {
+        ..=0 => "IDs continue above everything that was reserved before.".to_owned(),
+        _ => format!(
+            "IDs continue above everything that was reserved before, from {first} on, which is {} ahead of the \
+             system clock.",
+            errors::duration(ahead_us)
         ),
     }
 }
@@ -221,12 +255,16 @@ fn try_open(generator: &SharedGenerator) -> Result<(), NotOpen> {
 }
 
 /// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
-pub fn adopt(floor_us: i64) {
+pub fn adopt(floor_us: i64, lower: bool) {
     let generator = usable();
+    // SAFETY: callable in any backend.
+    if lower && !unsafe { pg_sys::superuser() } {
+        Error::LowerNotSuperuser.raise();
+    }
     if in_recovery() {
         Error::InRecovery.raise();
     }
-    if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us) {
+    if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us, lower) {
         Error::NotAdopted(refused).raise();
     }
     open(generator);
@@ -286,7 +324,7 @@ pub fn state() -> (&'static str, Option<String>) {
         Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
         Err(NotOpen::Settling(micros)) => {
             let length = errors::duration(micros);
-            Some(format!("the clock has yet to pass what may have been used before, in {length}"))
+            Some(format!("the system clock has yet to pass what may have been used before: {length} to go"))
         }
         Err(NotOpen::PreparedUnread) => unreachable!("a session has read them"),
     };

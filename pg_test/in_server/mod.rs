@@ -443,7 +443,7 @@ mod tests {
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),
-        ("snowflake_adopt(timestamptz)", "v", true, "u", false),
+        ("snowflake_adopt(timestamptz,boolean)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
         ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
         ("snowflake_server_layout()", "s", false, "s", true),
