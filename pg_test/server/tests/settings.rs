@@ -3,7 +3,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
 use snowflake_server_tests::sql::{fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs, wait_until};
+use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
