@@ -6,6 +6,7 @@ use snowflake_core::{AdoptError, Closed, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
 
+use crate::settings::BadValue;
 use crate::state_file::{PATH, describe};
 
 /// The line that an operator has to add, for hints.
@@ -56,13 +57,8 @@ pub enum Error {
         value: i32,
         values: i64,
     },
-    /// A setting that stops the server's start.
-    Setting {
-        name: &'static str,
-        value: String,
-        detail: String,
-        hint: String,
-    },
+    /// A setting that keeps the generator closed.
+    Setting(&'static BadValue),
 }
 
 struct Text {
@@ -235,8 +231,8 @@ impl Error {
                 ),
                 "Check where the value comes from.".into(),
             ),
-            Self::Setting { name, value, detail, hint } => text(
-                INVALID,
+            Self::Setting(BadValue { name, value, detail, hint }) => text(
+                NOT_READY,
                 format!("invalid value for parameter \"{name}\": \"{value}\"").into(),
                 &detail,
                 hint.into(),
@@ -265,7 +261,7 @@ fn layout(layout: &Layout) -> String {
 }
 
 fn configured_layout() -> String {
-    crate::settings::get().map(|settings| layout(&settings.layout)).unwrap_or_default()
+    crate::settings::layout().as_ref().map(layout).unwrap_or_default()
 }
 
 /// Why the gate is closed after a start.
@@ -405,6 +401,17 @@ pub fn timestamp(unix_us: i64) -> String {
 }
 
 /// A timestamp as PostgreSQL prints it in its log, infinities included.
+/// A text of the database's, as a message can show it. Messages are in the database's encoding too: with any other
+/// than UTF-8, all but ASCII is escaped.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    // SAFETY: a plain read of a variable of this process, which the postmaster has too.
+    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
+    match std::str::from_utf8(text) {
+        Ok(text) if is_utf8 || text.is_ascii() => text.into(),
+        _ => text.escape_ascii().to_string().into(),
+    }
+}
+
 fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
     // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
     // again.

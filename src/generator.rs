@@ -182,6 +182,7 @@ fn usable() -> &'static SharedGenerator {
 pub fn missing() -> Error {
     match settings::get() {
         None => Error::NotPreloaded,
+        Some(_) if let Some(bad) = settings::bad_values().first() => Error::Setting(bad),
         Some(settings) => Error::WorkerUnset { highest: settings.workers.highest_home() },
     }
 }

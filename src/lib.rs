@@ -34,9 +34,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
-        if settings::get().is_some_and(|settings| settings.has_worker) {
-            keeper::register();
-        }
+        keeper::register();
     }
 }
 

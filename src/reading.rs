@@ -188,7 +188,8 @@ CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane 
     STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
-    let owner = layout_settings().workers.owner(unpack(id).worker);
+    let settings = settings::for_owners().unwrap_or_else(|error| error.raise());
+    let owner = settings.workers.owner(unpack(id).worker);
     let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two integers.
     unsafe { record(call, [home.into_datum(), lane.into_datum()]) }

@@ -173,5 +173,5 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
 fn read_epoch(text: &str) -> Result<i64, String> {
     let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
-    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read: {problem}."))
+    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read. {problem}"))
 }
