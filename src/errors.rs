@@ -149,8 +149,9 @@ impl Error {
             ),
             Self::NoLastId => text(
                 NOT_READY,
-                "this session has not made a snowflake ID yet".into(),
-                "There is no last ID to show.",
+                "snowflake_lastval is not yet defined in this session".into(),
+                "The session itself has generated no ID since it began, or since DISCARD ALL. IDs that parallel \
+                 workers generated for its queries do not count.",
                 "Call snowflake_nextval first, or insert a row whose default calls it.".into(),
             ),
             Self::Refused(refusal) => refusal_text(refusal),
@@ -178,9 +179,13 @@ impl Error {
             ),
             Self::RangeSize { n, most } => text(
                 INVALID,
-                "a range of IDs must fit into one tick".into(),
-                &format!("{n} IDs were asked for; under this server's settings a range has 1 to {most}."),
-                "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into(),
+                format!("n must be from 1 to {most}").into(),
+                &format!("n is {n}. A range lies within one tick, and has up to {most} IDs under this server's settings."),
+                if n < 1 {
+                    "Ask for at least one ID.".into()
+                } else {
+                    "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into()
+                },
             ),
             Self::NotAnId(id) => text(
                 INVALID,
@@ -198,7 +203,8 @@ impl Error {
             Self::NotForeignId { id, layout } => text(
                 INVALID,
                 format!("{id} is not an ID of the layout \"{layout}\"").into(),
-                why_no_id(id),
+                // Of a layout of 64 bits, some are.
+                if id < 0 { "A negative ID cannot be read." } else { why_no_id(id) },
                 "Check where the value comes from, and which layout it has.".into(),
             ),
             Self::NotALayout { text: given, problem } => text(
@@ -234,8 +240,8 @@ impl Error {
             Self::Setting(BadValue { name, value, detail, hint }) => text(
                 NOT_READY,
                 format!("invalid value for parameter \"{name}\": \"{value}\"").into(),
-                &detail,
-                hint.into(),
+                detail,
+                format!("{hint} Then restart the server.").into(),
             ),
         }
     }
@@ -395,12 +401,6 @@ pub fn log_clamped(held_us: i64) {
     );
 }
 
-/// A Unix time in microseconds, as PostgreSQL prints it in its log.
-pub fn timestamp(unix_us: i64) -> String {
-    postgres_timestamp(crate::functions::to_postgres(unix_us))
-}
-
-/// A timestamp as PostgreSQL prints it in its log, infinities included.
 /// A text of the database's, as a message can show it. Messages are in the database's encoding too: with any other
 /// than UTF-8, all but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
@@ -412,6 +412,12 @@ pub fn shown(text: &[u8]) -> Cow<'_, str> {
     }
 }
 
+/// A Unix time in microseconds, as PostgreSQL prints it in its log.
+pub fn timestamp(unix_us: i64) -> String {
+    postgres_timestamp(crate::functions::to_postgres(unix_us))
+}
+
+/// A timestamp as PostgreSQL prints it in its log, infinities included.
 fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
     // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
     // again.

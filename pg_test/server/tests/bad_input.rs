@@ -576,8 +576,90 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     let server = Server::builder().start_with_extension();
     next(&mut server.connect());
     let mut session = server.connect();
-    let failure = fails(&mut session, "55000", "SELECT snowflake_lastval()");
-    assert!(!failure.hint.is_empty(), "{failure}");
+    let undefined = ["not yet defined in this session", "parallel workers"];
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
+    // Those of a parallel worker are not the session's.
+    run(
+        &mut session,
+        "CREATE TABLE many AS SELECT generate_series(1, 10000) AS x;
+         SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET parallel_leader_participation = off",
+    );
+    let parallel =
+        "SELECT count(DISTINCT id) FROM (SELECT snowflake_nextval() AS id FROM many OFFSET 0) AS made";
+    assert_eq!(one::<i64>(&mut session, parallel), 10_000);
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
+}
+
+/// Each argument that can be wrong, as wrong as it can be.
+#[test]
+fn no_error_has_a_text_of_rust() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let layouts = [
+        "",
+        " ",
+        "myspace",
+        "41/10/12",
+        "41/10/12 5ms 2015-01-01",
+        "41/10/12 1ms yesterday",
+        "41/10/12 1ms 2015-13-01",
+        "41/10/12 1ms 2015-02-30T00:00:00Z",
+        "41/10/12 1ms 2015-01-01T25:00:00Z",
+        "41/10/12 1ms 2015-01-01T00:00:00",
+        "41/10/12 1ms 99999-01-01T00:00:00Z",
+        "41/10/12 1ms 2015-01-01T00:00:00+99:00",
+        "41/10/14 1ms 2015-01-01",
+        "0/10/12 1ms 2015-01-01",
+        "64/0/0 1ms 2015-01-01",
+        "20/1/40 1ms 2015-01-01",
+        "99999999999/1/1 1ms 2015-01-01",
+        "-1/1/1 1ms 2015-01-01",
+        "41/+/12 1ms 2015-01-01",
+        "41/s12/w 1ms 2015-01-01",
+    ];
+    let mut calls: Vec<String> =
+        layouts.iter().map(|layout| format!("snowflake_decode(1, '{layout}')")).collect();
+    for text in
+        ["", "0", "00000000000000", "-0000000001", "+0000000001", "0000000000 ", "zzzzzzzzzzz", "0000000000é"]
+    {
+        calls.push(format!("snowflake_from_base62('{text}')"));
+    }
+    for id in ["-1", "-9223372036854775808"] {
+        for function in ["snowflake_decode", "snowflake_owner", "snowflake_timestamp", "snowflake_to_base62"]
+        {
+            calls.push(format!("{function}('{id}'::bigint)"));
+        }
+        calls.push(format!("snowflake_decode('{id}'::bigint, 'instagram')"));
+    }
+    calls.push("snowflake_decode(9223372036854775807, '41/5/7 1ms 2015-01-01')".to_owned());
+    for n in [i32::MIN, -1, 0, 4_097, i32::MAX] {
+        calls.push(format!("snowflake_nextval_range({n})"));
+    }
+    calls.push("snowflake_nextval_batch(-1)".to_owned());
+    for time in ["-infinity", "infinity", "0001-01-01 BC", "294276-12-31", "2023-12-31 23:59:59.999999+00"] {
+        calls.push(format!("snowflake_min('{time}')"));
+        calls.push(format!("snowflake_max('{time}')"));
+        calls.push(format!("snowflake_encode('{time}', 0, 0)"));
+    }
+    for (worker, sequence) in [(-1, 0), (1_024, 0), (0, -1), (0, 4_096), (i32::MIN, i32::MAX)] {
+        calls.push(format!("snowflake_encode(now(), {worker}, {sequence})"));
+    }
+    calls.push("snowflake_adopt('infinity')".to_owned());
+    calls.push("snowflake_lastval()".to_owned());
+    for call in calls {
+        let error = session.batch_execute(&format!("SELECT {call}")).expect_err(&call);
+        let failure = Failure::from(&error);
+        assert!(["22023", "22008", "55000"].contains(&failure.code.as_str()), "{call}: {failure}");
+        assert_tells(&failure, &[]);
+    }
+    // The words are about what was asked for.
+    let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(0)");
+    assert!(!failure.text().contains("fewer") && failure.hint.contains("at least one"), "{failure}");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_decode(-1, 'instagram')");
+    assert!(!failure.text().contains("never negative"), "{failure}");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_decode(1, '64/0/0 1ms 2015-01-01')");
+    assert!(failure.detail.contains("has 64 bits"), "{failure}");
 }
 
 #[test]
