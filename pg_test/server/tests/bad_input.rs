@@ -591,6 +591,48 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
 }
 
+/// Rust's texts are UTF-8, a database's need not be.
+#[test]
+fn a_text_in_another_encoding_is_refused_as_any_other() {
+    let server = Server::builder().start_with_extension();
+    for (database, encoding) in [("latin", "LATIN1"), ("bytes", "SQL_ASCII"), ("korean", "EUC_KR")] {
+        run(
+            &mut server.connect(),
+            &format!(
+                "CREATE DATABASE {database} ENCODING {encoding} LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            ),
+        );
+        let mut session = server.config().dbname(database).connect(NoTls).expect("a session");
+        run(&mut session, "CREATE EXTENSION snowflake_id");
+        // Two bytes that are a character in each of these encodings, or two.
+        let text = "E'\\xb0\\xa1345678901'";
+        for call in [
+            format!("snowflake_from_base62({text})"),
+            format!("snowflake_decode(1, {text})"),
+            format!("snowflake_worker(1, {text})"),
+            format!("snowflake_decode(1, '41/10/12 1ms ' || {text})"),
+            format!("snowflake_decode(1, '41/10/12 ' || {text} || ' 2015-01-01')"),
+            format!("snowflake_decode(1, {text} || ' 1ms 2015-01-01')"),
+        ] {
+            let failure = fails(&mut session, "22023", &format!("SELECT {call}"));
+            assert_tells(&failure, &["\\xb0\\xa1345678901"]);
+        }
+        // PostgreSQL's own message repeats the bytes, which those of no encoding cannot be for a client.
+        if encoding != "SQL_ASCII" {
+            let refused = "ALTER SYSTEM SET snowflake_id.layout = E'\\xb0\\xa1'";
+            assert_no_rust(&fails(&mut session, "22023", refused).text());
+        }
+        assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(77 << 12, 'TWITTER')"), 77 & 31);
+        let id = next(&mut session);
+        let there_and_back = format!("SELECT snowflake_from_base62(snowflake_to_base62({id}))");
+        assert_eq!(one::<i64>(&mut session, &there_and_back), id);
+    }
+    // In UTF-8 a message shows the text as it is.
+    let mut session = server.connect();
+    assert_tells(&fails(&mut session, "22023", "SELECT snowflake_from_base62('Zürich')"), &["Zürich"]);
+    assert_tells(&fails(&mut session, "22023", "SELECT snowflake_decode(1, 'Zürich')"), &["Zürich"]);
+}
+
 /// Each argument that can be wrong, as wrong as it can be.
 #[test]
 fn no_error_has_a_text_of_rust() {
