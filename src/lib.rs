@@ -11,6 +11,7 @@ mod functions;
 mod generator;
 mod keeper;
 mod reading;
+mod session;
 mod settings;
 mod shmem;
 mod state_file;
@@ -34,6 +35,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
+        session::install_hook();
         keeper::register();
     }
 }

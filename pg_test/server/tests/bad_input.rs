@@ -591,6 +591,43 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
 }
 
+/// What a pool of sessions sends between two clients, so that neither reads the other's.
+#[test]
+fn the_last_id_is_forgotten_with_what_a_session_discards() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE SEQUENCE s");
+    let both = ["SELECT lastval()", "SELECT snowflake_lastval()"];
+    for discard in ["DISCARD ALL", "DISCARD SEQUENCES", "DO $$ BEGIN EXECUTE 'DISCARD SEQUENCES'; END $$"] {
+        run(&mut session, "SELECT nextval('s'), snowflake_nextval()");
+        run(&mut session, discard);
+        for last in both {
+            fails(&mut session, "55000", last);
+        }
+    }
+    // Whatever else keeps a sequence's keeps ours.
+    let id = next(&mut session);
+    run(&mut session, "SELECT nextval('s')");
+    for kept in ["DISCARD PLANS", "DISCARD TEMP", "RESET ALL", "DEALLOCATE ALL", "BEGIN; ROLLBACK"] {
+        run(&mut session, kept);
+        assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id, "{kept}");
+    }
+    // A DISCARD that fails discards nothing.
+    run(&mut session, "BEGIN");
+    fails(&mut session, "25001", "DISCARD ALL");
+    run(&mut session, "ROLLBACK");
+    for last in both {
+        run(&mut session, last);
+    }
+    assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
+    // Prepared, as drivers send it.
+    let discard = session.prepare("DISCARD ALL").expect("prepare");
+    session.execute(&discard, &[]).expect("it runs");
+    fails(&mut session, "55000", "SELECT snowflake_lastval()");
+    let id = next(&mut session);
+    assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
+}
+
 /// Rust's texts are UTF-8, a database's need not be.
 #[test]
 fn a_text_in_another_encoding_is_refused_as_any_other() {
