@@ -16,6 +16,13 @@ const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that 
 /// What to do where the state cannot be written.
 pub const UNWRITABLE_HINT: &str =
     "Make room, or make the data directory writable: it is tried again every second.";
+/// What to do where no worker can be used, because the clock moved.
+pub const NO_LANE_HINT: &str = "Wait, or correct the clock if it is wrong. To go on at once, set \
+     snowflake_id.worker_id to a worker that was never used and restart the server.";
+/// What to do where no worker can be used, because of a floor.
+pub const FLOOR_HINT: &str = "Wait, or correct the clock if it is wrong. If no ID newer than now exists in this \
+     database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
+
 /// What can go wrong, by cause.
 #[derive(Debug)]
 pub enum Error {
@@ -126,7 +133,8 @@ impl Error {
 
     fn text(self) -> Text {
         use PgSqlErrorCode::{
-            ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+            ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT,
+            ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
             ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as NOT_READY,
             ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
         };
@@ -185,7 +193,7 @@ impl Error {
                     .into(),
             ),
             Self::LowerNotSuperuser => text(
-                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                NO_RIGHT,
                 "must be superuser to lower the marks of snowflake IDs".into(),
                 "With lower marks the server generates IDs of times that it may have used before.",
                 "Ask a superuser, who can assert that no ID newer than floor exists.".into(),
@@ -379,31 +387,16 @@ fn refusal_text(refusal: Refusal) -> Text {
                 UNWRITABLE_HINT,
             )
         },
-        Refusal::NoLane(no_lane) => {
-            not_ready(no_lane_message(&no_lane), no_lane_detail(&no_lane), no_lane_hint(&no_lane))
-        }
-    }
-}
-
-/// Why no worker can be used: a clock that moved, or a floor that it has yet to reach.
-pub fn no_lane_message(no_lane: &NoLane) -> &'static str {
-    match no_lane.floor {
-        None => "the clock is back and no worker of this server can make an ID yet",
-        Some(_) => "the clock has not reached the time from which this server may generate snowflake IDs",
-    }
-}
-
-/// What to do about it.
-pub fn no_lane_hint(no_lane: &NoLane) -> &'static str {
-    match no_lane.floor {
-        None => {
-            "Wait, or correct the clock if it is wrong. To go on at once, set snowflake_id.worker_id to a worker \
-             that was never used and restart the server."
-        }
-        Some(_) => {
-            "Wait, or correct the clock if it is wrong. If no ID newer than now exists in this database or elsewhere, \
-             a superuser can call snowflake_adopt(now(), lower => true)."
-        }
+        Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
+            "the clock is back and no worker of this server can make an ID yet",
+            no_lane_detail(&no_lane),
+            NO_LANE_HINT,
+        ),
+        Refusal::NoLane(no_lane) => not_ready(
+            "the clock has not reached the time from which this server may generate snowflake IDs",
+            no_lane_detail(&no_lane),
+            FLOOR_HINT,
+        ),
     }
 }
 

@@ -118,10 +118,16 @@ fn describe(event: Event) -> (String, String, &'static str) {
             "A superuser vouched that no later ID exists.".to_owned(),
             "",
         ),
-        Event::Refused(no_lane) => (
-            format!("snowflake_id: {}", errors::no_lane_message(&no_lane)),
+        Event::Refused(no_lane) if no_lane.floor.is_none() => (
+            "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
             errors::no_lane_detail(&no_lane),
-            errors::no_lane_hint(&no_lane),
+            errors::NO_LANE_HINT,
+        ),
+        Event::Refused(no_lane) => (
+            "snowflake_id: the clock has not reached the time from which this server may generate snowflake IDs"
+                .to_owned(),
+            errors::no_lane_detail(&no_lane),
+            errors::FLOOR_HINT,
         ),
     }
 }

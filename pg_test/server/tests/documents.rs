@@ -934,8 +934,13 @@ fn the_reference_has_every_object_of_the_extension() {
 /// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
-    let states =
-        [("NOT_READY", "55000"), ("READ_ONLY", "25006"), ("INVALID", "22023"), ("OVERFLOW", "22008")];
+    let states = [
+        ("NOT_READY", "55000"),
+        ("NO_RIGHT", "42501"),
+        ("READ_ONLY", "25006"),
+        ("INVALID", "22023"),
+        ("OVERFLOW", "22008"),
+    ];
     let source = messages();
     let message = |text: &str| {
         let start = text.find('"').expect("a message") + 1;
