@@ -6,6 +6,7 @@ use snowflake_core::{AdoptError, Closed, FloorCause, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
 
+use crate::settings::BadValue;
 use crate::state_file::{PATH, describe};
 
 /// The line that an operator has to add, for hints.
@@ -15,6 +16,13 @@ const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that 
 /// What to do where the state cannot be written.
 pub const UNWRITABLE_HINT: &str =
     "Make room, or make the data directory writable: it is tried again every second.";
+/// What to do where no worker can be used, because the clock moved.
+pub const NO_LANE_HINT: &str = "Wait, or correct the clock if it is wrong. To go on at once, set \
+     snowflake_id.worker_id to a worker that was never used and restart the server.";
+/// What to do where no worker can be used, because of a floor.
+pub const FLOOR_HINT: &str = "Wait, or correct the clock if it is wrong. If no ID newer than now exists in this \
+     database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
+
 /// What can go wrong, by cause.
 #[derive(Debug)]
 pub enum Error {
@@ -53,13 +61,8 @@ pub enum Error {
         value: i32,
         values: i64,
     },
-    /// A setting that stops the server's start.
-    Setting {
-        name: &'static str,
-        value: String,
-        detail: String,
-        hint: String,
-    },
+    /// A setting that keeps the generator closed.
+    Setting(&'static BadValue),
 }
 
 struct Text {
@@ -130,7 +133,8 @@ impl Error {
 
     fn text(self) -> Text {
         use PgSqlErrorCode::{
-            ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+            ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT,
+            ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
             ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as NOT_READY,
             ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
         };
@@ -166,8 +170,9 @@ impl Error {
             ),
             Self::NoLastId => text(
                 NOT_READY,
-                "this session has not made a snowflake ID yet".into(),
-                "There is no last ID to show.",
+                "snowflake_lastval is not yet defined in this session".into(),
+                "The session itself has generated no ID since it began, or since DISCARD ALL. IDs that parallel \
+                 workers generated for its queries do not count.",
                 "Call snowflake_nextval first, or insert a row whose default calls it.".into(),
             ),
             Self::Refused(refusal) => refusal_text(refusal),
@@ -188,7 +193,7 @@ impl Error {
                     .into(),
             ),
             Self::LowerNotSuperuser => text(
-                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                NO_RIGHT,
                 "must be superuser to lower the marks of snowflake IDs".into(),
                 "With lower marks the server generates IDs of times that it may have used before.",
                 "Ask a superuser, who can assert that no ID newer than floor exists.".into(),
@@ -201,9 +206,13 @@ impl Error {
             ),
             Self::RangeSize { n, most } => text(
                 INVALID,
-                "a range of IDs must fit into one tick".into(),
-                &format!("{n} IDs were asked for; under this server's settings a range has 1 to {most}."),
-                "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into(),
+                format!("n must be from 1 to {most}").into(),
+                &format!("n is {n}. A range lies within one tick, and has up to {most} IDs under this server's settings."),
+                if n < 1 {
+                    "Ask for at least one ID.".into()
+                } else {
+                    "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into()
+                },
             ),
             Self::NotAnId(id) => text(
                 INVALID,
@@ -221,7 +230,8 @@ impl Error {
             Self::NotForeignId { id, layout } => text(
                 INVALID,
                 format!("{id} is not an ID of the layout \"{layout}\"").into(),
-                why_no_id(id),
+                // Of a layout of 64 bits, some are.
+                if id < 0 { "A negative ID cannot be read." } else { why_no_id(id) },
                 "Check where the value comes from, and which layout it has.".into(),
             ),
             Self::NotALayout { text: given, problem } => text(
@@ -254,11 +264,11 @@ impl Error {
                 ),
                 "Check where the value comes from.".into(),
             ),
-            Self::Setting { name, value, detail, hint } => text(
-                INVALID,
+            Self::Setting(BadValue { name, value, detail, hint }) => text(
+                NOT_READY,
                 format!("invalid value for parameter \"{name}\": \"{value}\"").into(),
-                &detail,
-                hint.into(),
+                detail,
+                format!("{hint} Then restart the server.").into(),
             ),
         }
     }
@@ -284,7 +294,7 @@ fn layout(layout: &Layout) -> String {
 }
 
 fn configured_layout() -> String {
-    crate::settings::get().map(|settings| layout(&settings.layout)).unwrap_or_default()
+    crate::settings::layout().as_ref().map(layout).unwrap_or_default()
 }
 
 /// Why the gate is closed after a start.
@@ -377,31 +387,16 @@ fn refusal_text(refusal: Refusal) -> Text {
                 UNWRITABLE_HINT,
             )
         },
-        Refusal::NoLane(no_lane) => {
-            not_ready(no_lane_message(&no_lane), no_lane_detail(&no_lane), no_lane_hint(&no_lane))
-        }
-    }
-}
-
-/// Why no worker can be used: a clock that moved, or a floor that it has yet to reach.
-pub fn no_lane_message(no_lane: &NoLane) -> &'static str {
-    match no_lane.floor {
-        None => "the clock is back and no worker of this server can make an ID yet",
-        Some(_) => "the clock has not reached the time from which this server may generate snowflake IDs",
-    }
-}
-
-/// What to do about it.
-pub fn no_lane_hint(no_lane: &NoLane) -> &'static str {
-    match no_lane.floor {
-        None => {
-            "Wait, or correct the clock if it is wrong. To go on at once, set snowflake_id.worker_id to a worker \
-             that was never used and restart the server."
-        }
-        Some(_) => {
-            "Wait, or correct the clock if it is wrong. If no ID newer than now exists in this database or elsewhere, \
-             a superuser can call snowflake_adopt(now(), lower => true)."
-        }
+        Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
+            "the clock is back and no worker of this server can make an ID yet",
+            no_lane_detail(&no_lane),
+            NO_LANE_HINT,
+        ),
+        Refusal::NoLane(no_lane) => not_ready(
+            "the clock has not reached the time from which this server may generate snowflake IDs",
+            no_lane_detail(&no_lane),
+            FLOOR_HINT,
+        ),
     }
 }
 
@@ -458,6 +453,17 @@ pub fn log_clamped(held_us: i64) {
         format!("The ledger in shared memory has room for {} ms.", held_us / 1_000),
         "Restart the server when it suits.",
     );
+}
+
+/// A text of the database's, as a message can show it. Messages are in the database's encoding too: with any other
+/// than UTF-8, all but ASCII is escaped.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    // SAFETY: a plain read of a variable of this process, which the postmaster has too.
+    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
+    match std::str::from_utf8(text) {
+        Ok(text) if is_utf8 || text.is_ascii() => text.into(),
+        _ => text.escape_ascii().to_string().into(),
+    }
 }
 
 /// A Unix time in microseconds, as PostgreSQL prints it in its log.

@@ -118,10 +118,16 @@ fn describe(event: Event) -> (String, String, &'static str) {
             "A superuser vouched that no later ID exists.".to_owned(),
             "",
         ),
-        Event::Refused(no_lane) => (
-            format!("snowflake_id: {}", errors::no_lane_message(&no_lane)),
+        Event::Refused(no_lane) if no_lane.floor.is_none() => (
+            "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
             errors::no_lane_detail(&no_lane),
-            errors::no_lane_hint(&no_lane),
+            errors::NO_LANE_HINT,
+        ),
+        Event::Refused(no_lane) => (
+            "snowflake_id: the clock has not reached the time from which this server may generate snowflake IDs"
+                .to_owned(),
+            errors::no_lane_detail(&no_lane),
+            errors::FLOOR_HINT,
         ),
     }
 }
@@ -156,6 +162,11 @@ static LAST_ID: AtomicI64 = AtomicI64::new(-1);
 /// The last ID that this session made.
 pub fn last_id() -> Option<i64> {
     Some(LAST_ID.load(Ordering::Relaxed)).filter(|id| *id >= 0)
+}
+
+/// As if this session had made none.
+pub fn forget_last_id() {
+    LAST_ID.store(-1, Ordering::Relaxed);
 }
 
 /// Makes an ID if that takes neither PostgreSQL nor an error.
@@ -224,6 +235,7 @@ fn usable() -> &'static SharedGenerator {
 pub fn missing() -> Error {
     match settings::get() {
         None => Error::NotPreloaded,
+        Some(_) if let Some(bad) = settings::bad_values().first() => Error::Setting(bad),
         Some(settings) => Error::WorkerUnset { highest: settings.workers.highest_home() },
     }
 }
