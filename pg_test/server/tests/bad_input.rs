@@ -213,19 +213,74 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     server.opens();
 }
 
-/// As it happens: the statement is taken, and the server restarted some other day.
+/// As it happens: each statement is taken, and the server restarted some other day.
 #[test]
-fn a_worker_outside_its_range_by_alter_system_does_not_hold_the_database() {
+fn a_worker_that_another_setting_puts_outside_its_range_does_not_hold_the_database() {
     let mut server = Server::builder().start_with_extension();
-    let before = next(&mut server.connect());
-    run(&mut server.connect(), "ALTER SYSTEM SET snowflake_id.worker_id = 200");
-    assert!(next(&mut server.connect()) > before, "it counts from the restart");
+    let mut session = server.connect();
+    let before = next(&mut session);
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.backup_workers = 3");
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.worker_id = 200");
+    run(&mut session, "ALTER SYSTEM RESET snowflake_id.backup_workers");
+    assert!(next(&mut session) > before, "it counts from the restart");
     server.restart();
     let mut session = server.connect();
     all_fail(&mut session, "55000", &["snowflake_id.worker_id", "\"200\"", "0 to 127"]);
     run(&mut session, "ALTER SYSTEM RESET snowflake_id.worker_id");
     server.restart();
     assert!(next(&mut server.connect()) > before);
+}
+
+/// Against what the next start will come with, not against what this one came with.
+#[test]
+fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let worker = |worker: i32| format!("ALTER SYSTEM SET snowflake_id.worker_id = {worker}");
+    let failure = fails(&mut session, "22023", &worker(200));
+    assert_tells(&failure, &["snowflake_id.worker_id", "200", "0 to 127", "set those first"]);
+    run(&mut session, &worker(127));
+    run(&mut session, &worker(-1));
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.backup_workers = 3");
+    run(&mut session, &worker(200));
+    assert_tells(&fails(&mut session, "22023", &worker(256)), &["3 backup workers", "0 to 255"]);
+    // By hand in the other file as well; that of ALTER SYSTEM comes after it.
+    server.set("snowflake_id.layout", "41/5+5/12");
+    assert_tells(&fails(&mut session, "22023", &worker(8)), &["41/5+5/12", "0 to 7"]);
+    run(&mut session, &worker(7));
+    let datacenter = "ALTER SYSTEM SET snowflake_id.datacenter_id = 32";
+    assert_tells(&fails(&mut session, "22023", datacenter), &["41/5+5/12", "0 to 31"]);
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.layout = '41/10/12'");
+    run(&mut session, datacenter);
+    run(&mut session, &worker(255));
+    server.restart();
+    assert_eq!(worker_of_this_server(&mut server.connect()), 255);
+    // Where the layout itself cannot be read, no worker is to blame.
+    run(&mut server.connect(), "ALTER SYSTEM RESET ALL");
+    server.set("snowflake_id.layout", "twitter");
+    run(&mut server.connect(), &worker(1_000));
+}
+
+/// The files may change in more than one place before the restart: a reload judges none of it by what runs.
+#[test]
+fn a_reload_does_not_blame_a_worker_that_the_next_start_has_room_for() {
+    let mut server = Server::builder().start_with_extension();
+    server.set("snowflake_id.backup_workers", "3");
+    server.set("snowflake_id.worker_id", "200");
+    server.reload("work_mem", "5MB");
+    let log = server.log();
+    assert!(!log.contains("invalid value"), "{log}");
+    let pending = "SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE pending_restart";
+    assert_eq!(
+        one::<String>(&mut server.connect(), pending),
+        "snowflake_id.backup_workers snowflake_id.worker_id"
+    );
+    server.restart();
+    assert_eq!(worker_of_this_server(&mut server.connect()), 200);
+}
+
+fn worker_of_this_server(session: &mut Client) -> i32 {
+    one(session, "SELECT home_worker_id FROM snowflake_status")
 }
 
 #[test]
