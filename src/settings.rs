@@ -363,7 +363,9 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
             bad.push(bad_workers(error, &layout, home, backups));
         }
-        Workers::new(&layout, 0, 0).expect("any layout has a worker")
+        // Whose a worker is does not depend on which is ours.
+        let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
+        of_nobody.expect("any layout has a worker")
     });
     let mut datacenter = DATACENTER_ID.get();
     if let Some(outside) = bad_datacenter(&layout, datacenter) {
@@ -375,7 +377,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         layout,
         datacenter: if has_datacenter { datacenter.into() } else { 0 },
         workers,
-        has_worker: home >= 0,
+        has_worker: workers.worker(0) == i64::from(home),
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,

@@ -211,6 +211,13 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
         server.is_closed(&[(worker, value)], &[worker, value], true);
     }
     server.opens();
+
+    let server = Server::builder().setting(worker, "128").start_with_extension();
+    let mut session = server.connect();
+    assert_eq!(one::<Option<i32>>(&mut session, "SELECT home_worker_id FROM snowflake_status"), None);
+    // The worker of another server is whose it always was.
+    let owner = "SELECT (home_worker_id, lane) = (5, 6) FROM snowflake_owner(773::bigint << 12)";
+    assert!(one::<bool>(&mut session, owner));
 }
 
 /// As it happens: each statement is taken, and the server restarted some other day.
