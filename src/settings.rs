@@ -80,7 +80,7 @@ pub struct BadValue {
     pub name: &'static str,
     pub value: String,
     pub detail: String,
-    /// Without the restart that follows.
+    /// What to write. Errors add the restart that follows.
     pub hint: &'static str,
 }
 
@@ -111,7 +111,7 @@ pub fn layout() -> Option<Layout> {
 
 /// The layout with which IDs were made, where that is not the configured one.
 static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-/// Whether reading asks why it may have to be refused.
+/// Whether `for_reading` has to look at the reasons to refuse.
 static IS_IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too.
@@ -124,7 +124,7 @@ pub fn for_reading() -> Result<&'static Settings, Error> {
     Ok(settings)
 }
 
-/// As `for_reading`, for who asks which server owns a worker.
+/// As `for_reading`, for an answer that depends on the number of backups too.
 pub fn for_owners() -> Result<&'static Settings, Error> {
     let settings = for_reading()?;
     bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
@@ -356,14 +356,14 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         Layout::default()
     });
 
-    // What depends on a layout is checked against none that was put in its place.
+    // A default that stands in for a bad layout says nothing about the other settings.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
     let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
         if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
             bad.push(bad_workers(error, &layout, home, backups));
         }
-        // Whose a worker is does not depend on which is ours.
+        // The owners of workers do not depend on which worker is this server's.
         let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
         of_nobody.expect("any layout has a worker")
     });
@@ -556,8 +556,8 @@ fn is_set_by_statement() -> bool {
     }
 }
 
-/// The layout and the number of backups with which the next start would come, where they can be used: what the files
-/// say now, for ALTER SYSTEM may have set these too.
+/// The layout and the number of backups that the next start would find, where they can be used. They come from the
+/// files, because ALTER SYSTEM may have changed them since the start.
 fn at_next_start() -> Option<(Layout, i32)> {
     let mut texts = [None, None];
     // SAFETY: a backend may read the server's files at any time, as the view pg_file_settings does. Errors in them
