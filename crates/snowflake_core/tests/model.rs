@@ -70,6 +70,14 @@ enum Action {
     BaseCopy,
     /// The standby that has followed longest takes over, and is acted upon from now on.
     Promote,
+    /// A base copy of that standby.
+    CopyStandby,
+    /// That standby is restarted, after a checkpoint of its primary: the last commit is not replayed again.
+    RestartStandby,
+    /// That standby, or a copy of its files, is started without recovery, beside its primary.
+    StartAlone,
+    /// A primary that was left follows the newest one.
+    Follow,
     Clone,
     Delete,
     Adopt,
@@ -102,7 +110,7 @@ const TRUSTING: Breaches = Breaches { page_cache_trusted: true, second_slot_not_
 const HONEST: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: false };
 
 /// Explored to the end.
-const SMALL: [Scope; 6] = [
+const SMALL: [Scope; 7] = [
     // Every point of the protocol of the disk, two faults.
     Scope {
         name: "disk",
@@ -146,6 +154,19 @@ const SMALL: [Scope; 6] = [
     Scope {
         name: "failover",
         actions: &[Burst, BaseCopy, Promote, Turn, Rotate, Step],
+        length: 5,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[0, 3],
+        policies: HOLD,
+        steps: &[-5 * SECOND],
+        breaches: HONEST,
+    },
+    // Standbys that nobody promotes, on any timeline.
+    Scope {
+        name: "standbys",
+        actions: &[Burst, BaseCopy, Promote, CopyStandby, RestartStandby, StartAlone, Follow],
         length: 5,
         faults: 0,
         faulty_disk: false,
@@ -220,6 +241,10 @@ const LARGE: [Scope; 5] = [
             Turn,
             BaseCopy,
             Promote,
+            CopyStandby,
+            RestartStandby,
+            StartAlone,
+            Follow,
             Clone,
             Delete,
             Adopt,
@@ -246,6 +271,11 @@ const LARGE: [Scope; 5] = [
             BaseCopy,
             Promote,
             Promote,
+            CopyStandby,
+            RestartStandby,
+            StartAlone,
+            Follow,
+            Follow,
             CrashServer,
             Reconfigure,
             Adopt,
@@ -294,6 +324,12 @@ struct Server {
     policy: Cell<Policy>,
     /// Whom it follows; `None`: nobody any more.
     follows: Cell<Option<usize>>,
+    /// The latest timeline that the data directory has reached, by its control file.
+    reached: Cell<u32>,
+    /// The control file says that it was a standby.
+    was_standby: Cell<bool>,
+    /// It was promoted, and its state does not say so yet.
+    is_unrecorded: Cell<bool>,
     /// Never to run again.
     is_dead: Cell<bool>,
     /// Every lane of this server starts above this tick, by its promotion.
@@ -360,6 +396,9 @@ impl World {
             home: Cell::new(home),
             policy: Cell::new(policy),
             follows: Cell::new(None),
+            reached: Cell::new(1),
+            was_standby: Cell::new(false),
+            is_unrecorded: Cell::new(false),
             is_dead: Cell::new(false),
             floor: Cell::new(-1),
             adopted: Cell::new(-1),
@@ -658,16 +697,35 @@ impl Server {
             self.live(|| match self.machine.with(|generator| generator.open(&start)) {
                 Ok(()) => {
                     self.log(|| "open".to_owned());
+                    if start.timeline_before < start.timeline {
+                        self.is_unrecorded.set(false);
+                    }
                     self.run.borrow_mut().is_open = true;
                 }
                 Err(NotOpen::Settling(micros)) => {
-                    assert!(micros <= SECOND + MS, "it settles for {micros} us");
+                    // Above what several clocks say: a floor.
+                    let longest = 2 * SECOND + rules(Policy::Hold).max_ahead_us + MS;
+                    assert!(micros <= longest, "it settles for {micros} us");
                     self.log(|| format!("settles for {micros} us"));
                     self.machine.pass(micros);
                 }
                 Err(NotOpen::Closed(Closed::Os(errno))) => {
                     self.log(|| format!("closed by errno {errno}"));
                     self.machine.pass(SECOND);
+                }
+                // Promoted, and down before that was on disk: an operator vouches for it, who knows what there
+                // was and has set the clock right.
+                Err(NotOpen::Closed(Closed::NotPromoted(_) | Closed::Copied)) if self.is_unrecorded.get() => {
+                    let issued = world.issued_by_others(self, &self.workers());
+                    let floor_us = self.machine.config.borrow().layout.starts_at(issued.max(0));
+                    self.step((floor_us - self.machine.wall()).max(0));
+                    let vouched = self.machine.with(|generator| generator.adopt(&start, floor_us, false));
+                    self.log(|| format!("vouched for: {vouched:?}"));
+                    self.is_unrecorded.set(vouched.is_err());
+                    let mut run = self.run.borrow_mut();
+                    (run.found, run.must_keep_lane) = (self.machine.disk.said(), false);
+                    drop(run);
+                    self.is_disturbed.set(true);
                 }
                 // Unreadable too: however many writes fail, one slot is always left whole.
                 Err(why) => panic!("not open: {why:?}"),
@@ -682,6 +740,10 @@ impl Server {
         let old = *self.machine.config.borrow();
         let new = settings(self.home.get(), self.backups.get(), self.policy.get());
         *self.machine.config.borrow_mut() = new;
+        let mut start = self.machine.start.get();
+        start.timeline_before = self.reached.replace(start.timeline);
+        start.was_in_recovery = self.was_standby.replace(false);
+        self.machine.start.set(start);
         self.machine.boot_up();
         let found = self.machine.disk.said();
         if found.is_none() {
@@ -753,6 +815,10 @@ fn act(world: &Rc<World>, action: Action) {
         }
         Step => return server.step(world.steps[tape.choose(world.steps.len() as u32) as usize]),
         Promote => return promote(world),
+        CopyStandby => return copy_standby(world),
+        RestartStandby => return restart_standby(world),
+        StartAlone => return start_alone(world),
+        Follow => return follow(world),
         _ if !is_primary => return,
         _ => server.start(),
     }
@@ -820,7 +886,7 @@ fn act(world: &Rc<World>, action: Action) {
                 ..machine.start.get()
             });
             let standby = world.join(copy, server.home.get(), server.backups.get(), server.policy.get());
-            standby.follows.set(Some(server.name));
+            standby.follow(&server);
             server.log(|| format!("base copy for server {}", standby.name));
         }
         Clone => {
@@ -840,8 +906,101 @@ fn act(world: &Rc<World>, action: Action) {
             machine.disk.delete();
         }
         Adopt => server.live(|| server.adopt()),
-        Turn | Pass | Step | Promote => unreachable!("done above"),
+        Turn | Pass | Step | Promote | CopyStandby | RestartStandby | StartAlone | Follow => {
+            unreachable!("done above")
+        }
     }
+}
+
+impl Server {
+    /// Replays what `primary` does, from now on. Its control file names the timeline that it follows.
+    fn follow(&self, primary: &Server) {
+        self.follows.set(Some(primary.name));
+        self.reached.set(primary.machine.start.get().timeline);
+        self.was_standby.set(true);
+    }
+}
+
+/// The standby that has followed longest, and its primary.
+fn oldest_standby(world: &World) -> Option<(Rc<Server>, Rc<Server>)> {
+    let servers = world.servers.borrow();
+    servers.iter().find_map(|it| Some((it.clone(), servers[it.follows.get()?].clone())))
+}
+
+fn copy_standby(world: &Rc<World>) {
+    let Some((standby, primary)) = oldest_standby(world) else { return };
+    if world.servers.borrow().len() >= 4 {
+        return;
+    }
+    let disk = standby.machine.disk.copy(&world.tape, 1_000 * (1 + world.servers.borrow().len() as u64));
+    let machine = Machine::new(*standby.machine.config.borrow(), &world.boot, disk);
+    machine.offset.set(standby.machine.offset.get());
+    machine.start.set(standby.machine.start.get());
+    let copy = world.join(machine, standby.home.get(), standby.backups.get(), standby.policy.get());
+    copy.follow(&primary);
+    standby.log(|| format!("copied for server {}", copy.name));
+}
+
+fn restart_standby(world: &World) {
+    let Some((standby, primary)) = oldest_standby(world) else { return };
+    let mut start = standby.machine.start.get();
+    start.control_us = standby.machine.wall();
+    // In whole seconds, rounded up.
+    start.replayed_us = Some((primary.machine.wall() / SECOND + 1) * SECOND);
+    standby.machine.start.set(start);
+    standby.log(|| "restarted as a standby".to_owned());
+}
+
+/// Its primary may run, whatever timelines there have been: it stays closed, however often it is started.
+fn start_alone(world: &World) {
+    let Some((standby, primary)) = oldest_standby(world) else { return };
+    let Some(said) = standby.machine.disk.said() else { return };
+    if !standby.workers().iter().any(|worker| said.marks.contains_key(worker)) {
+        // Configured for a worker that it never had, it has one of its own, for all that it can tell.
+        return;
+    }
+    let is_copy = world.tape.choose(2) == 1;
+    standby.log(|| format!("{} started without recovery", if is_copy { "a copy" } else { "it is" }));
+    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get());
+    let copy = Machine::new(config, &world.boot, standby.machine.disk.copy(&world.tape, 800_000));
+    copy.offset.set(standby.machine.offset.get());
+    let machine = if is_copy { &copy } else { &*standby.machine };
+    // Nobody is about who could interrupt it, and its disk works.
+    *machine.meanwhile.borrow_mut() = None;
+    machine.disk.heal();
+    *machine.config.borrow_mut() = config;
+    let timeline = primary.machine.start.get().timeline;
+    for was_in_recovery in [true, false] {
+        let start =
+            Start { timeline, timeline_before: timeline, was_in_recovery, ..standby.machine.start.get() };
+        machine.boot_up();
+        let result = machine.with(|generator| generator.open(&start));
+        let is_closed = matches!(result, Err(NotOpen::Closed(Closed::Copied | Closed::NotPromoted(_))));
+        assert!(is_closed, "a standby that nobody promoted: {result:?}");
+        machine.go_down();
+    }
+    if !is_copy {
+        standby.follows.set(None);
+        standby.is_dead.set(true);
+    }
+}
+
+fn follow(world: &Rc<World>) {
+    let newest = world.timeline.get();
+    let servers = world.servers.borrow().clone();
+    let is_primary = |server: &&Rc<Server>| server.follows.get().is_none() && !server.is_dead.get();
+    let timeline = |server: &Server| server.machine.start.get().timeline;
+    let Some(primary) = servers.iter().filter(is_primary).find(|it| timeline(it) == newest) else { return };
+    let Some(old) = servers.iter().filter(is_primary).find(|it| timeline(it) < newest) else { return };
+    if old.machine.is_up() {
+        old.restart(true);
+    }
+    let mut start = old.machine.start.get();
+    start.replayed_us = Some(primary.machine.wall());
+    old.machine.start.set(start);
+    old.is_disturbed.set(true);
+    old.follow(primary);
+    old.log(|| format!("follows server {}", primary.name));
 }
 
 fn promote(world: &Rc<World>) {
@@ -873,6 +1032,7 @@ fn promote(world: &Rc<World>) {
     world.counts.borrow_mut().promotions += 1;
     standby.floor.set(reaches);
     standby.follows.set(None);
+    standby.is_unrecorded.set(true);
     standby.log(|| format!("promoted to timeline {timeline}, replayed {}", floor_us / MS % 1_000_000_000));
     // An old primary may run on beside its successor, but not beside that one's.
     for other in world.servers.borrow().iter() {
@@ -884,7 +1044,7 @@ fn promote(world: &Rc<World>) {
         }
         // The other standbys follow the new primary, and have replayed no more than it has.
         if other.follows.get() == Some(old.name) {
-            other.follows.set(Some(standby.name));
+            other.follow(standby);
         }
     }
 }
@@ -1191,6 +1351,11 @@ fn every_interleaving_of_two_calls() {
 #[test]
 fn every_failover() {
     every_tape("failover");
+}
+
+#[test]
+fn every_standby_that_nobody_promotes() {
+    every_tape("standbys");
 }
 
 #[test]
