@@ -49,7 +49,12 @@ pub trait Server {
     }
 
     fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us))
+        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, false))
+    }
+
+    /// As `adopt`, and lowers marks.
+    fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
+        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, true))
     }
 
     fn set_start(&self, change: impl FnOnce(&mut Start)) {
