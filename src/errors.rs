@@ -6,6 +6,7 @@ use snowflake_core::{AdoptError, Closed, FloorCause, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
 
+use crate::settings::BadValue;
 use crate::state_file::{PATH, describe};
 
 /// The line that an operator has to add, for hints.
@@ -53,13 +54,8 @@ pub enum Error {
         value: i32,
         values: i64,
     },
-    /// A setting that stops the server's start.
-    Setting {
-        name: &'static str,
-        value: String,
-        detail: String,
-        hint: String,
-    },
+    /// A setting that keeps the generator closed.
+    Setting(&'static BadValue),
 }
 
 struct Text {
@@ -166,8 +162,9 @@ impl Error {
             ),
             Self::NoLastId => text(
                 NOT_READY,
-                "this session has not made a snowflake ID yet".into(),
-                "There is no last ID to show.",
+                "snowflake_lastval is not yet defined in this session".into(),
+                "The session itself has generated no ID since it began, or since DISCARD ALL. IDs that parallel \
+                 workers generated for its queries do not count.",
                 "Call snowflake_nextval first, or insert a row whose default calls it.".into(),
             ),
             Self::Refused(refusal) => refusal_text(refusal),
@@ -201,9 +198,13 @@ impl Error {
             ),
             Self::RangeSize { n, most } => text(
                 INVALID,
-                "a range of IDs must fit into one tick".into(),
-                &format!("{n} IDs were asked for; under this server's settings a range has 1 to {most}."),
-                "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into(),
+                format!("n must be from 1 to {most}").into(),
+                &format!("n is {n}. A range lies within one tick, and has up to {most} IDs under this server's settings."),
+                if n < 1 {
+                    "Ask for at least one ID.".into()
+                } else {
+                    "Ask for fewer, or use snowflake_nextval_batch, which has no limit.".into()
+                },
             ),
             Self::NotAnId(id) => text(
                 INVALID,
@@ -221,7 +222,8 @@ impl Error {
             Self::NotForeignId { id, layout } => text(
                 INVALID,
                 format!("{id} is not an ID of the layout \"{layout}\"").into(),
-                why_no_id(id),
+                // Of a layout of 64 bits, some are.
+                if id < 0 { "A negative ID cannot be read." } else { why_no_id(id) },
                 "Check where the value comes from, and which layout it has.".into(),
             ),
             Self::NotALayout { text: given, problem } => text(
@@ -254,11 +256,11 @@ impl Error {
                 ),
                 "Check where the value comes from.".into(),
             ),
-            Self::Setting { name, value, detail, hint } => text(
-                INVALID,
+            Self::Setting(BadValue { name, value, detail, hint }) => text(
+                NOT_READY,
                 format!("invalid value for parameter \"{name}\": \"{value}\"").into(),
-                &detail,
-                hint.into(),
+                detail,
+                format!("{hint} Then restart the server.").into(),
             ),
         }
     }
@@ -284,7 +286,7 @@ fn layout(layout: &Layout) -> String {
 }
 
 fn configured_layout() -> String {
-    crate::settings::get().map(|settings| layout(&settings.layout)).unwrap_or_default()
+    crate::settings::layout().as_ref().map(layout).unwrap_or_default()
 }
 
 /// Why the gate is closed after a start.
@@ -458,6 +460,17 @@ pub fn log_clamped(held_us: i64) {
         format!("The ledger in shared memory has room for {} ms.", held_us / 1_000),
         "Restart the server when it suits.",
     );
+}
+
+/// A text of the database's, as a message can show it. Messages are in the database's encoding too: with any other
+/// than UTF-8, all but ASCII is escaped.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    // SAFETY: a plain read of a variable of this process, which the postmaster has too.
+    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
+    match std::str::from_utf8(text) {
+        Ok(text) if is_utf8 || text.is_ascii() => text.into(),
+        _ => text.escape_ascii().to_string().into(),
+    }
 }
 
 /// A Unix time in microseconds, as PostgreSQL prints it in its log.

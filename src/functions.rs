@@ -175,7 +175,7 @@ fn snowflake_status_row() -> TableIterator<
     let (state, reason) = generator::state();
     let status = generator.map(|generator| generator.status());
 
-    let layout = settings.map(|settings| settings.layout);
+    let layout = settings::layout();
     let count = |counter: u64| counter as i64;
     let millis = |micros: i64| micros / 1_000;
     TableIterator::once((
@@ -238,7 +238,7 @@ CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OU
     STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
-    let layout = settings::get().map(|settings| settings.layout);
+    let layout = settings::layout();
     let bits = layout.map(|layout| layout.bits().to_string());
     let tick_ms = layout.map(|layout| (layout.tick().micros() / 1_000) as i32);
     let epoch = layout.map(|layout| timestamp(layout.epoch_us()));

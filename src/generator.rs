@@ -158,6 +158,11 @@ pub fn last_id() -> Option<i64> {
     Some(LAST_ID.load(Ordering::Relaxed)).filter(|id| *id >= 0)
 }
 
+/// As if this session had made none.
+pub fn forget_last_id() {
+    LAST_ID.store(-1, Ordering::Relaxed);
+}
+
 /// Makes an ID if that takes neither PostgreSQL nor an error.
 #[inline]
 pub fn try_next_id() -> Option<i64> {
@@ -224,6 +229,7 @@ fn usable() -> &'static SharedGenerator {
 pub fn missing() -> Error {
     match settings::get() {
         None => Error::NotPreloaded,
+        Some(_) if let Some(bad) = settings::bad_values().first() => Error::Setting(bad),
         Some(settings) => Error::WorkerUnset { highest: settings.workers.highest_home() },
     }
 }

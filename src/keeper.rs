@@ -17,14 +17,18 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over.
+/// Has the postmaster start the keeper once recovery is over; where there is nothing to keep, before that, to say
+/// why. It says so from a process of its own, since the postmaster starts the logging collector only after this.
 pub fn register() {
+    let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
+    let start =
+        if has_generator { BgWorkerStartTime::RecoveryFinished } else { BgWorkerStartTime::ConsistentState };
     BackgroundWorkerBuilder::new("snowflake_id keeper")
         .set_type("snowflake_id keeper")
         .set_library("snowflake_id")
         .set_function("snowflake_keeper_main")
         .enable_shmem_access(None)
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_start_time(start)
         .set_restart_time(Some(RESTART_AFTER))
         .load();
 }
@@ -34,7 +38,14 @@ pub fn register() {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    let Some(generator) = shmem::generator() else { return };
+    let Some(generator) = shmem::generator() else {
+        match settings::bad_values() {
+            [] => generator::missing().log(),
+            bad => bad.iter().for_each(|bad| Error::Setting(bad).log()),
+        }
+        // With status 0, which ends its work for good.
+        return;
+    };
     shmem::become_keeper();
 
     tell_of_expiry();
@@ -69,7 +80,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
 /// Two years ahead, for a layout is changed by a whole fleet.
 fn tell_of_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
-    let Some(layout) = settings::get().map(|settings| settings.layout) else { return };
+    let Some(layout) = settings::layout() else { return };
     let expires_at_us = layout.starts_at(layout.max_tick() + 1);
     if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
         errors::log_expiry(expires_at_us);

@@ -12,6 +12,7 @@ mod functions;
 mod generator;
 mod keeper;
 mod reading;
+mod session;
 mod settings;
 mod shmem;
 mod state_file;
@@ -35,9 +36,8 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
-        if settings::get().is_some_and(|settings| settings.has_worker) {
-            keeper::register();
-        }
+        session::install_hook();
+        keeper::register();
     }
 }
 

@@ -4,7 +4,7 @@
 //! Reading by this server's layout needs the settings, and with them preloading. Reading by the layout of
 //! another system, and base62, need neither: a session loads the library when it first calls them.
 
-use crate::errors::Error;
+use crate::errors::{Error, shown};
 use crate::functions::{from_postgres, function_info, record, timestamp, to_postgres};
 use crate::settings::{self, Settings};
 use pgrx::iter::TableIterator;
@@ -188,7 +188,8 @@ CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane 
     STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
-    let owner = layout_settings().workers.owner(unpack(id).worker);
+    let settings = settings::for_owners().unwrap_or_else(|error| error.raise());
+    let owner = settings.workers.owner(unpack(id).worker);
     let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two integers.
     unsafe { record(call, [home.into_datum(), lane.into_datum()]) }
@@ -254,11 +255,18 @@ fn snowflake_to_base62(id: i64) -> String {
     base62::to_base62(id).unwrap_or_else(|| Error::NegativeId(id).raise())
 }
 
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_from_base62(base62: &str) -> i64 {
-    base62::from_base62(base62).unwrap_or_else(|problem| {
-        Error::NotBase62 { text: base62.to_owned(), problem: problem.to_string() }.raise()
-    })
+// A text is taken as its bytes, here and below: as a `&str` it would be a panic in a database whose encoding is another.
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_from_base62(base62: &[u8]) -> i64 {
+    let text = shown(base62);
+    let id = match base62.is_ascii() {
+        true => base62::from_base62(&text).map_err(|problem| problem.to_string()),
+        false => Err("The digits of base62 are 0 to 9, A to Z and a to z.".to_owned()),
+    };
+    id.unwrap_or_else(|problem| Error::NotBase62 { text: text.into_owned(), problem }.raise())
 }
 
 // ---- by the layout of another system ----
@@ -268,7 +276,8 @@ thread_local! {
     static LAST_FOREIGN: RefCell<Option<(String, ForeignLayout)>> = const { RefCell::new(None) };
 }
 
-fn foreign_layout(text: &str) -> ForeignLayout {
+fn foreign_layout(text: &[u8]) -> ForeignLayout {
+    let text = &*shown(text);
     let last = LAST_FOREIGN.with_borrow(|last| {
         last.as_ref().and_then(|(last_text, layout)| (last_text == text).then_some(*layout))
     });
@@ -280,9 +289,9 @@ fn foreign_layout(text: &str) -> ForeignLayout {
     })
 }
 
-fn unpack_foreign(id: i64, layout: &str) -> ForeignParts {
+fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
     let parts = foreign_layout(layout).unpack(id);
-    parts.unwrap_or_else(|| Error::NotForeignId { id, layout: layout.to_owned() }.raise())
+    parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise())
 }
 
 /// As `try_read`, for a layout that is the one that was asked for last.
@@ -315,7 +324,7 @@ unsafe fn try_read_foreign(
 CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
 "#)]
-fn foreign_timestamp(id: i64, layout: &str) -> TimestampWithTimeZone {
+fn foreign_timestamp(id: i64, layout: &[u8]) -> TimestampWithTimeZone {
     timestamp(unpack_foreign(id, layout).created_at_us)
 }
 hot_reader!(
@@ -330,7 +339,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
 "#)]
-fn foreign_datacenter(id: i64, layout: &str) -> Option<i32> {
+fn foreign_datacenter(id: i64, layout: &[u8]) -> Option<i32> {
     unpack_foreign(id, layout).datacenter.map(|value| value as i32)
 }
 hot_reader!(
@@ -345,7 +354,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
 "#)]
-fn foreign_worker(id: i64, layout: &str) -> Option<i32> {
+fn foreign_worker(id: i64, layout: &[u8]) -> Option<i32> {
     unpack_foreign(id, layout).worker.map(|value| value as i32)
 }
 hot_reader!(
@@ -360,7 +369,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
 "#)]
-fn foreign_sequence(id: i64, layout: &str) -> Option<i32> {
+fn foreign_sequence(id: i64, layout: &[u8]) -> Option<i32> {
     unpack_foreign(id, layout).sequence.map(|value| value as i32)
 }
 hot_reader!(

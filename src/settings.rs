@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL only warns when a value in its files does not pass the check of an extension's setting, and
 //! goes on with the default: another layout or number of backups would be another meaning of every ID. So
-//! each value is read here first, and a bad one stops the start.
+//! each value is read here first. A bad one stops neither the server nor its start: it keeps the generator closed.
 
 use crate::errors::{self, Error};
 use crate::shmem;
@@ -47,6 +47,13 @@ static SEQUENCE_START: GucSetting<SequenceStartName> =
 /// Ten minutes: beyond it a ring would cost more memory than any clock's fault is worth.
 const LONGEST_MS: i32 = 600_000;
 
+// The least and the greatest value of each integer; that of a worker and of a datacenter depends on the layout.
+const WORKER_IDS: (i32, i32) = (-1, i32::MAX);
+const DATACENTER_IDS: (i32, i32) = (0, i32::MAX);
+const NUMBERS_OF_BACKUPS: (i32, i32) = (0, MAX_LANES as i32 - 1);
+const LENGTHS: (i32, i32) = (0, LONGEST_MS);
+const RESERVES: (i32, i32) = (1, LONGEST_MS);
+
 /// The settings that are fixed while the server runs, checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -61,28 +68,71 @@ pub struct Settings {
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-/// The settings; `None` where the library was not preloaded.
+/// The settings; `None` where the library was not preloaded. Defaults stand in for values that cannot be used.
 #[inline]
 pub fn get() -> Option<&'static Settings> {
     SETTINGS.get()
 }
 
+/// A value in the server's files that cannot be used: no IDs are made until it is corrected.
+#[derive(Debug)]
+pub struct BadValue {
+    pub name: &'static str,
+    pub value: String,
+    pub detail: String,
+    /// Without the restart that follows.
+    pub hint: &'static str,
+}
+
+static BAD_VALUES: OnceLock<Vec<BadValue>> = OnceLock::new();
+
+/// The values that keep the generator closed.
+pub fn bad_values() -> &'static [BadValue] {
+    BAD_VALUES.get().map_or(&[], Vec::as_slice)
+}
+
+/// The bad value of one of these settings.
+fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
+    bad_values().iter().find(|bad| names.contains(&bad.name))
+}
+
+/// The settings that an ID is read by.
+const LAYOUT_NAMES: [&str; 4] =
+    ["snowflake_id.layout", "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
+const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
+
+/// The configured layout, where it can be used.
+pub fn layout() -> Option<Layout> {
+    let is_usable = bad_value_of(&LAYOUT_NAMES).is_none();
+    get().filter(|_| is_usable).map(|settings| settings.layout)
+}
+
 /// The layout with which IDs were made, where that is not the configured one.
 static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-static HAS_OTHER_LAYOUT: AtomicBool = AtomicBool::new(false);
+/// Whether reading asks why it may have to be refused.
+static IS_IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
     let settings = get().ok_or(Error::NotPreloaded)?;
-    if HAS_OTHER_LAYOUT.load(Ordering::Relaxed) {
-        check_other_layout()?;
+    if IS_IN_DOUBT.load(Ordering::Relaxed) {
+        check_layout_in_doubt()?;
     }
     Ok(settings)
 }
 
+/// As `for_reading`, for who asks which server owns a worker.
+pub fn for_owners() -> Result<&'static Settings, Error> {
+    let settings = for_reading()?;
+    bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
+}
+
 #[cold]
-fn check_other_layout() -> Result<(), Error> {
+fn check_layout_in_doubt() -> Result<(), Error> {
+    if let Some(bad) = bad_value_of(&LAYOUT_NAMES) {
+        return Err(Error::Setting(bad));
+    }
     let is_adopted = shmem::generator().is_some_and(|generator| generator.is_open());
     let other = *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner);
     match other {
@@ -94,15 +144,15 @@ fn check_other_layout() -> Result<(), Error> {
 /// Compares the configured layout with that of the state file; for the postmaster, before it has children.
 pub fn compare_with_recorded() {
     let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
-    let other = recorded.filter(|recorded| get().is_some_and(|settings| settings.layout != *recorded));
-    HAS_OTHER_LAYOUT.store(other.is_some(), Ordering::Relaxed);
+    let other = recorded.filter(|recorded| layout().is_some_and(|layout| layout != *recorded));
+    IS_IN_DOUBT.store(layout().is_none() || other.is_some(), Ordering::Relaxed);
     *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = other;
 }
 
 impl Settings {
-    /// What the generator is made from; `None` while no worker is configured.
+    /// What the generator is made from; `None` while no worker is configured, or a value cannot be used.
     pub fn config(&self) -> Option<Config> {
-        self.has_worker.then_some(Config {
+        (self.has_worker && bad_values().is_empty()).then_some(Config {
             layout: self.layout,
             datacenter: self.datacenter,
             workers: self.workers,
@@ -130,10 +180,11 @@ fn policy(name: RollbackPolicy) -> Policy {
     }
 }
 
-/// Defines the settings and checks them; a bad one stops the server's start.
+/// Defines the settings and checks them.
 pub fn define() {
+    // Before PostgreSQL puts its defaults in their place.
+    let found = find_bad_values();
     let restart = |name, setting, range: (i32, i32), flags, help| {
-        refuse_bad_integer(name, range, flags);
         GucRegistry::define_int_guc(
             name,
             help,
@@ -148,37 +199,24 @@ pub fn define() {
     restart(
         c"snowflake_id.worker_id",
         &WORKER_ID,
-        (-1, i32::MAX),
+        WORKER_IDS,
         GucFlags::default(),
-        c"Home worker of this server; -1: not set, no IDs are made.",
+        c"This server's worker number; -1 disables ID generation.",
     );
     restart(
         c"snowflake_id.datacenter_id",
         &DATACENTER_ID,
-        (0, i32::MAX),
+        DATACENTER_IDS,
         GucFlags::default(),
         c"Datacenter of this server, where the layout has datacenter bits.",
     );
     restart(
         c"snowflake_id.backup_workers",
         &BACKUP_WORKERS,
-        (0, MAX_LANES as i32 - 1),
+        NUMBERS_OF_BACKUPS,
         GucFlags::default(),
         c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
     );
-    refuse_bad_integer(c"snowflake_id.tick", (1, 1_000), GucFlags::UNIT_MS);
-    refuse_bad_text(c"snowflake_id.tick", |text| {
-        let millis = parse_integer(text, GucFlags::UNIT_MS).unwrap_or_default();
-        Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
-    });
-    refuse_bad_text(c"snowflake_id.layout", |text| read_layout(text).map(drop));
-    refuse_bad_text(c"snowflake_id.epoch", |text| read_epoch(text).map(drop));
-    refuse_bad_name(c"snowflake_id.rollback_policy", &["hold", "replay"]);
-    refuse_bad_name(c"snowflake_id.sequence_start", &["zero", "spread"]);
-    refuse_bad_integer(c"snowflake_id.max_ahead", (0, LONGEST_MS), GucFlags::UNIT_MS);
-    refuse_bad_integer(c"snowflake_id.max_wait", (0, LONGEST_MS), GucFlags::UNIT_MS);
-    refuse_bad_integer(c"snowflake_id.reserve", (1, LONGEST_MS), GucFlags::UNIT_MS);
-
     // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
     unsafe {
         GucRegistry::define_string_guc_with_hooks(
@@ -232,8 +270,8 @@ pub fn define() {
             c"How far IDs may run ahead of the wall clock.",
             c"",
             &MAX_AHEAD,
-            0,
-            LONGEST_MS,
+            LENGTHS.0,
+            LENGTHS.1,
             GucContext::Sighup,
             GucFlags::UNIT_MS,
             None,
@@ -245,8 +283,8 @@ pub fn define() {
             c"How long a call may wait for the clock before it rotates to a backup worker.",
             c"",
             &MAX_WAIT,
-            0,
-            LONGEST_MS,
+            LENGTHS.0,
+            LENGTHS.1,
             GucContext::Sighup,
             GucFlags::UNIT_MS,
             None,
@@ -258,8 +296,8 @@ pub fn define() {
             c"How far ahead of use the durable reservation is written.",
             c"",
             &RESERVE,
-            1,
-            LONGEST_MS,
+            RESERVES.0,
+            RESERVES.1,
             GucContext::Sighup,
             GucFlags::UNIT_MS,
             None,
@@ -278,69 +316,87 @@ pub fn define() {
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
 
-    let settings = read().unwrap_or_else(|error| error.raise());
+    let (settings, bad) = read(found);
     SETTINGS.set(settings).expect("the library is loaded once");
+    BAD_VALUES.set(bad).expect("the library is loaded once");
+    IS_IN_DOUBT.store(layout().is_none(), Ordering::Relaxed);
 }
 
 /// For pg_upgrade, into a cluster that does not preload the library (yet): it recreates indexes, with constants
 /// that are evaluated and thrown away, for it brings no row. Any layout does for that.
 pub fn assume_defaults() {
-    SETTINGS.get_or_init(|| read().unwrap_or_else(|error| error.raise()));
+    SETTINGS.get_or_init(|| read(Vec::new()).0);
 }
 
-/// The settings as one value, checked against each other.
-fn read() -> Result<Settings, Error> {
-    let bad = |name, value: &dyn ToString, detail: String, hint: &str| Error::Setting {
-        name,
-        value: value.to_string(),
-        detail,
-        hint: hint.to_owned(),
-    };
+/// The settings as one value, checked against each other; `bad` has those that cannot be used by themselves, for
+/// which PostgreSQL has put its default.
+fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let text = |setting: &GucSetting<Option<CString>>| {
-        setting.get().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+        setting.get().map(|text| errors::shown(text.as_bytes()).into_owned()).unwrap_or_default()
     };
-    let (layout_text, epoch_text) = (text(&LAYOUT), text(&EPOCH));
-    let tick = Tick::from_millis(TICK.get().into())
-        .ok_or_else(|| bad("snowflake_id.tick", &TICK.get(), TICKS.to_owned(), TICK_HINT))?;
-    let epoch_us = read_epoch(&epoch_text)
-        .map_err(|problem| bad("snowflake_id.epoch", &epoch_text, problem, EPOCH_HINT))?;
-    let layout = layout_text
-        .parse::<Bits>()
-        .and_then(|bits| Layout::new(bits, tick, epoch_us))
-        .map_err(|problem| bad("snowflake_id.layout", &layout_text, problem.to_string(), LAYOUT_HINT))?;
+    let is_bad = |bad: &[BadValue], names: &[&str]| bad.iter().any(|bad| names.contains(&bad.name));
 
-    let backups = BACKUP_WORKERS.get();
-    let home = WORKER_ID.get();
-    let workers =
-        Workers::new(&layout, home.max(0).into(), backups as usize).map_err(|error| match error {
-            WorkersError::TooManyLanes(workers) => bad(
-                "snowflake_id.backup_workers",
-                &backups,
-                format!("The layout {} has {workers} workers, too few for one server.", layout.bits()),
-                "Configure fewer backup workers, or a layout with more bits for the worker.",
-            ),
-            WorkersError::HomeOutside(highest) => bad(
-                "snowflake_id.worker_id",
-                &home,
-                format!(
-                    "With the layout {} and {backups} backup workers, home workers are 0 to {highest}.",
-                    layout.bits()
-                ),
-                "Choose a number in this range that no other server has. Fewer backup workers leave room for \
-             more servers; all servers of a fleet must have the same number.",
-            ),
-        })?;
-    let has_datacenter = layout.bits().datacenter > 0;
-    let datacenter = if has_datacenter { DATACENTER_ID.get().into() } else { 0 };
+    let layout_text = text(&LAYOUT);
+    let tick = Tick::from_millis(TICK.get().into()).unwrap_or(Tick::Millisecond);
+    let epoch_us = parse_epoch(&text(&EPOCH)).unwrap_or(Layout::default().epoch_us());
+    let layout = layout_text.parse::<Bits>().and_then(|bits| Layout::new(bits, tick, epoch_us));
+    let layout = layout.unwrap_or_else(|problem| {
+        // By itself it can be used: so this is its time field with this tick.
+        bad.push(BadValue {
+            name: "snowflake_id.layout",
+            value: layout_text,
+            detail: problem.to_string(),
+            hint: LAYOUT_HINT,
+        });
+        Layout::default()
+    });
+
+    // What depends on a layout is checked against none that was put in its place.
+    let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
+    let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
+    let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
+        if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
+            bad.push(match error {
+                WorkersError::TooManyLanes(workers) => BadValue {
+                    name: BACKUP_WORKERS_NAME,
+                    value: backups.to_string(),
+                    detail: format!(
+                        "The layout {} has {workers} {}; backup_workers = {backups} needs {}.",
+                        layout.bits(),
+                        if workers == 1 { "worker" } else { "workers" },
+                        backups + 1
+                    ),
+                    hint: "Configure fewer backup workers, or a layout with more bits for the worker.",
+                },
+                WorkersError::HomeOutside(highest) => BadValue {
+                    name: "snowflake_id.worker_id",
+                    value: home.to_string(),
+                    detail: format!(
+                        "With the layout {} and {backups} backup workers, home workers are 0 to {highest}.",
+                        layout.bits()
+                    ),
+                    hint: "Choose a number in this range that no other server has. Fewer backup workers leave \
+                           room for more servers; all servers of a fleet must have the same number.",
+                },
+            });
+        }
+        Workers::new(&layout, 0, 0).expect("any layout has a worker")
+    });
+    let mut datacenter = if layout.bits().datacenter > 0 { DATACENTER_ID.get().into() } else { 0 };
     if datacenter >= layout.datacenters() {
-        return Err(bad(
-            "snowflake_id.datacenter_id",
-            &datacenter,
-            format!("With the layout {}, datacenters are 0 to {}.", layout.bits(), layout.datacenters() - 1),
-            "Choose a number in this range, or a layout with more bits for the datacenter.",
-        ));
+        bad.push(BadValue {
+            name: "snowflake_id.datacenter_id",
+            value: datacenter.to_string(),
+            detail: format!(
+                "With the layout {}, datacenters are 0 to {}.",
+                layout.bits(),
+                layout.datacenters() - 1
+            ),
+            hint: "Choose a number in this range, or a layout with more bits for the datacenter.",
+        });
+        datacenter = 0;
     }
-    Ok(Settings {
+    let settings = Settings {
         layout,
         datacenter,
         workers,
@@ -350,7 +406,8 @@ fn read() -> Result<Settings, Error> {
             SequenceStartName::spread => SequenceStart::Spread,
         },
         ring_ticks: Config::ring_ticks(&layout, &rules()),
-    })
+    };
+    (settings, bad)
 }
 
 const TICKS: &str = "A tick is 1ms, 10ms or 1s.";
@@ -358,16 +415,20 @@ const TICK_HINT: &str = "Set one of these three.";
 const EPOCH_HINT: &str = "Write a date and a time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 const LAYOUT_HINT: &str =
     "Write the bits of time/worker/sequence, for example 41/10/12, with a sum of at most 63.";
+const OTHER_HINT: &str = "Correct the value, or remove the line for the default.";
 
-/// What is wrong with an epoch, in a sentence of our own around the parser's words.
-fn read_epoch(text: &str) -> Result<i64, String> {
-    parse_epoch(text).map_err(|problem| format!("It cannot be read: {problem}."))
+fn check_epoch_text(text: &str) -> Result<(), String> {
+    parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
 }
 
 /// A layout by itself: with the shortest tick, for which the time field may be widest.
-fn read_layout(text: &str) -> Result<Layout, String> {
+fn check_layout_text(text: &str) -> Result<(), String> {
     let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
-    layout.map_err(|error| error.to_string())
+    layout.map(drop).map_err(|error| error.to_string())
+}
+
+fn check_tick_millis(millis: i32) -> Result<(), String> {
+    Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
 }
 
 // ---- values in the server's files, before the setting is defined ----
@@ -377,37 +438,60 @@ fn given(name: &CStr) -> Option<String> {
     // SAFETY: a static name; the text is copied before anything can change it.
     unsafe {
         let text = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        (!text.is_null()).then(|| errors::shown(CStr::from_ptr(text).to_bytes()).into_owned())
     }
 }
 
-fn refuse_bad_text(name: &'static CStr, check: impl Fn(&str) -> Result<(), String>) {
-    let Some(value) = given(name) else { return };
-    if let Err(detail) = check(&value) {
-        let name = name.to_str().expect("ASCII");
-        let hint = match name {
-            "snowflake_id.layout" => LAYOUT_HINT,
-            "snowflake_id.epoch" => EPOCH_HINT,
-            "snowflake_id.tick" => TICK_HINT,
-            _ => "Correct the value, or remove the line for the default.",
-        };
-        Error::Setting { name, value, detail, hint: hint.to_owned() }.raise();
-    }
+/// Each value that cannot be used by itself.
+fn find_bad_values() -> Vec<BadValue> {
+    let ms = GucFlags::UNIT_MS;
+    let plain = GucFlags::default();
+    let found = [
+        find_bad(c"snowflake_id.worker_id", OTHER_HINT, |text| check_integer(text, WORKER_IDS, plain)),
+        find_bad(c"snowflake_id.datacenter_id", OTHER_HINT, |text| {
+            check_integer(text, DATACENTER_IDS, plain)
+        }),
+        find_bad(c"snowflake_id.backup_workers", OTHER_HINT, |text| {
+            check_integer(text, NUMBERS_OF_BACKUPS, plain)
+        }),
+        find_bad(c"snowflake_id.layout", LAYOUT_HINT, check_layout_text),
+        find_bad(c"snowflake_id.tick", TICK_HINT, |text| {
+            check_tick_millis(parse_integer(text, ms).unwrap_or_default())
+        }),
+        find_bad(c"snowflake_id.epoch", EPOCH_HINT, check_epoch_text),
+        find_bad(c"snowflake_id.rollback_policy", OTHER_HINT, |text| check_name(text, &["hold", "replay"])),
+        find_bad(c"snowflake_id.sequence_start", OTHER_HINT, |text| check_name(text, &["zero", "spread"])),
+        find_bad(c"snowflake_id.max_ahead", OTHER_HINT, |text| check_integer(text, LENGTHS, ms)),
+        find_bad(c"snowflake_id.max_wait", OTHER_HINT, |text| check_integer(text, LENGTHS, ms)),
+        find_bad(c"snowflake_id.reserve", OTHER_HINT, |text| check_integer(text, RESERVES, ms)),
+    ];
+    found.into_iter().flatten().collect()
 }
 
-fn refuse_bad_integer(name: &'static CStr, (lowest, highest): (i32, i32), flags: GucFlags) {
-    refuse_bad_text(name, |text| match parse_integer(text, flags) {
+fn find_bad(
+    name: &'static CStr,
+    hint: &'static str,
+    check: impl Fn(&str) -> Result<(), String>,
+) -> Option<BadValue> {
+    let value = given(name)?;
+    let detail = check(&value).err()?;
+    Some(BadValue { name: name.to_str().expect("ASCII"), value, detail, hint })
+}
+
+fn check_integer(text: &str, (lowest, highest): (i32, i32), flags: GucFlags) -> Result<(), String> {
+    match parse_integer(text, flags) {
         Some(value) if (lowest..=highest).contains(&value) => Ok(()),
         Some(value) => Err(format!("{value} is outside the range {lowest} to {highest}.")),
-        None => Err("It is not an integer, with a unit where the setting has one.".to_owned()),
-    });
+        None if flags.contains(GucFlags::UNIT_MS) => {
+            Err("It is no length of time: a whole number, with a unit such as ms or s.".to_owned())
+        }
+        None => Err("It is no integer.".to_owned()),
+    }
 }
 
-fn refuse_bad_name(name: &'static CStr, names: &[&str]) {
-    refuse_bad_text(name, |text| {
-        let known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
-        if known { Ok(()) } else { Err(format!("Available values: {}.", names.join(", "))) }
-    });
+fn check_name(text: &str, names: &[&str]) -> Result<(), String> {
+    let is_known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
+    if is_known { Ok(()) } else { Err(format!("Available values: {}.", names.join(", "))) }
 }
 
 /// Reads an integer as PostgreSQL reads the value of a setting.
@@ -441,7 +525,7 @@ unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
     // SAFETY: by the contract of this function.
     unsafe {
         let text = *value;
-        if text.is_null() { "".into() } else { CStr::from_ptr(text).to_string_lossy() }
+        if text.is_null() { "".into() } else { errors::shown(CStr::from_ptr(text).to_bytes()) }
     }
 }
 
@@ -453,7 +537,7 @@ extern "C-unwind" fn check_layout(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(read_layout(&text).map(drop), LAYOUT_HINT)
+    verdict(check_layout_text(&text), LAYOUT_HINT)
 }
 
 #[pg_guard]
@@ -464,7 +548,7 @@ extern "C-unwind" fn check_epoch(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(read_epoch(&text).map(drop), EPOCH_HINT)
+    verdict(check_epoch_text(&text), EPOCH_HINT)
 }
 
 #[pg_guard]
@@ -475,8 +559,7 @@ extern "C-unwind" fn check_tick(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
     let millis = unsafe { *value };
-    let known = Tick::from_millis(millis.into());
-    verdict(known.map(drop).ok_or_else(|| TICKS.to_owned()), TICK_HINT)
+    verdict(check_tick_millis(millis), TICK_HINT)
 }
 
 /// Publishes a reload. Processes read their files at different moments, so the one value that counts lies

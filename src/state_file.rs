@@ -113,7 +113,8 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The operating system's words for one of its errors.
+/// The operating system's words for one of its errors, as PostgreSQL shows them: Rust adds the number.
 pub fn describe(errno: Errno) -> String {
-    io::Error::from_raw_os_error(errno).to_string()
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -33,7 +33,7 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "instagram",
         layout: "41/13/10 1ms 2011-08-24T21:07:01.721Z",
-        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046; the epoch is that of \
+        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046, and is then not read; the epoch is that of \
                Instagram's published function, and those who copied it may have set another",
     },
     Preset {
@@ -136,9 +136,8 @@ impl FromStr for ForeignLayout {
         };
         let (mut bits, is_sequence_first) = read_bits(bits).map_err(|error| error.to_string())?;
         // A positive ID never has the highest of 64 bits: it is one of the time's.
-        if bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64 {
-            bits.time -= 1;
-        }
+        let has_sign = bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64;
+        bits.time -= u32::from(has_sign);
         let tick = match tick {
             "1ms" => Tick::Millisecond,
             "10ms" => Tick::Centisecond,
@@ -146,7 +145,11 @@ impl FromStr for ForeignLayout {
             other => return Err(format!("The tick is \"{other}\", and can be 1ms, 10ms or 1s.")),
         };
         let epoch_us = read_epoch(epoch.trim())?;
-        let layout = Layout::new(bits, tick, epoch_us).map_err(|error| error.to_string())?;
+        let layout = Layout::new(bits, tick, epoch_us).map_err(|error| match error {
+            LayoutError::TimeTooWide(bits, most) if has_sign => LayoutError::TimeTooWide(bits + 1, most + 1),
+            other => other,
+        });
+        let layout = layout.map_err(|error| error.to_string())?;
         Ok(Self { layout, is_sequence_first })
     }
 }
@@ -173,5 +176,5 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
 fn read_epoch(text: &str) -> Result<i64, String> {
     let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
-    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read: {problem}."))
+    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read. {problem}"))
 }

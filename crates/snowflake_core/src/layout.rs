@@ -353,11 +353,13 @@ impl Layout {
 const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
 
 /// Reads an epoch: a literal date and time with an explicit offset, as `2024-01-01T00:00:00Z`, to a Unix
-/// time in microseconds. The error says what is wrong with the text.
-pub fn parse_epoch(text: &str) -> Result<i64, String> {
-    let timestamp = jiff::Timestamp::from_str(text.trim()).map_err(|error| error.to_string())?;
-    match timestamp.as_microsecond() {
-        ..EARLIEST_EPOCH_US => Err("it lies before the year 1".to_owned()),
-        epoch_us => Ok(epoch_us),
+/// time in microseconds. The error says what is wrong with the text, in a sentence.
+pub fn parse_epoch(text: &str) -> Result<i64, &'static str> {
+    let text = text.trim();
+    match jiff::Timestamp::from_str(text).map(jiff::Timestamp::as_microsecond) {
+        Ok(..EARLIEST_EPOCH_US) => Err("It lies before the year 1."),
+        Ok(epoch_us) => Ok(epoch_us),
+        Err(_) if jiff::civil::DateTime::from_str(text).is_ok() => Err("It has no offset from UTC."),
+        Err(_) => Err("It is not an existing date and time with an offset from UTC."),
     }
 }

@@ -194,7 +194,13 @@ fn a_layout_that_cannot_be_read_says_why() {
         ("1/4294967295/0 1ms 2015-01-01", "The fields need 4294967295 bits"),
         ("0/10/12 1ms 2015-01-01", "The time field has no bits"),
         ("1/31/32 1ms 2015-01-01", "The time field has no bits"),
-        ("60/1/1 1ms 2015-01-01", "The time field has 60 bits"),
+        ("60/1/1 1ms 2015-01-01", "The time field has 60 bits, and with this tick it can have at most 52"),
+        ("64/0/0 1ms 2015-01-01", "The time field has 64 bits, and with this tick it can have at most 53"),
+        (
+            "41/10/12 1ms 2015-13-01",
+            "The epoch \"2015-13-01\" cannot be read. It is not an existing date and time",
+        ),
+        ("41/10/12 1ms 2015-01-01T00:00:00", "cannot be read. It has no offset from UTC."),
         ("20/1/40 1ms 2015-01-01", "The sequence field has 40 bits"),
         ("20/s1/w40 1ms 2015-01-01", "The worker field has 40 bits"),
     ] {

@@ -226,22 +226,15 @@ impl Server {
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
 
-    /// Waits until the clock has passed the marks of a first start, some 3 s ahead: until then IDs run
-    /// ahead of the clock, and no lane but the first can be entered. A closed gate is not waited for.
+    /// Waits until the clock has passed the marks of a first start, some 3 s ahead. A gate that is closed for
+    /// another reason is not waited for.
     fn wait_until_seasoned(&self) {
         let mut session = self.connect();
-        let seasoned = "
-            SELECT state <> 'open' OR NOT EXISTS (
-                SELECT FROM snowflake_workers
-                WHERE usable_at IS NULL
-                    OR usable_at + current_setting('snowflake_id.max_ahead')::interval > clock_timestamp())
-            FROM snowflake_status";
+        let settling =
+            "SELECT state = 'closed' AND reason LIKE 'the system clock has yet%' FROM snowflake_status";
         crate::wait_until("the first marks to pass", secs(15), || {
             std::thread::sleep(ms(50));
-            let settling =
-                "SELECT state = 'closed' AND reason LIKE 'the clock has yet%' FROM snowflake_status";
-            let is_settling: bool = sql::one(&mut session, settling);
-            (!is_settling && sql::one(&mut session, seasoned)).then_some(())
+            (!sql::one::<bool>(&mut session, settling)).then_some(())
         });
     }
 

@@ -3,7 +3,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take};
-use snowflake_server_tests::{Builder, Layout, Server, days, hours, ms, secs};
+use snowflake_server_tests::{Layout, Server, days, hours, ms, secs};
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,8 +11,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: [&str; 3] =
     ["SELECT snowflake_nextval()", "SELECT snowflake_nextval_batch(2)", "SELECT snowflake_nextval_range(2)"];
 
+/// No text of Rust, or of a library of its, which speaks to programmers.
+#[track_caller]
+fn assert_no_rust(text: &str) {
+    for foreign in ["..=", "::", "panicked", "unwrap", "Err(", "None", "Some(", "os error", "utf-8", "parse"]
+    {
+        assert!(!text.contains(foreign), "{foreign:?} in: {text}");
+    }
+}
+
 #[track_caller]
 fn assert_tells(failure: &Failure, words: &[&str]) {
+    assert_no_rust(&failure.text());
     for word in words {
         assert!(failure.text().contains(word), "{word:?} is missing in: {failure}");
     }
@@ -28,6 +38,14 @@ fn all_fail(session: &mut Client, code: &str, words: &[&str]) {
             assert_tells(&fails(session, code, call), words);
         }
     }
+}
+
+/// Why a generator is closed that has none of the figures of one that makes IDs.
+#[track_caller]
+fn closed_reason(session: &mut Client) -> String {
+    let row = session.query_one("SELECT state, reason, issued FROM snowflake_status", &[]).unwrap();
+    assert_eq!((row.get(0), row.get(2)), ("closed", None::<i64>));
+    row.get(1)
 }
 
 // ---- settings that keep IDs from being made, while the server runs ----
@@ -57,11 +75,7 @@ fn an_unset_worker_is_named_with_the_way_to_set_it() {
     let server = Server::builder().without("snowflake_id.worker_id").start_with_extension();
     let mut session = server.connect();
     all_fail(&mut session, "55000", &["snowflake_id.worker_id", "127", "restart"]);
-    let (state, reason): (String, String) = {
-        let row = session.query_one("SELECT state, reason FROM snowflake_status", &[]).unwrap();
-        (row.get(0), row.get(1))
-    };
-    assert_eq!(state, "closed");
+    let reason = closed_reason(&mut session);
     assert!(reason.contains("snowflake_id.worker_id"), "{reason}");
     // Reading needs no worker.
     assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker((77 << 12)::bigint)"), 77);
@@ -99,48 +113,145 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
     assert!(next(&mut session) > ids[9]);
 }
 
-// ---- settings that stop the start ----
+// ---- settings that keep the generator closed ----
 
-#[track_caller]
-fn does_not_start(settings: &[(&str, &str)], words: &[&str]) {
-    let mut builder: Builder = Server::builder();
-    for (name, value) in settings {
-        builder = builder.setting(name, value);
+/// A server that is started again and again, each time with settings of which one cannot be used.
+struct Misconfigured {
+    server: Server,
+    /// What could be used made this ID.
+    newest: i64,
+}
+
+const LOGGED: &str = "snowflake_id: no IDs are made: ";
+
+impl Misconfigured {
+    fn new() -> Self {
+        let server = Server::builder().start_with_extension();
+        let newest = next(&mut server.connect());
+        Self { server, newest }
     }
-    let log = builder.start_expecting_failure();
-    let fatal: String = log.lines().skip_while(|line| !line.contains("FATAL")).collect();
-    assert!(!fatal.is_empty(), "{settings:?} did not stop the start by an error:\n{log}");
-    for word in words {
-        assert!(fatal.contains(word), "{settings:?}: {word:?} is missing in:\n{fatal}");
+
+    /// Starts it with these settings. The server is there, and says in its log, in its status and in each call what
+    /// is wrong and what to do. IDs can be read unless it is their layout that is wrong.
+    #[track_caller]
+    fn is_closed(&mut self, settings: &[(&str, &str)], words: &[&str], can_read: bool) {
+        let is_read_from = self.server.log().len();
+        for (name, value) in settings {
+            self.server.set(name, value);
+        }
+        self.server.restart();
+        let mut session = self.server.connect();
+        let mut words: Vec<&str> = words.to_vec();
+        words.push("Then restart the server.");
+        all_fail(&mut session, "55000", &words);
+        for call in ["snowflake_rotate()", "snowflake_adopt()", "snowflake_reset_stats()"] {
+            assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &words);
+        }
+
+        let reason = closed_reason(&mut session);
+        for word in &words[..words.len() - 1] {
+            assert!(reason.contains(word), "{settings:?}: {word:?} is missing in the reason: {reason}");
+        }
+
+        let told = || {
+            let log = self.server.log();
+            let lines: Vec<String> = log[is_read_from..].lines().map(str::to_owned).collect();
+            let at = lines.iter().position(|line| line.contains(LOGGED))?;
+            let has_all = lines[at..].iter().take(4).any(|line| line.contains("HINT:"));
+            (has_all && lines.iter().filter(|line| line.contains(LOGGED)).count() == 1)
+                .then(|| lines[at..].iter().take(4).map(String::as_str).collect::<String>())
+        };
+        let line = self.server.wait_for_worker("one line in the log", secs(10), |_| told());
+        for word in &words {
+            assert!(line.contains(word), "{settings:?}: {word:?} is missing in the log: {line}");
+        }
+        assert_no_rust(&line);
+
+        let read = format!("snowflake_timestamp({})", self.newest);
+        let layout = "SELECT layout IS NOT NULL AND epoch IS NOT NULL FROM snowflake_status";
+        assert_eq!(one::<bool>(&mut session, layout), can_read, "{settings:?}");
+        if can_read {
+            run(&mut session, &format!("SELECT {read}"));
+        } else {
+            for call in [read.as_str(), "snowflake_decode(1)", "snowflake_encode(now(), 1, 1)"] {
+                assert_tells(&fails(&mut session, "55000", &format!("SELECT {call}")), &words);
+            }
+        }
+        run(&mut session, "CREATE TABLE IF NOT EXISTS written (x integer); INSERT INTO written VALUES (1)");
+
+        for (name, _) in settings {
+            self.server.unset(name);
+        }
+        self.server.set("snowflake_id.worker_id", "1");
+    }
+
+    /// With all corrected it goes on above what it made before.
+    fn opens(mut self) {
+        self.server.restart();
+        let mut session = self.server.connect();
+        let id = next(&mut session);
+        assert!(id > self.newest && worker(id) == 1);
+        assert_eq!(status(&mut session).state, "open");
     }
 }
 
 #[test]
-fn a_worker_outside_its_range_stops_the_start_and_the_range_is_told() {
+fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     let worker = "snowflake_id.worker_id";
-    for value in ["128", "1023", "2147483647"] {
-        does_not_start(&[(worker, value)], &[worker, value, "0 to 127"]);
+    let mut server = Misconfigured::new();
+    for value in ["128", "2147483647"] {
+        server.is_closed(&[(worker, value)], &[worker, value, "0 to 127"], true);
     }
-    does_not_start(&[(worker, "256"), ("snowflake_id.backup_workers", "3")], &[worker, "0 to 255"]);
-    does_not_start(&[(worker, "4"), ("snowflake_id.layout", "41/5+5/12")], &[worker, "0 to 3"]);
+    server.is_closed(
+        &[(worker, "256"), ("snowflake_id.backup_workers", "3")],
+        &[worker, "3 backup workers", "0 to 255"],
+        true,
+    );
     for value in ["-2", "one"] {
-        does_not_start(&[(worker, value)], &[worker, value]);
+        server.is_closed(&[(worker, value)], &[worker, value], true);
     }
+    server.opens();
+}
+
+/// As it happens: the statement is taken, and the server restarted some other day.
+#[test]
+fn a_worker_outside_its_range_by_alter_system_does_not_hold_the_database() {
+    let mut server = Server::builder().start_with_extension();
+    let before = next(&mut server.connect());
+    run(&mut server.connect(), "ALTER SYSTEM SET snowflake_id.worker_id = 200");
+    assert!(next(&mut server.connect()) > before, "it counts from the restart");
+    server.restart();
+    let mut session = server.connect();
+    all_fail(&mut session, "55000", &["snowflake_id.worker_id", "\"200\"", "0 to 127"]);
+    run(&mut session, "ALTER SYSTEM RESET snowflake_id.worker_id");
+    server.restart();
+    assert!(next(&mut server.connect()) > before);
 }
 
 #[test]
-fn a_number_of_backups_that_cannot_be_stops_the_start() {
+fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     let backups = "snowflake_id.backup_workers";
+    let mut server = Misconfigured::new();
     for value in ["-1", "16", "many"] {
-        does_not_start(&[(backups, value)], &[backups, value]);
+        server.is_closed(&[(backups, value)], &[backups, value], true);
     }
-    // A worker field of 2 bits has no room for 8 lanes.
-    does_not_start(&[("snowflake_id.layout", "41/2/12")], &[backups]);
+    // A worker field of 2 bits has no room for 8 lanes. IDs were made with another layout, and are not read either.
+    let mut new = Server::builder().setting("snowflake_id.layout", "41/2/12").start_with_extension();
+    let mut session = new.connect();
+    all_fail(&mut session, "55000", &[backups, "\"7\"", "4 workers", "needs 8"]);
+    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(3 << 12)"), 3);
+    // Whose a worker is depends on that number.
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_owner(3 << 12)"), &[backups]);
+    new.set(backups, "1");
+    new.restart();
+    next(&mut new.connect());
+    server.opens();
 }
 
 #[test]
-fn a_layout_that_does_not_add_up_stops_the_start() {
+fn a_layout_that_does_not_add_up_closes_the_generator_and_no_id_is_read() {
     let layout = "snowflake_id.layout";
+    let mut server = Misconfigured::new();
     for value in [
         "41/10/13",
         "41/10",
@@ -153,54 +264,164 @@ fn a_layout_that_does_not_add_up_stops_the_start() {
         "twitter",
         "64/0/0",
         "4294967296/10/12",
+        "",
     ] {
-        does_not_start(&[(layout, value)], &[layout, value]);
+        server.is_closed(&[(layout, value)], &[layout, &format!("\"{value}\"")], false);
     }
-    does_not_start(&[(layout, "")], &[layout]);
+    // Each by itself could be used.
+    server.is_closed(&[(layout, "52/3/7"), ("snowflake_id.tick", "1s")], &[layout, "52/3/7", "42"], false);
+    server.opens();
 }
 
 #[test]
-fn an_unknown_tick_stops_the_start() {
+fn an_unknown_tick_closes_the_generator_and_no_id_is_read() {
     let tick = "snowflake_id.tick";
-    for value in ["2ms", "100ms", "0", "2s", "1min", "-1ms", "short"] {
-        does_not_start(&[(tick, value)], &[tick, value]);
+    let mut server = Misconfigured::new();
+    for value in ["2ms", "100ms", "0", "1min", "-1ms", "short"] {
+        server.is_closed(&[(tick, value)], &[tick, value, "1ms, 10ms or 1s"], false);
     }
+    server.opens();
 }
 
 #[test]
-fn an_epoch_that_cannot_be_read_stops_the_start() {
+fn an_epoch_that_cannot_be_read_closes_the_generator_and_no_id_is_read() {
     let epoch = "snowflake_id.epoch";
-    for value in [
-        "yesterday",
-        "now",
-        "infinity",
-        "2024-01-01",
-        "2024-01-01T00:00:00",
-        "2024-13-01T00:00:00Z",
-        "2023-02-29T00:00:00Z",
-        "2024-01-01T25:00:00Z",
-        "2024-01-01T00:00:00 Europe/Berlin",
-        "01.01.2024 00:00:00Z",
+    let mut server = Misconfigured::new();
+    for (value, why) in [
+        ("yesterday", "not an existing date and time"),
+        ("infinity", "not an existing date and time"),
+        ("2024-01-01", "no offset"),
+        ("2024-01-01T00:00:00", "no offset"),
+        ("2024-13-01T00:00:00Z", "not an existing date and time"),
+        ("2023-02-29T00:00:00Z", "not an existing date and time"),
+        ("2024-01-01T25:00:00Z", "not an existing date and time"),
+        ("2024-01-01T00:00:00 Europe/Berlin", "not an existing date and time"),
+        ("01.01.2024 00:00:00Z", "not an existing date and time"),
+        ("-000001-01-01T00:00:00Z", "before the year 1"),
+        ("", "not an existing date and time"),
     ] {
-        does_not_start(&[(epoch, value)], &[epoch, value]);
+        server.is_closed(&[(epoch, value)], &[epoch, &format!("\"{value}\""), why], false);
     }
-    does_not_start(&[(epoch, "")], &[epoch]);
+    server.opens();
 }
 
 #[test]
-fn other_settings_that_cannot_be_stop_the_start() {
+fn other_settings_that_cannot_be_close_the_generator() {
+    let mut server = Misconfigured::new();
     for (name, value) in [
         ("snowflake_id.rollback_policy", "repeat"),
         ("snowflake_id.sequence_start", "one"),
         ("snowflake_id.max_ahead", "-1"),
         ("snowflake_id.max_wait", "soon"),
+        ("snowflake_id.reserve", "0"),
     ] {
-        does_not_start(&[(name, value)], &[name, value]);
+        server.is_closed(&[(name, value)], &[name, value], true);
     }
-    does_not_start(
+    server.is_closed(
         &[("snowflake_id.layout", "41/5+5/12"), ("snowflake_id.datacenter_id", "32")],
         &["snowflake_id.datacenter_id", "32", "0 to 31"],
+        false,
     );
+    server.opens();
+}
+
+/// Two faults are two lines, and neither is told of a layout that only stands in for the one that is wrong.
+#[test]
+fn each_value_that_cannot_be_used_is_told_once() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "28/22/14")
+        .setting("snowflake_id.worker_id", "500000")
+        .setting("snowflake_id.max_wait", "soon")
+        .start_with_extension();
+    let log = server.wait_for_worker("two lines in the log", secs(10), |_| {
+        Some(server.log()).filter(|log| log.matches(LOGGED).count() >= 2)
+    });
+    assert_eq!(log.matches(LOGGED).count(), 2, "{log}");
+    for name in ["layout", "max_wait"] {
+        let line = format!("{LOGGED}invalid value for parameter \"snowflake_id.{name}\"");
+        assert!(log.contains(&line), "{line} is missing in {log}");
+    }
+}
+
+#[test]
+fn a_standby_whose_settings_cannot_be_used_says_so_and_follows() {
+    let primary = Server::builder().start_with_extension();
+    let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "200"));
+    standby.wait_for_worker("the line in the log", secs(10), |_| {
+        standby.log().contains(&format!("{LOGGED}invalid value")).then_some(())
+    });
+    let mut session = standby.connect();
+    assert!(closed_reason(&mut session).contains("snowflake_id.worker_id"));
+    let id = next(&mut primary.connect());
+    assert_eq!(one::<i32>(&mut session, &format!("SELECT snowflake_worker({id})")), 1);
+    standby.promote();
+    all_fail(&mut session, "55000", &["snowflake_id.worker_id", "0 to 127"]);
+}
+
+/// The postmaster loads the library before there is a logging collector.
+#[test]
+fn why_no_ids_are_made_is_in_the_file_of_the_logging_collector() {
+    for (settings, line) in [
+        (vec![("snowflake_id.worker_id", "200")], "invalid value for parameter \"snowflake_id.worker_id\""),
+        (vec![], "snowflake_id.worker_id is not set"),
+    ] {
+        let collected =
+            [("logging_collector", "on"), ("log_directory", "collected"), ("log_filename", "log")];
+        let builder = Server::builder().without("snowflake_id.worker_id");
+        let server = settings
+            .into_iter()
+            .chain(collected)
+            .fold(builder, |builder, (name, value)| builder.setting(name, value))
+            .start();
+        server.wait_for_worker("the line in the log", secs(10), |_| {
+            let log = std::fs::read_to_string(server.data().join("collected/log")).unwrap_or_default();
+            let told = log.lines().skip_while(|told| !told.contains(&format!("{LOGGED}{line}")));
+            told.take(3).any(|told| told.contains("HINT:")).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_preloaded_library_without_a_worker_says_so_once() {
+    let server = Server::builder().without("snowflake_id.worker_id").start_with_extension();
+    let log = server.wait_for_worker("the line in the log", secs(10), |_| {
+        Some(server.log()).filter(|log| log.contains(LOGGED))
+    });
+    assert_eq!(log.matches(LOGGED).count(), 1, "{log}");
+    let told: String = log.lines().skip_while(|line| !line.contains(LOGGED)).take(3).collect();
+    for word in ["snowflake_id.worker_id is not set", "HINT:", "0 to 127"] {
+        assert!(told.contains(word), "{word:?} is missing in {told}");
+    }
+    // Who does not preload it wants no IDs.
+    let plain = Server::builder().without("shared_preload_libraries").start_with_extension();
+    assert!(!plain.log().contains("snowflake_id:"), "{}", plain.log());
+}
+
+#[test]
+fn alter_system_refuses_a_value_that_can_never_be_used() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    for (setting, value) in [
+        ("worker_id", "-2"),
+        ("worker_id", "one"),
+        ("datacenter_id", "-1"),
+        ("backup_workers", "16"),
+        ("layout", "41/10/13"),
+        ("layout", "64/0/0"),
+        ("tick", "2ms"),
+        ("epoch", "2024-13-01T00:00:00Z"),
+        ("epoch", "2024-01-01"),
+        ("rollback_policy", "repeat"),
+        ("sequence_start", "one"),
+        ("max_ahead", "11min"),
+        ("max_wait", "soon"),
+        ("reserve", "0"),
+    ] {
+        let statement = format!("ALTER SYSTEM SET snowflake_id.{setting} = '{value}'");
+        let failure = fails(&mut session, "22023", &statement);
+        assert!(failure.message.contains(setting), "{failure}");
+        assert_no_rust(&failure.text());
+    }
 }
 
 #[test]
@@ -355,8 +576,169 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     let server = Server::builder().start_with_extension();
     next(&mut server.connect());
     let mut session = server.connect();
-    let failure = fails(&mut session, "55000", "SELECT snowflake_lastval()");
-    assert!(!failure.hint.is_empty(), "{failure}");
+    let undefined = ["not yet defined in this session", "parallel workers"];
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
+    // Those of a parallel worker are not the session's.
+    run(
+        &mut session,
+        "CREATE TABLE many AS SELECT generate_series(1, 10000) AS x;
+         SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET parallel_leader_participation = off",
+    );
+    let parallel =
+        "SELECT count(DISTINCT id) FROM (SELECT snowflake_nextval() AS id FROM many OFFSET 0) AS made";
+    assert_eq!(one::<i64>(&mut session, parallel), 10_000);
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
+}
+
+/// What a pool of sessions sends between two clients, so that neither reads the other's.
+#[test]
+fn the_last_id_is_forgotten_with_what_a_session_discards() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE SEQUENCE s");
+    let both = ["SELECT lastval()", "SELECT snowflake_lastval()"];
+    for discard in ["DISCARD ALL", "DISCARD SEQUENCES", "DO $$ BEGIN EXECUTE 'DISCARD SEQUENCES'; END $$"] {
+        run(&mut session, "SELECT nextval('s'), snowflake_nextval()");
+        run(&mut session, discard);
+        for last in both {
+            fails(&mut session, "55000", last);
+        }
+    }
+    // Whatever else keeps a sequence's keeps ours.
+    let id = next(&mut session);
+    run(&mut session, "SELECT nextval('s')");
+    for kept in ["DISCARD PLANS", "DISCARD TEMP", "RESET ALL", "DEALLOCATE ALL", "BEGIN; ROLLBACK"] {
+        run(&mut session, kept);
+        assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id, "{kept}");
+    }
+    // A DISCARD that fails discards nothing.
+    run(&mut session, "BEGIN");
+    fails(&mut session, "25001", "DISCARD ALL");
+    run(&mut session, "ROLLBACK");
+    for last in both {
+        run(&mut session, last);
+    }
+    assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
+    // Prepared, as drivers send it.
+    let discard = session.prepare("DISCARD ALL").expect("prepare");
+    session.execute(&discard, &[]).expect("it runs");
+    fails(&mut session, "55000", "SELECT snowflake_lastval()");
+    let id = next(&mut session);
+    assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
+}
+
+/// Rust's texts are UTF-8, a database's need not be.
+#[test]
+fn a_text_in_another_encoding_is_refused_as_any_other() {
+    let server = Server::builder().start_with_extension();
+    for (database, encoding) in [("latin", "LATIN1"), ("bytes", "SQL_ASCII"), ("korean", "EUC_KR")] {
+        run(
+            &mut server.connect(),
+            &format!(
+                "CREATE DATABASE {database} ENCODING {encoding} LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+            ),
+        );
+        let mut session = server.config().dbname(database).connect(NoTls).expect("a session");
+        run(&mut session, "CREATE EXTENSION snowflake_id");
+        // Two bytes that are a character in each of these encodings, or two.
+        let text = "E'\\xb0\\xa1345678901'";
+        for call in [
+            format!("snowflake_from_base62({text})"),
+            format!("snowflake_decode(1, {text})"),
+            format!("snowflake_worker(1, {text})"),
+            format!("snowflake_decode(1, '41/10/12 1ms ' || {text})"),
+            format!("snowflake_decode(1, '41/10/12 ' || {text} || ' 2015-01-01')"),
+            format!("snowflake_decode(1, {text} || ' 1ms 2015-01-01')"),
+        ] {
+            let failure = fails(&mut session, "22023", &format!("SELECT {call}"));
+            assert_tells(&failure, &["\\xb0\\xa1345678901"]);
+        }
+        // PostgreSQL's own message repeats the bytes, which those of no encoding cannot be for a client.
+        if encoding != "SQL_ASCII" {
+            let refused = "ALTER SYSTEM SET snowflake_id.layout = E'\\xb0\\xa1'";
+            assert_no_rust(&fails(&mut session, "22023", refused).text());
+        }
+        assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(77 << 12, 'TWITTER')"), 77 & 31);
+        let id = next(&mut session);
+        let there_and_back = format!("SELECT snowflake_from_base62(snowflake_to_base62({id}))");
+        assert_eq!(one::<i64>(&mut session, &there_and_back), id);
+    }
+    // In UTF-8 a message shows the text as it is.
+    let mut session = server.connect();
+    assert_tells(&fails(&mut session, "22023", "SELECT snowflake_from_base62('Zürich')"), &["Zürich"]);
+    assert_tells(&fails(&mut session, "22023", "SELECT snowflake_decode(1, 'Zürich')"), &["Zürich"]);
+}
+
+/// Each argument that can be wrong, as wrong as it can be.
+#[test]
+fn no_error_has_a_text_of_rust() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let layouts = [
+        "",
+        " ",
+        "myspace",
+        "41/10/12",
+        "41/10/12 5ms 2015-01-01",
+        "41/10/12 1ms yesterday",
+        "41/10/12 1ms 2015-13-01",
+        "41/10/12 1ms 2015-02-30T00:00:00Z",
+        "41/10/12 1ms 2015-01-01T25:00:00Z",
+        "41/10/12 1ms 2015-01-01T00:00:00",
+        "41/10/12 1ms 99999-01-01T00:00:00Z",
+        "41/10/12 1ms 2015-01-01T00:00:00+99:00",
+        "41/10/14 1ms 2015-01-01",
+        "0/10/12 1ms 2015-01-01",
+        "64/0/0 1ms 2015-01-01",
+        "20/1/40 1ms 2015-01-01",
+        "99999999999/1/1 1ms 2015-01-01",
+        "-1/1/1 1ms 2015-01-01",
+        "41/+/12 1ms 2015-01-01",
+        "41/s12/w 1ms 2015-01-01",
+    ];
+    let mut calls: Vec<String> =
+        layouts.iter().map(|layout| format!("snowflake_decode(1, '{layout}')")).collect();
+    for text in
+        ["", "0", "00000000000000", "-0000000001", "+0000000001", "0000000000 ", "zzzzzzzzzzz", "0000000000é"]
+    {
+        calls.push(format!("snowflake_from_base62('{text}')"));
+    }
+    for id in ["-1", "-9223372036854775808"] {
+        for function in ["snowflake_decode", "snowflake_owner", "snowflake_timestamp", "snowflake_to_base62"]
+        {
+            calls.push(format!("{function}('{id}'::bigint)"));
+        }
+        calls.push(format!("snowflake_decode('{id}'::bigint, 'instagram')"));
+    }
+    calls.push("snowflake_decode(9223372036854775807, '41/5/7 1ms 2015-01-01')".to_owned());
+    for n in [i32::MIN, -1, 0, 4_097, i32::MAX] {
+        calls.push(format!("snowflake_nextval_range({n})"));
+    }
+    calls.push("snowflake_nextval_batch(-1)".to_owned());
+    for time in ["-infinity", "infinity", "0001-01-01 BC", "294276-12-31", "2023-12-31 23:59:59.999999+00"] {
+        calls.push(format!("snowflake_min('{time}')"));
+        calls.push(format!("snowflake_max('{time}')"));
+        calls.push(format!("snowflake_encode('{time}', 0, 0)"));
+    }
+    for (worker, sequence) in [(-1, 0), (1_024, 0), (0, -1), (0, 4_096), (i32::MIN, i32::MAX)] {
+        calls.push(format!("snowflake_encode(now(), {worker}, {sequence})"));
+    }
+    calls.push("snowflake_adopt('infinity')".to_owned());
+    calls.push("snowflake_lastval()".to_owned());
+    for call in calls {
+        let error = session.batch_execute(&format!("SELECT {call}")).expect_err(&call);
+        let failure = Failure::from(&error);
+        assert!(["22023", "22008", "55000"].contains(&failure.code.as_str()), "{call}: {failure}");
+        assert_tells(&failure, &[]);
+    }
+    // The words are about what was asked for.
+    let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(0)");
+    assert!(!failure.text().contains("fewer") && failure.hint.contains("at least one"), "{failure}");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_decode(-1, 'instagram')");
+    assert!(!failure.text().contains("never negative"), "{failure}");
+    let failure = fails(&mut session, "22023", "SELECT snowflake_decode(1, '64/0/0 1ms 2015-01-01')");
+    assert!(failure.detail.contains("has 64 bits"), "{failure}");
 }
 
 #[test]

@@ -915,6 +915,22 @@ fn every_error_message_of_the_manual_is_in_the_code() {
     }
 }
 
+#[test]
+fn the_reference_has_every_object_of_the_extension() {
+    let server = Server::builder().start_with_extension();
+    let objects: Vec<String> = column(
+        &mut server.connect(),
+        "SELECT DISTINCT substring(pg_describe_object(d.classid, d.objid, 0) FROM 'snowflake_\\w+') AS name
+         FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid
+         WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'snowflake_id' ORDER BY name",
+    );
+    assert!(objects.len() > 30, "{objects:?}");
+    let reference = read("docs/sql.md");
+    let is_named = |name: &&String| ["(", "`"].iter().any(|end| reference.contains(&format!("`{name}{end}")));
+    let missing: Vec<&String> = objects.iter().filter(|name| !is_named(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {

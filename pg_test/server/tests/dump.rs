@@ -57,6 +57,19 @@ fn a_server_with_another_layout_tick_or_epoch_refuses_the_dump() {
     }
 }
 
+/// Tables are dumped in the order of their names, and the refusal comes with the one that says what IDs mean.
+#[test]
+fn a_restore_in_one_transaction_leaves_nothing_behind_where_the_layout_differs() {
+    let (dump, ..) = dump(&server());
+    let other = Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z").start();
+    let tables = "SELECT count(*) FROM pg_class WHERE relname IN ('orders', 'snowflake_config')";
+    let in_one = format!("BEGIN;\n{dump}COMMIT;\n");
+    other.try_restore("postgres", &in_one).expect_err("another epoch");
+    assert_eq!(one::<i64>(&mut other.connect(), tables), 0);
+    other.try_restore("postgres", &dump).expect_err("another epoch");
+    assert!(one::<i64>(&mut other.connect(), tables) > 0, "the manual asks for one transaction");
+}
+
 #[test]
 fn a_server_that_does_not_preload_the_extension_refuses_the_dump() {
     let (dump, ..) = dump(&server());

@@ -400,7 +400,7 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
         }
     });
     assert_eq!(failure.code, "55000");
-    assert!(failure.text().contains("Read-only file system"), "{failure}");
+    assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
     let error = text(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert!(error.is_some_and(|error| error.contains("Read-only")));
     closed(&server, "Read-only file system");
