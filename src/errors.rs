@@ -207,7 +207,10 @@ impl Error {
             Self::RangeSize { n, most } => text(
                 INVALID,
                 format!("n must be from 1 to {most}").into(),
-                &format!("n is {n}. A range lies within one tick, and has up to {most} IDs under this server's settings."),
+                &format!(
+                    "n is {n}. A range lies within one tick, and has up to {most} IDs under this server's \
+                     settings."
+                ),
                 if n < 1 {
                     "Ask for at least one ID.".into()
                 } else {
@@ -455,8 +458,8 @@ pub fn log_clamped(held_us: i64) {
     );
 }
 
-/// A text of the database's, as a message can show it. Messages are in the database's encoding too: with any other
-/// than UTF-8, all but ASCII is escaped.
+/// A text of the database as a message can show it. PostgreSQL takes messages in the database's encoding, and Rust
+/// makes them in UTF-8: where the two differ, all but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
     // SAFETY: a plain read of a variable of this process, which the postmaster has too.
     let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;

@@ -255,7 +255,7 @@ fn snowflake_to_base62(id: i64) -> String {
     base62::to_base62(id).unwrap_or_else(|| Error::NegativeId(id).raise())
 }
 
-// A text is taken as its bytes, here and below: as a `&str` it would be a panic in a database whose encoding is another.
+// Here and below a text comes as bytes: pgrx makes a `&str` of it by a panic where the database is not in UTF-8.
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';

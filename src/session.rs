@@ -8,8 +8,8 @@ use std::ffi::c_char;
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
 unsafe extern "C-unwind" {
-    /// PostgreSQL's own, called as C calls it: pgrx's stops each error on its way, to let Rust clean up, and here is
-    /// nothing to clean up.
+    /// PostgreSQL's own, without pgrx's wrapper, which catches every error so that Rust can clean up: nothing here
+    /// needs that.
     fn standard_ProcessUtility(
         statement: *mut pg_sys::PlannedStmt,
         query: *const c_char,

@@ -80,7 +80,7 @@ pub struct BadValue {
     pub name: &'static str,
     pub value: String,
     pub detail: String,
-    /// Without the restart that follows.
+    /// What to write. Errors add the restart that follows.
     pub hint: &'static str,
 }
 
@@ -98,8 +98,10 @@ fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
 
 /// The settings that an ID is read by.
 const LAYOUT_NAMES: [&str; 4] =
-    ["snowflake_id.layout", "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
+    [LAYOUT_NAME, "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
+const LAYOUT_NAME: &str = "snowflake_id.layout";
 const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
+const WORKER_NAME: &str = "snowflake_id.worker_id";
 
 /// The configured layout, where it can be used.
 pub fn layout() -> Option<Layout> {
@@ -109,7 +111,7 @@ pub fn layout() -> Option<Layout> {
 
 /// The layout with which IDs were made, where that is not the configured one.
 static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-/// Whether reading asks why it may have to be refused.
+/// Whether `for_reading` has to look at the reasons to refuse.
 static IS_IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too.
@@ -122,7 +124,7 @@ pub fn for_reading() -> Result<&'static Settings, Error> {
     Ok(settings)
 }
 
-/// As `for_reading`, for who asks which server owns a worker.
+/// As `for_reading`, for an answer that depends on the number of backups too.
 pub fn for_owners() -> Result<&'static Settings, Error> {
     let settings = for_reading()?;
     bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
@@ -184,41 +186,34 @@ fn policy(name: RollbackPolicy) -> Policy {
 pub fn define() {
     // Before PostgreSQL puts its defaults in their place.
     let found = find_bad_values();
-    let restart = |name, setting, range: (i32, i32), flags, help| {
-        GucRegistry::define_int_guc(
-            name,
-            help,
-            c"",
-            setting,
-            range.0,
-            range.1,
-            GucContext::Postmaster,
-            flags,
-        );
-    };
-    restart(
-        c"snowflake_id.worker_id",
-        &WORKER_ID,
-        WORKER_IDS,
-        GucFlags::default(),
-        c"This server's worker number; -1 disables ID generation.",
-    );
-    restart(
-        c"snowflake_id.datacenter_id",
-        &DATACENTER_ID,
-        DATACENTER_IDS,
-        GucFlags::default(),
-        c"Datacenter of this server, where the layout has datacenter bits.",
-    );
-    restart(
-        c"snowflake_id.backup_workers",
-        &BACKUP_WORKERS,
-        NUMBERS_OF_BACKUPS,
-        GucFlags::default(),
-        c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
-    );
     // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
     unsafe {
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.worker_id",
+            c"This server's worker number; -1 disables ID generation.",
+            c"",
+            &WORKER_ID,
+            WORKER_IDS.0,
+            WORKER_IDS.1,
+            GucContext::Postmaster,
+            GucFlags::default(),
+            Some(check_worker),
+            None,
+            None,
+        );
+        GucRegistry::define_int_guc_with_hooks(
+            c"snowflake_id.datacenter_id",
+            c"Datacenter of this server, where the layout has datacenter bits.",
+            c"",
+            &DATACENTER_ID,
+            DATACENTER_IDS.0,
+            DATACENTER_IDS.1,
+            GucContext::Postmaster,
+            GucFlags::default(),
+            Some(check_datacenter),
+            None,
+            None,
+        );
         GucRegistry::define_string_guc_with_hooks(
             c"snowflake_id.layout",
             c"Bits of time/worker/sequence, or of time/datacenter+worker/sequence.",
@@ -305,6 +300,16 @@ pub fn define() {
             None,
         );
     }
+    GucRegistry::define_int_guc(
+        c"snowflake_id.backup_workers",
+        c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
+        c"",
+        &BACKUP_WORKERS,
+        NUMBERS_OF_BACKUPS.0,
+        NUMBERS_OF_BACKUPS.1,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
     GucRegistry::define_enum_guc(
         c"snowflake_id.sequence_start",
         c"Where the sequence of a tick starts: at zero, or spread over the lowest 1/64 of the field.",
@@ -343,7 +348,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let layout = layout.unwrap_or_else(|problem| {
         // By itself it can be used: so this is its time field with this tick.
         bad.push(BadValue {
-            name: "snowflake_id.layout",
+            name: LAYOUT_NAME,
             value: layout_text,
             detail: problem.to_string(),
             hint: LAYOUT_HINT,
@@ -351,56 +356,28 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         Layout::default()
     });
 
-    // What depends on a layout is checked against none that was put in its place.
+    // A default that stands in for a bad layout says nothing about the other settings.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
     let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
         if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
-            bad.push(match error {
-                WorkersError::TooManyLanes(workers) => BadValue {
-                    name: BACKUP_WORKERS_NAME,
-                    value: backups.to_string(),
-                    detail: format!(
-                        "The layout {} has {workers} {}; backup_workers = {backups} needs {}.",
-                        layout.bits(),
-                        if workers == 1 { "worker" } else { "workers" },
-                        backups + 1
-                    ),
-                    hint: "Configure fewer backup workers, or a layout with more bits for the worker.",
-                },
-                WorkersError::HomeOutside(highest) => BadValue {
-                    name: "snowflake_id.worker_id",
-                    value: home.to_string(),
-                    detail: format!(
-                        "With the layout {} and {backups} backup workers, home workers are 0 to {highest}.",
-                        layout.bits()
-                    ),
-                    hint: "Choose a number in this range that no other server has. Fewer backup workers leave \
-                           room for more servers; all servers of a fleet must have the same number.",
-                },
-            });
+            bad.push(bad_workers(error, &layout, home, backups));
         }
-        Workers::new(&layout, 0, 0).expect("any layout has a worker")
+        // The owners of workers do not depend on which worker is this server's.
+        let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
+        of_nobody.expect("any layout has a worker")
     });
-    let mut datacenter = if layout.bits().datacenter > 0 { DATACENTER_ID.get().into() } else { 0 };
-    if datacenter >= layout.datacenters() {
-        bad.push(BadValue {
-            name: "snowflake_id.datacenter_id",
-            value: datacenter.to_string(),
-            detail: format!(
-                "With the layout {}, datacenters are 0 to {}.",
-                layout.bits(),
-                layout.datacenters() - 1
-            ),
-            hint: "Choose a number in this range, or a layout with more bits for the datacenter.",
-        });
+    let mut datacenter = DATACENTER_ID.get();
+    if let Some(outside) = bad_datacenter(&layout, datacenter) {
+        bad.push(outside);
         datacenter = 0;
     }
+    let has_datacenter = layout.bits().datacenter > 0;
     let settings = Settings {
         layout,
-        datacenter,
+        datacenter: if has_datacenter { datacenter.into() } else { 0 },
         workers,
-        has_worker: home >= 0,
+        has_worker: workers.worker(0) == i64::from(home),
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,
@@ -408,6 +385,47 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         ring_ticks: Config::ring_ticks(&layout, &rules()),
     };
     (settings, bad)
+}
+
+/// Why these numbers cannot be used with the layout.
+fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) -> BadValue {
+    let bits = layout.bits();
+    match error {
+        WorkersError::TooManyLanes(workers) => BadValue {
+            name: BACKUP_WORKERS_NAME,
+            value: backups.to_string(),
+            detail: format!(
+                "The layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
+                if workers == 1 { "worker" } else { "workers" },
+                backups + 1
+            ),
+            hint: "Configure fewer backup workers, or a layout with more bits for the worker.",
+        },
+        WorkersError::HomeOutside(highest) => BadValue {
+            name: WORKER_NAME,
+            value: home.to_string(),
+            detail: format!(
+                "With the layout {bits} and {backups} backup workers, home workers are 0 to {highest}."
+            ),
+            hint: "Choose a number in this range that no other server has. Fewer backup workers leave room for \
+                   more servers; all servers of a fleet must have the same number.",
+        },
+    }
+}
+
+/// A datacenter that the layout does not have. Where it has none at all, the setting does nothing.
+fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
+    let is_outside = layout.bits().datacenter > 0 && i64::from(datacenter) >= layout.datacenters();
+    is_outside.then(|| BadValue {
+        name: "snowflake_id.datacenter_id",
+        value: datacenter.to_string(),
+        detail: format!(
+            "With the layout {}, datacenters are 0 to {}.",
+            layout.bits(),
+            layout.datacenters() - 1
+        ),
+        hint: "Choose a number in this range, or a layout with more bits for the datacenter.",
+    })
 }
 
 const TICKS: &str = "A tick is 1ms, 10ms or 1s.";
@@ -528,6 +546,93 @@ unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
         if text.is_null() { "".into() } else { errors::shown(CStr::from_ptr(text).to_bytes()) }
     }
 }
+
+/// Whether a statement sets the value: ALTER SYSTEM, the only one that can. PostgreSQL tells a hook the same source
+/// where it reads its files, at the start and, between two statements, at a reload.
+fn is_set_by_statement() -> bool {
+    // SAFETY: plain reads of variables of this process.
+    unsafe {
+        pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND && !pg_sys::debug_query_string.is_null()
+    }
+}
+
+/// The layout and the number of backups that the next start would find, where they can be used. They come from the
+/// files, because ALTER SYSTEM may have changed them since the start.
+fn at_next_start() -> Option<(Layout, i32)> {
+    let mut texts = [None, None];
+    // SAFETY: a backend may read the server's files at any time, as the view pg_file_settings does. Errors in them
+    // are left out of the list, or are items without a name; what is kept is copied, and the list is freed.
+    unsafe {
+        let (mut first, mut last) = (std::ptr::null_mut(), std::ptr::null_mut());
+        for file in [pg_sys::ConfigFileName.cast_const(), pg_sys::PG_AUTOCONF_FILENAME.as_ptr()] {
+            let level = PgLogLevel::DEBUG3 as c_int;
+            pg_sys::ParseConfigFile(file, false, std::ptr::null(), 0, 0, level, &mut first, &mut last);
+        }
+        let mut item = first;
+        while let Some(line) = item.as_ref() {
+            if !line.name.is_null() && !line.value.is_null() {
+                let name = CStr::from_ptr(line.name).to_string_lossy();
+                for (text, wanted) in texts.iter_mut().zip([LAYOUT_NAME, BACKUP_WORKERS_NAME]) {
+                    if name.eq_ignore_ascii_case(wanted) {
+                        *text = Some(CStr::from_ptr(line.value).to_string_lossy().into_owned());
+                    }
+                }
+            }
+            item = line.next;
+        }
+        pg_sys::FreeConfigVariables(first);
+    }
+    let [layout_text, backups_text] = texts;
+    let layout = match layout_text {
+        Some(text) => Layout::new(text.parse().ok()?, Tick::Millisecond, 0).ok()?,
+        // Of the command line, or the default.
+        None => layout()?,
+    };
+    let backups = match backups_text {
+        Some(text) => parse_integer(&text, GucFlags::default())?,
+        None => BACKUP_WORKERS.get(),
+    };
+    Some((layout, backups))
+}
+
+#[pg_guard]
+extern "C-unwind" fn check_worker(
+    value: *mut c_int,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    let home = unsafe { *value };
+    if home < 0 || !is_set_by_statement() {
+        return true;
+    }
+    let Some((layout, backups)) = at_next_start() else { return true };
+    match Workers::new(&layout, home.into(), backups as usize) {
+        Err(error @ WorkersError::HomeOutside(_)) => {
+            let bad = bad_workers(error, &layout, home, backups);
+            verdict(Err(bad.detail), &format!("{} {SET_FIRST}", bad.hint))
+        }
+        // With too many backups, no worker is right.
+        Ok(_) | Err(WorkersError::TooManyLanes(_)) => true,
+    }
+}
+
+#[pg_guard]
+extern "C-unwind" fn check_datacenter(
+    value: *mut c_int,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    let datacenter = unsafe { *value };
+    if !is_set_by_statement() {
+        return true;
+    }
+    let bad = at_next_start().and_then(|(layout, _)| bad_datacenter(&layout, datacenter));
+    bad.is_none_or(|bad| verdict(Err(bad.detail), &format!("{} {SET_FIRST}", bad.hint)))
+}
+
+const SET_FIRST: &str = "If layout or backup_workers change as well, set those first.";
 
 #[pg_guard]
 extern "C-unwind" fn check_layout(

@@ -33,8 +33,8 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "instagram",
         layout: "41/13/10 1ms 2011-08-24T21:07:01.721Z",
-        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046, and is then not read; the epoch is that of \
-               Instagram's published function, and those who copied it may have set another",
+        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046, and is then not read; the \
+               epoch is that of Instagram's published function, and those who copied it may have set another",
     },
     Preset {
         name: "mastodon",

@@ -8,7 +8,10 @@ mod model;
 use model::disk::{EIO, ENOSPC, Fault, Point};
 use model::server::{HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, NOON, config};
-use snowflake_core::{AdoptError, Closed, Config, Layout, NotOpen, Refusal, Rules, Tick};
+use snowflake_core::state::recorded_layout;
+use snowflake_core::{
+    AdoptError, Closed, Config, Disk, FloorCause, Layout, NotOpen, Prepared, Refusal, Rules, Tick,
+};
 use std::rc::Rc;
 
 /// `max_ahead` of the default rules.
@@ -273,5 +276,108 @@ fn without_a_file_a_clock_that_lags_starts_above_the_control_files_time() {
         let story = format!("{} from {}", config.layout.tick(), config.layout.epoch_us());
         let least = NOON + MAX_AHEAD;
         assert_between(earliest(&machine), least, least + 2 * SECOND + tick, &story);
+    }
+}
+
+/// A backup from before the first ID has no file, and what was prepared since is not committed yet.
+#[test]
+fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
+    let machine = Machine::alone(home(0, 0));
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.control_us = NOON - HOUR;
+        start.replayed_us = Some(NOON - HOUR);
+        start.prepared = Prepared::Unread;
+    });
+    machine.step(-MINUTE);
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    machine.go_down();
+    // Nobody came to read them before a crash: the next start knows of it.
+    machine.set_start(|start| start.timeline_before = 2);
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    machine.set_start(|start| start.prepared = Prepared::Read(Some(NOON)));
+    let _ = machine.open();
+    let least = NOON + MAX_AHEAD;
+    assert_between(earliest(&machine), least, least + 2 * SECOND, "with a transaction of noon");
+}
+
+/// Its lanes are its own: nothing that was prepared before it can hold an ID of theirs.
+#[test]
+fn a_second_timeline_with_a_half_of_its_own_waits_for_no_prepared_transaction() {
+    let machine = crashed(home(0, 7));
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON);
+        start.prepared = Prepared::Unread;
+    });
+    machine.boot_up();
+    assert_eq!(machine.open(), Ok(()));
+    assert_eq!(machine.id().worker, 128);
+}
+
+/// Whatever time an operator names: the marks that can be read are respected.
+#[test]
+fn a_layout_is_adopted_above_the_old_marks_with_a_floor_of_long_ago() {
+    let machine = crashed(home(0, 7));
+    let highest = home(0, 7).layout.highest_id(machine.mark(0));
+    machine.set_config(config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Rules::default()));
+    assert_eq!(machine.why_closed(), Closed::OtherLayout(home(0, 7).layout));
+    machine.adopt(machine.wall() - HOUR).unwrap();
+    machine.settle();
+    assert!(machine.with(|generator| generator.next_id()).unwrap() > highest);
+}
+
+/// A refusal names what set the floor, not who would have set the same one.
+#[test]
+fn a_floor_that_raises_nothing_leaves_the_cause_of_the_one_that_is_there() {
+    let machine = Machine::alone(home(0, 0));
+    machine.set_start(|start| start.control_us = NOON + HOUR);
+    machine.boot_up();
+    machine.open().unwrap();
+    let cause = || match machine.try_id() {
+        Err(Refusal::NoLane(no_lane)) => no_lane.floor,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(cause(), Some(FloorCause::NoState));
+    // The margin of a start that finds nothing is a second.
+    machine.adopt(NOON + HOUR + SECOND).unwrap();
+    assert_eq!(cause(), Some(FloorCause::NoState), "the same mark");
+    machine.adopt(NOON + HOUR + SECOND + MS).unwrap();
+    assert_eq!(cause(), Some(FloorCause::Operator), "a higher one");
+}
+
+/// A mark of -1 forbids nothing.
+#[test]
+fn starts_before_the_epoch_forbid_no_tick() {
+    let machine = Machine::alone(home(0, 7));
+    machine.step(-NOON - HOUR);
+    for _ in 0..3 {
+        machine.boot_up();
+        let _ = machine.open();
+        let said = machine.disk.said().unwrap();
+        assert!(said.marks.values().copied().chain([said.elsewhere]).all(|mark| mark == -1), "{said:?}");
+        assert!(machine.try_id().is_err());
+        machine.go_down();
+    }
+    machine.pass(HOUR);
+    machine.start_up();
+    assert_eq!(machine.id().tick, 0);
+}
+
+// ---- What a file tells
+
+#[test]
+fn a_file_tells_with_which_layout_its_ids_were_made() {
+    for config in layouts() {
+        let machine = crashed(config);
+        let read = || recorded_layout(&machine.disk.load().unwrap().unwrap());
+        assert_eq!(read(), Some(config.layout));
+        machine.disk.scribble(0, Vec::clear);
+        assert_eq!(read(), Some(config.layout), "one slot is enough");
+        machine.disk.scribble(1, Vec::clear);
+        assert_eq!(read(), None);
     }
 }

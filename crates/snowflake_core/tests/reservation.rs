@@ -8,7 +8,7 @@ mod model;
 use model::disk::{Fault, Point};
 use model::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
-use snowflake_core::{Config, Generator, Layout, Rules, Tick};
+use snowflake_core::{Config, Generator, Layout, Parts, Rules, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -35,6 +35,30 @@ fn running(config: Config) -> Rc<Machine> {
 
 fn reserved_until(machine: &Machine) -> i64 {
     machine.with(|generator| generator.status()).reserved_until_us.expect("a reservation")
+}
+
+/// What needs neither a lock nor the disk makes the same IDs, and leaves everything else to a call that may wait.
+#[test]
+fn a_call_without_waits_makes_ids_up_to_the_end_of_the_reservation() {
+    let machine = Machine::alone(plain());
+    machine.boot_up();
+    assert_eq!(machine.with(|generator| generator.try_next_id()), None, "the gate is shut");
+    machine.settle();
+    machine.pass(HOUR);
+    let layout = plain().layout;
+    for _ in 0..3 {
+        let known = machine.id();
+        let before = machine.disk.writes.get();
+        let parts = machine.with(|generator| generator.try_next_id()).and_then(|id| layout.unpack(id));
+        assert_eq!(parts, Some(Parts { sequence: known.sequence + 1, ..known }));
+        machine.pass((machine.mark(0) - known.tick) * MS);
+        let id = machine.with(|generator| generator.try_next_id());
+        let parts = id.and_then(|id| layout.unpack(id)).expect("the last tick that is reserved");
+        assert_eq!((parts.tick, parts.sequence), (machine.mark(0), 0));
+        machine.pass(MS);
+        assert_eq!(machine.with(|generator| generator.try_next_id()), None, "beyond the reservation");
+        assert_eq!(machine.disk.writes.get(), before);
+    }
 }
 
 /// The boot clock goes on while a machine sleeps, so that write seems to have taken hours. The reservation after it

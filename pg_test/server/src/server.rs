@@ -342,9 +342,9 @@ impl Server {
         })
     }
 
-    /// Waits for what a background worker does, and looks from a new session each time: that wakes the postmaster.
-    /// PostgreSQL 15's computes how long it may sleep, and a child that ends before it sleeps does not change that:
-    /// so a worker that is to be started a second later may come a minute later.
+    /// Waits for something that a background worker does. Each look is a new session, which wakes the postmaster:
+    /// PostgreSQL 15's first computes how long it may sleep. A child that ends before it sleeps does not shorten
+    /// that, so the postmaster may start a worker a minute late.
     #[track_caller]
     pub fn wait_for_worker<T>(
         &self,

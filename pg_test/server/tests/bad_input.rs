@@ -3,7 +3,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, days, hours, ms, secs};
+use snowflake_server_tests::{Layout, Server, days, has_contrib, hours, ms, secs};
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: [&str; 3] =
     ["SELECT snowflake_nextval()", "SELECT snowflake_nextval_batch(2)", "SELECT snowflake_nextval_range(2)"];
 
-/// No text of Rust, or of a library of its, which speaks to programmers.
+/// Texts of Rust and its libraries speak to programmers, and no user should read one.
 #[track_caller]
 fn assert_no_rust(text: &str) {
     for foreign in ["..=", "::", "panicked", "unwrap", "Err(", "None", "Some(", "os error", "utf-8", "parse"]
@@ -118,7 +118,7 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
 /// A server that is started again and again, each time with settings of which one cannot be used.
 struct Misconfigured {
     server: Server,
-    /// What could be used made this ID.
+    /// An ID that it made before any setting was changed.
     newest: i64,
 }
 
@@ -185,7 +185,7 @@ impl Misconfigured {
         self.server.set("snowflake_id.worker_id", "1");
     }
 
-    /// With all corrected it goes on above what it made before.
+    /// Once every setting is corrected, new IDs lie above the earlier ones.
     fn opens(mut self) {
         self.server.restart();
         let mut session = self.server.connect();
@@ -211,21 +211,83 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
         server.is_closed(&[(worker, value)], &[worker, value], true);
     }
     server.opens();
+
+    let server = Server::builder().setting(worker, "128").start_with_extension();
+    let mut session = server.connect();
+    assert_eq!(one::<Option<i32>>(&mut session, "SELECT home_worker_id FROM snowflake_status"), None);
+    // The server still knows who owns the other workers.
+    let owner = "SELECT (home_worker_id, lane) = (5, 6) FROM snowflake_owner(773::bigint << 12)";
+    assert!(one::<bool>(&mut session, owner));
 }
 
-/// As it happens: the statement is taken, and the server restarted some other day.
+/// PostgreSQL accepts each of the statements, and the server is restarted some other day.
 #[test]
-fn a_worker_outside_its_range_by_alter_system_does_not_hold_the_database() {
+fn a_worker_that_another_setting_puts_outside_its_range_does_not_hold_the_database() {
     let mut server = Server::builder().start_with_extension();
-    let before = next(&mut server.connect());
-    run(&mut server.connect(), "ALTER SYSTEM SET snowflake_id.worker_id = 200");
-    assert!(next(&mut server.connect()) > before, "it counts from the restart");
+    let mut session = server.connect();
+    let before = next(&mut session);
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.backup_workers = 3");
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.worker_id = 200");
+    run(&mut session, "ALTER SYSTEM RESET snowflake_id.backup_workers");
+    assert!(next(&mut session) > before, "it counts from the restart");
     server.restart();
     let mut session = server.connect();
     all_fail(&mut session, "55000", &["snowflake_id.worker_id", "\"200\"", "0 to 127"]);
     run(&mut session, "ALTER SYSTEM RESET snowflake_id.worker_id");
     server.restart();
     assert!(next(&mut server.connect()) > before);
+}
+
+/// The settings that count are those of the next start, not those that the server runs with.
+#[test]
+fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let worker = |worker: i32| format!("ALTER SYSTEM SET snowflake_id.worker_id = {worker}");
+    let failure = fails(&mut session, "22023", &worker(200));
+    assert_tells(&failure, &["snowflake_id.worker_id", "200", "0 to 127", "set those first"]);
+    run(&mut session, &worker(127));
+    run(&mut session, &worker(-1));
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.backup_workers = 3");
+    run(&mut session, &worker(200));
+    assert_tells(&fails(&mut session, "22023", &worker(256)), &["3 backup workers", "0 to 255"]);
+    // By hand in the other file as well; that of ALTER SYSTEM comes after it.
+    server.set("snowflake_id.layout", "41/5+5/12");
+    assert_tells(&fails(&mut session, "22023", &worker(8)), &["41/5+5/12", "0 to 7"]);
+    run(&mut session, &worker(7));
+    let datacenter = "ALTER SYSTEM SET snowflake_id.datacenter_id = 32";
+    assert_tells(&fails(&mut session, "22023", datacenter), &["41/5+5/12", "0 to 31"]);
+    run(&mut session, "ALTER SYSTEM SET snowflake_id.layout = '41/10/12'");
+    run(&mut session, datacenter);
+    run(&mut session, &worker(255));
+    server.restart();
+    assert_eq!(worker_of_this_server(&mut server.connect()), 255);
+    // Where the layout itself cannot be read, no worker is to blame.
+    run(&mut server.connect(), "ALTER SYSTEM RESET ALL");
+    server.set("snowflake_id.layout", "twitter");
+    run(&mut server.connect(), &worker(1_000));
+}
+
+/// The files may change in more than one place before the restart: a reload judges none of it by what runs.
+#[test]
+fn a_reload_does_not_blame_a_worker_that_the_next_start_has_room_for() {
+    let mut server = Server::builder().start_with_extension();
+    server.set("snowflake_id.backup_workers", "3");
+    server.set("snowflake_id.worker_id", "200");
+    server.reload("work_mem", "5MB");
+    let log = server.log();
+    assert!(!log.contains("invalid value"), "{log}");
+    let pending = "SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE pending_restart";
+    assert_eq!(
+        one::<String>(&mut server.connect(), pending),
+        "snowflake_id.backup_workers snowflake_id.worker_id"
+    );
+    server.restart();
+    assert_eq!(worker_of_this_server(&mut server.connect()), 200);
+}
+
+fn worker_of_this_server(session: &mut Client) -> i32 {
+    one(session, "SELECT home_worker_id FROM snowflake_status")
 }
 
 #[test]
@@ -240,7 +302,7 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     let mut session = new.connect();
     all_fail(&mut session, "55000", &[backups, "\"7\"", "4 workers", "needs 8"]);
     assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(3 << 12)"), 3);
-    // Whose a worker is depends on that number.
+    // The owner of a worker depends on that number.
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_owner(3 << 12)"), &[backups]);
     new.set(backups, "1");
     new.restart();
@@ -392,7 +454,7 @@ fn a_preloaded_library_without_a_worker_says_so_once() {
     for word in ["snowflake_id.worker_id is not set", "HINT:", "0 to 127"] {
         assert!(told.contains(word), "{word:?} is missing in {told}");
     }
-    // Who does not preload it wants no IDs.
+    // A server that does not preload the library has nothing to say.
     let plain = Server::builder().without("shared_preload_libraries").start_with_extension();
     assert!(!plain.log().contains("snowflake_id:"), "{}", plain.log());
 }
@@ -591,7 +653,7 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
 }
 
-/// What a pool of sessions sends between two clients, so that neither reads the other's.
+/// A pool of sessions sends DISCARD ALL between two clients, so that neither reads what the other did.
 #[test]
 fn the_last_id_is_forgotten_with_what_a_session_discards() {
     let server = Server::builder().start_with_extension();
@@ -605,7 +667,7 @@ fn the_last_id_is_forgotten_with_what_a_session_discards() {
             fails(&mut session, "55000", last);
         }
     }
-    // Whatever else keeps a sequence's keeps ours.
+    // Statements that keep the last value of a sequence keep ours.
     let id = next(&mut session);
     run(&mut session, "SELECT nextval('s')");
     for kept in ["DISCARD PLANS", "DISCARD TEMP", "RESET ALL", "DEALLOCATE ALL", "BEGIN; ROLLBACK"] {
@@ -628,6 +690,24 @@ fn the_last_id_is_forgotten_with_what_a_session_discards() {
     assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
 }
 
+/// Utility statements pass by one extension after the other, in either order.
+#[test]
+fn other_extensions_see_what_is_discarded_too() {
+    if !has_contrib() {
+        return;
+    }
+    for libraries in ["pg_stat_statements, snowflake_id", "snowflake_id, pg_stat_statements"] {
+        let server = Server::builder().setting("shared_preload_libraries", libraries).start_with_extension();
+        let mut session = server.connect();
+        run(&mut session, "CREATE EXTENSION pg_stat_statements");
+        next(&mut session);
+        run(&mut session, "DISCARD SEQUENCES");
+        fails(&mut session, "55000", "SELECT snowflake_lastval()");
+        let seen = "SELECT calls FROM pg_stat_statements WHERE query = 'DISCARD SEQUENCES'";
+        assert_eq!(one::<i64>(&mut session, seen), 1, "{libraries}");
+    }
+}
+
 /// Rust's texts are UTF-8, a database's need not be.
 #[test]
 fn a_text_in_another_encoding_is_refused_as_any_other() {
@@ -641,7 +721,7 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
         );
         let mut session = server.config().dbname(database).connect(NoTls).expect("a session");
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        // Two bytes that are a character in each of these encodings, or two.
+        // These two bytes are one character or two in each of the encodings.
         let text = "E'\\xb0\\xa1345678901'";
         for call in [
             format!("snowflake_from_base62({text})"),
@@ -654,7 +734,7 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
             let failure = fails(&mut session, "22023", &format!("SELECT {call}"));
             assert_tells(&failure, &["\\xb0\\xa1345678901"]);
         }
-        // PostgreSQL's own message repeats the bytes, which those of no encoding cannot be for a client.
+        // PostgreSQL's own message repeats the bytes, and cannot convert those of SQL_ASCII for the client.
         if encoding != "SQL_ASCII" {
             let refused = "ALTER SYSTEM SET snowflake_id.layout = E'\\xb0\\xa1'";
             assert_no_rust(&fails(&mut session, "22023", refused).text());

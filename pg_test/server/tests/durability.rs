@@ -197,7 +197,7 @@ fn the_keeper_comes_back_after_being_terminated() {
     wait_until("another keeper", secs(20), || (server.keeper() != first).then_some(()));
 }
 
-/// A child that ends does not wake the postmaster, which is how PostgreSQL 15's may sleep, and later ones never do.
+/// The postmaster sleeps on when a child ends, as PostgreSQL 15's may. Later versions do not sleep in select().
 const SOUND_SLEEP: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -52,6 +52,11 @@ pub trait Server {
         self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, false))
     }
 
+    /// As `adopt`, and lowers marks.
+    fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
+        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, true))
+    }
+
     fn set_start(&self, change: impl FnOnce(&mut Start)) {
         let mut start = self.machine().start.get();
         change(&mut start);
