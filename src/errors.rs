@@ -348,8 +348,9 @@ fn closed_text(why: Closed) -> Text {
         Closed::NotPromoted(timeline) => not_ready(
             format!("another server may be generating IDs on timeline {timeline}"),
             format!(
-                "This server did not begin timeline {timeline}: it was a standby, or a backup of one, and was started \
-                 without a promotion."
+                "Its state file does not show that this server began timeline {timeline}: it was a standby, or a copy of \
+                 one, that was started without a promotion; or it was stopped after its promotion, before the generator \
+                 had opened."
             ),
             "If no other server of this cluster generates IDs, call snowflake_adopt. Otherwise stop this server, or \
              set snowflake_id.worker_id to a worker that no other server has and restart it.",

@@ -315,11 +315,37 @@ pub fn start() -> Start {
     }
 }
 
-/// When the last of the prepared transactions was prepared. For a session: PostgreSQL tells it through SQL alone.
+/// When the last of the prepared transactions was prepared. For a session: PostgreSQL tells it through SQL alone. With
+/// the rights of a superuser, because whoever calls first may have none for this function.
 fn read_prepared() -> Prepared {
     let latest = "SELECT pg_catalog.max(prepared) FROM pg_catalog.pg_prepared_xact()";
-    let latest = Spi::get_one::<TimestampWithTimeZone>(latest).expect("a function of PostgreSQL's own");
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: plain settings of the session, which PostgreSQL itself takes back where an error ends the statement.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        let restricted =
+            context | (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
+        pg_sys::SetUserIdAndSecContext(pg_sys::BOOTSTRAP_SUPERUSERID.into(), restricted);
+    }
+    // Read-only: parallel queries allow nothing else.
+    let latest = Spi::connect(|client| {
+        client.select(latest, Some(1), &[]).and_then(|table| table.first().get_one::<TimestampWithTimeZone>())
+    });
+    // SAFETY: as above.
+    unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
+    let latest = latest.expect("a function of PostgreSQL's own");
     Prepared::Read(latest.map(|time| functions::from_postgres(time.into())))
+}
+
+/// Before a prepared transaction is committed or rolled back: what a start has to know of it is read while it is there.
+pub fn heed_prepared() {
+    if let Some(generator) = shmem::generator()
+        && !in_recovery()
+        && !generator.is_open()
+    {
+        // What keeps the gate closed is told to those who ask for IDs.
+        let _ = try_open(generator);
+    }
 }
 
 /// The state of the generator, as `snowflake_status` shows it, and what keeps it from being open. Opens

@@ -21,8 +21,8 @@ use crate::layout::Layout;
 use crate::ledger::{Claim, Ledger, SequenceStart, Shape};
 use crate::memory::{CLOSED, Control, LaneMemory, View};
 use crate::state::{
-    AdoptError, Choice, Closed, Disk, Errno, FileIdentity, Floor, FloorCause, Opening, Promises, Reading,
-    Start, WriteError,
+    AdoptError, Choice, Closed, Disk, Errno, FileIdentity, Floor, FloorCause, Loaded, Opening, Promises,
+    Reading, Start, WriteError,
 };
 use crate::sync::{AtomicU64, Hint, Ordering};
 use parking_lot::lock_api::RawMutex;
@@ -46,6 +46,8 @@ const SLOWEST_WRITE_US: i64 = 30_000_000;
 /// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
 /// than the reservation, or this: a crash, or a first start, never uses up a lane.
 const SETTLING_US: i64 = 1_000_000;
+/// A first start waits by this much longer, so that its IDs are not ahead of the clock: the default `max_ahead`.
+const FIRST_PATIENCE_US: i64 = 2_000_000;
 /// A call for no more than this part of a tick is one for little: it may have of the spare tick at once.
 const LITTLE: i64 = 64;
 /// A call for more waits so often until it may, where others begin each tick before it.
@@ -641,7 +643,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Leaves a write to the keeper where there is one: a process within an fsync answers no cancel. A write that
     /// has just failed is not left to it, but refused.
     fn asks_keeper(&self, lanes: &mut Lanes, blocked: &Blocked, patience: &Patience) -> bool {
-        if self.just_failed(lanes).is_some() || patience.keeper_us >= KEEPER_PATIENCE_US {
+        // A keeper that does nothing is asked no more until it has done something.
+        lanes.is_keeper_stuck |= patience.keeper_us >= KEEPER_PATIENCE_US;
+        if self.just_failed(lanes).is_some() || lanes.is_keeper_stuck {
             return false;
         }
         let is_asked = self.host.ask_keeper();
@@ -754,7 +758,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let Some(disk) = self.host.disk() else { return Ok(()) };
         let begun_us = self.host.boot_us();
         lanes.promises.generation += 1;
-        lanes.promises.max_ahead_us = lanes.promises.max_ahead_us.max(self.rules().max_ahead_us);
+        lanes.promises.max_ahead_us = self.rules().max_ahead_us;
         let choice = Choice { timeline: lanes.timeline, active };
         let promises = &mut lanes.promises;
         let written = match is_new {
@@ -878,11 +882,12 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         let decide = |disk: &dyn Disk| {
             let loaded = disk.load().map_err(Closed::Os)?;
-            let reading = self.reading(lanes, start, &half);
-            let mut opening = reading.decide(loaded.as_ref()).map_err(|why| {
-                let is_unmarked = loaded.is_none() && matches!(why, Closed::NotPromoted(_));
-                let marked = if is_unmarked { self.disown(disk, start, &reading) } else { Ok(()) };
-                marked.map_or_else(Closed::Os, |()| why)
+            let reading = self.reading(start, &half);
+            let mut opening = reading.decide(loaded.as_ref()).map_err(|why| match why {
+                Closed::NotPromoted(_) => {
+                    self.disown(disk, loaded.as_ref(), &reading).map_or_else(Closed::Os, |()| why)
+                }
+                _ => why,
             })?;
             // What cannot be made sure of is left alone, and the file made anew.
             opening.is_new |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
@@ -898,21 +903,22 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// Makes a file that says of itself that it is a copy.
-    fn disown(&self, disk: &dyn Disk, start: &Start, reading: &Reading<'_>) -> Result<(), Errno> {
-        let choice = Choice { timeline: start.timeline, active: reading.half[0] };
+    fn disown(&self, disk: &dyn Disk, loaded: Option<&Loaded>, reading: &Reading<'_>) -> Result<(), Errno> {
+        let Some((timeline, promises)) = reading.disowned(loaded) else { return Ok(()) };
+        let choice = Choice { timeline, active: reading.half[0] };
         let nobody = FileIdentity { inode: 0, born_ns: 0 };
-        let bytes = reading.disowned().encode(&self.layout, self.nodes(), choice, nobody);
+        let bytes = promises.encode(&self.layout, self.nodes(), choice, nobody);
         disk.create(&|_| bytes.clone()).map(drop)
     }
 
-    fn reading<'a>(&'a self, lanes: &Lanes, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
+    fn reading<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Reading<'a> {
         Reading {
             layout: &self.layout,
             nodes: self.nodes(),
             half,
             start,
             now_us: self.host.wall_us(),
-            max_ahead_us: self.control.switch.max_ahead_us().max(lanes.promises.max_ahead_us),
+            max_ahead_us: self.control.switch.max_ahead_us(),
         }
     }
 
@@ -943,7 +949,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Raises the marks above the transactions that earlier timelines left prepared.
     fn respect_prepared(&self, lanes: &mut Lanes, start: &Start) -> Result<(), NotOpen> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let floor = self.reading(lanes, start, &half).prepared_mark().ok_or(NotOpen::PreparedUnread)?;
+        let floor = self.reading(start, &half).prepared_mark().ok_or(NotOpen::PreparedUnread)?;
         lanes.promises.owes_prepared = false;
         let raised =
             self.just_failed(lanes).map_or_else(|| self.raise(lanes, floor, FloorCause::NewTimeline), Err);
@@ -963,14 +969,20 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
         let tick_us = self.layout.tick().micros();
         let floor = self.floor(lanes, self.active());
-        // Nobody is kept waiting by a first start for long, so its IDs need not run ahead of the clock.
-        let is_first = floor.is_some_and(|floor| floor.cause == FloorCause::NoState);
         let max_ahead_us = self.rules().max_ahead_us;
-        let missing_us = self.behind_us(self.active()) - if is_first { 0 } else { max_ahead_us };
+        // A first start keeps nobody waiting for long, so its IDs need not run ahead of the clock; with a long
+        // `max_ahead` they do.
+        let ahead_us = match floor {
+            Some(Floor { cause: FloorCause::NoState, .. }) => {
+                max_ahead_us - max_ahead_us.min(FIRST_PATIENCE_US)
+            }
+            _ => max_ahead_us,
+        };
+        let missing_us = self.behind_us(self.active()) - ahead_us;
         // What the record says: the last run may have reserved further ahead, for a disk that was slow.
         let reserved_us = self.reserve_us(lanes).max(lanes.promises.reserved_us);
         // A floor lies above the latest of several clocks, which may differ by a little.
-        let floored_us = if floor.is_some() { max_ahead_us + 2 * SETTLING_US } else { SETTLING_US };
+        let floored_us = if floor.is_some() { FIRST_PATIENCE_US + 2 * SETTLING_US } else { SETTLING_US };
         let patience_us = reserved_us.max(floored_us) + tick_us;
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
@@ -991,13 +1003,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Moves the reservation ahead where less than half of it is left, and does what calls have asked for. For the
     /// keeper, from time to time and when [`Host::ask_keeper`] wakes it.
     pub fn keep(&self) -> Result<(), Refusal> {
-        let event = self.locked(|lanes| match lanes.errand.take() {
-            Some((blocked, mut patience)) => match self.look(&blocked, &mut patience) {
-                Step::Rotate => self.rotate(lanes, blocked.lane, blocked.n).map(Some),
-                Step::Reserve => self.extend(lanes, blocked.lane, blocked.wanted).map(|()| None),
-                _ => self.keep_ahead(lanes).map(|()| None),
-            },
-            None => self.keep_ahead(lanes).map(|()| None),
+        let event = self.locked(|lanes| {
+            lanes.is_keeper_stuck = false;
+            match lanes.errand.take() {
+                Some((blocked, mut patience)) => match self.look(&blocked, &mut patience) {
+                    Step::Rotate => self.rotate(lanes, blocked.lane, blocked.n).map(Some),
+                    Step::Reserve => self.extend(lanes, blocked.lane, blocked.wanted).map(|()| None),
+                    _ => self.keep_ahead(lanes).map(|()| None),
+                },
+                None => self.keep_ahead(lanes).map(|()| None),
+            }
         })?;
         event.into_iter().for_each(|event| self.host.report(event));
         Ok(())
@@ -1051,7 +1066,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         self.locked(|lanes| {
-            let reading = self.reading(lanes, start, &half);
+            let reading = self.reading(start, &half);
             if matches!(lanes.gate, Gate::Open | Gate::Settling) {
                 let floor = reading.floor_mark(floor_us)?;
                 let done = match lower {
@@ -1069,15 +1084,18 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         Ok(())
     }
 
-    /// Sets the marks to `floor`, but for lanes that have made IDs since the start: their marks stay, because an ID
-    /// that is being made meanwhile may lie anywhere below.
+    /// Sets the marks to `floor`, but for lanes that can make IDs: the active one, where the clock lets it, and those
+    /// that have made some since the start. Their marks are never lowered, because a call may be on its way.
     fn lower(&self, lanes: &mut Lanes, floor: i64) -> Result<(), Errno> {
         let before = lanes.promises;
+        let is_used = |lane: &Lane<'_>| {
+            let restored = lane.memory.restored.load(Ordering::Acquire);
+            lane.memory.ceiling.load(Ordering::Acquire) > restored || lane.ledger.last_tick().is_some()
+        };
+        let used: Vec<bool> = self.lanes.iter().map(is_used).collect();
         lanes.promises.set(floor);
-        for (lane, Lane { ledger, .. }) in self.lanes.iter().enumerate() {
-            if ledger.last_tick().is_some() {
-                lanes.promises.marks[lane] = before.marks[lane].max(floor);
-            }
+        for (lane, _) in used.iter().enumerate().filter(|(_, is_used)| **is_used) {
+            lanes.promises.marks[lane] = before.marks[lane].max(floor);
         }
         if let Err(errno) = self.write(lanes, self.active(), false) {
             // Lower marks that are on no disk must not be taken for promises.
@@ -1087,9 +1105,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 (file, generation, newest);
             return Err(errno);
         }
-        for (lane, Lane { memory, ledger, .. }) in self.lanes.iter().enumerate() {
-            let mark = lanes.promises.marks[lane];
-            if ledger.last_tick().is_none() {
+        for ((Lane { memory, .. }, mark), is_used) in zip(zip(&self.lanes, lanes.promises.marks), used) {
+            if !is_used {
                 memory.restored.store(mark, Ordering::Release);
                 memory.last.store(mark + 1, Ordering::Release);
             }

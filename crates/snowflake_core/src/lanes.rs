@@ -117,6 +117,8 @@ pub struct Lanes {
     pub(crate) reported: Option<(usize, i64, u64)>,
     /// The last call that has left a write to the keeper.
     pub(crate) errand: Option<(Blocked, Patience)>,
+    /// A call has waited in vain for the keeper, which has done nothing since.
+    pub(crate) is_keeper_stuck: bool,
 }
 
 impl Lanes {
@@ -129,6 +131,7 @@ impl Lanes {
             write_us: 0,
             reported: None,
             errand: None,
+            is_keeper_stuck: false,
         }
     }
 

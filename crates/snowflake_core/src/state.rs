@@ -119,8 +119,8 @@ pub struct Record {
     /// The mark of every other worker: the floor of the first start, or the greatest mark of former
     /// workers for which there is no room.
     elsewhere: i64,
-    /// The greatest `max_ahead` under which IDs were made, in microseconds; 0 in a record of an earlier version,
-    /// which did not say.
+    /// `max_ahead` when this was written, in microseconds; 0 in a record of an earlier version, which did not say.
+    /// IDs that were made before are below the marks; those that the server makes once this was copied are not.
     #[serde(default)]
     max_ahead_us: i64,
     /// How far ahead of use the active lane's mark was reserved, in microseconds: a slow disk makes it longer
@@ -484,10 +484,15 @@ impl Reading<'_> {
         self.nodes.iter().any(|node| record.marks.get(node).is_some_and(|mark| with(*mark)))
     }
 
-    /// What keeps a directory without a file from being taken for a new one at the next start, after
-    /// [`Closed::NotPromoted`]: the record of a file that is not there.
-    pub(crate) fn disowned(&self) -> Promises {
-        self.fresh(self.first_mark()).promises
+    /// After [`Closed::NotPromoted`]: what is to be written so that the next start, before which the server was not
+    /// in recovery any more, does not take the directory for its own. `None`: the file says so already.
+    pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(u32, Promises)> {
+        let Some(loaded) = loaded else {
+            return Some((self.start.timeline, self.fresh(self.first_mark()).promises));
+        };
+        let (slot, record) = newest(loaded).ok()?;
+        let is_own = record.file.is(loaded.identity);
+        is_own.then(|| (record.timeline, self.promises(&record, slot, loaded.identity)))
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
@@ -508,8 +513,9 @@ impl Reading<'_> {
         let is_new_timeline = record.timeline != self.start.timeline;
         let is_copy = !record.file.is(loaded.identity);
         // A standby does not touch the file: once it has followed a failover, the record names a timeline before
-        // the one that it is on, and only who began this one tells whether it was promoted.
-        let is_followed = is_new_timeline && !self.start.made_timeline();
+        // the one that it is on, and only who began this one tells whether it was promoted. A standby that was killed
+        // soon after a failover does not even know of it.
+        let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
         // With a worker of its own a copy never meets its original, as long as it keeps to it.
         let is_theirs = is_foreign || is_followed || (is_copy && !is_new_timeline);
         if is_foreign && self.has_worker(&record, |_| true) {

@@ -494,7 +494,7 @@ fn a_standby_that_has_followed_a_failover_and_is_started_beside_its_primary_stay
     for timeline in [2, 3, 6] {
         // With a file that was copied from the primary, and with its own: the first primary, after a switchover.
         for machine in [copied(), crashed()] {
-            let before = machine.disk.slots();
+            let mark = machine.mark(0);
             machine.set_start(|start| as_a_follower(start, timeline));
             assert_eq!(machine.closed(), Closed::NotPromoted(timeline));
             machine.set_start(after_recovery);
@@ -503,7 +503,7 @@ fn a_standby_that_has_followed_a_failover_and_is_started_beside_its_primary_stay
                 Closed::NotPromoted(timeline),
                 "nor does it open at the second start"
             );
-            assert_eq!(machine.disk.slots(), before);
+            assert_eq!(machine.mark(0), mark);
         }
     }
 }
@@ -520,13 +520,21 @@ fn a_standby_that_has_followed_a_failover_opens_when_it_is_promoted() {
     }
 }
 
-/// Its file was there before its primary was demoted: it is this timeline's.
+/// A former primary that was killed soon after it began to follow: its control file does not name the timeline of its
+/// successor yet, and its state file is its own.
 #[test]
-fn a_primary_that_was_in_recovery_on_its_own_timeline_opens() {
+fn an_old_primary_that_was_in_recovery_stays_closed_on_its_own_timeline_too() {
     let machine = crashed();
+    let mark = machine.mark(0);
     machine.set_start(|start| as_a_follower(start, 1));
+    assert_eq!(machine.closed(), Closed::NotPromoted(1));
+    assert_eq!(machine.closed(), Closed::NotPromoted(1));
+    machine.set_start(after_recovery);
+    assert_eq!(machine.closed(), Closed::Copied, "the next start finds what the first has left");
+    assert_eq!(machine.mark(0), mark);
+    machine.set_start(|start| (start.timeline, start.timeline_before) = (3, 2));
     machine.start();
-    machine.id();
+    assert_eq!(machine.id().worker, 256, "promoted later, it is a primary as any");
 }
 
 /// A backup from before the first ID has no file, and a standby that is made of it gets none.
@@ -601,14 +609,20 @@ fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
 fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_primary() {
     let rules = |max_ahead_us| Rules { max_ahead_us, ..Rules::default() };
     let with = |max_ahead_us| config("41/10/12", Tick::Millisecond, 0, 0, 1 << 18, rules(max_ahead_us));
-    let primary = Machine::alone(with(60 * SECOND));
-    primary.start();
-    primary.id();
     for lowered_since in [false, true] {
+        let primary = Machine::alone(with(60 * SECOND));
+        primary.start();
+        // As far ahead as it may.
+        let highest = loop {
+            primary.with(|generator| generator.next_range(4_096)).unwrap();
+            let highest = primary.with(|generator| generator.last());
+            if highest > tick(primary.wall() + 50 * SECOND) {
+                break highest;
+            }
+        };
         if lowered_since {
-            primary.with(|generator| generator.set_rules(rules(5 * SECOND)));
-            primary.pass(100 * SECOND);
-            primary.id();
+            primary.with(|generator| generator.set_rules(rules(2 * SECOND)));
+            primary.with(|generator| generator.keep()).unwrap();
         }
         let standby = Machine::alone(with(2 * SECOND));
         standby.step(primary.wall() - standby.wall());
@@ -619,7 +633,7 @@ fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_p
         });
         standby.boot_up();
         let _ = standby.open();
-        let reached = tick(primary.wall() + 60 * SECOND);
+        let reached = if lowered_since { highest } else { tick(primary.wall() + 60 * SECOND) };
         assert!(standby.mark(0) >= reached, "{} < {reached}", standby.mark(0));
         assert!(matches!(standby.try_id(), Err(Refusal::NoLane(_))), "the clock has not come to it");
     }
@@ -1183,6 +1197,28 @@ fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
     assert!(parts.worker == 0 && parts.tick > ahead.tick, "{parts:?} after {ahead:?}");
 }
 
+/// A call can make its first ID while the lower marks are being written.
+#[test]
+fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
+    let machine = crashed();
+    machine.start();
+    machine.with(|generator| generator.keep()).unwrap();
+    let mark = machine.mark(0);
+    assert!(mark > tick(machine.wall()), "it is reserved");
+    machine.lower(machine.wall() - DAY).unwrap();
+    assert_eq!(machine.mark(0), mark);
+    assert!(machine.mark(256) < tick(machine.wall()));
+    machine.id();
+}
+
+#[test]
+fn a_first_start_with_a_long_max_ahead_waits_no_longer() {
+    let rules = Rules { max_ahead_us: 600 * SECOND, ..Rules::default() };
+    let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, rules));
+    assert!(machine.start() <= MAX_AHEAD + SECOND + 2 * MS);
+    machine.id();
+}
+
 #[test]
 fn marks_that_could_not_be_lowered_on_disk_stay() {
     let machine = crashed();
@@ -1677,6 +1713,26 @@ fn a_keeper_that_does_nothing_is_done_without_after_a_second() {
     let waited = machine.boot.get() - before;
     assert!((SECOND..2 * SECOND).contains(&waited), "{waited}");
     assert!(waits.get() < 200, "it looks less often, the longer it waits: {}", waits.get());
+}
+
+#[test]
+fn a_keeper_that_is_stuck_is_waited_for_once() {
+    let machine = Rc::new(Machine::alone(plain()));
+    machine.start();
+    let waits = with_keeper(&machine, u32::MAX);
+    machine.pass(10 * SECOND);
+    machine.id();
+    let before = machine.boot.get();
+    for _ in 0..10 {
+        machine.pass(10 * SECOND);
+        machine.id();
+    }
+    assert_eq!(machine.boot.get() - before, 100 * SECOND, "nobody waits for it again");
+    waits.set(0);
+    machine.with(|generator| generator.keep()).unwrap();
+    machine.pass(10 * SECOND);
+    machine.id();
+    assert!(waits.get() > 0, "once it has done something, it is asked again");
 }
 
 #[test]
