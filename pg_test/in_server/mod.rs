@@ -411,7 +411,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 34] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 39] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -446,6 +446,12 @@ mod tests {
         ("snowflake_adopt(timestamptz,boolean)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
         ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
+        // Those who may call snowflake_convert need them, and they do nothing that their caller could not.
+        ("snowflake_convert_columns(oid,name)", "v", false, "u", true),
+        ("snowflake_convert_sequences(oid,name)", "v", false, "u", true),
+        ("snowflake_convert_lock(oid,name,boolean)", "v", false, "u", true),
+        ("snowflake_convert_obstacles(oid,name,boolean,oid[],text)", "v", false, "u", true),
+        ("snowflake_convert_plan(oid,name,boolean,oid[],text,bigint)", "v", false, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_config_check()", "v", false, "u", false),
     ];

@@ -4,6 +4,8 @@
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, take};
 use snowflake_server_tests::{Builder, Server, Stop, ms, secs, wait_until};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 /// The statements of a conversion, in their order; executed if `dry_run` is false.
 #[track_caller]
@@ -161,6 +163,93 @@ fn an_old_sequence_can_be_kept() {
 }
 
 #[test]
+fn a_kept_sequence_is_the_one_that_an_identity_had() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE reader; CREATE ROLE other; CREATE ROLE owner LOGIN; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO owner;
+         GRANT USAGE ON SCHEMA app TO reader; GRANT EXECUTE ON FUNCTION snowflake_convert TO owner",
+    );
+    let mut owner = server.connect_as("owner");
+    for table in ["t", "u", "v"] {
+        run(
+            &mut owner,
+            &format!("CREATE TABLE app.{table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)"),
+        );
+    }
+    run(
+        &mut owner,
+        "COMMENT ON SEQUENCE app.t_id_seq IS 'it''s kept'; ALTER SEQUENCE app.t_id_seq SET UNLOGGED;
+         GRANT SELECT ON SEQUENCE app.t_id_seq TO reader WITH GRANT OPTION; GRANT USAGE ON SEQUENCE app.t_id_seq TO other",
+    );
+    let sequence = "SELECT concat_ws('|', relpersistence, obj_description(oid), relacl, relowner::regrole)
+                    FROM pg_class WHERE oid = 'app.t_id_seq'::regclass";
+    let before: String = one(&mut session, sequence);
+    assert!(before.contains("reader=r*/owner,other=U/owner"), "{before}");
+    converts(&server, &mut owner, "'app.t', 'id', keep_sequence => true");
+    assert_eq!(one::<String>(&mut session, sequence), before);
+
+    // What would not come out as it was.
+    run(&mut owner, "GRANT SELECT ON SEQUENCE app.u_id_seq TO reader WITH GRANT OPTION");
+    run(&mut session, "SET ROLE reader; GRANT SELECT ON SEQUENCE app.u_id_seq TO other; RESET ROLE");
+    let failure = refused(&server, &mut owner, "'app.u', 'id', keep_sequence => true", "0A000");
+    assert!(failure.message.contains("cannot create sequence app.u_id_seq again"), "{failure}");
+    assert!(failure.detail.contains("grants"), "{failure}");
+    run(&mut owner, "ALTER DEFAULT PRIVILEGES GRANT SELECT ON SEQUENCES TO other");
+    let failure = refused(&server, &mut owner, "'app.v', 'id', keep_sequence => true", "0A000");
+    assert!(failure.detail.contains("ALTER DEFAULT PRIVILEGES"), "{failure}");
+    converts(&server, &mut owner, "'app.v', 'id'");
+}
+
+/// Locks of the table do not keep `nextval` from its sequence.
+#[test]
+fn a_kept_sequence_repeats_no_value() {
+    const TABLES: usize = 12;
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let is_over = AtomicBool::new(false);
+    let mut values: Vec<(usize, i64)> = Vec::new();
+    for table in 0..TABLES {
+        run(
+            &mut session,
+            &format!("CREATE TABLE t{table} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)"),
+        );
+    }
+    thread::scope(|scope| {
+        let callers = [0, 1, 2].map(|_| {
+            scope.spawn(|| {
+                let mut session = server.connect();
+                let mut values = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    for table in 0..TABLES {
+                        // While it is converted, a name may mean a sequence that is gone.
+                        if let Ok(row) = session.query_one(&format!("SELECT nextval('t{table}_id_seq')"), &[])
+                        {
+                            values.push((table, row.get::<_, i64>(0)));
+                        }
+                    }
+                }
+                values
+            })
+        });
+        for table in 0..TABLES {
+            convert(&mut session, &format!("'t{table}', 'id', keep_sequence => true"), false);
+        }
+        thread::sleep(ms(100));
+        is_over.store(true, Ordering::Relaxed);
+        for caller in callers {
+            values.extend(caller.join().expect("a caller"));
+        }
+    });
+    let all = values.len();
+    assert!(all > 1_000, "{all}");
+    values.sort_unstable();
+    values.dedup();
+    assert_eq!(all - values.len(), 0, "of {all} values");
+}
+
+#[test]
 fn a_sequence_that_others_use_is_kept_or_the_conversion_refused() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
@@ -230,6 +319,8 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
             "ALTER TABLE public.photo ALTER COLUMN profile TYPE bigint",
             "ALTER TABLE public.profile ALTER COLUMN author TYPE bigint",
             "ALTER TABLE public.sale ALTER COLUMN author TYPE bigint",
+            "ANALYZE public.author, public.book, public.page, public.photo, public.profile, public.sale, \
+             public.sale_1",
             "ALTER TABLE public.author ALTER COLUMN id SET DEFAULT public.snowflake_nextval()",
             "DROP SEQUENCE public.author_id_seq",
         ]
@@ -278,7 +369,7 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
     );
     let said = converts(&server, &mut session, "'item', 'id'");
     assert_eq!(
-        said[1..said.len() - 2],
+        said[1..said.len() - 3],
         [
             "ALTER TABLE public.item ALTER COLUMN id TYPE bigint",
             "ALTER TABLE public.line ALTER COLUMN item_no TYPE bigint",
@@ -298,6 +389,48 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
         );
         fails(session, "23503", &format!("INSERT INTO line VALUES ({id}, 2)"));
     }
+}
+
+/// The key itself need not be small.
+#[test]
+fn integer_columns_that_reference_a_bigint_key_are_widened() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id bigserial PRIMARY KEY);
+         CREATE TABLE narrow (t integer REFERENCES t);
+         CREATE TABLE wide (t bigint PRIMARY KEY REFERENCES t);
+         CREATE TABLE beyond (wide smallint REFERENCES wide);
+         INSERT INTO t DEFAULT VALUES; INSERT INTO narrow VALUES (1); INSERT INTO wide VALUES (1);
+         INSERT INTO beyond VALUES (1)",
+    );
+    let said = converts(&server, &mut session, "'t', 'id'");
+    assert_eq!(
+        said,
+        [
+            "LOCK TABLE public.t, public.beyond, public.narrow, public.wide IN ACCESS EXCLUSIVE MODE",
+            "ALTER TABLE public.beyond ALTER COLUMN wide TYPE bigint",
+            "ALTER TABLE public.narrow ALTER COLUMN t TYPE bigint",
+            "ANALYZE public.beyond, public.narrow",
+            "ALTER TABLE public.t ALTER COLUMN id SET DEFAULT public.snowflake_nextval()",
+            "DROP SEQUENCE public.t_id_seq",
+        ]
+    );
+    let mut fresh = restored(&server, "fresh");
+    for session in [&mut session, &mut fresh] {
+        let id = insert(session, "INSERT INTO t DEFAULT VALUES", "id");
+        for table in ["narrow", "wide", "beyond"] {
+            run(session, &format!("INSERT INTO {table} VALUES ({id})"));
+        }
+    }
+    // What a column that is wide enough references is nobody else's business.
+    run(&mut session, "CREATE TABLE u (id bigserial PRIMARY KEY); CREATE TABLE of_u (u bigint REFERENCES u)");
+    assert!(!converts(&server, &mut session, "'u', 'id'").join(" ").contains("of_u"));
+    // A column that references a snowflake key already.
+    run(&mut session, "CREATE TABLE late (u integer REFERENCES u)");
+    converts(&server, &mut session, "'u', 'id'");
+    assert_eq!(kind_of(&mut session, "late", "u"), "bigint  no default");
 }
 
 #[test]
@@ -367,6 +500,94 @@ fn a_partitioned_table_is_converted_with_its_partitions() {
         insert(session, "INSERT INTO log_1_b (at) VALUES ('2026-06-06')", "id");
         for table in ["spread", "ranges", "lists"] {
             insert(session, &format!("INSERT INTO {table} DEFAULT VALUES"), "id");
+        }
+    }
+}
+
+/// Where the key decides on the partition, at whichever level, a new ID has to find one.
+#[test]
+fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    // Each with what refuses it; nothing where it is converted.
+    for (table, partitions, dead_end) in [
+        (
+            "below (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)",
+            "CREATE TABLE below_a PARTITION OF below FOR VALUES IN ('a') PARTITION BY RANGE (id);
+             CREATE TABLE below_a_0 PARTITION OF below_a FOR VALUES FROM (0) TO (1000)",
+            Some("below_a"),
+        ),
+        (
+            "below_open (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)",
+            "CREATE TABLE below_open_a PARTITION OF below_open FOR VALUES IN ('a') PARTITION BY RANGE (id);
+             CREATE TABLE below_open_a_0 PARTITION OF below_open_a FOR VALUES FROM (MINVALUE) TO (1000);
+             CREATE TABLE below_open_a_1 PARTITION OF below_open_a FOR VALUES FROM (1000) TO (MAXVALUE)",
+            None,
+        ),
+        (
+            "two (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY RANGE (id, r)",
+            "CREATE TABLE two_0 PARTITION OF two FOR VALUES FROM (0, 'a') TO (1000, 'z')",
+            Some("two"),
+        ),
+        (
+            "two_open (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY RANGE (r, id)",
+            "CREATE TABLE two_open_0 PARTITION OF two_open FOR VALUES FROM ('a', 0) TO ('z', 1000);
+             CREATE TABLE two_open_1 PARTITION OF two_open DEFAULT",
+            None,
+        ),
+        (
+            "bounded (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            "CREATE TABLE bounded_0 PARTITION OF bounded FOR VALUES FROM (0) TO (1000);
+             CREATE TABLE bounded_1 PARTITION OF bounded DEFAULT PARTITION BY RANGE (id);
+             CREATE TABLE bounded_1_0 PARTITION OF bounded_1 FOR VALUES FROM (1000) TO (2000)",
+            Some("bounded_1"),
+        ),
+        (
+            "old (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            // The old values' partition ends, and no new ID comes to it.
+            "CREATE TABLE old_0 PARTITION OF old FOR VALUES FROM (0) TO (1000) PARTITION BY RANGE (id);
+             CREATE TABLE old_0_0 PARTITION OF old_0 FOR VALUES FROM (0) TO (500);
+             CREATE TABLE old_1 PARTITION OF old FOR VALUES FROM (1000) TO (9000000000000000000)",
+            None,
+        ),
+        (
+            "computed (id bigint, r text) PARTITION BY LIST ((id % 2))",
+            "CREATE TABLE computed_0 PARTITION OF computed (PRIMARY KEY (id)) FOR VALUES IN (0);
+             CREATE TABLE computed_1 PARTITION OF computed (PRIMARY KEY (id)) FOR VALUES IN (1)",
+            Some("is not a key"),
+        ),
+        (
+            "hashed (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY HASH (id, r)",
+            "CREATE TABLE hashed_0 PARTITION OF hashed FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+            None,
+        ),
+        (
+            "elsewhere (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)",
+            // With its columns in another order.
+            "CREATE TABLE elsewhere_a (r text NOT NULL, id bigint NOT NULL, PRIMARY KEY (id, r)) PARTITION BY RANGE (id);
+             CREATE TABLE elsewhere_a_0 PARTITION OF elsewhere_a FOR VALUES FROM (0) TO (1000);
+             ALTER TABLE elsewhere ATTACH PARTITION elsewhere_a FOR VALUES IN ('a')",
+            Some("elsewhere_a"),
+        ),
+    ] {
+        let name = table.split(' ').next().expect("a name");
+        run(&mut session, &format!("CREATE TABLE {table}; {partitions}; INSERT INTO {name} VALUES (1, 'a')"));
+        match dead_end {
+            None => {
+                converts(&server, &mut session, &format!("'{name}', 'id'"));
+                insert(&mut session, &format!("INSERT INTO {name} (r) VALUES ('a')"), "id");
+            }
+            Some("is not a key") => {
+                refused(&server, &mut session, &format!("'{name}', 'id'"), "42P10");
+            }
+            Some(table) => {
+                let failure = refused(&server, &mut session, &format!("'{name}', 'id'"), "55000");
+                let message = format!("no partition of table public.{table} takes the new IDs");
+                assert_eq!(failure.message, message, "{failure}");
+                run(&mut session, &format!("CREATE TABLE {table}_rest PARTITION OF {table} DEFAULT"));
+                converts(&server, &mut session, &format!("'{name}', 'id'"));
+                insert(&mut session, &format!("INSERT INTO {name} (r) VALUES ('a')"), "id");
+            }
         }
     }
 }
@@ -512,6 +733,21 @@ fn no_function_or_operator_of_the_same_name_comes_between() {
     run(&mut session, "RESET search_path");
     insert(&mut session, "INSERT INTO public.t DEFAULT VALUES", "id");
     assert_eq!(kind_of(&mut session, "public.u", "t"), "bigint  no default");
+}
+
+#[test]
+fn it_makes_no_difference_how_a_session_writes_names_and_literals() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         SET quote_all_identifiers = on; SET standard_conforming_strings = off; SET default_transaction_isolation = 'read committed'",
+    );
+    convert(&mut session, "'t', 'id'", false);
+    for table in ["t", "u"] {
+        assert_eq!(convert(&mut session, &format!("'{table}', 'id'"), false), [""; 0], "nothing to do");
+    }
 }
 
 #[test]
@@ -710,6 +946,91 @@ fn what_cannot_be_converted_is_refused_with_nothing_changed() {
     assert_eq!(server.dump("postgres", &[]), before);
 }
 
+/// What cannot be seen in the types of columns, and is cheap to see.
+#[test]
+fn what_only_the_real_run_would_meet_is_refused_before() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE FUNCTION even(integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 % 2 = 0';
+         CREATE TABLE f1 (id integer PRIMARY KEY, CONSTRAINT f1_even CHECK (public.even(id)));
+         CREATE TABLE f2 (id integer PRIMARY KEY); CREATE INDEX f2_even ON f2 (public.even(id));
+         CREATE TABLE f3 (id integer PRIMARY KEY); CREATE INDEX f3_even ON f3 (id) WHERE public.even(id);
+         CREATE TABLE f4 (id integer PRIMARY KEY, n integer); CREATE STATISTICS f4_even ON n, (public.even(id)) FROM f4;
+         CREATE TABLE f5 (id integer PRIMARY KEY); CREATE TABLE f6 (f5 integer REFERENCES f5, CHECK (public.even(f5)));
+         CREATE TABLE f7 (id integer PRIMARY KEY); CREATE TABLE f8 (f7 integer CONSTRAINT f8_fk REFERENCES f7);
+         INSERT INTO f7 VALUES (2); ALTER TABLE f8 DISABLE TRIGGER ALL; INSERT INTO f8 VALUES (3);
+         CREATE DOMAIN small AS integer; CREATE DOMAIN tiny AS small; CREATE DOMAIN big AS bigint;
+         CREATE TABLE f9 (id bigint PRIMARY KEY); CREATE TABLE f10 (f9 small REFERENCES f9);
+         CREATE TABLE f11 (id bigint PRIMARY KEY); CREATE TABLE f12 (f11 tiny REFERENCES f11);
+         CREATE TABLE f13 (id bigint PRIMARY KEY); CREATE TABLE f14 (f13 big REFERENCES f13);
+         CREATE TABLE f15 (id bigint PRIMARY KEY, CHECK (public.even(id::integer % 10)))",
+    );
+    for (table, code, words) in [
+        ("f1", "2BP01", "constraint f1_even on table public.f1 with function public.even(integer)"),
+        ("f2", "2BP01", "index public.f2_even with function public.even(integer)"),
+        ("f3", "2BP01", "index public.f3_even with function public.even(integer)"),
+        ("f4", "2BP01", "statistics object public.f4_even with function public.even(integer)"),
+        ("f5", "2BP01", "on table public.f6 with function public.even(integer)"),
+        ("f7", "55000", "constraint f8_fk on table public.f8 has triggers that are disabled"),
+        ("f9", "0A000", "the domain public.small"),
+        ("f11", "0A000", "the domain public.tiny over public.small"),
+    ] {
+        let failure = refused(&server, &mut session, &format!("'{table}', 'id'"), code);
+        assert!(failure.text().contains(words), "{table}: {failure}");
+    }
+    // A foreign key from a wide column is not built again, and a check of a wide column stays as it is.
+    converts(&server, &mut session, "'f13', 'id'");
+    converts(&server, &mut session, "'f15', 'id'");
+    run(&mut session, "BEGIN READ ONLY");
+    let failure = fails(&mut session, "25006", "SELECT snowflake_convert('f9', 'id')");
+    assert!(failure.message.contains("read-only"), "{failure}");
+    run(&mut session, "ROLLBACK");
+
+    // Rows that the owner cannot see cannot be checked either.
+    run(
+        &mut session,
+        "CREATE ROLE owner LOGIN; GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
+         CREATE TABLE g1 (id integer PRIMARY KEY); CREATE TABLE g2 (g1 integer REFERENCES g1, mine boolean);
+         INSERT INTO g1 VALUES (1); INSERT INTO g2 VALUES (1, false);
+         ALTER TABLE g1 OWNER TO owner; ALTER TABLE g2 OWNER TO owner;
+         ALTER TABLE g2 ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY p ON g2 USING (mine)",
+    );
+    let failure = refused(&server, &mut server.connect_as("owner"), "'g1', 'id'", "42501");
+    assert!(failure.message.contains("row-level security hides rows of table public.g2"), "{failure}");
+    converts(&server, &mut session, "'g1', 'id'");
+}
+
+/// As in a database with Citus, whose table of distributed tables is all that is looked at.
+#[test]
+fn a_column_by_which_citus_distributes_is_refused() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "SET allow_system_table_mods = on;
+         CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass PRIMARY KEY, partmethod \"char\", partkey text);
+         RESET allow_system_table_mods; GRANT SELECT ON pg_catalog.pg_dist_partition TO PUBLIC;
+         CREATE TABLE events (id bigserial PRIMARY KEY, tenant integer);
+         CREATE TABLE places (tenant integer, id bigserial, PRIMARY KEY (tenant, id));
+         CREATE TABLE \"Kinds\" (id serial PRIMARY KEY);
+         CREATE TABLE of_kinds (kind integer REFERENCES \"Kinds\");
+         INSERT INTO pg_dist_partition VALUES
+             ('events', 'h', '{VAR :varno 1 :varattno 1 :vartype 20 :vartypmod -1 :varlevelsup 0 :location -1}'),
+             ('places', 'h', '{VAR :varno 1 :varattno 1 :vartype 23 :vartypmod -1 :varlevelsup 0 :location -1}'),
+             ('of_kinds', 'h', '{VAR :varno 1 :varattno 1 :vartype 23 :vartypmod -1 :varlevelsup 0 :location -1}'),
+             ('\"Kinds\"', 'n', NULL)",
+    );
+    let failure = refuses(&mut session, "'events', 'id'", "0A000");
+    assert!(failure.detail.contains("Citus distributes the table by it"), "{failure}");
+    assert!(failure.hint.contains("undistribute_table('public.events')"), "{failure}");
+    assert!(failure.hint.contains("create_distributed_table('public.events', 'id')"), "{failure}");
+    let failure = refuses(&mut session, "'\"Kinds\"', 'id'", "0A000");
+    assert!(failure.message.contains("column \"kind\" of table public.of_kinds"), "{failure}");
+    run(&mut session, "SELECT snowflake_convert('places', 'id', false)");
+}
+
 /// What PostgreSQL itself refuses is what is refused: none of the obstacles is imagined.
 #[test]
 fn each_obstacle_to_widening_is_one_for_postgresql_too() {
@@ -812,6 +1133,47 @@ fn a_published_integer_key_comes_with_a_word_on_subscribers() {
     run(&mut session, "DROP PUBLICATION \"P 1\"");
     assert!(!one::<String>(&mut session, notes).contains("published"));
     converts(&server, &mut session, "'t', 'id'");
+}
+
+#[test]
+fn the_statistics_of_widened_columns_are_there_again() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer REFERENCES t, n integer);
+         INSERT INTO t SELECT FROM generate_series(1, 1000);
+         INSERT INTO u SELECT i % 10 + 1, i FROM generate_series(1, 10000) i; ANALYZE",
+    );
+    let statistics =
+        "SELECT tablename || '.' || attname || ' ' || n_distinct FROM pg_stats WHERE schemaname = 'public'
+                      AND tablename IN ('t', 'u') ORDER BY 1";
+    let before: Vec<String> = column(&mut session, statistics);
+    assert_eq!(before, ["t.id -1", "u.n -1", "u.t 10"]);
+    converts(&server, &mut session, "'t', 'id'");
+    assert_eq!(column::<String>(&mut session, statistics), before);
+}
+
+#[test]
+fn the_notes_tell_every_check_that_new_ids_must_meet() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id bigserial PRIMARY KEY, n integer, CHECK (id > n), CHECK (n > 0));
+         CREATE TABLE child (CHECK (id < 2000)) INHERITS (t);
+         CREATE TABLE narrow (t integer REFERENCES t CHECK (t < 3000));
+         CREATE TABLE wide (t bigint REFERENCES t, m integer CHECK (m < 5), CHECK (t < 4000 OR m > 0))",
+    );
+    let note: String = one(
+        &mut session,
+        "SELECT note FROM snowflake_convert('t', 'id') WHERE statement LIKE '%SET DEFAULT%'",
+    );
+    assert_eq!(
+        note,
+        "there is no value yet; new IDs must meet CHECK ((id > n)), CHECK ((id < 2000)) of public.child, \
+         CHECK ((t < 3000)) of public.narrow, CHECK (((t < 4000) OR (m > 0))) of public.wide"
+    );
 }
 
 #[test]
