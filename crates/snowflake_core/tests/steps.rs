@@ -73,3 +73,27 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
         assert_eq!(*world.events.borrow(), told, "{step} us");
     }
 }
+
+/// IDs run ahead of the clock by up to `max_ahead`, and by a tick more where the clock has not reached its next one:
+/// so far a rotation says nothing of the clock.
+#[test]
+fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahead() {
+    let max_ahead = 10 * MS;
+    for (step, behind_us) in [
+        (0, 0),
+        (max_ahead, 0),
+        (max_ahead + MS, 0),
+        (max_ahead + MS + 1, max_ahead + MS + 1),
+        (DAY / 2, DAY / 2),
+    ] {
+        let config = config("41/10/12", 3, 64, rules(Policy::Hold, max_ahead, 0));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        ours.next_id().unwrap();
+        world.step(-step);
+        ours.rotate_now().unwrap();
+        let rotated = Event::Rotated { from: 0, to: 512, behind_us };
+        assert_eq!(*world.events.borrow(), vec![rotated], "back by {step} us");
+    }
+}
