@@ -982,8 +982,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         // What the record says: the last run may have reserved further ahead, for a disk that was slow.
         let reserved_us = self.reserve_us(lanes).max(lanes.promises.reserved_us);
         // A floor lies above the latest of several clocks, which may differ by a little.
-        let floored_us = if floor.is_some() { FIRST_PATIENCE_US + 2 * SETTLING_US } else { SETTLING_US };
-        let patience_us = reserved_us.max(floored_us) + tick_us;
+        let floored_us = max_ahead_us.min(FIRST_PATIENCE_US) + 2 * SETTLING_US;
+        let settling_us = if floor.is_some() { floored_us } else { SETTLING_US };
+        let patience_us = reserved_us.max(settling_us) + tick_us;
         let is_durable = self.host.disk().is_some();
         if is_durable && (1..=patience_us).contains(&missing_us) {
             return Err(NotOpen::Settling(missing_us));
