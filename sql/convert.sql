@@ -187,7 +187,6 @@ DECLARE
                                 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = key_table);
     described constant text := format('column "%s" of table %s', key_column, label);
     key       record;
-    blockers  text;
 BEGIN
     SELECT a.attnum, a.atttypid, a.attgenerated, a.attinhcount,
         a.atttypid IN ('smallint'::regtype, 'integer'::regtype) AS is_small
@@ -337,61 +336,48 @@ BEGIN
     -- ---- what PostgreSQL does not let a wider type through ----
 
     -- It stops at the first of them, and names no way out; here is the whole list, before anything is done.
-    SELECT string_agg(DISTINCT b.what, ', ' ORDER BY b.what) INTO blockers
+    RETURN QUERY SELECT '2BP01', format('%s cannot be widened to bigint', described),
+        format('These depend on a column that becomes bigint: %s.', string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
+        'Drop them, convert, and create them again, in one transaction.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
-    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum,
+    JOIN pg_class c ON c.oid = w.relid
+    JOIN pg_type t ON t.oid = c.reltype,
     LATERAL (
-        SELECT replace(pg_describe_object(d.classid, d.objid, 0), 'rule _RETURN on ', '')
-        WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
-                            'pg_proc'::regclass, 'pg_publication_rel'::regclass)
-        UNION ALL
-        SELECT format('generated %s', pg_describe_object('pg_class'::regclass, g.adrelid, g.adnum))
-        FROM pg_attrdef g
-        WHERE d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid
-            AND (g.adrelid, g.adnum) <> (w.relid, w.attnum)
-        UNION ALL
-        -- A check, an index or statistics that calls a function which may be for the narrow type alone.
-        SELECT format('%s with %s', pg_describe_object(d.classid, d.objid, d.objsubid),
-                      pg_describe_object(f.refclassid, f.refobjid, 0))
-        FROM pg_depend f
-        WHERE d.classid IN ('pg_constraint'::regclass, 'pg_class'::regclass, 'pg_statistic_ext'::regclass)
-            AND d.objid <> w.relid AND f.classid = d.classid AND f.objid = d.objid
-            AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+        SELECT CASE
+            WHEN d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
+                               'pg_proc'::regclass, 'pg_publication_rel'::regclass)
+            THEN replace(pg_describe_object(d.classid, d.objid, 0), 'rule _RETURN on ', '')
+            WHEN d.classid = 'pg_attrdef'::regclass AND g.adnum <> w.attnum
+            THEN format('generated %s', pg_describe_object('pg_class'::regclass, g.adrelid, g.adnum))
+            -- A check, an index or statistics that calls a function which may be for the narrow type alone.
+            WHEN d.classid IN ('pg_constraint'::regclass, 'pg_class'::regclass, 'pg_statistic_ext'::regclass)
+                AND d.objid <> w.relid
+            THEN (SELECT format('%s with %s', pg_describe_object(d.classid, d.objid, d.objsubid),
+                                string_agg(pg_describe_object(f.refclassid, f.refobjid, 0), ', '))
+                  FROM pg_depend f
+                  WHERE f.classid = d.classid AND f.objid = d.objid
+                      AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) HAVING count(*) > 0)
+        END
+        FROM pg_depend d
+        LEFT JOIN pg_attrdef g ON d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid
+        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
         UNION ALL
         -- The column is in the partition key: it depends on its own table.
         SELECT format('partition key of %s', pg_describe_object('pg_class'::regclass, w.relid, 0))
         FROM pg_depend p
         WHERE p.classid = 'pg_class'::regclass AND p.objid = w.relid AND p.objsubid = w.attnum
             AND p.refclassid = 'pg_class'::regclass AND p.refobjid = w.relid AND p.refobjsubid = 0
+        UNION ALL
+        -- The table's rows as values of another column or type, if it stores them, and the type that the table is of.
+        SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
+        FROM pg_depend d
+        LEFT JOIN pg_class v ON d.classid = 'pg_class'::regclass AND v.oid = d.objid
+        WHERE v.relkind IS DISTINCT FROM 'v' AND d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray)
+            AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND d.deptype <> 'i'
+        UNION ALL
+        SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
     ) AS b (what)
-    WHERE w.is_small;
-    IF blockers IS NULL THEN
-        -- A table's rows as values of another table's column, and tables of a composite type.
-        WITH RECURSIVE widened (relid) AS MATERIALIZED (
-            SELECT relid FROM @extschema@.snowflake_convert_columns(key_table, key_column) WHERE is_small
-        ), types (oid) AS (
-            SELECT c.reltype FROM pg_class c WHERE c.oid IN (SELECT relid FROM widened)
-            UNION
-            SELECT t.oid
-            FROM types k
-            JOIN pg_type t ON t.typelem = k.oid OR t.typbasetype = k.oid OR EXISTS (
-                SELECT FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-                WHERE c.oid = t.typrelid AND c.relkind = 'c' AND a.atttypid = k.oid)
-        )
-        SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what) INTO blockers
-        FROM (
-            SELECT pg_describe_object('pg_class'::regclass, a.attrelid, a.attnum)
-            FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-            WHERE a.atttypid IN (SELECT oid FROM types) AND c.relkind IN ('r', 'p', 'm') AND NOT a.attisdropped
-            UNION ALL
-            SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0)
-            FROM pg_class c WHERE c.oid IN (SELECT relid FROM widened) AND c.reloftype <> 0
-        ) AS u (what);
-    END IF;
-    RETURN QUERY SELECT '2BP01', format('%s cannot be widened to bigint', described),
-        format('These depend on a column that becomes bigint: %s.', blockers),
-        'Drop them, convert, and create them again, in one transaction.'
-    WHERE blockers IS NOT NULL;
+    WHERE w.is_small AND b.what IS NOT NULL HAVING count(*) > 0;
 
     RETURN QUERY SELECT '55000', format('%s has triggers that are disabled',
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
@@ -712,9 +698,7 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM 
 COMMENT ON FUNCTION snowflake_convert_columns(oid, name) IS 'part of snowflake_convert: the columns with values of a key';
 COMMENT ON FUNCTION snowflake_convert_sequences(oid, name) IS 'part of snowflake_convert: the sequences of a key';
 COMMENT ON FUNCTION snowflake_convert_lock(oid, name, boolean) IS 'part of snowflake_convert: locks what it concerns';
-COMMENT ON FUNCTION snowflake_convert_obstacles(oid, name, boolean, oid[], text) IS
-    'part of snowflake_convert: why a key cannot be converted';
-COMMENT ON FUNCTION snowflake_convert_plan(oid, name, boolean, oid[], text, bigint) IS
-    'part of snowflake_convert: its statements';
+COMMENT ON FUNCTION snowflake_convert_obstacles(oid, name, boolean, oid[], text) IS 'part of snowflake_convert: obstacles';
+COMMENT ON FUNCTION snowflake_convert_plan(oid, name, boolean, oid[], text, bigint) IS 'part of snowflake_convert: statements';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turns a serial, identity or plain integer key into a snowflake default, or, in a dry run, shows how';
