@@ -45,7 +45,7 @@ $$;
 -- The sequences that the key's values come from, and who else uses them.
 CREATE FUNCTION snowflake_convert_sequences(key_table oid, key_column name)
     RETURNS TABLE (
-        seqrelid oid, label text, nspname name, relowner oid,
+        seqrelid oid, label text, relowner oid,
         is_owned boolean,    -- by the column, as a serial's is
         is_identity boolean, -- the column's identity's
         is_stray boolean,    -- an identity's that is none any more: pgEdge's conversion leaves these
@@ -79,7 +79,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM pg_sequence q WHERE q.seqrelid = s.seqrelid)
         GROUP BY 1
     )
-    SELECT s.seqrelid, format('%I.%I', n.nspname, c.relname), n.nspname, c.relowner,
+    SELECT s.seqrelid, format('%I.%I', n.nspname, c.relname), c.relowner,
         s.is_owned, s.is_identity, s.is_stray, (
             SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what)
             FROM (
@@ -187,7 +187,6 @@ DECLARE
                                 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = key_table);
     described constant text := format('column "%s" of table %s', key_column, label);
     key       record;
-    blockers  text;
 BEGIN
     SELECT a.attnum, a.atttypid, a.attgenerated, a.attinhcount,
         a.atttypid IN ('smallint'::regtype, 'integer'::regtype) AS is_small
@@ -337,61 +336,48 @@ BEGIN
     -- ---- what PostgreSQL does not let a wider type through ----
 
     -- It stops at the first of them, and names no way out; here is the whole list, before anything is done.
-    SELECT string_agg(DISTINCT b.what, ', ' ORDER BY b.what) INTO blockers
+    RETURN QUERY SELECT '2BP01', format('%s cannot be widened to bigint', described),
+        format('These depend on a column that becomes bigint: %s.', string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
+        'Drop them, convert, and create them again, in one transaction.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
-    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum,
+    JOIN pg_class c ON c.oid = w.relid
+    JOIN pg_type t ON t.oid = c.reltype,
     LATERAL (
-        SELECT replace(pg_describe_object(d.classid, d.objid, 0), 'rule _RETURN on ', '')
-        WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
-                            'pg_proc'::regclass, 'pg_publication_rel'::regclass)
-        UNION ALL
-        SELECT format('generated %s', pg_describe_object('pg_class'::regclass, g.adrelid, g.adnum))
-        FROM pg_attrdef g
-        WHERE d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid
-            AND (g.adrelid, g.adnum) <> (w.relid, w.attnum)
-        UNION ALL
-        -- A check, an index or statistics that calls a function which may be for the narrow type alone.
-        SELECT format('%s with %s', pg_describe_object(d.classid, d.objid, d.objsubid),
-                      pg_describe_object(f.refclassid, f.refobjid, 0))
-        FROM pg_depend f
-        WHERE d.classid IN ('pg_constraint'::regclass, 'pg_class'::regclass, 'pg_statistic_ext'::regclass)
-            AND d.objid <> w.relid AND f.classid = d.classid AND f.objid = d.objid
-            AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+        SELECT CASE
+            WHEN d.classid IN ('pg_rewrite'::regclass, 'pg_trigger'::regclass, 'pg_policy'::regclass,
+                               'pg_proc'::regclass, 'pg_publication_rel'::regclass)
+            THEN replace(pg_describe_object(d.classid, d.objid, 0), 'rule _RETURN on ', '')
+            WHEN d.classid = 'pg_attrdef'::regclass AND g.adnum <> w.attnum
+            THEN format('generated %s', pg_describe_object('pg_class'::regclass, g.adrelid, g.adnum))
+            -- A check, an index or statistics that calls a function which may be for the narrow type alone.
+            WHEN d.classid IN ('pg_constraint'::regclass, 'pg_class'::regclass, 'pg_statistic_ext'::regclass)
+                AND d.objid <> w.relid
+            THEN (SELECT format('%s with %s', pg_describe_object(d.classid, d.objid, d.objsubid),
+                                string_agg(pg_describe_object(f.refclassid, f.refobjid, 0), ', '))
+                  FROM pg_depend f
+                  WHERE f.classid = d.classid AND f.objid = d.objid
+                      AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) HAVING count(*) > 0)
+        END
+        FROM pg_depend d
+        LEFT JOIN pg_attrdef g ON d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid
+        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
         UNION ALL
         -- The column is in the partition key: it depends on its own table.
         SELECT format('partition key of %s', pg_describe_object('pg_class'::regclass, w.relid, 0))
         FROM pg_depend p
         WHERE p.classid = 'pg_class'::regclass AND p.objid = w.relid AND p.objsubid = w.attnum
             AND p.refclassid = 'pg_class'::regclass AND p.refobjid = w.relid AND p.refobjsubid = 0
+        UNION ALL
+        -- The table's rows as values of another column or type, if it stores them, and the type that the table is of.
+        SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
+        FROM pg_depend d
+        LEFT JOIN pg_class v ON d.classid = 'pg_class'::regclass AND v.oid = d.objid
+        WHERE v.relkind IS DISTINCT FROM 'v' AND d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray)
+            AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND d.deptype <> 'i'
+        UNION ALL
+        SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
     ) AS b (what)
-    WHERE w.is_small;
-    IF blockers IS NULL THEN
-        -- A table's rows as values of another table's column, and tables of a composite type.
-        WITH RECURSIVE widened (relid) AS MATERIALIZED (
-            SELECT relid FROM @extschema@.snowflake_convert_columns(key_table, key_column) WHERE is_small
-        ), types (oid) AS (
-            SELECT c.reltype FROM pg_class c WHERE c.oid IN (SELECT relid FROM widened)
-            UNION
-            SELECT t.oid
-            FROM types k
-            JOIN pg_type t ON t.typelem = k.oid OR t.typbasetype = k.oid OR EXISTS (
-                SELECT FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-                WHERE c.oid = t.typrelid AND c.relkind = 'c' AND a.atttypid = k.oid)
-        )
-        SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what) INTO blockers
-        FROM (
-            SELECT pg_describe_object('pg_class'::regclass, a.attrelid, a.attnum)
-            FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-            WHERE a.atttypid IN (SELECT oid FROM types) AND c.relkind IN ('r', 'p', 'm') AND NOT a.attisdropped
-            UNION ALL
-            SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0)
-            FROM pg_class c WHERE c.oid IN (SELECT relid FROM widened) AND c.reloftype <> 0
-        ) AS u (what);
-    END IF;
-    RETURN QUERY SELECT '2BP01', format('%s cannot be widened to bigint', described),
-        format('These depend on a column that becomes bigint: %s.', blockers),
-        'Drop them, convert, and create them again, in one transaction.'
-    WHERE blockers IS NOT NULL;
+    WHERE w.is_small AND b.what IS NOT NULL HAVING count(*) > 0;
 
     RETURN QUERY SELECT '55000', format('%s has triggers that are disabled',
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
@@ -447,8 +433,8 @@ BEGIN
                        q.seqstart, q.seqincrement, q.seqmin, q.seqmax, q.seqcache,
                        CASE WHEN q.seqcycle THEN 'CYCLE' ELSE 'NO CYCLE' END),
              NULL, 'takes the place of the one that goes with the identity'),
-            (3, format('SELECT pg_catalog.setval(%L, last_value, is_called) FROM %I.snowflake_convert_%s',
-                       s.label, s.nspname, c.oid), NULL, NULL),
+            (3, format('SELECT pg_catalog.setval(%L, last_value, is_called) FROM %s.snowflake_convert_%s',
+                       s.label, c.relnamespace::regnamespace, c.oid), NULL, NULL),
             (4, format('ALTER SEQUENCE %s OWNER TO %I', s.label, pg_get_userbyid(c.relowner)), NULL, NULL),
             (5, 'COMMENT ON SEQUENCE ' || s.label || ' IS ' || quote_literal(obj_description(c.oid, 'pg_class')),
              NULL, NULL)
@@ -480,15 +466,13 @@ BEGIN
                 SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.relid
             )
             SELECT format('%s of rows and indexes are written anew, foreign keys are checked again',
-                          pg_size_pretty(sum(pg_total_relation_size(m.relid))))
-                || coalesce('; published by ' || string_agg(DISTINCT p.names, ', ')
+                          pg_size_pretty((SELECT sum(pg_total_relation_size(relid)) FROM members)))
+                || coalesce('; published by ' || string_agg(DISTINCT quote_ident(p.pubname), ', ')
                     || ': subscribers need the wider columns first', '')
             FROM members m
-            LEFT JOIN LATERAL (
-                SELECT string_agg(quote_ident(p.pubname), ', ' ORDER BY p.pubname)
-                FROM pg_publication_tables p, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE c.oid = m.relid AND p.schemaname = n.nspname AND p.tablename = c.relname
-            ) AS p (names) ON true
+            JOIN pg_class c ON c.oid = m.relid
+            JOIN pg_namespace n ON n.oid = c.relnamespace
+            JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname
         )
     FROM (
         SELECT k.relid, k.label,
@@ -553,63 +537,48 @@ DECLARE
     highest     bigint;
     new_id      bigint;
 BEGIN
-    -- ---- the call ----
+    -- ---- what is in the way ----
 
-    IF table_name IS NULL OR column_name IS NULL OR dry_run IS NULL OR keep_sequence IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'null_value_not_allowed',
-            MESSAGE = 'no argument of snowflake_convert may be null',
-            HINT = 'Name a table and a column: snowflake_convert(''orders'', ''id'').';
-    END IF;
-    -- An older snapshot would not show what others have committed before the lock was granted.
-    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION USING ERRCODE = 'active_sql_transaction',
-            MESSAGE = 'snowflake_convert must run in a READ COMMITTED transaction',
-            DETAIL = format('This one is %s: it may not see the newest rows of the table.',
-                            upper(current_setting('transaction_isolation'))),
-            HINT = 'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
-    END IF;
-    IF current_setting('transaction_read_only')::boolean THEN
-        RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
-            MESSAGE = 'cannot convert a key in a read-only transaction',
-            HINT = 'Convert it on the primary, in a transaction that is READ WRITE.';
-    END IF;
     -- The owner of a schema can rename it and put another in its place. The name in these bodies must still be that of
     -- the extension's schema, and stay so; only a superuser can lock it.
-    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+    IF has_table_privilege('pg_namespace', 'UPDATE') AND NOT current_setting('transaction_read_only')::boolean THEN
         PERFORM FROM pg_namespace
         WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'snowflake_id') FOR KEY SHARE;
     END IF;
-    IF NOT EXISTS (
-        SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-        WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]
-    ) THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'It was @extschema@ when the extension was created.',
-            HINT = 'Give the schema that name again.';
-    END IF;
-    new_default := '@extschema@.snowflake_nextval()'::regprocedure;
-
-    -- ---- the table, and what is in the way ----
-
-    SELECT c.oid, c.relkind, c.relpersistence, n.nspname, c.relname INTO target
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = table_name;
-    label := quote_ident(target.nspname) || '.' || quote_ident(target.relname);
-    SELECT code, message, detail, hint INTO hit
+    SELECT c.oid, c.relkind, c.relpersistence, n.nspname, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS label
+    INTO target FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = table_name;
+    SELECT o.* INTO hit
     FROM (VALUES
+        (table_name IS NULL OR column_name IS NULL OR dry_run IS NULL OR keep_sequence IS NULL, '22004',
+            'no argument of snowflake_convert may be null', 'Each argument decides what is changed.',
+            'Name a table and a column: snowflake_convert(''orders'', ''id'').'),
+        -- An older snapshot would not show what others have committed before the lock was granted.
+        (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
+            'snowflake_convert must run in a READ COMMITTED transaction',
+            format('This one is %s: it may not see the newest rows of the table.',
+                   upper(current_setting('transaction_isolation'))),
+            'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
+        (current_setting('transaction_read_only')::boolean, '25006',
+            'cannot convert a key in a read-only transaction', 'A dry run, too, locks what it looks at.',
+            'Convert it on the primary, in a transaction that is READ WRITE.'),
+        (NOT EXISTS (SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+                     WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]), '55000',
+            'the schema of the extension snowflake_id was renamed',
+            'It was @extschema@ when the extension was created.', 'Give the schema that name again.'),
         (target.oid IS NULL, '42P01', format('there is no table with the OID %s', table_name::oid),
-            'No relation of this database has that OID.',
-            'Give the name of a table.'),
-        (target.relkind NOT IN ('r', 'p'), '42809', format('%s is not a table of this database', label),
+            'No relation of this database has that OID.', 'Give the name of a table.'),
+        (target.relkind NOT IN ('r', 'p'), '42809', format('%s is not a table of this database', target.label),
             format('It is the %s.', pg_describe_object('pg_class'::regclass, table_name, 0)),
             'Give the table that holds the rows; a foreign table is converted where it lies.'),
         (target.oid < 16384 OR target.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'), '42809',
-            format('%s is a system catalog', label), 'It belongs to PostgreSQL itself.',
+            format('%s is a system catalog', target.label), 'It belongs to PostgreSQL itself.',
             'Give a table of your own.'),
-        (target.relpersistence = 't', '42809', format('%s is a temporary table', label), 'It goes with its session.',
-            format('Create it with the default: %I bigint DEFAULT %s.', column_name, new_default))
-    ) AS o (is_so, code, message, detail, hint) WHERE is_so LIMIT 1;
+        (target.relpersistence = 't', '42809', format('%s is a temporary table', target.label),
+            'It goes with its session.',
+            'Create it with the default: ' || quote_ident(column_name) || ' bigint DEFAULT @extschema@.snowflake_nextval().')
+    ) AS o (is_so, code, message, detail, hint) WHERE o.is_so LIMIT 1;
     IF NOT FOUND THEN
+        new_default := '@extschema@.snowflake_nextval()'::regprocedure;
         locked := @extschema@.snowflake_convert_lock(table_name::oid, column_name, dry_run);
         SELECT o.* INTO hit
         FROM @extschema@.snowflake_convert_obstacles(table_name::oid, column_name, keep_sequence, locked, new_default) o
@@ -712,9 +681,7 @@ REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM 
 COMMENT ON FUNCTION snowflake_convert_columns(oid, name) IS 'part of snowflake_convert: the columns with values of a key';
 COMMENT ON FUNCTION snowflake_convert_sequences(oid, name) IS 'part of snowflake_convert: the sequences of a key';
 COMMENT ON FUNCTION snowflake_convert_lock(oid, name, boolean) IS 'part of snowflake_convert: locks what it concerns';
-COMMENT ON FUNCTION snowflake_convert_obstacles(oid, name, boolean, oid[], text) IS
-    'part of snowflake_convert: why a key cannot be converted';
-COMMENT ON FUNCTION snowflake_convert_plan(oid, name, boolean, oid[], text, bigint) IS
-    'part of snowflake_convert: its statements';
+COMMENT ON FUNCTION snowflake_convert_obstacles(oid, name, boolean, oid[], text) IS 'part of snowflake_convert: obstacles';
+COMMENT ON FUNCTION snowflake_convert_plan(oid, name, boolean, oid[], text, bigint) IS 'part of snowflake_convert: statements';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'turns a serial, identity or plain integer key into a snowflake default, or, in a dry run, shows how';
