@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Gen, When, World, config, generators, rules};
-use snowflake_core::{Config, Event, Policy, Start};
+use snowflake_core::{Config, Event, Policy, Refusal, Start};
 
 const MS: i64 = 1_000;
 const SECOND: i64 = 1_000 * MS;
@@ -96,4 +96,18 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
         let rotated = Event::Rotated { from: 0, to: 512, behind_us };
         assert_eq!(*world.events.borrow(), vec![rotated], "back by {step} us");
     }
+}
+
+/// The last tick of the time field is a time to wait for; there is none after it.
+#[test]
+fn a_rotation_at_the_end_of_the_time_field_is_refused_by_what_is_left_of_it() {
+    let config = config("5/0/1", 0, 64, rules(Policy::Hold, 0, 0));
+    let world = World::starting_at(31 * MS);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    let refused = ours.rotate_now();
+    assert!(matches!(refused, Err(Refusal::NoLane(_))), "{refused:?} with an ID left");
+    ours.next_id().unwrap();
+    assert_eq!(ours.rotate_now(), Err(Refusal::Exhausted));
 }
