@@ -279,6 +279,19 @@ fn without_a_file_a_clock_that_lags_starts_above_the_control_files_time() {
     }
 }
 
+/// The control file names whole seconds, rounded up: right after `initdb` its checkpoint lies ahead of the clock.
+#[test]
+fn a_first_start_right_after_the_cluster_was_made_waits_and_refuses_nobody() {
+    for ahead in [0, SECOND / 2, SECOND] {
+        let machine = Machine::alone(home(0, 7));
+        machine.set_start(|start| start.replayed_us = Some(NOON + ahead));
+        machine.boot_up();
+        assert!(matches!(machine.open(), Err(NotOpen::Settling(_))), "{ahead} us: {:?}", machine.open());
+        machine.settle();
+        assert_eq!(machine.id().worker, 0);
+    }
+}
+
 /// A backup from before the first ID has no file, and what was prepared since is not committed yet.
 #[test]
 fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
