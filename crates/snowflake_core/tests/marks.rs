@@ -394,3 +394,44 @@ fn a_file_tells_with_which_layout_its_ids_were_made() {
         assert_eq!(read(), None);
     }
 }
+
+/// An ID that is made while the lower marks are written is above none of them (rule 2).
+#[test]
+fn an_id_that_is_made_while_marks_are_lowered_stays_below_its_mark() {
+    let machine = crashed(home(0, 0));
+    machine.start_up();
+    machine.pass(MINUTE);
+    // The keeper has made a reservation, and no ID was made in this run.
+    machine.keep();
+    let (twin, made) = (machine.clone(), Rc::new(std::cell::Cell::new(None)));
+    let told = made.clone();
+    machine.disk.set_faults(move |point| {
+        if matches!(point, Point::Sync(_)) && told.get().is_none() {
+            told.set(Some(twin.id().tick));
+        }
+        Fault::None
+    });
+    machine.lower(machine.wall() - HOUR).unwrap();
+    machine.disk.heal();
+    let tick = made.get().expect("an ID was made meanwhile");
+    let mark = machine.mark(0);
+    assert!(mark >= tick, "the mark lies {} ms below an ID", tick - mark);
+}
+
+/// Lower marks whose write failed may be on the disk all the same: no ID is made above them (rule 2).
+#[test]
+fn after_a_failed_write_of_lower_marks_no_id_lies_above_what_may_be_on_disk() {
+    let machine = crashed(home(0, 0));
+    machine.start_up();
+    machine.pass(MINUTE);
+    machine.keep();
+    machine.disk.set_faults(|point| match point {
+        Point::Sync(_) | Point::Make => Fault::Fail(EIO),
+        _ => Fault::None,
+    });
+    machine.lower(machine.wall() - HOUR).unwrap_err();
+    if let Ok(parts) = machine.try_id() {
+        let mark = machine.disk.lowest_mark(0).unwrap();
+        assert!(mark >= parts.tick, "the mark may lie {} ms below an ID", parts.tick - mark);
+    }
+}
