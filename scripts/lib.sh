@@ -189,12 +189,14 @@ apt_default_postgres() {
 apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
 
 # One apt-get at a time: stages that run beside one another may need packages at once, and so may the machine itself.
-apt_in_turn() {
+apt_in_turn() { in_turn as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
+
+in_turn() {
     mkdir -p "$TARGET"
     (
         flock 9
         # Not to apt-get: a server that a package starts would keep the lock.
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@" 9>&-
+        "$@" 9>&-
     ) 9>"$TARGET/apt.lock"
 }
 
@@ -441,7 +443,8 @@ debian_uri() {
 debian_apt() {
     local folder=$1
     shift
-    step "Asking Debian's archive (apt-get $*): a few seconds" apt-get \
+    # In turn too: images of Debian for containers delete the system's downloads after each update of any lists.
+    step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt-get \
         -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" \
         -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"

@@ -352,8 +352,8 @@ fn closed_text(why: Closed) -> Text {
                  one, that was started without a promotion; or it was stopped after its promotion, before the generator \
                  had opened."
             ),
-            "If no other server of this cluster generates IDs, call snowflake_adopt. Otherwise stop this server, or \
-             set snowflake_id.worker_id to a worker that no other server has and restart it.",
+            "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise stop this \
+             server, or set snowflake_id.worker_id to a worker that no other server has and restart it.",
         ),
     }
 }

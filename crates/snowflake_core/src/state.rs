@@ -491,8 +491,9 @@ impl Reading<'_> {
             return Some((self.start.timeline, self.fresh(self.first_mark()).promises));
         };
         let (slot, record) = newest(loaded).ok()?;
-        let is_own = record.file.is(loaded.identity);
-        is_own.then(|| (record.timeline, self.promises(&record, slot, loaded.identity)))
+        let says_so =
+            !record.file.is(loaded.identity) && self.nodes.iter().all(|node| record.marks.contains_key(node));
+        (!says_so).then(|| (record.timeline, self.promises(&record, slot, loaded.identity)))
     }
 
     /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
@@ -521,7 +522,8 @@ impl Reading<'_> {
         if is_foreign && self.has_worker(&record, |_| true) {
             return Err(Closed::Foreign(record.system_identifier));
         }
-        if is_followed && self.has_worker(&record, |_| true) {
+        // What workers its primary has by now, a standby's record cannot say.
+        if is_followed && (self.start.was_in_recovery || self.has_worker(&record, |_| true)) {
             return Err(Closed::NotPromoted(self.start.timeline));
         }
         if self.has_worker(&record, |mark| is_theirs || mark == NOT_OURS) {
