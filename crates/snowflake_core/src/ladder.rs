@@ -208,6 +208,30 @@ mod tests {
     }
 
     #[test]
+    fn rules_are_held_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
+        let asked = Rules {
+            policy: Policy::Replay,
+            max_ahead_us: i64::MAX,
+            max_wait_us: i64::MAX,
+            reserve_us: i64::MAX,
+        };
+        let held = asked.held_to(16_384, &Layout::default());
+        assert_eq!(held.policy, Policy::Replay);
+        assert_eq!(held.max_ahead_us, 4_096_000);
+        assert_eq!((held.max_wait_us, held.reserve_us), (1 << 60, 1 << 60));
+        let kept = Rules { max_ahead_us: 3_000, max_wait_us: 4_000, reserve_us: 5_000, ..Rules::default() };
+        assert_eq!(kept.held_to(16_384, &Layout::default()), kept);
+    }
+
+    #[test]
+    fn a_clock_is_before_the_epoch_only_where_max_ahead_does_not_reach_it() {
+        let at = |now_us| step(Sight { now_us, ..frontier(0) }, Policy::Hold);
+        assert_eq!(at(-2_000_001), Step::Refuse(Refusal::BeforeEpoch(2_000_001)));
+        assert_eq!(at(-2_000_000), Step::Rotate);
+        assert_eq!(at(1_000_000), Step::Rotate);
+    }
+
+    #[test]
     fn one_missing_tick_is_a_burst_under_either_policy() {
         assert_eq!(step(frontier(2_001), Policy::Hold), Step::Wait(1_000));
         assert_eq!(step(frontier(2_001), Policy::Replay), Step::Wait(1_000));

@@ -178,6 +178,7 @@ mod tests {
             [5, 133, 261, 389, 517, 645, 773, 901]
         );
         assert_eq!(workers.owner(773), Some((5, 6)));
+        assert_eq!(workers.highest_home(), 127);
         assert_eq!(Workers::new(&Layout::default(), 0, 2).unwrap().owner(1_023), None);
     }
 
