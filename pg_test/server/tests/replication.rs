@@ -216,30 +216,54 @@ fn succeeds_its_primary(was: Was, timeline: usize) {
     assert_eq!(status(&mut follower.connect()).state, "open");
 }
 
-macro_rules! every_arrangement {
-    ($($copy:ident $successor:ident $was:ident [$($timeline:literal)*],)*) => { $(
-        #[test]
-        fn $copy() {
-            for timeline in [$($timeline),*] {
-                is_a_copy_beside_its_primary(Was::$was, timeline);
-            }
-        }
-
-        #[test]
-        fn $successor() {
-            for timeline in [$($timeline),*] {
-                succeeds_its_primary(Was::$was, timeline);
-            }
-        }
-    )* };
+#[test]
+fn a_standby_started_alone_is_a_copy() {
+    [1, 2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Standby, timeline));
 }
 
-every_arrangement! {
-    a_standby_started_alone_is_a_copy a_standby_promoted_is_a_successor Standby [1 2 5],
-    a_backup_of_a_standby_is_a_copy a_backup_of_a_standby_promoted_is_a_successor Backup [2 5],
-    a_copy_of_a_standbys_files_is_a_copy a_copy_of_a_standbys_files_promoted_is_a_successor Files [2 5],
-    an_old_primary_started_alone_is_a_copy an_old_primary_promoted_is_a_successor Primary [2 5],
-    a_standby_without_a_state_is_a_copy a_standby_without_a_state_promoted_is_a_successor Stateless [1 2 5],
+#[test]
+fn a_standby_promoted_is_a_successor() {
+    [1, 2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Standby, timeline));
+}
+
+#[test]
+fn a_backup_of_a_standby_is_a_copy() {
+    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Backup, timeline));
+}
+
+#[test]
+fn a_backup_of_a_standby_promoted_is_a_successor() {
+    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Backup, timeline));
+}
+
+#[test]
+fn a_copy_of_a_standbys_files_is_a_copy() {
+    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Files, timeline));
+}
+
+#[test]
+fn a_copy_of_a_standbys_files_promoted_is_a_successor() {
+    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Files, timeline));
+}
+
+#[test]
+fn an_old_primary_started_alone_is_a_copy() {
+    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Primary, timeline));
+}
+
+#[test]
+fn an_old_primary_promoted_is_a_successor() {
+    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Primary, timeline));
+}
+
+#[test]
+fn a_standby_without_a_state_is_a_copy() {
+    [1, 2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Stateless, timeline));
+}
+
+#[test]
+fn a_standby_without_a_state_promoted_is_a_successor() {
+    [1, 2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Stateless, timeline));
 }
 
 // ---- above which IDs a successor starts ----
