@@ -317,8 +317,8 @@ fn a_plain_backup_of_a_standby_is_verified_and_is_a_copy_on_every_timeline() {
         verify(&copy);
         copy.stand_alone();
         // The state still names the first timeline: nobody has written to it since the standby was made.
-        let reasons = ["this data directory is a copy", "another server may be generating IDs on timeline"];
-        is_closed_until_adopted(&mut copy, reasons[failovers.min(1)]);
+        let reason = format!("another server may be generating IDs on timeline {}", failovers + 1);
+        is_closed_until_adopted(&mut copy, &reason);
     }
 }
 
