@@ -330,6 +330,9 @@ struct Server {
     was_standby: Cell<bool>,
     /// It was promoted, and its state does not say so yet.
     is_unrecorded: Cell<bool>,
+    /// It has opened all the same, under a worker that its state did not know: the earlier ones are a copy's
+    /// original's to it from then on.
+    has_disowned: Cell<bool>,
     /// Never to run again.
     is_dead: Cell<bool>,
     /// Every lane of this server starts above this tick, by its promotion.
@@ -399,6 +402,7 @@ impl World {
             reached: Cell::new(1),
             was_standby: Cell::new(false),
             is_unrecorded: Cell::new(false),
+            has_disowned: Cell::new(false),
             is_dead: Cell::new(false),
             floor: Cell::new(-1),
             adopted: Cell::new(-1),
@@ -417,6 +421,11 @@ impl World {
         *server.machine.meanwhile.borrow_mut() = Some(Rc::new(meanwhile));
         self.servers.borrow_mut().push(server.clone());
         server
+    }
+
+    /// Whether a server has disowned workers, which copies of it inherit.
+    fn has_disowned(&self) -> bool {
+        self.servers.borrow().iter().any(|server| server.has_disowned.get())
     }
 
     /// The highest tick that any other server has issued on one of these workers.
@@ -680,7 +689,7 @@ impl Server {
         half.map(|lane| self.home.get() + lane as i64 * stride).collect()
     }
 
-    /// A start, up to the open gate or the reason why it stays closed.
+    /// A start, up to the open gate or the reason why it stays closed. Copies inherit what their original disowned.
     fn start(&self) {
         let world = self.world();
         for attempt in 0..200 {
@@ -699,6 +708,8 @@ impl Server {
                     self.log(|| "open".to_owned());
                     if start.timeline_before < start.timeline {
                         self.is_unrecorded.set(false);
+                    } else if self.is_unrecorded.get() {
+                        self.has_disowned.set(true);
                     }
                     self.run.borrow_mut().is_open = true;
                 }
@@ -715,7 +726,9 @@ impl Server {
                 }
                 // Promoted, and down before that was on disk: an operator vouches for it, who knows what there
                 // was and has set the clock right.
-                Err(NotOpen::Closed(Closed::NotPromoted(_) | Closed::Copied)) if self.is_unrecorded.get() => {
+                Err(NotOpen::Closed(Closed::NotPromoted(_) | Closed::Copied))
+                    if self.is_unrecorded.get() || world.has_disowned() =>
+                {
                     let issued = world.issued_by_others(self, &self.workers());
                     let floor_us = self.machine.config.borrow().layout.starts_at(issued.max(0));
                     self.step((floor_us - self.machine.wall()).max(0));
