@@ -758,7 +758,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let Some(disk) = self.host.disk() else { return Ok(()) };
         let begun_us = self.host.boot_us();
         lanes.promises.generation += 1;
-        lanes.promises.max_ahead_us = self.rules().max_ahead_us;
+        let owed_us = if lanes.promises.owes_prepared { lanes.promises.max_ahead_us } else { 0 };
+        lanes.promises.max_ahead_us = self.rules().max_ahead_us.max(owed_us);
         let choice = Choice { timeline: lanes.timeline, active };
         let promises = &mut lanes.promises;
         let written = match is_new {
@@ -949,7 +950,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Raises the marks above the transactions that earlier timelines left prepared.
     fn respect_prepared(&self, lanes: &mut Lanes, start: &Start) -> Result<(), NotOpen> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let floor = self.reading(start, &half).prepared_mark().ok_or(NotOpen::PreparedUnread)?;
+        let reading = self.reading(start, &half);
+        // Their IDs were made under the other server's `max_ahead`, which the record keeps as long as it owes them.
+        let max_ahead_us = reading.max_ahead_us.max(lanes.promises.max_ahead_us);
+        let reading = Reading { max_ahead_us, ..reading };
+        let floor = reading.prepared_mark().ok_or(NotOpen::PreparedUnread)?;
         lanes.promises.owes_prepared = false;
         let raised =
             self.just_failed(lanes).map_or_else(|| self.raise(lanes, floor, FloorCause::NewTimeline), Err);

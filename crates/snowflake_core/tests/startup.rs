@@ -698,6 +698,23 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let _ = machine.open();
     is_above(&machine);
 
+    // Made under a longer `max_ahead`, which the record names: also where the start is written before they are read.
+    for crashes in [false, true] {
+        let machine = promoted();
+        machine.rewrite_both(|document| document["record"]["max_ahead_us"] = (60 * SECOND).into());
+        machine.boot_up();
+        assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+        if crashes {
+            machine.crash();
+            machine.set_start(|start| start.timeline_before = 2);
+            machine.boot_up();
+            assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+        }
+        read(&machine);
+        let _ = machine.open();
+        assert!(machine.mark(0) >= tick(NOON + 60 * SECOND), "{}", machine.mark(0));
+    }
+
     // Nobody came to read them before a crash: the next start knows of it.
     let machine = promoted();
     machine.boot_up();
