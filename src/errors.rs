@@ -63,6 +63,8 @@ pub enum Error {
     },
     /// A setting that keeps the generator closed.
     Setting(&'static BadValue),
+    /// The layout of the IDs of this session's database, in words, where it is not this server's.
+    OtherDatabase(String),
 }
 
 struct Text {
@@ -267,6 +269,15 @@ impl Error {
                 ),
                 "Check where the value comes from.".into(),
             ),
+            Self::OtherDatabase(other) => text(
+                NOT_READY,
+                "the snowflake layout of this database differs from this server's".into(),
+                &format!("Its IDs have {other}; this server is configured with {}.", configured_layout()),
+                "Set snowflake_id.layout, tick and epoch to those of the database and restart the server; or, if the \
+                 fleet has another layout on purpose, run in this database what snowflake_layout_steps returns on the \
+                 primary."
+                    .into(),
+            ),
             Self::Setting(BadValue { name, value, detail, hint }) => text(
                 NOT_READY,
                 format!("invalid value for parameter \"{name}\": \"{value}\"").into(),
@@ -448,6 +459,18 @@ pub fn log_expiry(expires_at_us: i64) {
         "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
          docs/reliability.md.",
     );
+}
+
+/// Says what is left to be done where the configured layout was adopted.
+pub fn tell_of_databases() {
+    let text = Text {
+        state: PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        message: "the databases of this server still have the earlier snowflake layout".into(),
+        detail: Some("Each refuses to generate and to read snowflake IDs until it has this server's layout.".into()),
+        hint: "In each database with the extension, run in psql: SELECT statement FROM snowflake_layout_steps() \\gexec"
+            .into(),
+    };
+    text.report(PgLogLevel::NOTICE);
 }
 
 /// Says that a reload of max_ahead takes effect only in part.

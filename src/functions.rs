@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 use pgrx::{AllocatedByRust, PgTupleDesc};
 
 extension_sql_file!("../sql/config.sql", requires = [snowflake_server_layout]);
+extension_sql_file!("../sql/layout.sql");
 extension_sql_file!("../sql/convert.sql", requires = [snowflake_nextval]);
 extension_sql_file!("../sql/watching.sql", finalize);
 

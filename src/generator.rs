@@ -1,5 +1,6 @@
 //! Clock, core, waits and gate: the one place that makes an ID.
 
+use crate::database;
 use crate::errors::{self, Error};
 use crate::functions;
 use crate::settings;
@@ -172,7 +173,7 @@ pub fn forget_last_id() {
 /// Makes an ID if that takes neither PostgreSQL nor an error.
 #[inline]
 pub fn try_next_id() -> Option<i64> {
-    let id = shmem::generator()?.try_next_id()?;
+    let id = shmem::verified()?.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
     Some(id)
 }
@@ -180,31 +181,31 @@ pub fn try_next_id() -> Option<i64> {
 /// Makes an ID.
 #[inline]
 pub fn next_id() -> i64 {
-    let id = made(SharedGenerator::next_id);
+    let id = made(usable(), SharedGenerator::next_id);
     LAST_ID.store(id, Ordering::Relaxed);
     id
 }
 
 /// Makes `n` IDs in a row from one tick.
 pub fn next_range(n: i32) -> Range {
-    let most = usable().capacity();
+    let generator = usable();
+    let most = generator.capacity();
     if !(1..=most).contains(&n.into()) {
         Error::RangeSize { n, most }.raise();
     }
-    let range = made(|generator| generator.next_range(n.into()));
+    let range = made(generator, |generator| generator.next_range(n.into()));
     LAST_ID.store(range.last, Ordering::Relaxed);
     range
 }
 
 /// Moves to the next usable lane and tells its worker.
 pub fn rotate() -> i64 {
-    made(SharedGenerator::rotate_now)
+    made(existing(), SharedGenerator::rotate_now)
 }
 
 /// What `make` makes; where the gate is closed, opens it first if it may be open.
 #[inline]
-fn made<T>(make: impl Fn(&SharedGenerator) -> Result<T, Refusal>) -> T {
-    let generator = usable();
+fn made<T>(generator: &SharedGenerator, make: impl Fn(&SharedGenerator) -> Result<T, Refusal>) -> T {
     match make(generator) {
         Ok(value) => value,
         Err(refusal) => made_after(refusal, generator, make),
@@ -224,9 +225,34 @@ fn made_after<T>(
     make(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
 }
 
-/// The generator, or the error that says what is missing.
+/// The generator, for making IDs for this database.
 #[inline]
 fn usable() -> &'static SharedGenerator {
+    shmem::verified().unwrap_or_else(verify)
+}
+
+/// The generator, where the IDs of this database have this server's layout.
+#[cold]
+fn verify() -> &'static SharedGenerator {
+    let generator = existing();
+    if in_recovery() {
+        Error::InRecovery.raise();
+    }
+    if let Some(differs) = database_differs() {
+        // What the state has against it comes first: until that is settled, the database cannot be brought to it.
+        settings::for_reading().err().unwrap_or(differs).raise();
+    }
+    shmem::verify();
+    generator
+}
+
+/// The error that says that the IDs of this database have another layout than the generator makes, where they have.
+fn database_differs() -> Option<Error> {
+    database::differs(&settings::get()?.layout)
+}
+
+/// The generator, or the error that says what is missing.
+fn existing() -> &'static SharedGenerator {
     shmem::generator().unwrap_or_else(|| missing().raise())
 }
 
@@ -268,7 +294,7 @@ fn try_open(generator: &SharedGenerator) -> Result<(), NotOpen> {
 
 /// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
 pub fn adopt(floor_us: i64, lower: bool) {
-    let generator = usable();
+    let generator = existing();
     // SAFETY: callable in any backend.
     if lower && !unsafe { pg_sys::superuser() } {
         Error::LowerNotSuperuser.raise();
@@ -276,10 +302,14 @@ pub fn adopt(floor_us: i64, lower: bool) {
     if in_recovery() {
         Error::InRecovery.raise();
     }
+    let is_layout_new = settings::other_layout().is_some();
     if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us, lower) {
         Error::NotAdopted(refused).raise();
     }
     open(generator);
+    if is_layout_new {
+        errors::tell_of_databases();
+    }
 }
 
 unsafe extern "C" {
@@ -358,8 +388,9 @@ pub fn state() -> (&'static str, Option<String>) {
         return ("recovery", Some(Error::InRecovery.summary()));
     }
     let reason = match try_open(generator) {
-        Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
         Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
+        _ if let Some(differs) = database_differs() => Some(differs.summary()),
+        Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
         Err(NotOpen::Settling(micros)) => {
             let length = errors::duration(micros);
             Some(format!("the system clock has yet to pass what may have been used before: {length} to go"))

@@ -7,6 +7,7 @@
 use pgrx::prelude::*;
 
 mod control_file;
+mod database;
 mod errors;
 mod functions;
 mod generator;

@@ -89,7 +89,7 @@ fn integer_datum(value: i64) -> pg_sys::Datum {
 unsafe fn try_read(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> Field) -> Option<Field> {
     // SAFETY: by the contract of this function, the argument is there and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
-    let layout = &settings::for_reading().ok()?.layout;
+    let layout = &settings::known_for_reading()?.layout;
     layout.unpack(id).map(|parts| field(layout, parts))
 }
 

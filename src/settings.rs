@@ -4,6 +4,7 @@
 //! goes on with the default: another layout or number of backups would be another meaning of every ID. So
 //! each value is read here first. A bad one stops neither the server nor its start: it keeps the generator closed.
 
+use crate::database;
 use crate::errors::{self, Error};
 use crate::shmem;
 use crate::state_file::StateFile;
@@ -111,17 +112,26 @@ pub fn layout() -> Option<Layout> {
 
 /// The layout with which IDs were made, where that is not the configured one.
 static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-/// Whether `for_reading` has to look at the reasons to refuse.
-static IS_IN_DOUBT: AtomicBool = AtomicBool::new(false);
+/// Whether `for_reading` has to look at the reasons to refuse: in each process, until it has found none. A process has
+/// one database all its life, and the postmaster, from which all inherit this, has none.
+static IS_IN_DOUBT: AtomicBool = AtomicBool::new(true);
 
-/// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too.
+/// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too, and only with the
+/// layout of this database's IDs.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
     let settings = get().ok_or(Error::NotPreloaded)?;
     if IS_IN_DOUBT.load(Ordering::Relaxed) {
-        check_layout_in_doubt()?;
+        check_layout_in_doubt(settings)?;
     }
     Ok(settings)
+}
+
+/// The settings, for reading an ID, where this process knows already that there is no reason to refuse. It calls
+/// nothing of PostgreSQL.
+#[inline]
+pub fn known_for_reading() -> Option<&'static Settings> {
+    if IS_IN_DOUBT.load(Ordering::Relaxed) { None } else { get() }
 }
 
 /// As `for_reading`, for an answer that depends on the number of backups too.
@@ -131,23 +141,29 @@ pub fn for_owners() -> Result<&'static Settings, Error> {
 }
 
 #[cold]
-fn check_layout_in_doubt() -> Result<(), Error> {
+fn check_layout_in_doubt(settings: &Settings) -> Result<(), Error> {
     if let Some(bad) = bad_value_of(&LAYOUT_NAMES) {
         return Err(Error::Setting(bad));
     }
+    if let Some(layout) = other_layout() {
+        return Err(Error::Closed(Closed::OtherLayout(layout)));
+    }
+    database::differs(&settings.layout).map_or(Ok(()), Err)?;
+    IS_IN_DOUBT.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The layout with which IDs were made, where it is another and the configured one has not been adopted.
+pub fn other_layout() -> Option<Layout> {
     let is_adopted = shmem::generator().is_some_and(|generator| generator.is_open());
     let other = *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner);
-    match other {
-        Some(layout) if !is_adopted => Err(Error::Closed(Closed::OtherLayout(layout))),
-        _ => Ok(()),
-    }
+    other.filter(|_| !is_adopted)
 }
 
 /// Compares the configured layout with that of the state file; for the postmaster, before it has children.
 pub fn compare_with_recorded() {
     let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
     let other = recorded.filter(|recorded| layout().is_some_and(|layout| layout != *recorded));
-    IS_IN_DOUBT.store(layout().is_none() || other.is_some(), Ordering::Relaxed);
     *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = other;
 }
 
@@ -324,7 +340,6 @@ pub fn define() {
     let (settings, bad) = read(found);
     SETTINGS.set(settings).expect("the library is loaded once");
     BAD_VALUES.set(bad).expect("the library is loaded once");
-    IS_IN_DOUBT.store(layout().is_none(), Ordering::Relaxed);
 }
 
 /// For pg_upgrade, into a cluster that does not preload the library (yet): it recreates indexes, with constants

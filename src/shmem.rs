@@ -36,6 +36,22 @@ pub fn generator() -> Option<&'static SharedGenerator> {
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
+/// As `GENERATOR`, once this process has compared its database's layout with this server's. Null in the postmaster,
+/// which has no database, and so in every process that begins.
+static VERIFIED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The generator, where this process may make IDs with it.
+#[inline]
+pub fn verified() -> Option<&'static SharedGenerator> {
+    // SAFETY: null, or what `generator` returns.
+    unsafe { VERIFIED.load(Ordering::Relaxed).as_ref() }
+}
+
+/// This process has compared the layouts.
+pub fn verify() {
+    VERIFIED.store(GENERATOR.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
 /// What the processes of this server share besides the generator's own memory.
 #[repr(C, align(128))]
 struct Shared {

@@ -454,6 +454,7 @@ mod tests {
         ("snowflake_convert_plan(oid,name,boolean,oid[],text,bigint)", "v", false, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_config_check()", "v", false, "u", false),
+        ("snowflake_layout_steps()", "s", false, "u", false),
     ];
 
     #[pg_test]

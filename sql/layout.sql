@@ -1,0 +1,105 @@
+-- What a change of the server's layout leaves to be done in a database.
+
+-- It does nothing itself: whoever runs the statements decides with whose rights the expressions in them are evaluated.
+-- Nothing of the extension is called by its name, which may be somebody else's by now.
+CREATE FUNCTION snowflake_layout_steps() RETURNS TABLE (statement text, note text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    -- What reads IDs by this server's layout, and what depends on that at any remove; of tables the generated columns.
+    WITH RECURSIVE reading (classid, objid, objsubid) AS (
+        SELECT d.classid, d.objid, 0
+        FROM pg_extension e
+        JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+        JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+        WHERE e.extname = 'snowflake_id' AND 'text'::regtype <> ALL (p.proargtypes::oid[]) AND p.proname IN (
+            'snowflake_timestamp', 'snowflake_datacenter', 'snowflake_worker', 'snowflake_sequence', 'snowflake_owner',
+            'snowflake_encode', 'snowflake_min', 'snowflake_max', 'snowflake_between_from', 'snowflake_between_until')
+        UNION
+        SELECT o.classid, o.objid, o.objsubid
+        FROM reading r
+        JOIN pg_depend d ON d.refclassid = r.classid AND d.refobjid = r.objid AND r.objsubid IN (0, d.refobjsubid)
+        LEFT JOIN pg_class c ON r.classid = 'pg_class'::regclass AND c.oid = r.objid AND r.objsubid = 0,
+        LATERAL (
+            SELECT d.classid, d.objid, 0
+            WHERE d.classid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_constraint'::regclass,
+                                'pg_statistic_ext'::regclass, 'pg_class'::regclass)
+            UNION ALL
+            SELECT 'pg_class'::regclass, v.oid, 0 FROM pg_rewrite w JOIN pg_class v ON v.oid = w.ev_class
+            WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND v.relkind IN ('v', 'm')
+            UNION ALL
+            SELECT 'pg_class'::regclass, a.adrelid, a.adnum
+            FROM pg_attrdef a JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum
+            WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND g.attgenerated = 's'
+        ) AS o (classid, objid, objsubid)
+        -- Not from an index, or a table with a partition key that reads IDs, to all that depends on it.
+        WHERE c.relkind IS NULL OR c.relkind IN ('v', 'm')
+    ),
+    -- With the table whose rows it is about; none for a domain.
+    affected AS (
+        SELECT r.*, c.oid AS relid, c.relkind, c.oid::regclass::text AS label
+        FROM reading r
+        LEFT JOIN pg_index i ON r.classid = 'pg_class'::regclass AND i.indexrelid = r.objid
+        LEFT JOIN pg_constraint n ON r.classid = 'pg_constraint'::regclass AND n.oid = r.objid
+        LEFT JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid
+        LEFT JOIN pg_class c ON c.oid = coalesce(i.indrelid, n.conrelid, x.stxrelid, r.objid)
+            AND r.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
+        WHERE c.oid IS NULL OR NOT pg_is_other_temp_schema(c.relnamespace)
+    )
+    SELECT s.statement, s.note FROM (
+        SELECT 1, 0::oid, format(
+            'MERGE INTO %1$I.snowflake_config USING %1$I.snowflake_server_layout() AS own ON true '
+            'WHEN MATCHED THEN UPDATE SET layout = own.layout, tick_ms = own.tick_ms, epoch = own.epoch '
+            'WHEN NOT MATCHED THEN INSERT (layout, tick_ms, epoch) VALUES (own.layout, own.tick_ms, own.epoch)',
+            n.nspname), 'From here on, this database has the layout of the server.'
+        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
+        UNION
+        -- What depends on a column that is set is computed again, whatever the column is set to. No trigger fires.
+        SELECT 2, t.relid, 'SET LOCAL session_replication_role = replica; UPDATE ONLY ' || t.label || ' SET '
+                || string_agg(DISTINCT k.setting, ', '),
+            format(CASE WHEN k.setting IS NULL THEN 'Drop and add %s of %s: of no column that can be set.'
+                   ELSE 'Computes %s of %s again.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
+        FROM affected t
+        JOIN pg_attribute g ON g.attrelid = t.relid AND g.attnum = t.objsubid
+        JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
+        LATERAL (
+            SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname))
+            FROM pg_depend d JOIN pg_attribute u ON u.attrelid = d.refobjid AND u.attnum = d.refobjsubid
+            WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass
+                AND d.refobjid = t.relid AND u.attgenerated = '' AND u.attidentity <> 'a'
+        ) AS k (setting)
+        WHERE t.relkind = 'r' GROUP BY t.relid, t.label, k.setting IS NULL
+        UNION
+        SELECT 3, t.objid, format('REINDEX INDEX %s', t.objid::regclass), format('On %s.', t.label)
+        FROM affected t JOIN pg_class i ON i.oid = t.objid
+        WHERE t.classid = 'pg_class'::regclass AND i.relkind = 'i'
+        UNION
+        SELECT 4, t.relid, format('REFRESH MATERIALIZED VIEW %s', t.label), NULL
+        FROM affected t JOIN pg_class v ON v.oid = t.objid
+        WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
+        UNION
+        -- The expression is written for this search_path. psql sends all of it as one transaction.
+        SELECT 5, n.oid, format(
+                'SET LOCAL search_path = pg_catalog, pg_temp; '
+                'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
+                'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
+                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
+                n.oid, pg_get_constraintdef(n.oid)),
+            format('Fails if there is a row that violates %s.', pg_describe_object('pg_constraint'::regclass, n.oid, 0))
+        FROM affected t JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
+        WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0
+        UNION
+        SELECT 6, t.relid, NULL, format('Move the rows of %s by hand: its partition key reads IDs.', t.label)
+        FROM affected t WHERE t.relid = t.objid AND t.objsubid = 0 AND t.relkind = 'p'
+        UNION
+        SELECT 7, t.relid, format('ANALYZE %s', t.label), NULL
+        FROM affected t WHERE t.classid <> 'pg_constraint'::regclass AND t.relkind = 'r'
+    ) AS s (step, oid, statement, note)
+    ORDER BY s.step, s.oid, s.statement;
+END
+$$;
+
+REVOKE ALL ON FUNCTION snowflake_layout_steps() FROM PUBLIC;
+COMMENT ON FUNCTION snowflake_layout_steps() IS
+    'the statements that bring this database to the server''s layout, for psql''s \gexec; executes none of them';

@@ -1,0 +1,88 @@
+//! The layout of the IDs of this session's database, in its table `snowflake_config`: a server's state file may be
+//! gone, or never have come along; the row lies beside the IDs, and dumps, replication and pg_upgrade carry it.
+//!
+//! It is read without SQL: by parallel workers, with no right of whoever calls, and found whatever stands in a
+//! search_path. Where it cannot be found, there is nothing to compare with.
+
+use crate::errors::{self, Error};
+use crate::functions::{from_postgres, to_postgres};
+use pgrx::prelude::*;
+use snowflake_core::{Layout, Tick};
+
+/// The columns of the table, by their numbers.
+const LAYOUT: i32 = 1;
+const TICK_MS: i32 = 2;
+const EPOCH: i32 = 3;
+
+/// The error that says that the IDs of this database have another layout, where they have. For a transaction.
+pub fn differs(own: &Layout) -> Option<Error> {
+    // SAFETY: a plain flag. pg_upgrade evaluates what indexes have, on no row of the database.
+    if unsafe { pg_sys::IsBinaryUpgrade } {
+        return None;
+    }
+    let (bits, tick_ms, epoch) = recorded()?;
+    let own_tick_ms = own.tick().micros() / 1_000;
+    if bits == own.bits().to_string() && tick_ms == own_tick_ms && epoch == to_postgres(own.epoch_us()) {
+        return None;
+    }
+    let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
+    Some(Error::OtherDatabase(format!("{bits} {tick} {}", errors::timestamp(from_postgres(epoch)))))
+}
+
+/// The row: bits, tick in milliseconds, and epoch.
+fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
+    // SAFETY: a row of pg_extension, whose first columns are never null and have fixed lengths.
+    let schema = first(pg_sys::ExtensionRelationId, |row, _| unsafe {
+        let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
+        (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(extension.extnamespace)
+    })?;
+    // SAFETY: a static name; where there is no such table, the answer is no table's ID.
+    let table = unsafe { pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema) };
+    first(table, |row, columns| {
+        // SAFETY: the columns have these types, which the extension's script gave them.
+        unsafe {
+            let value = |column| {
+                let mut is_null = false;
+                let value = pg_sys::heap_getattr(row, column, columns, &mut is_null);
+                (!is_null).then_some(value)
+            };
+            Some((
+                errors::shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
+                i32::from_datum(value(TICK_MS)?, false)?.into(),
+                i64::from_datum(value(EPOCH)?, false)?,
+            ))
+        }
+    })
+}
+
+/// What `read` finds in the first row of a table in which it finds something.
+fn first<T>(
+    table: pg_sys::Oid,
+    read: impl Fn(pg_sys::HeapTuple, pg_sys::TupleDesc) -> Option<T>,
+) -> Option<T> {
+    // SAFETY: the callers run within a transaction. What is opened here is closed here, or by PostgreSQL where an
+    // error ends the statement; a row is valid until the next one is fetched.
+    unsafe {
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let relation = pg_sys::try_table_open(table, lock);
+        if relation.is_null() {
+            return None;
+        }
+        let mut found = None;
+        if (*(*relation).rd_rel).relkind as u8 == pg_sys::RELKIND_RELATION {
+            let (no_index, no_keys) = (pg_sys::InvalidOid, std::ptr::null_mut());
+            let scan =
+                pg_sys::systable_beginscan(relation, no_index, false, std::ptr::null_mut(), 0, no_keys);
+            while found.is_none() {
+                let row = pg_sys::systable_getnext(scan);
+                if row.is_null() {
+                    break;
+                }
+                found = read(row, (*relation).rd_att);
+            }
+            pg_sys::systable_endscan(scan);
+        }
+        pg_sys::table_close(relation, lock);
+        found
+    }
+}
