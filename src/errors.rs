@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
-use snowflake_core::{AdoptError, Closed, FloorCause, Layout, NoLane, Refusal};
+use snowflake_core::{AdoptError, ClosedReason, FloorCause, Layout, NoLane, Refusal};
 use std::borrow::Cow;
 use std::ffi::CStr;
 
@@ -32,7 +32,7 @@ pub enum Error {
     },
     InRecovery,
     Refused(Refusal),
-    Closed(Closed),
+    Closed(ClosedReason),
     NotAdopted(AdoptError),
     LowerNotSuperuser,
     NoLastId,
@@ -312,7 +312,7 @@ fn configured_layout() -> String {
 }
 
 /// Why the gate is closed after a start.
-fn closed_text(why: Closed) -> Text {
+fn closed_text(why: ClosedReason) -> Text {
     let not_ready = |message: String, detail: String, hint: &'static str| Text {
         state: PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
         message: message.into(),
@@ -320,43 +320,43 @@ fn closed_text(why: Closed) -> Text {
         hint: hint.into(),
     };
     match why {
-        Closed::Os(errno) => not_ready(
+        ClosedReason::Os(errno) => not_ready(
             format!("could not use \"{PATH}\" in the data directory: {}", describe(errno)),
             "Without it no ID can be promised to be unique after the next restart.".to_owned(),
             "Make room, or make the folder readable and writable for the server: it is tried again every \
              second.",
         ),
-        Closed::Unreadable => not_ready(
+        ClosedReason::Unreadable => not_ready(
             format!("\"{PATH}\" in the data directory cannot be read"),
             "Neither of its two slots holds a whole record, so it is not known which IDs were made."
                 .to_owned(),
             "Call snowflake_adopt with a time after which no ID was made; or restore the file, or set \
              snowflake_id.worker_id to a worker that was never used, remove the file and restart the server.",
         ),
-        Closed::NewerVersion(version) => not_ready(
+        ClosedReason::NewerVersion(version) => not_ready(
             format!("\"{PATH}\" in the data directory was written by a later version of snowflake_id"),
             format!("It has version {version}."),
             "Install that version, or a later one.",
         ),
-        Closed::OtherLayout(old) => not_ready(
+        ClosedReason::OtherLayout(old) => not_ready(
             "snowflake_id.layout, tick or epoch is not the one with which IDs were made".to_owned(),
             format!("IDs were made with {}; the configured one is {}.", layout(&old), configured_layout()),
             "Set it back and restart the server; or, if all servers of the fleet were stopped for the change, \
              call snowflake_adopt.",
         ),
-        Closed::Foreign(identifier) => not_ready(
+        ClosedReason::Foreign(identifier) => not_ready(
             format!("\"{PATH}\" in the data directory is that of another database cluster"),
             format!("It was written by the cluster with the system identifier {identifier}."),
             "If that cluster is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
              that no other server has, and restart the server.",
         ),
-        Closed::Copied => not_ready(
+        ClosedReason::Copied => not_ready(
             "this data directory is a copy, and its original may still make IDs".to_owned(),
             format!("\"{PATH}\" names another file than the one it lies in."),
             "If the original is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
              that no other server has, and restart the server.",
         ),
-        Closed::NotPromoted(timeline) => not_ready(
+        ClosedReason::NotPromoted(timeline) => not_ready(
             format!("another server may be generating IDs on timeline {timeline}"),
             format!(
                 "Its state file does not show that this server began timeline {timeline}: it was a standby, or a copy of \
@@ -377,7 +377,7 @@ fn refusal_text(refusal: Refusal) -> Text {
         hint: hint.into(),
     };
     match refusal {
-        Refusal::Closed => not_ready(
+        Refusal::GateClosed => not_ready(
             "the snowflake ID generator is closed",
             "It was closed again while this call was opening it.".to_owned(),
             "Try again; see the view snowflake_status for the reason.",

@@ -8,7 +8,7 @@ use crate::shmem::{self, SharedGenerator};
 use crate::state_file::{self, StateFile};
 use crate::waiting::{self, Reason};
 use pgrx::prelude::*;
-use snowflake_core::{Disk, Event, Host, NotOpen, Prepared, Range, Refusal, Start};
+use snowflake_core::{Disk, Event, Host, Prepared, Range, Refusal, Start, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -218,7 +218,7 @@ fn made_after<T>(
     generator: &SharedGenerator,
     make: impl Fn(&SharedGenerator) -> Result<T, Refusal>,
 ) -> T {
-    if refusal != Refusal::Closed {
+    if refusal != Refusal::GateClosed {
         Error::Refused(refusal).raise();
     }
     open(generator);
@@ -275,19 +275,19 @@ fn open(generator: &SharedGenerator) {
     loop {
         match try_open(generator) {
             Ok(()) => return,
-            Err(NotOpen::Settling(micros)) => {
+            Err(Unopened::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
             }
-            Err(NotOpen::Closed(why)) => Error::Closed(why).raise(),
-            Err(NotOpen::PreparedUnread) => unreachable!("a session has read them"),
+            Err(Unopened::Closed(why)) => Error::Closed(why).raise(),
+            Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
         }
     }
 }
 
 /// Opens the gate if it may be open now. For a session: it reads prepared transactions where they matter.
-fn try_open(generator: &SharedGenerator) -> Result<(), NotOpen> {
+fn try_open(generator: &SharedGenerator) -> Result<(), Unopened> {
     match generator.open(&start()) {
-        Err(NotOpen::PreparedUnread) => generator.open(&Start { prepared: read_prepared(), ..start() }),
+        Err(Unopened::PreparedUnread) => generator.open(&Start { prepared: read_prepared(), ..start() }),
         otherwise => otherwise,
     }
 }
@@ -388,14 +388,14 @@ pub fn state() -> (&'static str, Option<String>) {
         return ("recovery", Some(Error::InRecovery.summary()));
     }
     let reason = match try_open(generator) {
-        Err(NotOpen::Closed(why)) => Some(Error::Closed(why).summary()),
+        Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
         _ if let Some(differs) = database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
-        Err(NotOpen::Settling(micros)) => {
+        Err(Unopened::Settling(micros)) => {
             let length = errors::duration(micros);
             Some(format!("the system clock has yet to pass what may have been used before: {length} to go"))
         }
-        Err(NotOpen::PreparedUnread) => unreachable!("a session has read them"),
+        Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }

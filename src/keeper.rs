@@ -7,7 +7,7 @@ use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_core::{Closed, Host, NotOpen};
+use snowflake_core::{ClosedReason, Host, Unopened};
 use std::time::{Duration, Instant};
 
 /// A quarter of the default reservation: it is renewed when half of it is left.
@@ -51,7 +51,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     tell_of_expiry();
     let mut told = None;
     let mut round = open(generator, &mut told);
-    let mut last = generator.last();
+    let mut frontier = generator.frontier();
     let mut last_moved = Instant::now();
     while BackgroundWorker::wait_latch(Some(round)) {
         if BackgroundWorker::sighup_received() {
@@ -62,13 +62,13 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             round = open(generator, &mut told);
             continue;
         }
-        if generator.last() != last {
-            (last, last_moved) = (generator.last(), Instant::now());
+        if generator.frontier() != frontier {
+            (frontier, last_moved) = (generator.frontier(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
         if shmem::is_keeper_asked() || !is_idle {
             // A failure is logged where it happens, and shown by snowflake_status.
-            let _ = generator.keep();
+            let _ = generator.keep_up();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
@@ -89,13 +89,13 @@ fn tell_of_expiry() {
 
 /// Opens the gate ahead of the first call; tells how long to wait before the next look. A reason that keeps
 /// it closed is logged once, for an operator should know before a user does.
-fn open(generator: &SharedGenerator, told: &mut Option<Closed>) -> Duration {
+fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duration {
     match generator.open(&generator::start()) {
         Ok(()) => ROUND,
-        Err(NotOpen::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
+        Err(Unopened::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
         // The first session does it.
-        Err(NotOpen::PreparedUnread) => IDLE_ROUND,
-        Err(NotOpen::Closed(why)) => {
+        Err(Unopened::PreparedUnread) => IDLE_ROUND,
+        Err(Unopened::Closed(why)) => {
             if told.replace(why) != Some(why) {
                 Error::Closed(why).log();
             }

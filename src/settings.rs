@@ -10,10 +10,12 @@ use crate::shmem;
 use crate::state_file::StateFile;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
-use snowflake_core::lanes::{MAX_LANES, WorkersError};
 use snowflake_core::layout::parse_epoch;
-use snowflake_core::state::recorded_layout;
-use snowflake_core::{Bits, Closed, Config, Disk, Layout, Policy, Rules, SequenceStart, Tick, Workers};
+use snowflake_core::recorded_layout;
+use snowflake_core::workers::{MAX_LANES, WorkersError};
+use snowflake_core::{
+    Bits, ClosedReason, Config, Disk, Layout, Limits, Policy, SequenceStart, Tick, Workers,
+};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -146,7 +148,7 @@ fn check_layout_in_doubt(settings: &Settings) -> Result<(), Error> {
         return Err(Error::Setting(bad));
     }
     if let Some(layout) = other_layout() {
-        return Err(Error::Closed(Closed::OtherLayout(layout)));
+        return Err(Error::Closed(ClosedReason::OtherLayout(layout)));
     }
     database::differs(&settings.layout).map_or(Ok(()), Err)?;
     IS_IN_DOUBT.store(false, Ordering::Relaxed);
@@ -176,14 +178,14 @@ impl Settings {
             workers: self.workers,
             sequence_start: self.sequence_start,
             ring_ticks: self.ring_ticks,
-            rules: Rules::default(),
+            limits: Limits::default(),
         })
     }
 }
 
 /// The settings that a reload may change, as this process sees them.
-pub fn rules() -> Rules {
-    Rules {
+pub fn limits() -> Limits {
+    Limits {
         policy: policy(ROLLBACK_POLICY.get()),
         max_ahead_us: i64::from(MAX_AHEAD.get()) * 1_000,
         max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
@@ -397,7 +399,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,
         },
-        ring_ticks: Config::ring_ticks(&layout, &rules()),
+        ring_ticks: Config::ring_ticks(&layout, &limits()),
     };
     (settings, bad)
 }
@@ -684,13 +686,13 @@ extern "C-unwind" fn check_tick(
 
 /// Publishes a reload. Processes read their files at different moments, so the one value that counts lies
 /// in shared memory, and the postmaster, which reads first, is the one that writes it.
-fn publish(change: impl Fn(Rules) -> Rules) {
+fn publish(change: impl Fn(Limits) -> Limits) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
     if let (true, Some(generator)) = (is_postmaster, shmem::generator()) {
-        let wanted = change(generator.rules());
-        generator.set_rules(wanted);
-        let held_us = generator.rules().max_ahead_us;
+        let wanted = change(generator.limits());
+        generator.set_limits(wanted);
+        let held_us = generator.limits().max_ahead_us;
         if held_us < wanted.max_ahead_us {
             errors::log_clamped(held_us);
         }
@@ -701,20 +703,20 @@ fn publish(change: impl Fn(Rules) -> Rules) {
 extern "C-unwind" fn assign_policy(value: c_int, _extra: *mut c_void) {
     let replay = value == RollbackPolicy::replay as c_int;
     let policy = if replay { Policy::Replay } else { Policy::Hold };
-    publish(|rules| Rules { policy, ..rules });
+    publish(|limits| Limits { policy, ..limits });
 }
 
 #[pg_guard]
 extern "C-unwind" fn assign_max_ahead(value: c_int, _extra: *mut c_void) {
-    publish(|rules| Rules { max_ahead_us: i64::from(value) * 1_000, ..rules });
+    publish(|limits| Limits { max_ahead_us: i64::from(value) * 1_000, ..limits });
 }
 
 #[pg_guard]
 extern "C-unwind" fn assign_max_wait(value: c_int, _extra: *mut c_void) {
-    publish(|rules| Rules { max_wait_us: i64::from(value) * 1_000, ..rules });
+    publish(|limits| Limits { max_wait_us: i64::from(value) * 1_000, ..limits });
 }
 
 #[pg_guard]
 extern "C-unwind" fn assign_reserve(value: c_int, _extra: *mut c_void) {
-    publish(|rules| Rules { reserve_us: i64::from(value) * 1_000, ..rules });
+    publish(|limits| Limits { reserve_us: i64::from(value) * 1_000, ..limits });
 }

@@ -9,8 +9,7 @@ use crate::settings;
 use crate::waiting::{self, Reason};
 use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
-use snowflake_core::memory::{Control, LaneMemory, View};
-use snowflake_core::{Config, Generator, Host};
+use snowflake_core::{Config, Control, Generator, Host, LaneMemory, View};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -171,7 +170,7 @@ extern "C-unwind" fn startup() {
     }
     settings::compare_with_recorded();
     let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
-    let config = Config { rules: settings::rules(), ..config };
+    let config = Config { limits: settings::limits(), ..config };
     let plan = Plan::new(&config);
     let (lanes, slots) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
 
@@ -210,12 +209,12 @@ extern "C-unwind" fn startup() {
     GENERATOR.store(generator, Ordering::Relaxed);
     // SAFETY: the postmaster runs it when shared memory goes, before it is unmapped; after a crash this
     // hook runs again and registers it again. A child forgets what it inherits of this list.
-    unsafe { pg_sys::on_shmem_exit(Some(farewell), pg_sys::Datum::null()) };
+    unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };
 }
 
 /// Writes exact marks at the end of a clean stop: when the control file says that this is one.
 #[pg_guard]
-extern "C-unwind" fn farewell(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
+extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
     if is_postmaster
@@ -224,12 +223,12 @@ extern "C-unwind" fn farewell(_code: std::ffi::c_int, _argument: pg_sys::Datum) 
         && control_file::read().is_shut_down
     {
         // A failure costs the next start some waiting, and nothing else.
-        let _ = generator.farewell();
+        let _ = generator.write_exact_marks();
     }
 }
 
 /// A PostgreSQL lightweight lock as the cold lock. Only ever tried: `LWLockAcquire` would not answer a
-/// cancel (rule 6).
+/// cancel (guarantee 6).
 pub struct ColdLock(*mut pg_sys::LWLock);
 
 // SAFETY: the pointer leads into shared memory that is mapped at one address in all processes, and the

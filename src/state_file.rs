@@ -5,7 +5,8 @@
 //! Paths are relative, for every process of a server works in the data directory.
 
 use crate::waiting::{Reason, WaitEvent};
-use snowflake_core::state::{Disk, Errno, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::Errno;
+use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};

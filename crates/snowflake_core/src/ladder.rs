@@ -3,99 +3,85 @@
 //! The rungs, from bottom to top: **hold** (nothing is missing, IDs run ahead of the clock), **replay**,
 //! **wait**, **rotate**, **refuse**. A rung is taken only where those below it cannot help.
 
-use crate::lanes::NoLane;
+use crate::config::{Limits, Policy};
 use crate::layout::Layout;
-use crate::memory::CLOSED;
-use crate::state::Errno;
+use crate::refusal::Refusal;
 
-/// What happens when the clock has gone back further than `max_ahead`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// IDs keep ascending while the wall clock catches up.
-    #[default]
-    Hold,
-    /// IDs follow the wall clock back and go on from each tick's last sequence.
-    Replay,
+/// A call that found no tick to claim, and what it had read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked {
+    /// IDs that it wants, in one tick.
+    pub n: i64,
+    /// The lane that was active.
+    pub lane: usize,
+    /// The lane's frontier.
+    pub frontier: i64,
+    /// The tick from which it tried: that of its clock, or the frontier.
+    pub tried: i64,
+    /// The tick that it could not have; not below `tried`, because ticks between them were full.
+    pub wanted: i64,
 }
 
-/// The settings that may change while the generator runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// What a step back leads to.
-    pub policy: Policy,
-    /// How far IDs may run ahead of the wall clock, in microseconds.
-    pub max_ahead_us: i64,
-    /// How long a call may wait for the clock before it rotates, in microseconds.
-    pub max_wait_us: i64,
-    /// How far ahead of use the durable reservation is written, in microseconds.
-    pub reserve_us: i64,
+/// How long a call has waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// The frontier since which it counts.
+    frontier: Option<i64>,
+    /// For the clock, by the monotonic clock, since the frontier last moved.
+    spent_us: i64,
+    /// For the keeper, in naps of `nap_us` by now.
+    pub keeper_us: i64,
+    nap_us: i64,
+    /// The call has been counted as one that waits.
+    pub is_counted: bool,
 }
 
-impl Rules {
-    /// As they can be kept: `max_ahead` up to a quarter of the ring, and times that sums cannot overflow.
-    pub(crate) fn held_to(self, ring_ticks: usize, layout: &Layout) -> Self {
-        let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
-        let bounded = |us: i64| us.clamp(0, 1 << 60);
-        let max_ahead_us = self.max_ahead_us.clamp(0, most_us);
-        let (max_wait_us, reserve_us) = (bounded(self.max_wait_us), bounded(self.reserve_us));
-        Self { max_ahead_us, max_wait_us, reserve_us, ..self }
+/// A call that waits for the keeper looks again after this long at first, then after twice as long each time...
+const FIRST_NAP_US: i64 = 200;
+/// ...up to this.
+const LAST_NAP_US: i64 = 20_000;
+
+impl Patience {
+    /// What was spent since the frontier moved: while it moves, the ticks that a call slept for went to others.
+    pub fn spent_since(&mut self, frontier: i64) -> i64 {
+        if self.frontier != Some(frontier) {
+            (self.frontier, self.spent_us) = (Some(frontier), 0);
+        }
+        self.spent_us
     }
 
-    /// How far IDs run ahead for whoever asks, in microseconds: `max_ahead` less the spare tick, the last that it
-    /// allows.
-    ///
-    /// Of the spare tick a session gets one ID, or a few, without a wait, and more whenever it has waited. So
-    /// one that asks for little does not wait behind those that take all there is, and who wakes late finds
-    /// something left. The tick of the clock is never spare.
-    pub fn freely_ahead_us(&self, layout: &Layout) -> i64 {
-        let tick_us = layout.tick().micros();
-        if self.max_ahead_us >= tick_us { self.max_ahead_us - tick_us } else { self.max_ahead_us }
+    /// Adds a wait for the clock.
+    pub fn spend(&mut self, micros: i64) {
+        self.spent_us += micros;
+    }
+
+    /// The length of the next nap while the keeper writes.
+    pub fn next_nap_us(&mut self) -> i64 {
+        self.nap_us = (2 * self.nap_us).clamp(FIRST_NAP_US, LAST_NAP_US);
+        self.keeper_us += self.nap_us;
+        self.nap_us
     }
 }
 
-impl Default for Rules {
-    /// `hold`, 2 s, 5 ms, 500 ms.
-    fn default() -> Self {
-        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000, reserve_us: 500_000 }
-    }
-}
-
-/// Why no ID was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The gate is closed.
-    Closed,
-    /// The wall clock stands before the epoch by this many microseconds.
-    BeforeEpoch(i64),
-    /// The time field has no tick left.
-    Exhausted,
-    /// The clock is back and no lane can be used until it has caught up.
-    NoLane(NoLane),
-    /// The reservation is used up and the next one cannot be written: the operating system's error.
-    NotDurable(Errno),
-}
-
-/// What the cold path read, in this order: lane, last, clock.
+/// What the slow path read, in this order: lane, frontier, clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
-    /// The tick from which the call tried: that of its clock, or `last`.
+    /// As in [`Blocked`].
     pub tried: i64,
-    /// The tick that could not be had; not below `tried`, for ticks between them were full.
+    /// As in [`Blocked`].
     pub wanted: i64,
-    /// The lane's last.
-    pub last: i64,
-    /// The lane's ceiling; below every tick while the gate is closed.
-    pub ceiling: i64,
-    /// The lane's mark as it was restored at start: no tick up to it may ever be issued (rule 3).
+    /// The lane's frontier.
+    pub frontier: i64,
+    /// The lane's ceiling; `None` while the gate is closed.
+    pub ceiling: Option<i64>,
+    /// The lane's mark as it was restored at the start: no tick up to it may ever be issued (guarantee 3).
     pub restored: i64,
     /// Ticks in the lane's ring.
     pub ring: i64,
-    /// The wall clock, in microseconds since the epoch, read after `last`.
+    /// The wall clock, in microseconds since the epoch, read after the frontier.
     pub now_us: i64,
-    /// How long this call has waited, on the monotonic clock, since `last` last moved.
+    /// How long this call has waited, on the monotonic clock, since the frontier last moved.
     pub waited_us: i64,
-    /// Whether the call may go on in the spare tick: see [`Rules::freely_ahead_us`].
-    pub may_use_spare: bool,
 }
 
 /// The next step of a call that could not have its tick.
@@ -106,7 +92,7 @@ pub(crate) enum Step {
     Again,
     /// Sleep this many microseconds, then start over.
     Wait(i64),
-    /// Lower `last` to this tick, then start over.
+    /// Lower the frontier to this tick, then start over.
     Replay(i64),
     /// Make the reservation reach the wanted tick, then start over.
     Reserve,
@@ -116,43 +102,38 @@ pub(crate) enum Step {
     Refuse(Refusal),
 }
 
-pub(crate) fn climb(sight: &Sight, rules: &Rules, layout: &Layout) -> Step {
+/// The lowest rung that helps.
+pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
     let tick_us = layout.tick().micros();
     let now_tick = layout.tick().holding(sight.now_us);
-    // Rule 4 in microseconds, so that a coarse tick behaves: a tick fits once its start does.
-    let missing_us = sight.wanted * tick_us - (sight.now_us + rules.max_ahead_us);
+    // Guarantee 4 in microseconds, so that a coarse tick behaves: a tick fits once its start does.
+    let missing_us = sight.wanted * tick_us - (sight.now_us + limits.max_ahead_us);
 
     if sight.wanted > layout.max_tick() {
-        // Where it was the clock that stood behind the end, it may have come back since. Where it was not,
-        // all ticks up to the end are full, also those that a replay revisits.
-        let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.last) < layout.max_tick();
+        // A clock that stood behind the end may have come back since. If it never stood there, all ticks up to the
+        // end are full, also those that a replay revisits.
+        let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.frontier) < layout.max_tick();
         return if came_back { Step::Again } else { Step::Refuse(Refusal::Exhausted) };
     }
-    if sight.ceiling == CLOSED {
-        return Step::Refuse(Refusal::Closed);
-    }
+    let Some(ceiling) = sight.ceiling else { return Step::Refuse(Refusal::GateClosed) };
     if missing_us <= 0 {
-        let spare_us = rules.max_ahead_us - rules.freely_ahead_us(layout);
-        if !sight.may_use_spare && missing_us + spare_us > 0 {
-            return Step::Wait(missing_us + spare_us);
-        }
-        return if sight.wanted > sight.ceiling { Step::Reserve } else { Step::Again };
+        return if sight.wanted > ceiling { Step::Reserve } else { Step::Again };
     }
-    // `last` was read before the clock. If nothing stepped, whoever issued up to `wanted` did so by rule 4
-    // at an earlier clock, so at most one tick is missing: a burst, and sleeping brings it. A clock that
-    // stands still or keeps stepping back does not; then the patience ends, and the climb goes on.
-    if missing_us <= tick_us && sight.waited_us <= tick_us + rules.max_wait_us {
+    // The frontier was read before the clock. If nothing stepped, whoever issued up to `wanted` did so by guarantee
+    // 4 at an earlier clock, so at most one tick is missing: a burst, and sleeping brings it. A clock that stands
+    // still or keeps stepping back does not; then the patience ends, and the climb goes on.
+    if missing_us <= tick_us && sight.waited_us <= tick_us + limits.max_wait_us {
         return Step::Wait(missing_us);
     }
     // Behind the ring the words have gone to later ticks, so nothing can go on from there.
-    let in_ring = now_tick > sight.last - sight.ring && now_tick < sight.last;
-    if rules.policy == Policy::Replay && in_ring && now_tick > sight.restored {
+    let in_ring = now_tick > sight.frontier - sight.ring && now_tick < sight.frontier;
+    if limits.policy == Policy::Replay && in_ring && now_tick > sight.restored {
         return Step::Replay(now_tick);
     }
-    if missing_us <= rules.max_wait_us - sight.waited_us {
+    if missing_us <= limits.max_wait_us - sight.waited_us {
         return Step::Wait(missing_us);
     }
-    if sight.now_us + rules.max_ahead_us < 0 {
+    if sight.now_us + limits.max_ahead_us < 0 {
         return Step::Refuse(Refusal::BeforeEpoch(-sight.now_us));
     }
     Step::Rotate
@@ -171,56 +152,22 @@ mod tests {
         Sight {
             tried: last,
             wanted: last,
-            last,
-            ceiling: layout.max_tick(),
+            frontier: last,
+            ceiling: Some(layout.max_tick()),
             restored: -1,
             ring: 16_384,
             now_us: NOW,
             waited_us: 0,
-            may_use_spare: true,
         }
     }
 
     fn step(sight: Sight, policy: Policy) -> Step {
-        climb(&sight, &Rules { policy, ..Rules::default() }, &Layout::default())
+        climb(&sight, &Limits { policy, ..Limits::default() }, &Layout::default())
     }
 
     #[test]
     fn nothing_is_missing_up_to_max_ahead() {
         assert_eq!(step(frontier(2_000), Policy::Hold), Step::Again);
-    }
-
-    #[test]
-    fn the_spare_tick_is_waited_for_by_whoever_has_had_of_it() {
-        let had = |ahead| Sight { may_use_spare: false, ..frontier(ahead) };
-        assert_eq!(step(had(1_999), Policy::Hold), Step::Again);
-        assert_eq!(step(had(2_000), Policy::Hold), Step::Wait(1_000));
-        assert_eq!(step(had(2_000), Policy::Replay), Step::Wait(1_000), "nothing went back");
-        let halfway = Sight { now_us: NOW + 300, ..had(2_000) };
-        assert_eq!(step(halfway, Policy::Hold), Step::Wait(700));
-    }
-
-    #[test]
-    fn the_tick_of_the_clock_is_never_spare() {
-        let freely =
-            |max_ahead_us| Rules { max_ahead_us, ..Rules::default() }.freely_ahead_us(&Layout::default());
-        assert_eq!([0, 999, 1_000, 1_001, 2_000].map(freely), [0, 999, 0, 1, 1_000]);
-    }
-
-    #[test]
-    fn rules_are_held_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
-        let asked = Rules {
-            policy: Policy::Replay,
-            max_ahead_us: i64::MAX,
-            max_wait_us: i64::MAX,
-            reserve_us: i64::MAX,
-        };
-        let held = asked.held_to(16_384, &Layout::default());
-        assert_eq!(held.policy, Policy::Replay);
-        assert_eq!(held.max_ahead_us, 4_096_000);
-        assert_eq!((held.max_wait_us, held.reserve_us), (1 << 60, 1 << 60));
-        let kept = Rules { max_ahead_us: 3_000, max_wait_us: 4_000, reserve_us: 5_000, ..Rules::default() };
-        assert_eq!(kept.held_to(16_384, &Layout::default()), kept);
     }
 
     #[test]
@@ -272,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_reservation_is_made_only_for_a_tick_that_the_clock_allows() {
-        let used_up = |ahead| Sight { ceiling: NOW / 1_000, ..frontier(ahead) };
+        let used_up = |ahead| Sight { ceiling: Some(NOW / 1_000), ..frontier(ahead) };
         assert_eq!(step(used_up(0), Policy::Hold), Step::Again);
         assert_eq!(step(used_up(1), Policy::Hold), Step::Reserve);
         assert_eq!(step(used_up(2_001), Policy::Hold), Step::Wait(1_000));
@@ -280,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_closed_gate_an_ended_field_and_an_early_clock_refuse() {
-        let closed = Sight { ceiling: CLOSED, ..frontier(0) };
-        assert_eq!(step(closed, Policy::Hold), Step::Refuse(Refusal::Closed));
+        let closed = Sight { ceiling: None, ..frontier(0) };
+        assert_eq!(step(closed, Policy::Hold), Step::Refuse(Refusal::GateClosed));
 
         let end = Layout::default().max_tick();
-        let ended = Sight { wanted: end + 1, last: end, ..frontier(0) };
+        let ended = Sight { wanted: end + 1, frontier: end, ..frontier(0) };
         assert_eq!(step(ended, Policy::Hold), Step::Refuse(Refusal::Exhausted));
         let clock_came_back = Sight { tried: end + 1, wanted: end + 1, ..frontier(0) };
         assert_eq!(step(clock_came_back, Policy::Hold), Step::Again);
@@ -292,7 +239,7 @@ mod tests {
         let full_to_the_end = Sight { wanted: end + 1, ..frontier(0) };
         assert_eq!(step(full_to_the_end, Policy::Replay), Step::Refuse(Refusal::Exhausted));
 
-        let early = Sight { now_us: -9_000_000, wanted: 0, last: 0, ..frontier(0) };
+        let early = Sight { now_us: -9_000_000, wanted: 0, frontier: 0, ..frontier(0) };
         assert_eq!(step(early, Policy::Hold), Step::Refuse(Refusal::BeforeEpoch(9_000_000)));
     }
 }

@@ -342,11 +342,6 @@ impl Layout {
         let Bits { datacenter, worker, sequence: low, .. } = self.bits;
         (tick << (datacenter + worker) | node) << low | sequence
     }
-
-    /// Whether two IDs are from one tick of one worker.
-    pub(crate) const fn are_of_one_tick(&self, one: i64, other: i64) -> bool {
-        (one ^ other) >> self.bits.sequence == 0
-    }
 }
 
 /// The first of the year 1: PostgreSQL's timestamps go back further, and no ID does.

@@ -1,27 +1,17 @@
-//! The ledger: which IDs of a lane have been made. The proof of uniqueness is here and nowhere else.
+//! The ledger: which IDs of a lane have been generated. The proof of uniqueness is here and nowhere else.
 //!
 //! A ledger is a ring of 64-bit words, one word a tick. A word holds the last *position* issued in its
 //! tick (tick and sequence side by side) or nothing. Only [`Ledger::claim`] changes a word, by one
 //! compare-and-swap that moves it to a **higher** value; the caller whose swap succeeded owns the
-//! positions that the word moved over, and nobody else ever can (rule 1). Neither clocks, nor policies,
+//! positions that the word moved over, and nobody else ever can (guarantee 1). Neither clocks, nor policies,
 //! nor the memory order matter to that: the words of one atomic have one order of changes.
 //!
-//! A word counts its own IDs, for the first sequence of a tick is a function of the tick. Whoever evicts
-//! a word adds its count to the lane's total: counting is exact and costs nothing a call.
+//! A word counts its own IDs, because the first sequence of a tick is a function of the tick. The call that evicts
+//! a word adds its count to the lane's total: counting is exact and costs a call nothing.
 
+use crate::config::SequenceStart;
 use crate::layout::Layout;
 use crate::sync::{AtomicU64, Ordering};
-
-/// Where the sequence of a new tick starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SequenceStart {
-    /// At 0: every tick has the whole field.
-    #[default]
-    Zero,
-    /// At a hash of the tick within the lowest 1/64 of the field, so that a low rate does not fill only
-    /// even or zero low bits. Deterministic, so counts stay exact; never wraps, so order holds.
-    Spread,
-}
 
 /// How positions lie in a word, and where each tick's sequence starts.
 #[derive(Clone, Copy, Debug)]
@@ -111,12 +101,17 @@ impl<'m> Ledger<'m> {
         Self { slots, evicted, shape }
     }
 
+    /// The ticks that the ring remembers.
+    pub(crate) fn ticks(&self) -> i64 {
+        self.slots.len() as i64
+    }
+
     #[inline]
     fn slot(&self, tick: i64) -> &'m AtomicU64 {
         &self.slots[tick as usize & (self.slots.len() - 1)]
     }
 
-    /// Claims `n` positions in a row of `tick`; 0 <= tick, 1 <= n <= capacity. Rule 1 rests on this loop.
+    /// Claims `n` positions in a row of `tick`; 0 <= tick, 1 <= n <= capacity. Guarantee 1 rests on this loop.
     #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
         let slot = self.slot(tick);
@@ -163,7 +158,7 @@ impl<'m> Ledger<'m> {
         end + 1
     }
 
-    /// The word in the slot of this tick: it changes whenever an ID is made there.
+    /// The word in the slot of this tick: it changes with every ID that is generated there.
     pub(crate) fn word(&self, tick: i64) -> u64 {
         self.slot(tick).load(Ordering::Acquire)
     }
@@ -174,13 +169,13 @@ impl<'m> Ledger<'m> {
         word != Word::EMPTY && word.tick(self.shape) == tick
     }
 
-    /// The last tick in which an ID was made. It cannot have been evicted: only a later one could.
+    /// The last tick in which an ID was generated. It cannot have been evicted: only a later one could.
     pub(crate) fn last_tick(&self) -> Option<i64> {
         let highest = self.words().max().unwrap_or(Word::EMPTY);
         (highest != Word::EMPTY).then(|| highest.tick(self.shape))
     }
 
-    /// How many IDs the lane has made; exact while no claim is under way.
+    /// How many IDs the lane has generated; exact while no claim is under way.
     pub(crate) fn issued(&self) -> u64 {
         let held: u64 = self.words().map(|word| word.count(self.shape)).sum();
         held + self.evicted.load(Ordering::Relaxed)

@@ -1,20 +1,9 @@
 //! The ID generator of `snowflake_id` as plain Rust over atomics: no PostgreSQL, no I/O, no `unsafe`.
 //!
-//! An ID is a positive 64-bit integer: `time | datacenter | worker | sequence` ([`Layout`]). One
-//! [`Generator`] makes IDs for any number of threads, or of processes that share its memory, and never
-//! makes one twice while that memory lives, whatever the clock does:
-//!
-//! * [`ledger`] is the proof of uniqueness: the ring of words and the only compare-and-swap loop;
-//! * [`ladder`] decides what to do when a tick cannot be had: a pure function of what was read;
-//! * [`lanes`] owns the workers: which lane is active, and where to go when the clock is back;
-//! * [`state`] is what survives a crash: marks on disk, and what they mean at the next start;
-//! * [`generator`] puts them together: the hot path in one screen, and the cold path beside it.
-//!
-//! Beside it stands what only reads: [`foreign`] for the IDs of other systems, [`base62`] for IDs as text.
-//!
-//! The memory is plain data ([`memory`]), so it can lie on the heap of one process or in a segment that
-//! many processes map. The clock and the waiting are the [`Host`]'s, the lock of the cold path is any
-//! [`lock_api::RawMutex`].
+//! An ID is a positive 64-bit integer: `time | datacenter | worker | sequence` ([`Layout`]). One [`Generator`] serves
+//! any number of threads, or of processes that share its memory. The memory is plain data ([`Memory`], [`View`]), so
+//! it can lie on the heap of one process or in a segment that many processes map. The clock, the waiting and the disk
+//! are the [`Host`]'s; the lock of the slow path is any [`lock_api::RawMutex`].
 //!
 //! ```
 //! use snowflake_core::{Config, Generator, Memory, Start, SystemHost};
@@ -29,25 +18,83 @@
 //! assert!(first < second);
 //! assert_eq!(config.layout.unpack(first).unwrap().worker, 0);
 //! ```
+//!
+//! # The guarantees
+//!
+//! Comments and tests cite them by their numbers.
+//!
+//! 1. **Unique.** An ID is returned only by the call whose compare-and-swap moved that ID's ledger word onto it. While
+//!    the ring lives, uniqueness depends neither on the clock, nor on a policy, nor on who raced whom; policies only
+//!    choose the tick to try.
+//! 2. **Durable.** Before an ID is returned, its tick is at or below the mark of its lane on disk, fsynced. While the
+//!    server runs, no mark on disk is lowered, unless a superuser vouches for it.
+//! 3. **Restart.** After any start, a lane issues only in ticks above its restored mark.
+//! 4. **Bounded lead.** An ID's tick is at most `max_ahead` past the wall clock that its call read.
+//! 5. **Ordered.** If call X returned before call Y began, on any backends, then id(X) < id(Y), unless a rotation or a
+//!    replay overlaps one of them or lies between. This is the order of allocation, not of commit.
+//! 6. **Never stuck.** No lock is held while a call waits, nobody waits uninterruptibly for a lock behind an fsync, and
+//!    every wait answers a cancel at once and is bounded by the monotonic clock.
+//! 7. **Never fresh by accident.** A state file that is torn, foreign, copied or from another layout never means
+//!    "start from nothing".
+//! 8. **One worker, one meaning.** No session can change a worker, the epoch or the layout.
+//!
+//! # Glossary
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed, because a clock may stand before the epoch |
+//! | worker | the value in the ID's worker field |
+//! | home worker | the worker that an operator configured |
+//! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
+//! | half | the lanes that the current timeline may use |
+//! | node | datacenter and worker side by side, as they stand in an ID |
+//! | position | tick and sequence side by side: an ID without its node |
+//! | ledger, ring, word | per lane, a ring of 64-bit words, one word per tick: the last position issued in it |
+//! | frontier | per lane in memory: the tick from which the next call starts |
+//! | mark | per lane on disk: no ID of the lane above it has ever been returned |
+//! | restored mark | the mark as the last start found it, or a floor that was set since |
+//! | reservation | the mark on disk, written ahead of use while the lane is active |
+//! | ceiling | the reservation as calls see it in memory |
+//! | floor | a mark that was set for all lanes although no ID reached it |
+//! | gate | open, or closed for a reason; behind a closed gate calls are refused |
+//! | record | what the state file says; it lies in one of two slots |
+//! | promise | what the next record will say |
+//! | start | what a server does from the closed gate to the open one |
+//! | rotate | make another lane the active one |
+//! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
+//! | hold | let IDs ascend while the wall clock catches up |
+//! | keeper | the process that moves the reservation, so that calls need not |
+//! | cold lock | the one lock: rotation, reservation and start hold it |
+//! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait`, `reserve` |
 
 #![forbid(unsafe_code)]
 
 pub mod base62;
+mod clock_watch;
+mod config;
 pub mod foreign;
-pub mod generator;
-pub mod ladder;
-pub mod lanes;
+mod generator;
+pub mod host;
+mod journal;
+mod ladder;
+mod lane;
 pub mod layout;
-pub mod ledger;
-pub mod memory;
-pub mod state;
+mod ledger;
+mod memory;
+mod refusal;
+mod state;
 mod sync;
+pub mod workers;
 
-pub use generator::{Config, Event, Generator, Host, NotOpen, Range, SystemHost};
-pub use ladder::{Policy, Refusal, Rules};
-pub use lanes::{Lanes, NoLane, Workers};
+pub use config::{Config, Limits, Policy, SequenceStart};
+pub use generator::{Generator, LaneStatus, Range, Status};
+pub use host::{Disk, Event, Host, SystemHost};
+pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
-pub use ledger::SequenceStart;
-pub use memory::{Memory, View};
+pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
-pub use state::{AdoptError, Closed, Disk, Errno, Floor, FloorCause, Prepared, Start};
+pub use refusal::{AdoptError, ClosedReason, Errno, FloorCause, NoLane, Refusal, Unopened};
+pub use state::record::Floor;
+pub use state::recorded_layout;
+pub use state::start::{Prepared, Start};
+pub use workers::Workers;

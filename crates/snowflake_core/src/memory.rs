@@ -1,115 +1,179 @@
 //! What the processes share, as plain data: it may lie on one process's heap or in a segment that many
-//! map at any address. Which field may be touched when is said at each.
+//! map at any address.
+//!
+//! # Who may write which part, and when
+//!
+//! * `LaneMemory`, one per lane: see `lane.rs`.
+//! * The ring of each lane: only `ledger.rs` writes it, by compare-and-swap and without a lock.
+//! * `Switch`: the active lane is written under the cold lock, after everything that a caller of the lane needs. The
+//!   limits are written by a reload; no two of them need to change together.
+//! * `Counters`: anybody adds to them at any time; nothing is decided by them.
+//! * `ColdState`: only the holder of the cold lock sees it.
 
-use parking_lot::lock_api::{Mutex, RawMutex};
-
-use crate::generator::Config;
-use crate::ladder::{Policy, Rules};
-use crate::lanes::Lanes;
-use crate::layout::Layout;
+use crate::clock_watch::ClockWatch;
+use crate::config::{Config, Limits, Policy};
+use crate::journal::Journal;
+use crate::ladder::{Blocked, Patience};
+use crate::lane::LaneMemory;
+use crate::refusal::ClosedReason;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-
-/// A ceiling below every tick and every mark: the gate is closed.
-pub(crate) const CLOSED: i64 = i64::MIN;
-
-/// One lane. Hot: `last` is read by every call and raised once a tick.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct LaneMemory {
-    /// The tick from which the next call starts. Raised by calls; lowered only by replay, and only by
-    /// compare-and-swap from the value that was read: a plain store could undo another call's raise.
-    pub(crate) last: AtomicI64,
-    /// The last tick that may be issued: the lane's reservation, which is its mark on disk (rule 2), or
-    /// nothing while the gate is closed. Written under the cold lock, after the disk.
-    pub(crate) ceiling: AtomicI64,
-    /// The mark that was restored at start: no tick up to it is ever issued (rule 3). Written under the
-    /// cold lock, before the ceiling.
-    pub(crate) restored: AtomicI64,
-    /// IDs of the words that were evicted from the ring.
-    pub(crate) evicted: AtomicU64,
-    /// IDs made before the last reset of the statistics. Written under the cold lock.
-    pub(crate) issued_before: AtomicU64,
-}
-
-impl LaneMemory {
-    /// A lane that has never made an ID.
-    pub fn new() -> Self {
-        Self {
-            last: AtomicI64::new(0),
-            ceiling: AtomicI64::new(CLOSED),
-            restored: AtomicI64::new(-1),
-            evicted: AtomicU64::new(0),
-            issued_before: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Default for LaneMemory {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+use parking_lot::lock_api::{Mutex, RawMutex};
 
 /// What every call reads and almost none writes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Switch {
-    /// The active lane. Written under the cold lock, after everything that a caller of the lane needs.
-    pub(crate) active: AtomicUsize,
-    /// [`Rules`], one atomic each: no two of them need to change together.
+    active: AtomicUsize,
     max_ahead_us: AtomicI64,
-    /// [`Rules::freely_ahead_us`].
-    freely_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
     reserve_us: AtomicI64,
     replay: AtomicUsize,
 }
 
 impl Switch {
+    fn new(limits: &Limits) -> Self {
+        let switch = Self {
+            active: AtomicUsize::new(0),
+            max_ahead_us: AtomicI64::new(0),
+            max_wait_us: AtomicI64::new(0),
+            reserve_us: AtomicI64::new(0),
+            replay: AtomicUsize::new(0),
+        };
+        switch.set_limits(limits);
+        switch
+    }
+
+    /// The active lane.
+    #[inline]
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Makes a lane the active one. For the cold lock's holder, once the lane's reservation is published.
+    pub(crate) fn activate(&self, lane: usize) {
+        self.active.store(lane, Ordering::Release);
+    }
+
     #[inline]
     pub(crate) fn max_ahead_us(&self) -> i64 {
         self.max_ahead_us.load(Ordering::Relaxed)
     }
 
-    #[inline]
-    pub(crate) fn freely_ahead_us(&self) -> i64 {
-        self.freely_ahead_us.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn rules(&self) -> Rules {
+    pub(crate) fn limits(&self) -> Limits {
         let policy = match self.replay.load(Ordering::Relaxed) {
             0 => Policy::Hold,
             _ => Policy::Replay,
         };
         let max_wait_us = self.max_wait_us.load(Ordering::Relaxed);
         let reserve_us = self.reserve_us.load(Ordering::Relaxed);
-        Rules { policy, max_ahead_us: self.max_ahead_us(), max_wait_us, reserve_us }
+        Limits { policy, max_ahead_us: self.max_ahead_us(), max_wait_us, reserve_us }
     }
 
-    pub(crate) fn set_rules(&self, rules: &Rules, layout: &Layout) {
-        self.replay.store((rules.policy == Policy::Replay) as usize, Ordering::Relaxed);
-        self.max_ahead_us.store(rules.max_ahead_us, Ordering::Relaxed);
-        self.freely_ahead_us.store(rules.freely_ahead_us(layout), Ordering::Relaxed);
-        self.max_wait_us.store(rules.max_wait_us, Ordering::Relaxed);
-        self.reserve_us.store(rules.reserve_us, Ordering::Relaxed);
+    pub(crate) fn set_limits(&self, limits: &Limits) {
+        self.replay.store((limits.policy == Policy::Replay) as usize, Ordering::Relaxed);
+        self.max_ahead_us.store(limits.max_ahead_us, Ordering::Relaxed);
+        self.max_wait_us.store(limits.max_wait_us, Ordering::Relaxed);
+        self.reserve_us.store(limits.reserve_us, Ordering::Relaxed);
     }
 }
 
-/// Counters of the cold path, and what it last knew of the clock.
+/// Counters of the slow path.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Counters {
-    pub(crate) waits: AtomicU64,
-    pub(crate) wait_us: AtomicU64,
-    pub(crate) rollbacks: AtomicU64,
-    pub(crate) largest_rollback_us: AtomicI64,
-    pub(crate) forward_jumps: AtomicU64,
-    pub(crate) rotations: AtomicU64,
-    pub(crate) refusals: AtomicU64,
-    /// Unix time (µs) since when these count.
-    pub(crate) since_us: AtomicI64,
-    /// Wall clock less boot clock (µs), as last seen: it changes only when the wall clock is stepped.
-    pub(crate) clock_offset_us: AtomicI64,
+    waits: AtomicU64,
+    wait_us: AtomicU64,
+    rotations: AtomicU64,
+    refusals: AtomicU64,
+    /// Unix time in microseconds.
+    since_us: AtomicI64,
+    pub(crate) clock: ClockWatch,
+}
+
+/// The counters as they were read.
+pub(crate) struct Counts {
+    pub waits: u64,
+    pub wait_us: u64,
+    pub rotations: u64,
+    pub refusals: u64,
+    pub since_us: i64,
+}
+
+impl Counters {
+    fn new(now_us: i64) -> Self {
+        Self {
+            waits: AtomicU64::new(0),
+            wait_us: AtomicU64::new(0),
+            rotations: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            since_us: AtomicI64::new(now_us),
+            clock: ClockWatch::new(),
+        }
+    }
+
+    pub(crate) fn add_wait(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_wait_us(&self, micros: i64) {
+        self.wait_us.fetch_add(micros as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_rotation(&self) {
+        self.rotations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_refusal(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            waits: self.waits.load(Ordering::Relaxed),
+            wait_us: self.wait_us.load(Ordering::Relaxed),
+            rotations: self.rotations.load(Ordering::Relaxed),
+            refusals: self.refusals.load(Ordering::Relaxed),
+            since_us: self.since_us.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts from zero again, from this Unix time in microseconds.
+    pub(crate) fn reset(&self, now_us: i64) {
+        for counter in [&self.waits, &self.wait_us, &self.rotations, &self.refusals] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.clock.reset();
+        self.since_us.store(now_us, Ordering::Relaxed);
+    }
+}
+
+/// The gate, as the cold lock's holder knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// No start has been tried yet.
+    Untried,
+    /// The last start could not open it; the next try comes no sooner than at this boot time (µs).
+    Closed { reason: ClosedReason, retry_at_us: i64 },
+    /// The choice of a start is durable; the clock has yet to come within `max_ahead` of the lane's mark.
+    Settling,
+    /// Calls get IDs.
+    Open,
+}
+
+/// What the cold lock protects.
+#[derive(Debug)]
+pub(crate) struct ColdState {
+    pub(crate) gate: Gate,
+    /// The timeline that the gate was opened for; 0 while it has never been.
+    pub(crate) timeline: u32,
+    pub(crate) journal: Journal,
+    /// The refusal that was reported last, as lane, frontier and the word there: one report per episode, which
+    /// ends with the next ID.
+    pub(crate) reported: Option<(usize, i64, u64)>,
+    /// The last call that has left a write to the keeper.
+    pub(crate) errand: Option<(Blocked, Patience)>,
+    /// A call has waited in vain for the keeper, which has done nothing since.
+    pub(crate) is_keeper_stuck: bool,
 }
 
 /// The part of the memory that has one size, whatever the settings.
@@ -117,33 +181,25 @@ pub(crate) struct Counters {
 pub struct Control<R: RawMutex> {
     pub(crate) switch: Switch,
     pub(crate) counters: Counters,
-    pub(crate) cold: Mutex<R, Lanes>,
+    pub(crate) cold: Mutex<R, ColdState>,
 }
 
 impl<R: RawMutex> Control<R> {
     /// A closed gate. `lock` is the cold lock, `now_us` a Unix time for the statistics' start.
     pub fn new(lock: R, config: &Config, now_us: i64) -> Self {
-        let switch = Switch {
-            active: AtomicUsize::new(0),
-            max_ahead_us: AtomicI64::new(0),
-            freely_ahead_us: AtomicI64::new(0),
-            max_wait_us: AtomicI64::new(0),
-            reserve_us: AtomicI64::new(0),
-            replay: AtomicUsize::new(0),
+        let cold = ColdState {
+            gate: Gate::Untried,
+            timeline: 0,
+            journal: Journal::new(),
+            reported: None,
+            errand: None,
+            is_keeper_stuck: false,
         };
-        switch.set_rules(&config.rules.held_to(config.ring_ticks, &config.layout), &config.layout);
-        let counters = Counters {
-            waits: AtomicU64::new(0),
-            wait_us: AtomicU64::new(0),
-            rollbacks: AtomicU64::new(0),
-            largest_rollback_us: AtomicI64::new(0),
-            forward_jumps: AtomicU64::new(0),
-            rotations: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
-            since_us: AtomicI64::new(now_us),
-            clock_offset_us: AtomicI64::new(crate::generator::OFFSET_UNKNOWN),
-        };
-        Self { switch, counters, cold: Mutex::from_raw(lock, Lanes::new()) }
+        Self {
+            switch: Switch::new(&config.limits.clamped_to(config.ring_ticks, &config.layout)),
+            counters: Counters::new(now_us),
+            cold: Mutex::from_raw(lock, cold),
+        }
     }
 }
 
@@ -153,7 +209,7 @@ pub struct View<'m, R: RawMutex> {
     pub control: &'m Control<R>,
     /// One for each lane.
     pub lanes: &'m [LaneMemory],
-    /// The rings of all lanes, one behind the other: [`Config::ring_ticks`] words a lane, zero at first.
+    /// The rings of all lanes, one behind the other: [`Config::ring_ticks`] words per lane, zero at first.
     pub slots: &'m [AtomicU64],
 }
 

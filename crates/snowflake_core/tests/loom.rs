@@ -15,7 +15,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Config, Event, Generator, Host, Layout, Memory, Policy, Refusal, Rules, Start};
+use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Refusal, Start};
 use snowflake_core::{SequenceStart, Tick, Workers};
 
 /// loom's atomics cannot be made in a constant, so the flag is made at the first use, inside the model.
@@ -94,12 +94,12 @@ struct World {
 
 impl World {
     /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each; the clock stands at tick `start`.
-    fn new(sequence: u32, ring: usize, start: i64, rules: Rules) -> Arc<Self> {
+    fn new(sequence: u32, ring: usize, start: i64, limits: Limits) -> Arc<Self> {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
         let workers = Workers::new(&layout, 0, 1).unwrap();
         let sequence_start = SequenceStart::Zero;
-        let config = Config { layout, datacenter: 0, workers, sequence_start, ring_ticks: ring, rules };
+        let config = Config { layout, datacenter: 0, workers, sequence_start, ring_ticks: ring, limits };
         let clock = Arc::new(Clock { wall: AtomicI64::new(start * MS) });
         let world = Arc::new(Self { config, memory: Memory::new(&config), clock });
         world.with(|generator| generator.open(&Start::of_timeline(1)).unwrap());
@@ -115,13 +115,13 @@ impl World {
         self.clock.wall.store(tick * MS, Ordering::Release);
     }
 
-    /// One call by a caller of its own; rule 4 is checked.
+    /// One call by a caller of its own; guarantee 4 is checked.
     fn call(&self) -> Result<i64, Refusal> {
         self.with(|generator| {
             let id = generator.next_id()?;
             let told = *generator.host().told.lock().unwrap();
             let begins = self.tick(id) * MS;
-            assert!(begins <= told + generator.rules().max_ahead_us, "rule 4: {begins} at {told}");
+            assert!(begins <= told + generator.limits().max_ahead_us, "guarantee 4: {begins} at {told}");
             Ok(id)
         })
     }
@@ -143,7 +143,7 @@ impl World {
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), count, "rule 1");
+        assert_eq!(ids.len(), count, "guarantee 1");
         self.with(|generator| {
             let status = generator.status();
             assert_eq!(status.issued, count as u64);
@@ -156,8 +156,8 @@ impl World {
     }
 }
 
-fn rules(policy: Policy, max_ahead: i64) -> Rules {
-    Rules { policy, max_ahead_us: max_ahead * MS, max_wait_us: 0, ..Rules::default() }
+fn limits(policy: Policy, max_ahead: i64) -> Limits {
+    Limits { policy, max_ahead_us: max_ahead * MS, max_wait_us: 0, ..Limits::default() }
 }
 
 /// Explores a model; with a bound, only schedules of so many preemptions.
@@ -182,14 +182,14 @@ fn beside<T: 'static, U>(
 
 fn pair(world: &World) -> Vec<i64> {
     let ids = vec![world.id(), world.id()];
-    assert!(ids[0] < ids[1], "rule 5 within one caller");
+    assert!(ids[0] < ids[1], "guarantee 5 within one caller");
     ids
 }
 
 #[test]
 fn two_calls_in_one_tick() {
     model(None, || {
-        let world = World::new(2, 4, 8, rules(Policy::Hold, 1));
+        let world = World::new(2, 4, 8, limits(Policy::Hold, 1));
         let (theirs, ours) = beside(&world, pair, pair);
         world.check([theirs, ours].concat(), 0..=0);
     });
@@ -199,10 +199,10 @@ fn two_calls_in_one_tick() {
 #[test]
 fn two_calls_that_fill_their_tick() {
     model(None, || {
-        let world = World::new(0, 8, 8, rules(Policy::Hold, 2));
+        let world = World::new(0, 8, 8, limits(Policy::Hold, 2));
         let (theirs, ours) = beside(&world, |world| world.id(), pair);
         let later = world.id();
-        assert!(ours.iter().chain([&theirs]).all(|id| *id < later), "rule 5");
+        assert!(ours.iter().chain([&theirs]).all(|id| *id < later), "guarantee 5");
         world.check([ours, vec![theirs, later]].concat(), 0..=0);
     });
 }
@@ -211,7 +211,7 @@ fn two_calls_that_fill_their_tick() {
 #[test]
 fn two_calls_that_evict_a_ring() {
     model(None, || {
-        let world = World::new(1, 2, 8, rules(Policy::Hold, 0));
+        let world = World::new(1, 2, 8, limits(Policy::Hold, 0));
         let first = world.id();
         let theirs = |world: &World| {
             world.step_to(10);
@@ -227,18 +227,18 @@ fn two_calls_that_evict_a_ring() {
 #[test]
 fn a_raise_of_last_undoes_no_other() {
     model(None, || {
-        let world = World::new(2, 8, 8, rules(Policy::Hold, 2));
+        let world = World::new(2, 8, 8, limits(Policy::Hold, 2));
         let theirs = |world: &World| {
             world.step_to(9);
             let first = world.id();
             world.step_to(8);
             let second = world.id();
-            assert!(first < second, "rule 5: {first} before {second}");
+            assert!(first < second, "guarantee 5: {first} before {second}");
             vec![first, second]
         };
         let (theirs, ours) = beside(&world, theirs, |world| world.id());
         let later = world.id();
-        assert!(theirs.iter().all(|id| *id < later) && ours < later, "rule 5");
+        assert!(theirs.iter().all(|id| *id < later) && ours < later, "guarantee 5");
         world.check([theirs, vec![ours, later]].concat(), 0..=0);
     });
 }
@@ -247,7 +247,7 @@ fn a_raise_of_last_undoes_no_other() {
 #[test]
 fn a_call_beside_a_rotation() {
     model(None, || {
-        let world = World::new(2, 8, 100, rules(Policy::Hold, 2));
+        let world = World::new(2, 8, 100, limits(Policy::Hold, 2));
         let first = world.id();
         let theirs = |world: &World| {
             world.step_to(20);
@@ -264,7 +264,7 @@ fn a_call_beside_a_rotation() {
 #[test]
 fn two_rotations_at_once() {
     model(None, || {
-        let world = World::new(1, 8, 100, rules(Policy::Hold, 2));
+        let world = World::new(1, 8, 100, limits(Policy::Hold, 2));
         let first = world.id();
         world.step_to(20);
         let (theirs, ours) = beside(&world, |world| world.id(), |world| world.id());
@@ -278,7 +278,7 @@ fn two_rotations_at_once() {
 #[test]
 fn a_rotation_by_hand_beside_a_call() {
     model(None, || {
-        let world = World::new(1, 8, 20, rules(Policy::Hold, 2));
+        let world = World::new(1, 8, 20, limits(Policy::Hold, 2));
         let first = world.id();
         let by_hand = |world: &World| world.with(|generator| generator.rotate_now()).expect("lane 1");
         let (worker, ours) = beside(&world, by_hand, |world| world.id());
@@ -292,7 +292,7 @@ fn a_rotation_by_hand_beside_a_call() {
 #[test]
 fn a_call_beside_a_replay() {
     model(None, || {
-        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let world = World::new(2, 8, 8, limits(Policy::Replay, 0));
         let first = world.id();
         let theirs = |world: &World| {
             world.step_to(5);
@@ -308,7 +308,7 @@ fn a_call_beside_a_replay() {
 #[test]
 fn two_replays_at_once() {
     model(None, || {
-        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let world = World::new(2, 8, 8, limits(Policy::Replay, 0));
         let first = world.id();
         world.step_to(4);
         let (theirs, ours) = beside(&world, |world| world.id(), |world| world.id());
@@ -321,7 +321,7 @@ fn two_replays_at_once() {
 #[test]
 fn a_replay_beside_an_adopt() {
     model(Some(3), || {
-        let world = World::new(2, 8, 8, rules(Policy::Replay, 0));
+        let world = World::new(2, 8, 8, limits(Policy::Replay, 0));
         let first = world.id();
         world.step_to(4);
         let theirs = |world: &World| {
@@ -342,7 +342,7 @@ fn a_replay_beside_an_adopt() {
 #[test]
 fn a_replay_that_comes_too_late() {
     model(Some(4), || {
-        let world = World::new(2, 8, 8, rules(Policy::Replay, 1));
+        let world = World::new(2, 8, 8, limits(Policy::Replay, 1));
         let first = world.id();
         world.step_to(5);
         let theirs = |world: &World| {
@@ -355,7 +355,7 @@ fn a_replay_that_comes_too_late() {
         };
         let ((mut ids, third), ours) = beside(&world, theirs, |world| world.id());
         if world.tick(ours) >= 8 {
-            assert!(ids[1] < third, "rule 5: {} before {third}", ids[1]);
+            assert!(ids[1] < third, "guarantee 5: {} before {third}", ids[1]);
         }
         ids.extend([first, third, ours]);
         world.check(ids, 0..=0);
@@ -366,7 +366,7 @@ fn a_replay_that_comes_too_late() {
 #[test]
 fn three_callers_and_a_step() {
     model(Some(2), || {
-        let world = World::new(2, 8, 100, rules(Policy::Hold, 2));
+        let world = World::new(2, 8, 100, limits(Policy::Hold, 2));
         let first = world.id();
         let stepper = |world: &World| {
             world.step_to(20);
@@ -386,7 +386,7 @@ fn three_callers_and_a_step() {
 #[test]
 fn a_replay_behind_the_ring_beside_a_call() {
     model(Some(4), || {
-        let world = World::new(1, 4, 8, rules(Policy::Replay, 0));
+        let world = World::new(1, 4, 8, limits(Policy::Replay, 0));
         let mut ids = vec![world.id()];
         world.step_to(6);
         ids.push(world.id());
@@ -402,7 +402,7 @@ fn a_replay_behind_the_ring_beside_a_call() {
 #[test]
 fn the_eviction_count() {
     model(None, || {
-        let world = World::new(1, 2, 8, rules(Policy::Hold, 0));
+        let world = World::new(1, 2, 8, limits(Policy::Hold, 0));
         let mut ids = vec![];
         for tick in [8, 8, 9] {
             world.step_to(tick);

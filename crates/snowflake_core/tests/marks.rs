@@ -8,19 +8,19 @@ mod model;
 use model::disk::{EIO, ENOSPC, Fault, Point};
 use model::server::{HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, NOON, config};
-use snowflake_core::state::recorded_layout;
+use snowflake_core::recorded_layout;
 use snowflake_core::{
-    AdoptError, Closed, Config, Disk, FloorCause, Layout, NotOpen, Prepared, Refusal, Rules, Tick,
+    AdoptError, ClosedReason, Config, Disk, FloorCause, Layout, Limits, Prepared, Refusal, Tick, Unopened,
 };
 use std::rc::Rc;
 
-/// `max_ahead` of the default rules.
+/// `max_ahead` of the default limits.
 const MAX_AHEAD: i64 = 2 * SECOND;
 /// Farther ahead of the clock no mark may lie for no reason.
 const SECONDS: i64 = 10 * SECOND;
 
 fn home(worker: i64, backups: usize) -> Config {
-    config("41/10/12", Tick::Millisecond, worker, backups, 16_384, Rules::default())
+    config("41/10/12", Tick::Millisecond, worker, backups, 16_384, Limits::default())
 }
 
 /// A server that has made IDs, and crashed.
@@ -59,7 +59,7 @@ fn a_copy_that_crashed_under_a_worker_of_its_own_stays_closed_under_the_original
         }
         machine.set_config(home(0, backups));
         for _ in 0..2 {
-            assert_eq!(machine.why_closed(), Closed::Copied, "{backups} backups");
+            assert_eq!(machine.why_closed(), ClosedReason::Copied, "{backups} backups");
             machine.go_down();
         }
 
@@ -99,26 +99,26 @@ fn crashed_at_full_speed() -> Rc<Machine> {
     machine
 }
 
-/// The marks that could not be written are in memory only: the gate does not open on them (rule 2).
+/// The marks that could not be written are in memory only: the gate does not open on them (guarantee 2).
 #[test]
 fn marks_that_adopt_could_not_write_while_the_gate_settles_keep_it_closed() {
     for errno in [EIO, ENOSPC] {
         let machine = crashed_at_full_speed();
         machine.boot_up();
-        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("it opens at once") };
+        let Err(Unopened::Settling(micros)) = machine.open() else { panic!("it opens at once") };
         let before = machine.disk.slots();
         machine.disk.set_faults(move |point| match point {
             Point::Open | Point::Make => Fault::Fail(errno),
             _ => Fault::None,
         });
         let floor = machine.wall();
-        let refused = Err(AdoptError::Closed(Closed::Os(errno)));
+        let refused = Err(AdoptError::Closed(ClosedReason::Os(errno)));
         assert_eq!(machine.adopt(floor), refused);
         // Nobody tries the disk again before a second has passed; it is the disk all the same.
         for wait in [micros, MS, SECOND, MINUTE] {
             machine.pass(wait);
-            assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(errno))), "after {wait} us");
-            assert_eq!(machine.try_id(), Err(Refusal::Closed));
+            assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(errno))), "after {wait} us");
+            assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
         }
         assert_eq!(machine.disk.slots(), before, "nothing was written");
 
@@ -167,7 +167,7 @@ fn sixty_home_workers_in_turn_lose_no_mark() {
             machine.start_up();
             known.check(&machine, "at a start");
             let parts = machine.id();
-            assert!(machine.mark(worker) >= parts.tick, "rule 2");
+            assert!(machine.mark(worker) >= parts.tick, "guarantee 2");
             known.check(&machine, "after an ID");
             known.add(&machine, worker);
             machine.go_down();
@@ -179,7 +179,7 @@ fn sixty_home_workers_in_turn_lose_no_mark() {
             machine.set_config(home(worker, 0));
             machine.start_up();
             known.check(&machine, "back again");
-            assert!(machine.id().tick > mark, "rule 3, worker {worker}");
+            assert!(machine.id().tick > mark, "guarantee 3, worker {worker}");
             machine.go_down();
         }
     }
@@ -199,7 +199,7 @@ fn many_workers_that_are_folded_away_at_once_lose_no_mark() {
             let parts = machine.id();
             machine.with(|generator| generator.rotate_now()).unwrap();
             known.check(&machine, "after a rotation");
-            assert!(machine.mark(parts.worker) >= parts.tick, "rule 2");
+            assert!(machine.mark(parts.worker) >= parts.tick, "guarantee 2");
             known.add(&machine, parts.worker);
         }
         machine.go_down();
@@ -217,7 +217,7 @@ fn layouts() -> impl Iterator<Item = Config> {
         .flat_map(|(bits, tick)| [(bits, tick, 0), (bits, tick, 1_704_067_200_000_000)])
         .map(|(bits, tick, epoch_us)| {
             let layout = Layout::new(bits.parse().unwrap(), tick, epoch_us).unwrap();
-            Config { layout, ..config(bits, tick, 0, 7, 16_384, Rules::default()) }
+            Config { layout, ..config(bits, tick, 0, 7, 16_384, Limits::default()) }
         })
 }
 
@@ -286,7 +286,7 @@ fn a_first_start_right_after_the_cluster_was_made_waits_and_refuses_nobody() {
         let machine = Machine::alone(home(0, 7));
         machine.set_start(|start| start.replayed_us = Some(NOON + ahead));
         machine.boot_up();
-        assert!(matches!(machine.open(), Err(NotOpen::Settling(_))), "{ahead} us: {:?}", machine.open());
+        assert!(matches!(machine.open(), Err(Unopened::Settling(_))), "{ahead} us: {:?}", machine.open());
         machine.settle();
         assert_eq!(machine.id().worker, 0);
     }
@@ -304,13 +304,13 @@ fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepare
     });
     machine.step(-MINUTE);
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
-    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.go_down();
     // Nobody came to read them before a crash: the next start knows of it.
     machine.set_start(|start| start.timeline_before = 2);
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
     machine.set_start(|start| start.prepared = Prepared::Read(Some(NOON)));
     let _ = machine.open();
     let least = NOON + MAX_AHEAD;
@@ -336,8 +336,8 @@ fn a_second_timeline_with_a_half_of_its_own_waits_for_no_prepared_transaction() 
 fn a_layout_is_adopted_above_the_old_marks_with_a_floor_of_long_ago() {
     let machine = crashed(home(0, 7));
     let highest = home(0, 7).layout.highest_id(machine.mark(0));
-    machine.set_config(config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Rules::default()));
-    assert_eq!(machine.why_closed(), Closed::OtherLayout(home(0, 7).layout));
+    machine.set_config(config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Limits::default()));
+    assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(home(0, 7).layout));
     machine.adopt(machine.wall() - HOUR).unwrap();
     machine.settle();
     assert!(machine.with(|generator| generator.next_id()).unwrap() > highest);
@@ -395,7 +395,7 @@ fn a_file_tells_with_which_layout_its_ids_were_made() {
     }
 }
 
-/// An ID that is made while the lower marks are written is above none of them (rule 2).
+/// An ID that is made while the lower marks are written is above none of them (guarantee 2).
 #[test]
 fn an_id_that_is_made_while_marks_are_lowered_stays_below_its_mark() {
     let machine = crashed(home(0, 0));
@@ -418,7 +418,7 @@ fn an_id_that_is_made_while_marks_are_lowered_stays_below_its_mark() {
     assert!(mark >= tick, "the mark lies {} ms below an ID", tick - mark);
 }
 
-/// Lower marks whose write failed may be on the disk all the same: no ID is made above them (rule 2).
+/// Lower marks whose write failed may be on the disk all the same: no ID is made above them (guarantee 2).
 #[test]
 fn after_a_failed_write_of_lower_marks_no_id_lies_above_what_may_be_on_disk() {
     let machine = crashed(home(0, 0));

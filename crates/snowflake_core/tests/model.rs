@@ -1,5 +1,5 @@
 //! A model of everything that may happen to servers that make IDs: the code is the real one; clocks, disks
-//! and the order of events are simulated. No state that it reaches repeats an ID or breaks rules 2 to 5.
+//! and the order of events are simulated. No state that it reaches repeats an ID or breaks guarantees 2 to 5.
 //!
 //! A run is a tape of choices: which action comes next, where a fault strikes and what it leaves behind.
 //! Small scopes are explored to the end, every tape of them; large ones at random. A failure prints its
@@ -16,7 +16,7 @@ mod model;
 use model::disk::{Breaches, Down, EIO, ENOSPC, Fault, Point, Power, Said, SimDisk};
 use model::tape::Tape;
 use model::world::{LockedOut, Machine, SYSTEM, config, is_locked};
-use snowflake_core::{Closed, Config, Event, NotOpen, Policy, Refusal, Rules, Start, Tick};
+use snowflake_core::{ClosedReason, Config, Event, Limits, Policy, Refusal, Start, Tick, Unopened};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
@@ -40,12 +40,12 @@ const PASSES: [i64; 6] = [5 * MS, 1_100 * MS, MS, 20 * MS, 10 * SECOND, 2 * HOUR
 const FEW_STEPS: [i64; 3] = [-5 * SECOND, -30 * MS, HOUR];
 const STEPS: [i64; 8] = [-3 * MS, -30 * MS, -700 * MS, -5 * SECOND, -HOUR, 5 * MS, 700 * MS, HOUR];
 
-fn rules(policy: Policy) -> Rules {
-    Rules { policy, max_ahead_us: 8 * MS, max_wait_us: 3 * MS, reserve_us: 6 * MS }
+fn limits(policy: Policy) -> Limits {
+    Limits { policy, max_ahead_us: 8 * MS, max_wait_us: 3 * MS, reserve_us: 6 * MS }
 }
 
 fn settings(home: i64, backups: usize, policy: Policy) -> Config {
-    config(BITS, Tick::Millisecond, home, backups, RING, rules(policy))
+    config(BITS, Tick::Millisecond, home, backups, RING, limits(policy))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -581,7 +581,7 @@ impl Server {
             Err(refusal) => {
                 self.log(|| format!("refused: {refusal:?}"));
                 assert!(
-                    refusal != Refusal::Closed || !self.run.borrow().is_open,
+                    refusal != Refusal::GateClosed || !self.run.borrow().is_open,
                     "an open gate is closed again"
                 );
                 return;
@@ -593,7 +593,7 @@ impl Server {
         self.log(|| format!("ID in tick {} of worker {}", parts.tick % 1_000_000_000, parts.worker));
 
         let known = world.history.borrow_mut().insert(id, self.name);
-        assert_eq!(known, None, "rule 1: server {} repeats an ID: {parts:?}", self.name);
+        assert_eq!(known, None, "guarantee 1: server {} repeats an ID: {parts:?}", self.name);
         let mut highest = world.highest.borrow_mut();
         let highest = highest.entry((parts.worker, self.name)).or_insert(-1);
         *highest = parts.tick.max(*highest);
@@ -601,24 +601,24 @@ impl Server {
         if self.machine.disk.identity().is_some()
             && let Some(mark) = self.machine.disk.lowest_mark(parts.worker)
         {
-            assert!(parts.tick <= mark, "rule 2: tick {} is above the durable mark {mark}", parts.tick);
+            assert!(parts.tick <= mark, "guarantee 2: tick {} is above the durable mark {mark}", parts.tick);
         }
         let mut run = self.run.borrow_mut();
         if let Some(found) = &run.found {
-            assert!(parts.tick > found.mark(parts.worker), "rule 3: {parts:?} after {found:?}");
+            assert!(parts.tick > found.mark(parts.worker), "guarantee 3: {parts:?} after {found:?}");
             if run.last.is_none() && run.must_keep_lane && run.steps_back == 0 {
                 assert_eq!(parts.worker, found.active, "a crash used up a lane");
             }
         }
-        let max_ahead_us = self.machine.config.borrow().rules.max_ahead_us;
-        assert!(parts.tick * MS <= read + max_ahead_us, "rule 4: {} us ahead", parts.tick * MS - read);
+        let max_ahead_us = self.machine.config.borrow().limits.max_ahead_us;
+        assert!(parts.tick * MS <= read + max_ahead_us, "guarantee 4: {} us ahead", parts.tick * MS - read);
         assert!(parts.tick > adopted, "{parts:?} is below the floor of an adopt that had returned");
         if let Some(last) = before
             && last.rotations == run.rotations
-            && (self.machine.config.borrow().rules.policy == Policy::Hold
+            && (self.machine.config.borrow().limits.policy == Policy::Hold
                 || last.steps_back == run.steps_back)
         {
-            assert!(id > last.id, "rule 5: {parts:?} after {:?}", layout.unpack(last.id));
+            assert!(id > last.id, "guarantee 5: {parts:?} after {:?}", layout.unpack(last.id));
         }
         if run.last.is_none() {
             self.steps_back.set(run.steps_back);
@@ -650,7 +650,7 @@ impl Server {
         self.run.borrow_mut().excuses += 1;
         if result.is_ok() {
             let config = *self.machine.config.borrow();
-            let floor = config.layout.tick_at(floor_us + config.rules.max_ahead_us);
+            let floor = config.layout.tick_at(floor_us + config.limits.max_ahead_us);
             self.adopted.set(self.adopted.get().max(floor));
         }
     }
@@ -713,20 +713,20 @@ impl Server {
                     }
                     self.run.borrow_mut().is_open = true;
                 }
-                Err(NotOpen::Settling(micros)) => {
+                Err(Unopened::Settling(micros)) => {
                     // Above what several clocks say: a floor.
-                    let longest = 2 * SECOND + rules(Policy::Hold).max_ahead_us + MS;
+                    let longest = 2 * SECOND + limits(Policy::Hold).max_ahead_us + MS;
                     assert!(micros <= longest, "it settles for {micros} us");
                     self.log(|| format!("settles for {micros} us"));
                     self.machine.pass(micros);
                 }
-                Err(NotOpen::Closed(Closed::Os(errno))) => {
+                Err(Unopened::Closed(ClosedReason::Os(errno))) => {
                     self.log(|| format!("closed by errno {errno}"));
                     self.machine.pass(SECOND);
                 }
                 // Promoted, and down before that was on disk: an operator vouches for it, who knows what there
                 // was and has set the clock right.
-                Err(NotOpen::Closed(Closed::NotPromoted(_) | Closed::Copied))
+                Err(Unopened::Closed(ClosedReason::NotPromoted(_) | ClosedReason::Copied))
                     if self.is_unrecorded.get() || world.has_disowned() =>
                 {
                     let issued = world.issued_by_others(self, &self.workers());
@@ -763,7 +763,7 @@ impl Server {
             // The file is gone and nobody noticed: the clock and the control file are all that is left.
             let start = self.machine.start.get();
             let known = self.machine.wall().max(start.control_us).max(start.replayed_us.unwrap_or(i64::MIN));
-            let first = new.layout.tick_at(known + FIRST_MARGIN + new.rules.max_ahead_us);
+            let first = new.layout.tick_at(known + FIRST_MARGIN + new.limits.max_ahead_us);
             let issued = world.highest.borrow().values().copied().max().unwrap_or(-1);
             if issued > first || self.adopted.get() > first {
                 self.log(|| "the file is gone, and the clock too: unprotected".to_owned());
@@ -797,8 +797,8 @@ impl Server {
             self.machine.start.set(start);
             self.run.borrow_mut().is_open = false;
             self.live(|| {
-                let result = self.machine.with(|generator| generator.farewell());
-                self.log(|| format!("farewell: {result:?}"));
+                let result = self.machine.with(|generator| generator.write_exact_marks());
+                self.log(|| format!("exact marks: {result:?}"));
             });
         }
         if self.machine.is_up() {
@@ -846,7 +846,7 @@ fn act(world: &Rc<World>, action: Action) {
             }
         }),
         Keep => server.live(|| {
-            let result = machine.with(|generator| generator.keep());
+            let result = machine.with(|generator| generator.keep_up());
             server.log(|| format!("keep: {result:?}"));
         }),
         Rotate => server.live(|| {
@@ -881,9 +881,9 @@ fn act(world: &Rc<World>, action: Action) {
             let policy = if server.policy.get() == Policy::Hold { Policy::Replay } else { Policy::Hold };
             server.policy.set(policy);
             server.run.borrow_mut().steps_back += 1;
-            machine.config.borrow_mut().rules = rules(policy);
+            machine.config.borrow_mut().limits = limits(policy);
             if machine.is_up() {
-                machine.with(|generator| generator.set_rules(rules(policy)));
+                machine.with(|generator| generator.set_limits(limits(policy)));
             }
         }
         BaseCopy => {
@@ -911,7 +911,7 @@ fn act(world: &Rc<World>, action: Action) {
             clone.start.set(machine.start.get());
             clone.boot_up();
             let result = clone.with(|generator| generator.open(&clone.start.get()));
-            assert_eq!(result, Err(NotOpen::Closed(Closed::Copied)), "a clone opens");
+            assert_eq!(result, Err(Unopened::Closed(ClosedReason::Copied)), "a clone opens");
         }
         Delete => {
             server.log(|| "the file is deleted".to_owned());
@@ -988,7 +988,8 @@ fn start_alone(world: &World) {
             Start { timeline, timeline_before: timeline, was_in_recovery, ..standby.machine.start.get() };
         machine.boot_up();
         let result = machine.with(|generator| generator.open(&start));
-        let is_closed = matches!(result, Err(NotOpen::Closed(Closed::Copied | Closed::NotPromoted(_))));
+        let is_closed =
+            matches!(result, Err(Unopened::Closed(ClosedReason::Copied | ClosedReason::NotPromoted(_))));
         assert!(is_closed, "a standby that nobody promoted: {result:?}");
         machine.go_down();
     }
@@ -1031,7 +1032,7 @@ fn promote(world: &Rc<World>) {
 
     let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get());
     let floor_us = start.replayed_us.unwrap_or(start.control_us);
-    let floor = config.layout.tick_at(floor_us + config.rules.max_ahead_us);
+    let floor = config.layout.tick_at(floor_us + config.limits.max_ahead_us);
     let has_halves = standby.backups.get() >= 3;
     let is_floored = !has_halves || timeline >= 3;
     let reaches = if is_floored { floor } else { -1 };
@@ -1126,7 +1127,7 @@ fn remember(world: &World) {
         let mark = disk.lowest_mark(*worker);
         assert!(
             mark.is_none_or(|mark| *tick <= mark),
-            "rule 2: worker {worker} went to {tick}, marked {mark:?}"
+            "guarantee 2: worker {worker} went to {tick}, marked {mark:?}"
         );
     }
     let mut states = world.states.borrow_mut();
@@ -1137,7 +1138,7 @@ fn remember(world: &World) {
     for server in world.servers.borrow().iter() {
         (server.machine.disk.digest(), server.machine.wall(), server.is_dead.get()).hash(&mut hasher);
         if server.machine.is_up() {
-            server.machine.with(|generator| generator.last()).hash(&mut hasher);
+            server.machine.with(|generator| generator.frontier()).hash(&mut hasher);
         }
     }
     states.insert(hasher.finish());

@@ -1,11 +1,11 @@
-//! Properties over arbitrary layouts, clocks, rules and interleavings. `PROPTEST_CASES` sets how many.
+//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets how many.
 
 #![cfg(not(loom))]
 
 mod common;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -13,7 +13,7 @@ use common::{Gen, When, World, generators, locks_held};
 use proptest::prelude::*;
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, LayoutError, Memory, Parts, Policy};
-use snowflake_core::{Range, Refusal, Rules, SequenceStart, Start, Tick, Workers};
+use snowflake_core::{Limits, Range, Refusal, SequenceStart, Start, Tick, Workers};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -63,16 +63,16 @@ fn sequence_starts() -> impl Strategy<Value = SequenceStart> {
     prop_oneof![Just(SequenceStart::Zero), Just(SequenceStart::Spread)]
 }
 
-/// Rules of a few ticks: `max_ahead` is held to a quarter of the ring anyway.
-fn rules(tick: Tick) -> impl Strategy<Value = Rules> {
+/// Limits of a few ticks: `max_ahead` is held to a quarter of the ring anyway.
+fn limits(tick: Tick) -> impl Strategy<Value = Limits> {
     let tick = tick.micros();
     let ahead = prop_oneof![Just(0), 0..=3 * tick, Just(10 * tick), 0..3 * SECOND];
     let wait = prop_oneof![Just(0), 0..=3 * tick, 0..=20 * tick];
-    (policies(), ahead, wait).prop_map(|(policy, max_ahead_us, max_wait_us)| Rules {
+    (policies(), ahead, wait).prop_map(|(policy, max_ahead_us, max_wait_us)| Limits {
         policy,
         max_ahead_us,
         max_wait_us,
-        ..Rules::default()
+        ..Limits::default()
     })
 }
 
@@ -91,13 +91,13 @@ fn configs() -> impl Strategy<Value = Config> {
             let stride = layout.workers() / (backups as i64 + 1);
             let workers = Workers::new(&layout, any.0 as i64 % stride, backups).unwrap();
             let datacenter = any.1 as i64 % layout.datacenters();
-            rules(tick).prop_map(move |rules| Config {
+            limits(tick).prop_map(move |limits| Config {
                 layout,
                 datacenter,
                 workers,
                 sequence_start: start,
                 ring_ticks: ring,
-                rules,
+                limits,
             })
         })
         .no_shrink()
@@ -129,7 +129,7 @@ enum Op {
     /// Steps that come while a call waits.
     StepInWaits(Vec<i64>),
     Stall(bool),
-    Reload(Rules),
+    Reload(Limits),
     RotateNow,
     Open(u32),
     ResetStats,
@@ -148,7 +148,7 @@ fn ops(tick: Tick) -> impl Strategy<Value = Op> {
         2 => Just(Op::SetRight),
         1 => prop::collection::vec(signed((0..30 * us).boxed()), 1..4).prop_map(Op::StepInWaits),
         1 => any::<bool>().prop_map(Op::Stall),
-        1 => rules(tick).prop_map(Op::Reload),
+        1 => limits(tick).prop_map(Op::Reload),
         1 => Just(Op::RotateNow),
         1 => (1..6_u32).prop_map(Op::Open),
         1 => Just(Op::ResetStats),
@@ -211,23 +211,16 @@ impl LaneModel {
     }
 }
 
-/// Whether a call for `n` IDs leaves the spare tick to others.
-fn is_for_much(caller: &Gen, n: i64) -> bool {
-    n > (caller.capacity() / 64).max(1)
-}
-
 struct Model {
     config: Config,
     world: &'static World,
     lanes: Vec<LaneModel>,
-    rules: Rules,
+    limits: Limits,
     timeline: u32,
     active: usize,
     rotations: u64,
     /// Of the active lane, since the last rotation, while it is known where `last` stands: the last ID.
     frontier: Option<Range>,
-    /// Caller, lane and tick of all IDs.
-    had: HashSet<(*const Gen, usize, i64)>,
     refusals: u64,
     last_refusal: Option<Refusal>,
     resets_before: u64,
@@ -249,12 +242,11 @@ impl Model {
             config,
             world,
             lanes,
-            rules: config.rules,
+            limits: config.limits,
             timeline: 0,
             active: 0,
             rotations: 0,
             frontier: None,
-            had: HashSet::new(),
             refusals: 0,
             last_refusal: None,
             resets_before: 0,
@@ -277,17 +269,17 @@ impl Model {
 
     /// When tick `tick` may be issued, less what the clock said: what is missing at this reading.
     fn missing(&self, tick: i64, wall: i64) -> i64 {
-        tick * self.tick_us() - (self.config.layout.relative(wall) + self.rules.max_ahead_us)
+        tick * self.tick_us() - (self.config.layout.relative(wall) + self.limits.max_ahead_us)
     }
 
     /// What is missing for `n` IDs of the active lane: an attempt goes on from the last ID or the clock, and
-    /// stops at the first tick that rule 4 forbids, whether it is full or not.
+    /// stops at the first tick that guarantee 4 forbids, whether it is full or not.
     fn missing_for(&self, n: i64, wall: i64) -> i64 {
         let layout = self.config.layout;
         let now = layout.relative(wall);
         let lane = &self.lanes[self.active];
         let start = lane.last.max(layout.tick().holding(now));
-        let latest = layout.tick().holding(now + self.rules.max_ahead_us);
+        let latest = layout.tick().holding(now + self.limits.max_ahead_us);
         self.missing(lane.room_from(start, n, &layout).min(start.max(latest + 1)), wall)
     }
 
@@ -314,9 +306,9 @@ impl Model {
         let rotated = status.rotations - rotations;
         self.rotations += rotated;
 
-        self.check_wait(waited, is_for_much(generator, n), undisturbed);
+        self.check_wait(waited, undisturbed);
         if waited > 0 && undisturbed {
-            self.check_turn(generator, n, &reads);
+            self.check_turn(n, &reads);
         }
         self.check_rotations(rotated, n, &reads, undisturbed);
         let active = status.lane;
@@ -331,14 +323,13 @@ impl Model {
             Ok(range) => {
                 self.issued(range, n, &reads);
                 let tick = self.config.layout.unpack(range.last).unwrap().tick;
-                self.had.insert((generator, active, tick));
                 assert_eq!(status.last_id_at_us, Some(self.config.layout.starts_at(tick)));
             }
             Err(refusal) => {
                 self.refusals += 1;
                 self.last_refusal = Some(refusal);
                 let lane = &self.lanes[self.active];
-                if self.rules.policy == Policy::Replay || lane.last < lane.highest() {
+                if self.limits.policy == Policy::Replay || lane.last < lane.highest() {
                     // It may have replayed all the same, or gone on to what another replay left behind.
                     self.frontier = None;
                 }
@@ -360,24 +351,30 @@ impl Model {
         assert_eq!(self.config.workers.worker(self.active), parts.worker);
         assert!((0..=layout.max_tick()).contains(&parts.tick));
 
-        // Rule 4, by the reading of the attempt that won, which is the last one.
+        // Guarantee 4, by the reading of the attempt that won, which is the last one.
         let missing = self.missing(parts.tick, *reads.last().unwrap());
-        assert!(missing <= 0, "rule 4: {missing} us too early");
+        assert!(missing <= 0, "guarantee 4: {missing} us too early");
 
-        // Rule 5. Replay may go back, but only where the frontier could not be had.
+        // Guarantee 5. Replay may go back, but only where the frontier could not be had.
         if let Some(before) = self.frontier
             && range.first < before.first
         {
             let was_blocked = reads.iter().any(|read| self.missing_for(n, *read) > 0);
-            assert_eq!(self.rules.policy, Policy::Replay, "rule 5: {} after {}", range.first, before.last);
+            assert_eq!(
+                self.limits.policy,
+                Policy::Replay,
+                "guarantee 5: {} after {}",
+                range.first,
+                before.last
+            );
             assert!(was_blocked, "replayed although nothing was missing");
         }
 
-        // Rule 1: within a tick of a lane, sequences only ascend.
+        // Guarantee 1: within a tick of a lane, sequences only ascend.
         let lane = &mut self.lanes[self.active];
         let used = lane.use_tick(parts.tick, end.sequence);
         match used {
-            Some(used) => assert_eq!(parts.sequence, used + 1, "rule 1: {range:?} after {used}"),
+            Some(used) => assert_eq!(parts.sequence, used + 1, "guarantee 1: {range:?} after {used}"),
             None => match self.config.sequence_start {
                 SequenceStart::Zero => assert_eq!(parts.sequence, 0),
                 SequenceStart::Spread => assert!(parts.sequence < (layout.sequences() / 64).max(1)),
@@ -387,18 +384,15 @@ impl Model {
         self.frontier = Some(range);
     }
 
-    fn check_wait(&self, waited: i64, is_for_much: bool, undisturbed: bool) {
+    fn check_wait(&self, waited: i64, undisturbed: bool) {
         // Replay moves `last`, and a call's patience begins anew when `last` has moved.
-        let turns = if self.rules.policy == Policy::Replay { 2 } else { 1 };
-        let left_to_others = if is_for_much { 8 * self.tick_us().min(NAP) } else { 0 };
-        let bound =
-            turns * (self.rules.max_wait_us + self.tick_us() + self.tick_us().min(NAP)) + left_to_others;
+        let turns = if self.limits.policy == Policy::Replay { 2 } else { 1 };
+        let bound = turns * (self.limits.max_wait_us + self.tick_us() + self.tick_us().min(NAP));
         assert!(waited <= bound || !undisturbed, "waited {waited} us of at most {bound}");
     }
 
-    /// A call for little waits only for what rule 4 forbids, and for the tick after one of which its caller has
-    /// had.
-    fn check_turn(&self, caller: &Gen, n: i64, reads: &[i64]) {
+    /// A call waits only for what guarantee 4 forbids.
+    fn check_turn(&self, n: i64, reads: &[i64]) {
         let lane = &self.lanes[self.active];
         if self.farthest_last() > lane.last {
             return;
@@ -406,11 +400,7 @@ impl Model {
         let now = self.config.layout.tick_at(reads[0]);
         let wanted = lane.room_from(lane.last.max(now), n, &self.config.layout);
         let is_forbidden = reads.iter().any(|read| self.missing_for(n, *read) > 0);
-        let has_had = self.had.contains(&(std::ptr::from_ref(caller), self.active, wanted));
-        assert!(
-            is_forbidden || has_had || is_for_much(caller, n),
-            "waited for tick {wanted}, which it could have had"
-        );
+        assert!(is_forbidden, "waited for tick {wanted}, which it could have had");
     }
 
     /// `reads` from before the first rotation are what it was made for.
@@ -438,23 +428,23 @@ impl Model {
         }
         let room = self.missing(tick_with_room, reads[0]);
         let in_ring = lane.highest() < now + self.config.ring_ticks as i64;
-        if !self.world.stalled.get() && (self.rules.policy == Policy::Hold || in_ring) {
-            assert!(room > self.rules.max_wait_us.max(self.tick_us()), "{room} us could be waited for");
+        if !self.world.stalled.get() && (self.limits.policy == Policy::Hold || in_ring) {
+            assert!(room > self.limits.max_wait_us.max(self.tick_us()), "{room} us could be waited for");
         }
         let has_room = lane.room_from(now, n, &layout) == now;
-        let replays = self.rules.policy == Policy::Replay && missing > self.tick_us();
+        let replays = self.limits.policy == Policy::Replay && missing > self.tick_us();
         assert!(!(replays && in_ring && has_room && now >= 0), "a rotation where replay helps");
     }
 
     fn check_refusal(&mut self, generator: &Gen, refusal: Refusal, n: i64, reads: &[i64]) {
         let layout = self.config.layout;
         let now = layout.relative(*reads.last().unwrap());
-        let latest = layout.tick().holding(now + self.rules.max_ahead_us);
+        let latest = layout.tick().holding(now + self.limits.max_ahead_us);
         let lane = &self.lanes[self.active];
         let start = self.farthest_last().max(layout.tick().holding(now));
         let room = lane.room_from(start, n, &layout);
         match refusal {
-            Refusal::Closed => panic!("the gate is open"),
+            Refusal::GateClosed => panic!("the gate is open"),
             Refusal::NotDurable(_) => panic!("nothing is durable here"),
             Refusal::BeforeEpoch(by) => {
                 assert!(latest < 0, "tick 0 could be had");
@@ -475,7 +465,7 @@ impl Model {
                 assert!(no_lane.usable_at_us > *reads.last().unwrap(), "usable since {no_lane:?}");
                 // What the refusal says is true: at that time there is an ID, unless that is in the last tick of all.
                 let end = layout.starts_at(layout.max_tick());
-                if no_lane.usable_at_us + self.rules.max_ahead_us < end {
+                if no_lane.usable_at_us + self.limits.max_ahead_us < end {
                     self.world.step(no_lane.usable_at_us - self.world.wall.get());
                     self.refusals_are_over(generator, n);
                 }
@@ -491,13 +481,13 @@ impl Model {
         let (layout, wall) = (self.config.layout, self.world.wall.get());
         let lane = &self.lanes[self.active];
         let room = self.missing(lane.room_from(lane.last.max(layout.tick_at(wall)), 1, &layout), wall);
-        let is_near = room <= self.tick_us().max(self.rules.max_wait_us);
+        let is_near = room <= self.tick_us().max(self.limits.max_wait_us);
         let refusals = self.refusals;
         self.call(generator, 1, true);
         let is_refused = self.refusals > refusals;
         if let Some(refusal) = foretold {
             assert!(is_refused, "no ID was foretold: {refusal:?}");
-        } else if self.rules.policy == Policy::Hold && is_near {
+        } else if self.limits.policy == Policy::Hold && is_near {
             // Whether a replay finds room, or a longer wait ends among full ticks, is seen only by trying.
             let is_refused = is_refused && self.last_refusal != Some(Refusal::Exhausted);
             assert!(!is_refused, "an ID was foretold");
@@ -538,11 +528,11 @@ impl Model {
         }
     }
 
-    fn reload(&mut self, generator: &Gen, rules: Rules) {
-        generator.set_rules(rules);
-        self.rules = generator.rules();
+    fn reload(&mut self, generator: &Gen, limits: Limits) {
+        generator.set_limits(limits);
+        self.limits = generator.limits();
         let most = self.config.ring_ticks as i64 / 4 * self.tick_us();
-        assert_eq!(self.rules, Rules { max_ahead_us: rules.max_ahead_us.min(most), ..rules });
+        assert_eq!(self.limits, Limits { max_ahead_us: limits.max_ahead_us.min(most), ..limits });
     }
 
     fn run(&mut self, callers: &[Gen], op: Op) {
@@ -564,7 +554,7 @@ impl Model {
             Op::SetRight => self.world.step(-std::mem::take(&mut self.steps_undone)),
             Op::StepInWaits(steps) => *self.world.steps_in_waits.borrow_mut() = steps.into(),
             Op::Stall(stalled) => self.world.stalled.set(stalled),
-            Op::Reload(rules) => self.reload(first, rules),
+            Op::Reload(limits) => self.reload(first, limits),
             Op::RotateNow => {
                 self.world.observe();
                 first.status();
@@ -578,7 +568,7 @@ impl Model {
                     }
                     Err(Refusal::NoLane(_)) => {
                         let now = self.config.layout.relative(self.world.wall.get());
-                        let latest = self.config.layout.tick().holding(now + self.rules.max_ahead_us);
+                        let latest = self.config.layout.tick().holding(now + self.limits.max_ahead_us);
                         let others = self.half().into_iter().filter(|lane| *lane != self.active);
                         let usable = others.filter(|lane| self.lanes[*lane].highest() < latest);
                         assert_eq!(usable.collect::<Vec<_>>(), [0; 0], "these could be used");
@@ -622,7 +612,7 @@ fn keeps_the_rules(config: Config, start: i64, ops: Vec<Op>) {
     let mut model = Model::new(config, world);
     assert!(callers[0].next_id().is_err(), "the gate is closed");
     model.refusals = callers[0].status().refusals;
-    model.reload(&callers[0], config.rules);
+    model.reload(&callers[0], config.limits);
     model.run(&callers, Op::Open(1));
     for op in ops {
         model.run(&callers, op);
@@ -632,7 +622,7 @@ fn keeps_the_rules(config: Config, start: i64, ops: Vec<Op>) {
 proptest! {
     #![proptest_config(cases(3_000))]
 
-    /// One call after another, whoever makes them: rules 1, 4, 5 and 6, exact counts, true refusals.
+    /// One call after another, whoever makes them: guarantees 1, 4, 5 and 6, exact counts, true refusals.
     #[test]
     fn any_run_of_calls_keeps_the_rules((config, start, ops) in runs()) {
         keeps_the_rules(config, start, ops);
@@ -649,13 +639,13 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
         workers: Workers::new(&layout, 0, backups).unwrap(),
         sequence_start: SequenceStart::Zero,
         ring_ticks,
-        rules: Rules { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Rules::default() },
+        limits: Limits { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Limits::default() },
     }
 }
 
 const WIDE: Bits = Bits { time: 42, datacenter: 0, worker: 4, sequence: 7 };
 
-/// A replay comes to a spare tick that the caller has had of before the clock went back, and waits for its turn.
+/// A replay comes to a tick of which the caller has had IDs before the clock went back.
 #[test]
 fn a_replay_to_what_a_caller_has_had_keeps_the_rules() {
     let ops = vec![
@@ -773,8 +763,8 @@ impl Nested {
         let Ok(range) = result else { return };
         let layout = self.config.layout;
         let begins = layout.starts_at(layout.unpack(range.first).unwrap().tick);
-        let ahead = caller.rules().max_ahead_us;
-        assert!(begins <= highest.unwrap() + ahead, "rule 4");
+        let ahead = caller.limits().max_ahead_us;
+        assert!(begins <= highest.unwrap() + ahead, "guarantee 4");
         self.made.borrow_mut().push(Made { began, ended, rotations: (before, after), range });
     }
 
@@ -799,14 +789,14 @@ impl Nested {
         let count: i64 = made.iter().map(|made| made.range.last - made.range.first + 1).sum();
         let status = self.callers[0].status();
         assert_eq!(status.issued, count as u64);
-        if self.config.rules.policy == Policy::Replay {
+        if self.config.limits.policy == Policy::Replay {
             return;
         }
         made.sort_by_key(|made| made.began);
         for (at, x) in made.iter().enumerate() {
             for y in &made[at + 1..] {
                 if x.ended < y.began && x.rotations.0 == y.rotations.1 {
-                    assert!(x.range.last < y.range.first, "rule 5: {x:?} and {y:?}");
+                    assert!(x.range.last < y.range.first, "guarantee 5: {x:?} and {y:?}");
                 }
             }
         }
@@ -816,7 +806,7 @@ impl Nested {
 fn check_unique(mut ranges: Vec<Range>) {
     ranges.sort_unstable_by_key(|range| range.first);
     for pair in ranges.windows(2) {
-        assert!(pair[0].last < pair[1].first, "rule 1: {pair:?}");
+        assert!(pair[0].last < pair[1].first, "guarantee 1: {pair:?}");
     }
 }
 
@@ -835,7 +825,7 @@ fn interrupted_runs() -> impl Strategy<Value = (Config, Vec<Interrupted>)> {
 proptest! {
     #![proptest_config(cases(1_500))]
 
-    /// Others come in at any look at the clock: rules 1, 4 and 5, and exact counts.
+    /// Others come in at any look at the clock: guarantees 1, 4 and 5, and exact counts.
     #[test]
     fn any_interrupted_calls_keep_the_rules((config, calls) in interrupted_runs()) {
         let middle = config.layout.max_tick().min(1 << 40) / 2;
@@ -885,7 +875,7 @@ impl Host for &Shared {
     }
 
     fn wait(&self, micros: i64) {
-        assert_eq!(locks_held(), 0, "rule 6: a wait under a lock");
+        assert_eq!(locks_held(), 0, "guarantee 6: a wait under a lock");
         self.boot.fetch_add(micros, Ordering::SeqCst);
         self.wall.fetch_add(micros, Ordering::SeqCst);
         std::thread::yield_now();
@@ -899,7 +889,7 @@ impl Host for &Shared {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Real threads, tiny rings and sequences, a clock that jumps about: rules 1 and 4, and exact counts.
+    /// Real threads, tiny rings and sequences, a clock that jumps about: guarantees 1 and 4, and exact counts.
     #[test]
     fn any_threads_under_any_clock_keep_the_rules(
         config in configs(),
@@ -916,7 +906,7 @@ proptest! {
         generators[0].open(&Start::of_timeline(1)).unwrap();
         let barrier = Barrier::new(threads + 1);
         let is_over = AtomicBool::new(false);
-        let max_ahead = generators[0].rules().max_ahead_us;
+        let max_ahead = generators[0].limits().max_ahead_us;
         let all = std::thread::scope(|scope| {
             let (clock, barrier, is_over) = (&clock, &barrier, &is_over);
             let calls = generators.iter().map(|generator| {
@@ -929,7 +919,7 @@ proptest! {
                         let Ok(range) = generator.next_range(n.max(1)) else { continue };
                         let told = TOLD.with_borrow(|told| told.iter().copied().max()).unwrap();
                         let tick = config.layout.unpack(range.first).unwrap().tick;
-                        assert!(config.layout.starts_at(tick) <= told + max_ahead, "rule 4");
+                        assert!(config.layout.starts_at(tick) <= told + max_ahead, "guarantee 4");
                         made.push(range);
                     }
                     made

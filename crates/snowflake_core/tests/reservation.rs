@@ -8,20 +8,20 @@ mod model;
 use model::disk::{Fault, Point};
 use model::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
-use snowflake_core::{Config, Generator, Layout, Parts, Rules, Tick};
+use snowflake_core::{Config, Generator, Layout, Limits, Parts, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// `max_ahead` and `reserve` of the default rules.
+/// `max_ahead` and `reserve` of the default limits.
 const MAX_AHEAD: i64 = 2 * SECOND;
 const RESERVE: i64 = 500 * MS;
 
 fn plain() -> Config {
-    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Rules::default())
+    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Limits::default())
 }
 
 fn seconds() -> Config {
-    config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default())
+    config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default())
 }
 
 /// A server that has been making IDs for an hour.

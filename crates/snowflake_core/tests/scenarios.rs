@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Gen, When, World, config, generators, rules};
-use snowflake_core::{Config, Event, Layout, NoLane, Policy, Refusal, Rules, Start, Tick, Workers};
+use common::{Gen, When, World, config, generators, limits};
+use snowflake_core::{Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Workers};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -29,7 +29,7 @@ fn tick(config: &Config, id: i64) -> i64 {
 /// Lane, then clock: read the other way round, the call would push the new lane ahead by a clock that is gone.
 #[test]
 fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
-    let config = config("41/10/12", 3, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
@@ -52,7 +52,7 @@ fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
 #[test]
 fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     for look in 1..=4 {
-        let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+        let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
         let world = World::starting_at(DAY);
         let [ours, theirs] = generators(&config, world);
         let theirs = leak(theirs);
@@ -74,18 +74,14 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     }
 }
 
-// ---- Turns ----
+// ---- Bursts ----
 
-/// Four IDs a tick, all borrowed that may be: `ours` has taken IDs until it had to wait.
+/// Four IDs per tick, all borrowed that may be: the last call has waited for a tick, and has the first of its IDs.
 fn used_up(world: &'static World) -> [&'static Gen; 2] {
-    let config = config("41/10/2", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/2", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let [ours, theirs] = generators(&config, world).map(leak);
     ours.open(&Start::of_timeline(1)).unwrap();
     while waited(world, || ours.next_id().map(drop)) == 0 {}
-    // What is left of the tick that the wait has brought, and the one ID of the next.
-    while ours.status().issued % 4 != 1 {
-        ours.next_id().unwrap();
-    }
     assert_eq!(ours.status().ahead_us, 10 * MS);
     [ours, theirs]
 }
@@ -97,66 +93,39 @@ fn waited<T>(world: &World, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
 }
 
 #[test]
-fn who_asks_for_little_never_waits_behind_who_takes_all_there_is() {
-    let world = World::starting_at(DAY);
-    let [greedy, modest] = used_up(world);
-    for _ in 0..100 {
-        assert_eq!(waited(world, || modest.next_id()), 0);
-        // Its second of one tick, and the greedy one's, are for the next.
-        assert_eq!(waited(world, || greedy.next_id()), MS);
-        while greedy.status().issued % 4 != 1 {
-            assert_eq!(waited(world, || greedy.next_id()), 0);
-        }
-    }
-    assert_eq!(waited(world, || modest.next_id()), 0);
-    assert_eq!(waited(world, || modest.next_id()), MS);
-}
-
-#[test]
-fn who_wakes_late_finds_something_left() {
+fn a_call_waits_only_for_what_max_ahead_forbids() {
     let world = World::starting_at(DAY);
     let [ours, theirs] = used_up(world);
-    // Looks at the clock: the attempt, the observation, the ladder's; the fourth comes after the wait.
-    world.interrupt(4, When::BeforeRead, || {
-        for _ in 0..4 {
-            assert_eq!(waited(world, || theirs.next_id()), 0);
+    for _ in 0..100 {
+        for _ in 0..3 {
+            assert_eq!(waited(world, || theirs.next_id()), 0, "the rest of the tick");
         }
-    });
-    assert_eq!(waited(world, || ours.next_id()), MS);
+        assert_eq!(waited(world, || ours.next_id()), MS, "the next tick");
+    }
+    assert_eq!(waited(world, || theirs.next_range(4)), MS, "a whole tick");
+}
+
+/// Others take the tick that a call has slept for: it sleeps for the next, as long as there are ticks.
+#[test]
+fn a_call_that_wakes_late_waits_for_the_next_tick() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    theirs.next_range(3).unwrap();
+    // Looks at the clock: the attempt, the observation, the ladder's; the fourth comes after the wait.
+    world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_range(4)), 0));
+    assert_eq!(waited(world, || ours.next_id()), 2 * MS);
     assert!(world.all_hooks_ran());
 }
 
 #[test]
 fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
     let world = World::starting_at(DAY);
-    let [ours, _] = used_up(world);
+    let [ours, theirs] = used_up(world);
     world.stalled.set(true);
-    for _ in 0..3 {
-        assert_eq!(waited(world, || ours.next_id()), MS);
-    }
+    assert_eq!(waited(world, || theirs.next_range(3)), 0);
     assert_eq!(ours.status().rotations, 0);
     // The tick that max_ahead allows is full: no wait brings another.
     ours.next_id().unwrap_err();
-}
-
-#[test]
-fn who_asks_for_much_leaves_the_spare_tick_to_others() {
-    let world = World::starting_at(DAY);
-    let [ours, theirs] = used_up(world);
-    // They come for one ID of the tick that the wait has brought.
-    world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_id()), 0));
-    assert_eq!(waited(world, || ours.next_range(4)), 2 * MS);
-    assert!(world.all_hooks_ran());
-    assert_eq!(ours.status().ahead_us, 9 * MS, "the last tick that max_ahead allows is still whole");
-}
-
-#[test]
-fn who_asks_for_much_has_it_in_the_end() {
-    let world = World::starting_at(DAY);
-    let [ours, _] = used_up(world);
-    // However long it waits, no tick comes that nobody has begun.
-    world.stalled.set(true);
-    assert_eq!(waited(world, || ours.next_range(3)), 8 * MS);
 }
 
 // ---- Replay ----
@@ -164,7 +133,7 @@ fn who_asks_for_much_has_it_in_the_end() {
 /// The clock is right again by the time that the call would lower `last`: then nothing may be lowered.
 #[test]
 fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
-    let config = config("41/10/2", 0, 64, rules(Policy::Replay, 2 * MS, 0));
+    let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
@@ -187,7 +156,7 @@ fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
 /// Each tick that is visited again goes on from its own last sequence.
 #[test]
 fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
-    let config = config("41/10/4", 0, 64, rules(Policy::Replay, 0, 0));
+    let config = config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -208,7 +177,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
 /// The second step is inside the ring seen from `last`, but the words there have gone to later ticks.
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
-    let config = config("41/10/4", 1, 16, rules(Policy::Replay, 0, 0));
+    let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -227,7 +196,7 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
 /// Every tick that the clock reaches is full already. The error names a time at which there is an ID again.
 #[test]
 fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
-    let config = config("41/10/0", 0, 64, rules(Policy::Replay, 0, 0));
+    let config = config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -247,7 +216,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
 /// At the end of the time field, replay lowers `last` below ticks that are all full.
 #[test]
 fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
-    let config = config("8/10/0", 0, 64, rules(Policy::Replay, 5 * MS, 0));
+    let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
     let world = World::starting_at(230 * MS);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -268,7 +237,7 @@ fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
 #[test]
 fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("5/0/1", 0, 64, rules(policy, 0, 0));
+        let config = config("5/0/1", 0, 64, limits(policy, 0, 0));
         let world = World::starting_at(30 * MS);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -287,7 +256,7 @@ fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
 fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
     let config = Config {
         layout: Layout::new("42/0/21".parse().unwrap(), Tick::Second, 0).unwrap(),
-        ..config("42/0/21", 0, 64, rules(Policy::Hold, 0, 0))
+        ..config("42/0/21", 0, 64, limits(Policy::Hold, 0, 0))
     };
     let world = World::starting_at(config.layout.starts_at(config.layout.max_tick()));
     let [ours] = generators(&config, world);
@@ -309,7 +278,7 @@ fn extreme_clocks_are_survived() {
         for clock in [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
             for policy in [Policy::Hold, Policy::Replay] {
                 for max_wait in [0, 5 * MS, i64::MAX] {
-                    let base = config("41/10/12", 3, 64, rules(policy, 10 * MS, max_wait));
+                    let base = config("41/10/12", 3, 64, limits(policy, 10 * MS, max_wait));
                     let layout = Layout::new(base.layout.bits(), Tick::Millisecond, epoch).unwrap();
                     let config = Config { layout, ..base };
                     let world = World::starting_at(layout.starts_at(1_000_000));
@@ -334,7 +303,7 @@ fn extreme_clocks_are_survived() {
 
 #[test]
 fn before_the_epoch_the_error_says_by_how_much() {
-    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(-HOUR);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -351,7 +320,7 @@ fn before_the_epoch_the_error_says_by_how_much() {
 #[test]
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("41/10/1", 3, 64, rules(policy, 0, 5 * MS));
+        let config = config("41/10/1", 3, 64, limits(policy, 0, 5 * MS));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -371,7 +340,7 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
 /// Two callers see one step: the one that had read the clock before it must not count it back.
 #[test]
 fn a_reading_from_before_a_step_counts_no_step() {
-    let config = config("41/10/12", 3, 64, Rules::default());
+    let config = config("41/10/12", 3, 64, Limits::default());
     let world = World::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
@@ -390,7 +359,7 @@ fn a_reading_from_before_a_step_counts_no_step() {
 /// The process slept between its looks at the two clocks. That is no step, and leaves no false offset.
 #[test]
 fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
-    let config = config("41/10/12", 3, 64, Rules::default());
+    let config = config("41/10/12", 3, 64, Limits::default());
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
@@ -410,7 +379,7 @@ fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
 /// A report may take long, or ask the generator something: no lock is held.
 #[test]
 fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
-    let config = config("41/10/12", 3, 64, Rules::default());
+    let config = config("41/10/12", 3, 64, Limits::default());
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.status();
@@ -421,7 +390,7 @@ fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
 
 #[test]
 fn a_refusal_is_told_once_until_there_was_an_id_again() {
-    let config = config("41/10/12", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -439,11 +408,11 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
     assert_eq!(ours.status().refusals, 6);
 }
 
-// ---- Rotation by hand, timelines, rules ----
+// ---- Rotation by hand, timelines, limits ----
 
 #[test]
 fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_free() {
-    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -468,10 +437,10 @@ fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_
 
 #[test]
 fn a_rotation_by_hand_stays_in_the_half_and_returns_after_a_round() {
-    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
-    assert_eq!(ours.rotate_now(), Err(Refusal::Closed));
+    assert_eq!(ours.rotate_now(), Err(Refusal::GateClosed));
     ours.open(&Start::of_timeline(2)).unwrap();
     let mut workers = vec![];
     for _ in 0..5 {
@@ -484,7 +453,7 @@ fn a_rotation_by_hand_stays_in_the_half_and_returns_after_a_round() {
 
 #[test]
 fn another_timeline_starts_on_its_own_lane_and_half() {
-    let config = config("41/10/12", 7, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     for timeline in 1..=9 {
         let [ours] = generators(&config, World::starting_at(DAY));
         ours.open(&Start::of_timeline(timeline)).unwrap();
@@ -499,14 +468,14 @@ fn another_timeline_starts_on_its_own_lane_and_half() {
 /// A backend that starts late is a generator that comes late.
 #[test]
 fn a_further_generator_leaves_the_rules_in_force_alone() {
-    let config = config("41/10/12", 0, 64, rules(Policy::Hold, 10 * MS, 0));
+    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let memory = Box::leak(Box::new(snowflake_core::Memory::<common::Tracked>::new(&config)));
     let ours = Gen::new(&config, memory.view(), world);
-    let changed = rules(Policy::Replay, 5 * MS, 7 * MS);
-    ours.set_rules(changed);
+    let changed = limits(Policy::Replay, 5 * MS, 7 * MS);
+    ours.set_limits(changed);
     let _late = Gen::new(&config, memory.view(), world);
-    assert_eq!(ours.rules(), changed);
+    assert_eq!(ours.limits(), changed);
 }
 
 /// Bits of the datacenter above its field would be read as time.

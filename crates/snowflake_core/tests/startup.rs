@@ -10,12 +10,11 @@ use model::disk::{EIO, ENOSPC, Fault, Point, Power};
 use model::tape::Tape;
 use model::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
-use snowflake_core::state::{FileIdentity, SLOT_BYTES, SLOTS};
+use snowflake_core::host::{FileIdentity, SLOT_BYTES, SLOTS};
 use snowflake_core::{
-    AdoptError, Closed, Config, Event, FloorCause, Layout, NotOpen, Parts, Policy, Prepared, Refusal, Rules,
-    Start,
+    AdoptError, ClosedReason, Config, Disk, Event, FloorCause, Layout, Limits, Parts, Policy,
 };
-use snowflake_core::{Tick, Workers};
+use snowflake_core::{Prepared, Refusal, Start, Tick, Unopened, Workers, recorded_layout};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -24,21 +23,21 @@ const MS: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * SECOND;
 const DAY: i64 = 24 * HOUR;
-/// `max_ahead` and `reserve` of the default rules.
+/// `max_ahead` and `reserve` of the default limits.
 const MAX_AHEAD: i64 = 2 * SECOND;
 const RESERVE: i64 = 500 * MS;
 
 fn plain() -> Config {
-    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Rules::default())
+    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Limits::default())
 }
 
 fn with_backups(backups: usize) -> Config {
-    config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Rules::default())
+    config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Limits::default())
 }
 
 /// What only these tests ask of a machine.
 trait Server {
-    fn open(&self) -> Result<(), NotOpen>;
+    fn open(&self) -> Result<(), Unopened>;
     fn try_id(&self) -> Result<Parts, Refusal>;
     fn id(&self) -> Parts;
     fn settle(&self) -> i64;
@@ -49,7 +48,7 @@ trait Server {
     fn lower(&self, floor_us: i64) -> Result<(), AdoptError>;
     fn set_start(&self, change: impl FnOnce(&mut Start));
     fn set_config(&self, config: Config);
-    fn closed(&self) -> Closed;
+    fn closed(&self) -> ClosedReason;
     fn lane(&self) -> usize;
     fn mark(&self, worker: i64) -> i64;
     fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value));
@@ -58,7 +57,7 @@ trait Server {
 }
 
 impl Server for Machine {
-    fn open(&self) -> Result<(), NotOpen> {
+    fn open(&self) -> Result<(), Unopened> {
         self.with(|generator| generator.open(&self.start.get()))
     }
 
@@ -77,7 +76,7 @@ impl Server for Machine {
         for _ in 0..100 {
             match self.open() {
                 Ok(()) => return self.boot.get() - before,
-                Err(NotOpen::Settling(micros)) => self.pass(micros),
+                Err(Unopened::Settling(micros)) => self.pass(micros),
                 Err(closed) => panic!("{closed:?}"),
             }
         }
@@ -94,7 +93,7 @@ impl Server for Machine {
     }
 
     fn stop(&self) {
-        self.with(|generator| generator.farewell()).unwrap();
+        self.with(|generator| generator.write_exact_marks()).unwrap();
         self.go_down();
     }
 
@@ -117,10 +116,10 @@ impl Server for Machine {
     }
 
     /// Why a new start stays closed.
-    fn closed(&self) -> Closed {
+    fn closed(&self) -> ClosedReason {
         self.boot_up();
-        let Err(NotOpen::Closed(why)) = self.open() else { panic!("the gate is not closed") };
-        assert_eq!(self.try_id(), Err(Refusal::Closed));
+        let Err(Unopened::Closed(why)) = self.open() else { panic!("the gate is not closed") };
+        assert_eq!(self.try_id(), Err(Refusal::GateClosed));
         why
     }
 
@@ -179,7 +178,7 @@ fn a_whole_file_of_this_timeline_opens_above_its_mark_on_its_lane() {
     let mark = machine.mark(0);
     machine.start();
     let parts = machine.id();
-    assert!(parts.tick > mark, "rule 3");
+    assert!(parts.tick > mark, "guarantee 3");
     assert_eq!(parts.worker, 0);
     assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: false, .. })), 1);
 }
@@ -242,7 +241,7 @@ fn a_file_without_a_readable_slot_never_means_start_from_nothing() {
             machine.disk.scribble(0, ruin);
             machine.disk.scribble(1, other_ruin);
             let before = machine.disk.slots();
-            assert_eq!(machine.closed(), Closed::Unreadable, "{name}, {other_name}");
+            assert_eq!(machine.closed(), ClosedReason::Unreadable, "{name}, {other_name}");
             assert_eq!(machine.disk.slots(), before, "a closed gate writes nothing");
         }
     }
@@ -266,8 +265,8 @@ fn a_slot_of_a_later_version_closes_even_beside_a_whole_one() {
     for slot in 0..SLOTS {
         let machine = crashed();
         machine.rewrite(slot, |document| document["version"] = 2.into());
-        assert_eq!(machine.closed(), Closed::NewerVersion(2));
-        assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(Closed::NewerVersion(2))));
+        assert_eq!(machine.closed(), ClosedReason::NewerVersion(2));
+        assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(ClosedReason::NewerVersion(2))));
     }
 }
 
@@ -294,12 +293,12 @@ fn a_file_that_cannot_be_read_closes_and_is_tried_again_once_a_second() {
         }
         _ => Fault::None,
     });
-    assert_eq!(machine.closed(), Closed::Os(EIO));
+    assert_eq!(machine.closed(), ClosedReason::Os(EIO));
     machine.pass(SECOND - 1);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
     assert_eq!(loads.get(), 1);
     machine.pass(1);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
     assert_eq!(loads.get(), 2);
     machine.disk.heal();
     machine.pass(SECOND);
@@ -313,8 +312,8 @@ fn other_layouts() -> [(&'static str, Config); 3] {
     let epoch = Layout::new(plain().layout.bits(), Tick::Millisecond, 1_000).unwrap();
     let with_epoch = Config { layout: epoch, ..plain() };
     [
-        ("bits", config("42/10/11", Tick::Millisecond, 0, 7, 16_384, Rules::default())),
-        ("tick", config("41/10/12", Tick::Centisecond, 0, 7, 16_384, Rules::default())),
+        ("bits", config("42/10/11", Tick::Millisecond, 0, 7, 16_384, Limits::default())),
+        ("tick", config("41/10/12", Tick::Centisecond, 0, 7, 16_384, Limits::default())),
         ("epoch", with_epoch),
     ]
 }
@@ -324,10 +323,53 @@ fn another_layout_tick_or_epoch_closes_and_names_the_recorded_one() {
     for (name, other) in other_layouts() {
         let machine = crashed();
         machine.set_config(other);
-        assert_eq!(machine.closed(), Closed::OtherLayout(plain().layout), "{name}");
+        assert_eq!(machine.closed(), ClosedReason::OtherLayout(plain().layout), "{name}");
         machine.set_config(plain());
         machine.start();
         machine.id();
+    }
+}
+
+/// A first start with a mistaken epoch, corrected before the first ID.
+#[test]
+fn a_layout_with_which_no_id_was_generated_binds_nobody() {
+    let unused = || {
+        let machine = Machine::alone(plain());
+        machine.start();
+        machine.with(|generator| generator.keep_up()).unwrap();
+        machine.stop();
+        machine
+    };
+    for (name, other) in other_layouts() {
+        let machine = unused();
+        assert_eq!(machine.disk.load().unwrap().and_then(|loaded| recorded_layout(&loaded)), None);
+        machine.set_config(other);
+        machine.start();
+        let parts = machine.id();
+        assert!(parts.tick <= other.layout.tick_at(machine.wall() + MAX_AHEAD), "{name}");
+        // From then on it binds.
+        machine.stop();
+        machine.set_config(plain());
+        assert_eq!(machine.closed(), ClosedReason::OtherLayout(other.layout), "{name}");
+    }
+
+    // A crash writes no exact marks: an ID may exist.
+    let crashed = Machine::alone(plain());
+    crashed.start();
+    crashed.with(|generator| generator.keep_up()).unwrap();
+    crashed.crash();
+    // The original of a copy may generate IDs by now, and so may that of a standby.
+    let copied = unused();
+    copied.disk.put(copied.disk.slots().unwrap());
+    let foreign = unused();
+    foreign.set_start(|start| start.system_identifier += 1);
+    let followed = unused();
+    followed.set_start(|start| start.was_in_recovery = true);
+    let promoted = unused();
+    promoted.set_start(|start| start.timeline = 2);
+    for machine in [crashed, copied, foreign, followed, promoted] {
+        machine.set_config(other_layouts()[0].1);
+        assert_eq!(machine.closed(), ClosedReason::OtherLayout(plain().layout));
     }
 }
 
@@ -337,12 +379,12 @@ fn another_layout_is_noticed_before_a_copy_or_a_foreign_state() {
     machine.disk.put(machine.disk.slots().unwrap());
     machine.set_start(|start| start.system_identifier += 1);
     machine.set_config(other_layouts()[0].1);
-    assert!(matches!(machine.closed(), Closed::OtherLayout(_)));
+    assert!(matches!(machine.closed(), ClosedReason::OtherLayout(_)));
 }
 
 #[test]
 fn a_layout_is_adopted_only_where_its_ids_lie_above_all_earlier_ones() {
-    let of_bits = |bits| config(bits, Tick::Millisecond, 0, 7, 16_384, Rules::default());
+    let of_bits = |bits| config(bits, Tick::Millisecond, 0, 7, 16_384, Limits::default());
     let (narrow, wide) = (of_bits("41/9/12"), of_bits("41/10/12"));
 
     let machine = Machine::alone(wide);
@@ -353,7 +395,7 @@ fn a_layout_is_adopted_only_where_its_ids_lie_above_all_earlier_ones() {
     machine.closed();
     let before = machine.disk.slots();
     assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::LayoutBelow(wide.layout)));
-    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.disk.slots(), before, "a refused adopt writes nothing");
 
     let machine = Machine::alone(narrow);
@@ -376,7 +418,7 @@ fn a_layout_is_adopted_only_where_its_ids_lie_above_all_earlier_ones() {
 fn a_layout_of_the_same_widths_is_adopted_from_the_tick_after_the_old_mark() {
     let machine = crashed();
     let highest = plain().layout.highest_id(machine.mark(0));
-    let same_widths = config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Rules::default());
+    let same_widths = config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Limits::default());
     machine.set_config(same_widths);
     machine.closed();
     machine.adopt(machine.wall()).unwrap();
@@ -390,9 +432,9 @@ fn a_layout_of_the_same_widths_is_adopted_from_the_tick_after_the_old_mark() {
 fn the_state_of_another_cluster_closes() {
     let machine = crashed();
     machine.set_start(|start| start.system_identifier += 1);
-    assert_eq!(machine.closed(), Closed::Foreign(SYSTEM));
+    assert_eq!(machine.closed(), ClosedReason::Foreign(SYSTEM));
     machine.set_start(|start| start.timeline = 2);
-    assert_eq!(machine.closed(), Closed::Foreign(SYSTEM), "also on another timeline");
+    assert_eq!(machine.closed(), ClosedReason::Foreign(SYSTEM), "also on another timeline");
 }
 
 /// The machine with the file replaced by one of the same bytes, as in a copied directory.
@@ -406,10 +448,10 @@ fn copied() -> Rc<Machine> {
 fn a_copy_of_the_directory_on_the_same_timeline_stays_closed() {
     let machine = copied();
     let before = machine.disk.slots();
-    assert_eq!(machine.closed(), Closed::Copied);
+    assert_eq!(machine.closed(), ClosedReason::Copied);
     machine.pass(HOUR);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)), "time does not heal it");
-    assert_eq!(machine.closed(), Closed::Copied, "nor does another start");
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)), "time does not heal it");
+    assert_eq!(machine.closed(), ClosedReason::Copied, "nor does another start");
     assert_eq!(machine.disk.slots(), before);
 }
 
@@ -421,7 +463,7 @@ fn the_inode_alone_and_the_time_of_birth_alone_tell_a_copy() {
             let known = document["record"]["file"][field].as_i64().unwrap();
             document["record"]["file"][field] = (known + 1).into();
         });
-        assert_eq!(machine.closed(), Closed::Copied, "{field}");
+        assert_eq!(machine.closed(), ClosedReason::Copied, "{field}");
     }
 }
 
@@ -442,7 +484,7 @@ fn a_copy_on_a_new_timeline_opens_and_is_made_anew_with_an_identity_of_its_own()
 #[test]
 fn a_copy_opens_under_a_worker_that_its_original_does_not_own() {
     let machine = copied();
-    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Rules::default()));
+    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Limits::default()));
     machine.start();
     assert_eq!(machine.id().worker, 5);
     machine.crash();
@@ -464,7 +506,7 @@ fn a_file_system_that_begins_to_tell_times_of_birth_makes_no_copy() {
     }
     machine.crash();
     machine.rewrite_both(|document| document["record"]["file"]["born_ns"] = (told + 1).into());
-    assert_eq!(machine.closed(), Closed::Copied, "another time of birth is another file");
+    assert_eq!(machine.closed(), ClosedReason::Copied, "another time of birth is another file");
 }
 
 #[test]
@@ -473,7 +515,7 @@ fn a_file_system_that_tells_no_time_of_birth_any_more_is_not_trusted() {
     let slots = machine.disk.slots().unwrap();
     let inode = machine.disk.identity().unwrap().inode;
     machine.disk.put_as(slots, FileIdentity { inode, born_ns: 0 });
-    assert_eq!(machine.closed(), Closed::Copied);
+    assert_eq!(machine.closed(), ClosedReason::Copied);
 }
 
 // ---- 3. Standbys that were started without a promotion
@@ -496,11 +538,11 @@ fn a_standby_that_has_followed_a_failover_and_is_started_beside_its_primary_stay
         for machine in [copied(), crashed()] {
             let mark = machine.mark(0);
             machine.set_start(|start| as_a_follower(start, timeline));
-            assert_eq!(machine.closed(), Closed::NotPromoted(timeline));
+            assert_eq!(machine.closed(), ClosedReason::NotPromoted(timeline));
             machine.set_start(after_recovery);
             assert_eq!(
                 machine.closed(),
-                Closed::NotPromoted(timeline),
+                ClosedReason::NotPromoted(timeline),
                 "nor does it open at the second start"
             );
             assert_eq!(machine.mark(0), mark);
@@ -527,10 +569,10 @@ fn an_old_primary_that_was_in_recovery_stays_closed_on_its_own_timeline_too() {
     let machine = crashed();
     let mark = machine.mark(0);
     machine.set_start(|start| as_a_follower(start, 1));
-    assert_eq!(machine.closed(), Closed::NotPromoted(1));
-    assert_eq!(machine.closed(), Closed::NotPromoted(1));
+    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
+    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), Closed::Copied, "the next start finds what the first has left");
+    assert_eq!(machine.closed(), ClosedReason::Copied, "the next start finds what the first has left");
     assert_eq!(machine.mark(0), mark);
     machine.set_start(|start| (start.timeline, start.timeline_before) = (3, 2));
     machine.start();
@@ -542,9 +584,9 @@ fn an_old_primary_that_was_in_recovery_stays_closed_on_its_own_timeline_too() {
 fn a_standby_without_a_file_that_is_started_beside_its_primary_stays_closed_for_good() {
     let machine = Machine::alone(plain());
     machine.set_start(|start| as_a_follower(start, 1));
-    assert_eq!(machine.closed(), Closed::NotPromoted(1));
+    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), Closed::Copied, "the next start finds what the first has left");
+    assert_eq!(machine.closed(), ClosedReason::Copied, "the next start finds what the first has left");
     machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
     machine.start();
     assert_eq!(machine.id().worker, 128, "promoted later, it is a primary as any");
@@ -555,25 +597,25 @@ fn a_standby_without_a_file_stays_closed_while_the_mark_of_that_cannot_be_writte
     let machine = Machine::alone(plain());
     machine.set_start(|start| as_a_follower(start, 1));
     break_disk(&machine, 0, ENOSPC, |_| true);
-    assert_eq!(machine.closed(), Closed::Os(ENOSPC));
+    assert_eq!(machine.closed(), ClosedReason::Os(ENOSPC));
     machine.disk.heal();
     machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::NotPromoted(1))));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::NotPromoted(1))));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), Closed::Copied);
+    assert_eq!(machine.closed(), ClosedReason::Copied);
 }
 
 /// The workers of the whole group were changed after the standby had been made: its record does not know them. Found
 /// by the chaos program.
 #[test]
 fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_know() {
-    let with_worker = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Rules::default());
+    let with_worker = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default());
     for machine in [copied(), crashed()] {
         machine.set_start(|start| as_a_follower(start, 2));
         machine.set_config(with_worker(5));
-        assert_eq!(machine.closed(), Closed::NotPromoted(2));
+        assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
         machine.set_start(after_recovery);
-        assert_eq!(machine.closed(), Closed::NotPromoted(2));
+        assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
         // A worker that is set after that is one that somebody has chosen for it.
         machine.set_config(with_worker(6));
         machine.start();
@@ -584,7 +626,7 @@ fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_
         machine.crash();
         for home in [0, 5] {
             machine.set_config(with_worker(home));
-            assert_eq!(machine.closed(), Closed::Copied, "home worker {home}");
+            assert_eq!(machine.closed(), ClosedReason::Copied, "home worker {home}");
         }
     }
 }
@@ -598,7 +640,7 @@ fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
         as_a_follower(start, 2);
         start.replayed_us = Some(NOON);
     });
-    assert_eq!(machine.closed(), Closed::NotPromoted(2));
+    assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
     machine.adopt(machine.wall()).unwrap();
     for worker in (0..1_024).step_by(128) {
         assert!(machine.mark(worker) >= tick(NOON + MAX_AHEAD), "worker {worker}: {}", machine.mark(worker));
@@ -617,22 +659,22 @@ fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
 /// `max_ahead` is read by each server for itself.
 #[test]
 fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_primary() {
-    let rules = |max_ahead_us| Rules { max_ahead_us, ..Rules::default() };
-    let with = |max_ahead_us| config("41/10/12", Tick::Millisecond, 0, 0, 1 << 18, rules(max_ahead_us));
+    let limits = |max_ahead_us| Limits { max_ahead_us, ..Limits::default() };
+    let with = |max_ahead_us| config("41/10/12", Tick::Millisecond, 0, 0, 1 << 18, limits(max_ahead_us));
     for lowered_since in [false, true] {
         let primary = Machine::alone(with(60 * SECOND));
         primary.start();
         // As far ahead as it may.
         let highest = loop {
             primary.with(|generator| generator.next_range(4_096)).unwrap();
-            let highest = primary.with(|generator| generator.last());
+            let highest = primary.with(|generator| generator.frontier());
             if highest > tick(primary.wall() + 50 * SECOND) {
                 break highest;
             }
         };
         if lowered_since {
-            primary.with(|generator| generator.set_rules(rules(2 * SECOND)));
-            primary.with(|generator| generator.keep()).unwrap();
+            primary.with(|generator| generator.set_limits(limits(2 * SECOND)));
+            primary.with(|generator| generator.keep_up()).unwrap();
         }
         let standby = Machine::alone(with(2 * SECOND));
         standby.step(primary.wall() - standby.wall());
@@ -655,15 +697,15 @@ fn a_longer_max_ahead_is_recorded_by_the_next_round_of_the_keeper() {
     let machine = Machine::alone(plain());
     machine.start();
     machine.id();
-    machine.with(|generator| generator.keep()).unwrap();
-    machine.with(|generator| generator.set_rules(Rules { max_ahead_us: 4 * SECOND, ..Rules::default() }));
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.set_limits(Limits { max_ahead_us: 4 * SECOND, ..Limits::default() }));
+    machine.with(|generator| generator.keep_up()).unwrap();
     let written = machine.disk.changes();
     for slot in machine.disk.slots().unwrap() {
         let document: Value = serde_json::from_slice(&slot).unwrap();
         assert_eq!(document["record"]["max_ahead_us"], 4 * SECOND);
     }
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.disk.changes(), written, "once");
 }
 
@@ -692,8 +734,8 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
 
     let machine = promoted();
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
-    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     read(&machine);
     let _ = machine.open();
     is_above(&machine);
@@ -703,12 +745,12 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
         let machine = promoted();
         machine.rewrite_both(|document| document["record"]["max_ahead_us"] = (60 * SECOND).into());
         machine.boot_up();
-        assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+        assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
         if crashes {
             machine.crash();
             machine.set_start(|start| start.timeline_before = 2);
             machine.boot_up();
-            assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+            assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
         }
         read(&machine);
         let _ = machine.open();
@@ -718,11 +760,11 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     // Nobody came to read them before a crash: the next start knows of it.
     let machine = promoted();
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
     machine.crash();
     machine.set_start(|start| start.timeline_before = 2);
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
     read(&machine);
     let _ = machine.open();
     is_above(&machine);
@@ -730,11 +772,11 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     // They are read, and it cannot be written that they were: it is tried again, and nothing is forgotten.
     let machine = promoted();
     machine.boot_up();
-    assert_eq!(machine.open(), Err(NotOpen::PreparedUnread));
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
     read(&machine);
     break_disk(&machine, 0, EIO, |_| true);
     for _ in 0..3 {
-        assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
         machine.pass(SECOND);
     }
     machine.disk.heal();
@@ -767,7 +809,7 @@ fn the_second_timeline_starts_at_once_on_lane_1_whatever_the_clock_was() {
 #[test]
 fn a_second_timeline_with_another_worker_starts_at_once_on_its_half_too() {
     let machine = copied();
-    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Rules::default()));
+    machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Limits::default()));
     machine.set_start(|start| {
         start.timeline = 2;
         start.replayed_us = Some(NOON + DAY);
@@ -924,7 +966,7 @@ fn a_new_timeline_on_used_lanes_starts_above_its_own_clock_too() {
 /// Since the copy was made, the old primary may have had other workers, which the copy knows nothing of.
 #[test]
 fn a_worker_that_the_copy_does_not_know_starts_above_what_was_replayed() {
-    let old = Machine::alone(config("41/10/12", Tick::Millisecond, 128, 0, 16_384, Rules::default()));
+    let old = Machine::alone(config("41/10/12", Tick::Millisecond, 128, 0, 16_384, Limits::default()));
     old.start();
     let tape = Rc::new(Tape::given(vec![], 0));
     let new = Machine::new(plain(), &old.boot, old.disk.copy(&tape, 500));
@@ -950,17 +992,17 @@ fn a_crash_never_uses_up_a_lane() {
     for round in 0..20 {
         assert_eq!(machine.id().worker, 0, "round {round}");
         // At full speed, with the reservation as far ahead as it goes.
-        while machine.with(|generator| generator.last()) < tick(machine.wall() + MAX_AHEAD) - 1 {
+        while machine.with(|generator| generator.frontier()) < tick(machine.wall() + MAX_AHEAD) - 1 {
             machine.with(|generator| generator.next_range(4_096)).unwrap();
         }
-        machine.with(|generator| generator.keep()).unwrap();
+        machine.with(|generator| generator.keep_up()).unwrap();
         machine.crash();
         machine.boot_up();
-        let Err(NotOpen::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
+        let Err(Unopened::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
         assert!(micros <= RESERVE + 2 * MS, "{micros} us");
-        assert_eq!(machine.try_id(), Err(Refusal::Closed));
+        assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
         machine.pass(micros - 1);
-        assert_eq!(machine.open(), Err(NotOpen::Settling(1)));
+        assert_eq!(machine.open(), Err(Unopened::Settling(1)));
         machine.pass(1);
         machine.open().unwrap();
         assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 0);
@@ -1003,8 +1045,8 @@ fn a_clock_that_went_far_back_while_stopped_rotates_within_the_half() {
 #[test]
 fn neither_policy_goes_below_a_restored_mark() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let rules = Rules { policy, ..Rules::default() };
-        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, rules));
+        let limits = Limits { policy, ..Limits::default() };
+        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, limits));
         machine.start();
         machine.id();
         machine.pass(HOUR);
@@ -1024,7 +1066,7 @@ fn a_clock_that_goes_on_back_while_settling_does_not_keep_the_gate_shut() {
     let machine = crashed();
     machine.step(-2_400 * MS);
     machine.boot_up();
-    assert!(matches!(machine.open(), Err(NotOpen::Settling(_))));
+    assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
     machine.step(-HOUR);
     machine.open().unwrap();
     assert_eq!(machine.id().worker, 256);
@@ -1039,8 +1081,10 @@ fn a_start_whose_choice_cannot_be_written_stays_closed_and_opens_once_it_can() {
         machine.disk.set_faults(is_broken);
         machine.boot_up();
         match machine.open() {
-            Err(NotOpen::Closed(Closed::Os(ENOSPC))) => assert_eq!(machine.try_id(), Err(Refusal::Closed)),
-            Ok(()) | Err(NotOpen::Settling(_)) => {}
+            Err(Unopened::Closed(ClosedReason::Os(ENOSPC))) => {
+                assert_eq!(machine.try_id(), Err(Refusal::GateClosed))
+            }
+            Ok(()) | Err(Unopened::Settling(_)) => {}
             other => panic!("{other:?}"),
         }
         machine.disk.heal();
@@ -1054,7 +1098,7 @@ fn a_start_whose_choice_cannot_be_written_stays_closed_and_opens_once_it_can() {
 
 #[test]
 fn a_worker_that_comes_back_goes_on_above_its_mark() {
-    let home = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Rules::default());
+    let home = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default());
     let machine = Machine::alone(home(3));
     machine.start();
     machine.pass(HOUR);
@@ -1077,7 +1121,7 @@ fn a_worker_that_comes_back_goes_on_above_its_mark() {
 
 #[test]
 fn a_worker_that_comes_back_after_the_clock_went_far_back_is_not_trusted_below_its_mark() {
-    let home = |home| config("41/10/12", Tick::Millisecond, home, 0, 16_384, Rules::default());
+    let home = |home| config("41/10/12", Tick::Millisecond, home, 0, 16_384, Limits::default());
     let machine = Machine::alone(home(3));
     machine.start();
     machine.pass(HOUR);
@@ -1229,7 +1273,7 @@ fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
 fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
     let machine = crashed();
     machine.start();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     let mark = machine.mark(0);
     assert!(mark > tick(machine.wall()), "it is reserved");
     machine.lower(machine.wall() - DAY).unwrap();
@@ -1240,8 +1284,8 @@ fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
 
 #[test]
 fn a_first_start_with_a_long_max_ahead_waits_no_longer() {
-    let rules = Rules { max_ahead_us: 600 * SECOND, ..Rules::default() };
-    let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, rules));
+    let limits = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };
+    let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, limits));
     assert!(machine.start() <= MAX_AHEAD + SECOND + 2 * MS);
     machine.id();
 }
@@ -1252,7 +1296,7 @@ fn marks_that_could_not_be_lowered_on_disk_stay() {
     machine.start();
     machine.adopt(machine.wall() + HOUR).unwrap();
     break_disk(&machine, 0, EIO, |_| true);
-    assert_eq!(machine.lower(machine.wall()), Err(AdoptError::Closed(Closed::Os(EIO))));
+    assert_eq!(machine.lower(machine.wall()), Err(AdoptError::Closed(ClosedReason::Os(EIO))));
     assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_) | Refusal::NotDurable(_))));
     machine.disk.heal();
     machine.pass(SECOND);
@@ -1310,7 +1354,7 @@ fn a_first_start_whose_file_cannot_be_made_stays_closed_and_opens_once_it_can() 
     for point in [Point::Make, Point::SyncNew, Point::Rename, Point::SyncFolder] {
         let machine = Machine::alone(plain());
         machine.disk.set_faults(move |at| if at == point { Fault::Fail(ENOSPC) } else { Fault::None });
-        assert_eq!(machine.closed(), Closed::Os(ENOSPC), "{point:?}");
+        assert_eq!(machine.closed(), ClosedReason::Os(ENOSPC), "{point:?}");
         machine.disk.heal();
         machine.pass(SECOND);
         machine.settle();
@@ -1338,8 +1382,8 @@ fn a_clean_stop_costs_the_next_start_nothing() {
         for (tick, bits, sequences) in
             [(Tick::Millisecond, "41/10/12", 4_096), (Tick::Second, "32/10/20", 1 << 20)]
         {
-            let rules = Rules { policy, ..Rules::default() };
-            let machine = Machine::alone(config(bits, tick, 0, 7, 16_384, rules));
+            let limits = Limits { policy, ..Limits::default() };
+            let machine = Machine::alone(config(bits, tick, 0, 7, 16_384, limits));
             machine.start();
             machine.pass(10 * SECOND);
             machine.id();
@@ -1363,11 +1407,11 @@ fn a_clean_stop_costs_the_next_start_nothing() {
 
 #[test]
 fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
-    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default()));
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default()));
     machine.start();
     machine.pass(10 * SECOND);
     let last = machine.id();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     machine.crash();
     let waited = machine.start();
     assert!(waited <= 2 * SECOND, "{waited} us");
@@ -1377,7 +1421,7 @@ fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
 
 #[test]
 fn the_first_ids_of_a_start_ahead_of_the_clock_wait_for_nothing_more() {
-    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Rules::default()));
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default()));
     machine.start();
     machine.crash();
     // A third timeline starts above the clock.
@@ -1396,13 +1440,13 @@ fn a_stop_before_the_gate_was_open_writes_nothing() {
     let machine = crashed();
     let before = machine.disk.slots();
     machine.boot_up();
-    machine.with(|generator| generator.farewell()).unwrap();
+    machine.with(|generator| generator.write_exact_marks()).unwrap();
     assert_eq!(machine.disk.slots(), before);
 
     let machine = copied();
     machine.closed();
     let before = machine.disk.slots();
-    machine.with(|generator| generator.farewell()).unwrap();
+    machine.with(|generator| generator.write_exact_marks()).unwrap();
     assert_eq!(machine.disk.slots(), before);
 }
 
@@ -1474,7 +1518,7 @@ fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
             let (ticks, refusal) = issue_until_refused(&machine, 10 * MS);
             assert_eq!(refusal, Refusal::NotDurable(errno));
             let durable = machine.disk.lowest(0).unwrap().mark(0);
-            assert!(*ticks.last().unwrap() <= durable, "rule 2");
+            assert!(*ticks.last().unwrap() <= durable, "guarantee 2");
             let end = machine.with(|generator| generator.status()).reserved_until_us.unwrap();
             assert!(end - 10 * MS <= (ticks.last().unwrap() + 1) * MS, "it stopped before the end");
             assert_eq!(machine.told(|event| *event == Event::WriteFailed(errno)), 1);
@@ -1534,7 +1578,7 @@ fn a_slot_that_cannot_be_written_makes_a_new_file() {
     for _ in 0..3 {
         machine.pass(HOUR);
         let parts = machine.id();
-        assert!(parts.tick <= machine.disk.lowest(0).unwrap().mark(0), "rule 2");
+        assert!(parts.tick <= machine.disk.lowest(0).unwrap().mark(0), "guarantee 2");
     }
     assert_ne!(machine.disk.identity(), identity);
     assert_eq!(machine.told(|event| matches!(event, Event::WriteFailed(_))), 0, "nothing failed in the end");
@@ -1561,7 +1605,7 @@ fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another()
             if at == point || at == Point::Make { Fault::Fail(EIO) } else { Fault::None }
         });
         machine.boot_up();
-        assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
         assert_eq!((machine.disk.identity(), machine.disk.slots()), (identity, before), "{point:?}");
         machine.disk.set_faults(move |at| if at == point { Fault::Fail(EIO) } else { Fault::None });
         machine.pass(SECOND);
@@ -1638,7 +1682,7 @@ fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
 fn a_clean_stop_leaves_no_reservation_to_be_waited_for() {
     let machine = Rc::new(Machine::alone(plain()));
     machine.start();
-    machine.with(|generator| generator.set_rules(Rules { reserve_us: 60 * SECOND, ..Rules::default() }));
+    machine.with(|generator| generator.set_limits(Limits { reserve_us: 60 * SECOND, ..Limits::default() }));
     for _ in 0..10 {
         machine.id();
         machine.pass(10 * SECOND);
@@ -1660,7 +1704,7 @@ fn with_keeper(machine: &Rc<Machine>, nth: u32) -> Rc<Cell<u32>> {
     *machine.keeper.borrow_mut() = Some(Rc::new(move || {
         counted.set(counted.get() + 1);
         if counted.get() >= nth {
-            let _ = keeper.upgrade().unwrap().with(|generator| generator.keep());
+            let _ = keeper.upgrade().unwrap().with(|generator| generator.keep_up());
         }
     }));
     waits
@@ -1714,7 +1758,7 @@ fn the_keeper_reserves_for_the_call_that_asks() {
         0,
         7,
         16_384,
-        Rules { policy: Policy::Replay, ..Rules::default() },
+        Limits { policy: Policy::Replay, ..Limits::default() },
     )));
     machine.start();
     machine.pass(10 * SECOND);
@@ -1756,7 +1800,7 @@ fn a_keeper_that_is_stuck_is_waited_for_once() {
     }
     assert_eq!(machine.boot.get() - before, 100 * SECOND, "nobody waits for it again");
     waits.set(0);
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     machine.pass(10 * SECOND);
     machine.id();
     assert!(waits.get() > 0, "once it has done something, it is asked again");
@@ -1808,7 +1852,7 @@ fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
         machine.pass(HOUR);
         let parts = machine.id();
         assert_eq!(parts.worker, 0);
-        assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "rule 2");
+        assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "guarantee 2");
         machine.crash();
         machine.start();
         assert!(machine.id().tick > parts.tick);
@@ -1832,7 +1876,7 @@ fn a_file_that_vanishes_between_the_slots_is_made_anew_too() {
     });
     machine.pass(HOUR);
     let parts = machine.id();
-    assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "rule 2");
+    assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "guarantee 2");
     machine.disk.heal();
 }
 
@@ -1848,7 +1892,7 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
     machine.disk.delete();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(EIO) } else { Fault::None });
     machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Os(EIO))));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
     assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 0);
 }
 
@@ -1890,8 +1934,8 @@ fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
             machine.disk.heal();
             machine.disk.lose_power();
             machine.boot_up();
-            if let Err(NotOpen::Closed(why)) = machine.open() {
-                assert_eq!(why, Closed::Unreadable);
+            if let Err(Unopened::Closed(why)) = machine.open() {
+                assert_eq!(why, ClosedReason::Unreadable);
                 continue;
             }
             machine.settle();
@@ -2005,7 +2049,7 @@ fn a_floor_more_than_a_day_ahead_is_refused() {
     let machine = copied();
     machine.closed();
     assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
     machine.adopt(machine.wall() + DAY).unwrap();
 
     let machine = Machine::alone(plain());
@@ -2048,9 +2092,9 @@ fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
 /// The replay of a call that looked before `adopt` must not lower `last` below the floor after it.
 #[test]
 fn a_replay_under_way_does_not_undo_an_adopt() {
-    let rules = Rules { policy: Policy::Replay, ..Rules::default() };
+    let limits = Limits { policy: Policy::Replay, ..Limits::default() };
     for nth in 1..6 {
-        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, rules));
+        let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, limits));
         machine.start();
         machine.pass(HOUR);
         machine.id();
@@ -2084,11 +2128,11 @@ fn adopt_that_cannot_be_written_opens_nothing() {
     let machine = copied();
     machine.closed();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
-    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(Closed::Os(ENOSPC))));
-    assert_eq!(machine.try_id(), Err(Refusal::Closed));
+    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(ClosedReason::Os(ENOSPC))));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.disk.heal();
     machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(NotOpen::Closed(Closed::Copied)));
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
     machine.adopt(machine.wall()).unwrap();
     machine.settle();
     machine.id();
@@ -2105,10 +2149,10 @@ fn keep_moves_a_short_reservation_and_leaves_a_long_one_alone() {
     let reserved =
         || machine.with(|generator| generator.status()).reserved_until_us.unwrap() - machine.wall();
     let before = machine.disk.changes();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.disk.changes(), before, "enough is left");
     machine.pass(RESERVE / 2 + 10 * MS);
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert!((RESERVE - MS..=RESERVE + 2 * MS).contains(&reserved()), "{}", reserved());
 }
 
@@ -2120,7 +2164,7 @@ fn with_a_keeper_no_call_writes() {
     machine.id();
     for round in 0..100 {
         machine.pass(RESERVE / 4);
-        machine.with(|generator| generator.keep()).unwrap();
+        machine.with(|generator| generator.keep_up()).unwrap();
         let before = machine.disk.writes.get();
         machine.id();
         assert_eq!(machine.disk.writes.get(), before, "round {round}");
@@ -2131,14 +2175,14 @@ fn with_a_keeper_no_call_writes() {
 fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() {
     for max_ahead_us in [0, 3 * MS, MAX_AHEAD] {
         for reserve_us in [0, 400, MS, RESERVE] {
-            let rules = Rules { max_ahead_us, reserve_us, ..Rules::default() };
-            let machine = Machine::alone(config("41/20/2", Tick::Millisecond, 0, 0, 16_384, rules));
+            let limits = Limits { max_ahead_us, reserve_us, ..Limits::default() };
+            let machine = Machine::alone(config("41/20/2", Tick::Millisecond, 0, 0, 16_384, limits));
             machine.start();
             machine.pass(HOUR);
             for _ in 0..3_000 {
                 let before = machine.wall();
                 machine.id();
-                machine.with(|generator| generator.keep()).unwrap();
+                machine.with(|generator| generator.keep_up()).unwrap();
                 let end = machine.mark(0);
                 let most = tick(machine.wall() + max_ahead_us + reserve_us.max(MS));
                 assert!(end <= most, "{max_ahead_us} {reserve_us}: {} beyond", end - most);
@@ -2150,8 +2194,8 @@ fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() 
 
 #[test]
 fn a_reservation_is_at_least_a_whole_tick_ahead() {
-    let rules = Rules { max_ahead_us: 0, reserve_us: 0, ..Rules::default() };
-    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 0, 16_384, rules));
+    let limits = Limits { max_ahead_us: 0, reserve_us: 0, ..Limits::default() };
+    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 0, 16_384, limits));
     machine.start();
     machine.pass(HOUR);
     let parts = machine.id();
@@ -2163,16 +2207,16 @@ fn keep_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     let machine = copied();
     machine.closed();
     let before = machine.disk.changes();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.disk.changes(), before);
 
     let machine = Machine::alone(plain());
     machine.start();
     machine.id();
-    machine.with(|generator| generator.farewell()).unwrap();
+    machine.with(|generator| generator.write_exact_marks()).unwrap();
     machine.pass(HOUR);
     let before = machine.disk.slots();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.disk.slots(), before);
 }
 
@@ -2184,10 +2228,10 @@ fn keep_survives_a_clock_that_steps_back() {
     machine.id();
     let mark = machine.mark(0);
     machine.step(-HOUR);
-    machine.with(|generator| generator.keep()).unwrap();
-    assert!(machine.mark(0) >= mark, "rule 2: no mark is lowered");
+    machine.with(|generator| generator.keep_up()).unwrap();
+    assert!(machine.mark(0) >= mark, "guarantee 2: no mark is lowered");
     machine.id();
-    machine.with(|generator| generator.keep()).unwrap();
+    machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.lane(), 2);
 }
 

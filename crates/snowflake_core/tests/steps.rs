@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Gen, When, World, config, generators, rules};
+use common::{Gen, When, World, config, generators, limits};
 use snowflake_core::{Config, Event, Policy, Refusal, Start};
 
 const MS: i64 = 1_000;
@@ -23,7 +23,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
     let mut interrupted = 0;
     for look in 1..=LOOKS {
         for when in [When::BeforeRead, When::AfterRead] {
-            let config = config("41/10/4", 3, 16, rules(Policy::Replay, 0, 0));
+            let config = config("41/10/4", 3, 16, limits(Policy::Replay, 0, 0));
             let world = World::starting_at(DAY);
             let [ours, theirs] = generators(&config, world);
             let theirs: &'static Gen = Box::leak(Box::new(theirs));
@@ -61,7 +61,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
 #[test]
 fn a_step_forward_is_told_of_from_a_minute_on() {
     for (step, is_told) in [(60 * SECOND, false), (60 * SECOND + 1, true)] {
-        let config = config("41/10/12", 3, 64, rules(Policy::Hold, 10 * MS, 0));
+        let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -86,7 +86,7 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
         (max_ahead + MS + 1, max_ahead + MS + 1),
         (DAY / 2, DAY / 2),
     ] {
-        let config = config("41/10/12", 3, 64, rules(Policy::Hold, max_ahead, 0));
+        let config = config("41/10/12", 3, 64, limits(Policy::Hold, max_ahead, 0));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -101,7 +101,7 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
 /// The last tick of the time field is a time to wait for; there is none after it.
 #[test]
 fn a_rotation_at_the_end_of_the_time_field_is_refused_by_what_is_left_of_it() {
-    let config = config("5/0/1", 0, 64, rules(Policy::Hold, 0, 0));
+    let config = config("5/0/1", 0, 64, limits(Policy::Hold, 0, 0));
     let world = World::starting_at(31 * MS);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use snowflake_core::{Config, Event, Generator, Host, Layout, Memory, Policy, Rules, SequenceStart, Start};
+use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, SequenceStart, Start};
 use snowflake_core::{SystemHost, Tick, Workers};
 
 type Lock = parking_lot::RawMutex;
 
-fn config(bits: &str, backups: usize, ring_ticks: usize, rules: Rules) -> Config {
+fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
     let layout = Layout::new(bits.parse().unwrap(), Tick::Millisecond, 1_704_067_200_000_000).unwrap();
     let workers = Workers::new(&layout, 0, backups).unwrap();
-    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, rules }
+    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
 }
 
 /// One call that got its ID: two moments of a count that all threads share, and the ID.
@@ -84,7 +84,7 @@ impl Outcome {
         }
     }
 
-    /// Rule 5: what ended before another began is below it. Goes through the calls by their beginnings and
+    /// Guarantee 5: what ended before another began is below it. Goes through the calls by their beginnings and
     /// keeps the highest ID of those that had ended by then.
     fn is_in_order(&self) {
         for thread in &self.threads {
@@ -99,7 +99,7 @@ impl Outcome {
         let mut highest = -1;
         for (_, is_begin, id) in moments {
             match is_begin {
-                true => assert!(id > highest, "rule 5: {id} began after {highest} had ended"),
+                true => assert!(id > highest, "guarantee 5: {id} began after {highest} had ended"),
                 false => highest = highest.max(id),
             }
         }
@@ -119,9 +119,9 @@ fn millions_of_ids_by_the_systems_clock() {
 /// Four IDs a tick and a ring of 64 ticks: the ring wraps, each tick is fought for, calls wait.
 #[test]
 fn a_tiny_ring_under_the_systems_clock() {
-    let rules =
-        Rules { policy: Policy::Hold, max_ahead_us: 16_000, max_wait_us: 10_000_000, ..Rules::default() };
-    let config = config("41/10/2", 7, 64, rules);
+    let limits =
+        Limits { policy: Policy::Hold, max_ahead_us: 16_000, max_wait_us: 10_000_000, ..Limits::default() };
+    let config = config("41/10/2", 7, 64, limits);
     let outcome = hammer(&config, SystemHost, 4, 2_000);
     assert_eq!(outcome.rotations, 0);
     outcome.is_in_order();
@@ -130,9 +130,9 @@ fn a_tiny_ring_under_the_systems_clock() {
 
 #[test]
 fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
-    let rules =
-        Rules { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Rules::default() };
-    let config = config("41/10/6", 0, 128, rules);
+    let limits =
+        Limits { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Limits::default() };
+    let config = config("41/10/6", 0, 128, limits);
     let began = SystemHost.wall_us();
     let outcome = hammer(&config, SystemHost, 4, 8_000);
     let ticks = (SystemHost.wall_us() - began) / 1_000 + 20 + 2;
@@ -144,9 +144,9 @@ fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
 /// range ends the tick before it, so ranges that came first in every tick would leave nothing to the others.
 #[test]
 fn single_calls_go_on_beside_ranges_of_whole_ticks() {
-    let rules =
-        Rules { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Rules::default() };
-    let config = config("41/10/8", 0, 128, rules);
+    let limits =
+        Limits { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Limits::default() };
+    let config = config("41/10/8", 0, 128, limits);
     let memory = Memory::<Lock>::new(&config);
     let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemHost)).collect();
     let [whole, single @ ..] = &generators[..] else { unreachable!() };
@@ -226,8 +226,8 @@ impl Host for &Stepping {
 #[test]
 fn millions_of_ids_in_order_by_a_clock_of_our_own() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let rules = Rules { policy, max_ahead_us: 4_000, max_wait_us: 1_000_000, ..Rules::default() };
-        let config = config("41/10/2", 3, 64, rules);
+        let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 1_000_000, ..Limits::default() };
+        let config = config("41/10/2", 3, 64, limits);
         let outcome = hammer(&config, Stepping::new(), 4, 250_000);
         outcome.is_in_order();
         outcome.is_what_one_caller_could_have_made(&config);
@@ -239,8 +239,8 @@ fn millions_of_ids_in_order_by_a_clock_of_our_own() {
 #[test]
 fn millions_of_ids_while_somebody_steps_the_clock() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let rules = Rules { policy, max_ahead_us: 4_000, max_wait_us: 3_000, ..Rules::default() };
-        let config = config("41/10/3", 7, 64, rules);
+        let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 3_000, ..Limits::default() };
+        let config = config("41/10/3", 7, 64, limits);
         let clock = Stepping::new();
         let is_over = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
@@ -267,9 +267,9 @@ fn millions_of_ids_while_somebody_steps_the_clock() {
 #[test]
 fn a_hundred_threads_that_see_one_step_make_one_rotation() {
     for _ in 0..20 {
-        let rules =
-            Rules { policy: Policy::Hold, max_ahead_us: 4_000, max_wait_us: 3_000, ..Rules::default() };
-        let config = config("41/10/12", 7, 64, rules);
+        let limits =
+            Limits { policy: Policy::Hold, max_ahead_us: 4_000, max_wait_us: 3_000, ..Limits::default() };
+        let config = config("41/10/12", 7, 64, limits);
         let clock = Stepping::new();
         let memory = Memory::<Lock>::new(&config);
         let generators: Vec<_> = (0..100).map(|_| Generator::new(&config, memory.view(), clock)).collect();

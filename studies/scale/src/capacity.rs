@@ -1,6 +1,6 @@
 //! What the layouts let a server and a fleet issue, and when their time field ends.
 
-use snowflake_core::{Bits, Layout, Rules, Tick, Workers};
+use snowflake_core::{Bits, Layout, Tick, Workers};
 
 /// A layout that somebody may want, and its epoch.
 pub struct Choice {
@@ -39,10 +39,9 @@ pub fn per_worker(layout: &Layout) -> f64 {
 }
 
 /// IDs that a worker can make at once, having been idle, with this much of the future to borrow: from the tick of
-/// the clock on, and without the spare one.
+/// the clock on.
 pub fn burst(layout: &Layout, max_ahead_ms: f64) -> f64 {
-    let rules = Rules { max_ahead_us: (max_ahead_ms * 1e3) as i64, ..Rules::default() };
-    let ticks = 1 + rules.freely_ahead_us(layout) / layout.tick().micros();
+    let ticks = 1 + (max_ahead_ms * 1e3) as i64 / layout.tick().micros();
     (ticks * layout.sequences()) as f64
 }
 

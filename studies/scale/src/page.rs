@@ -7,7 +7,7 @@ use crate::order::{self, CLOCKS};
 use crate::plot::{Axis, Series, Style, draw};
 use crate::{ahead, collisions};
 use plotters::prelude::{IntoLogRange, SeriesLabelPosition};
-use snowflake_core::{Layout, Rules};
+use snowflake_core::{Layout, Limits};
 use std::fmt::Write;
 
 /// A file of the page: its path in the repository, and its text.
@@ -113,7 +113,7 @@ fn percent(share: f64) -> String {
 // ---------------------------------------------------------------- what can be issued
 
 fn max_ahead_ms() -> f64 {
-    Rules::default().max_ahead_us as f64 / 1e3
+    Limits::default().max_ahead_us as f64 / 1e3
 }
 
 fn capacity_block() -> String {

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, Memory, Policy, Rules, SequenceStart};
+use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, Limits, Memory, Policy, SequenceStart};
 use snowflake_core::{Tick, Workers};
 
 thread_local! {
@@ -170,7 +170,7 @@ impl Host for &World {
 
     fn wait(&self, micros: i64) {
         assert!(micros > 0, "a wait of {micros} us");
-        assert_eq!(locks_held(), 0, "rule 6: a wait under a lock");
+        assert_eq!(locks_held(), 0, "guarantee 6: a wait under a lock");
         self.observe();
         if self.stalled.get() {
             // No sleep of Linux's is shorter: waits for a last microsecond that never comes are not without number.
@@ -204,13 +204,13 @@ pub fn generators<const N: usize>(config: &Config, world: &'static World) -> [Ge
 }
 
 /// Ticks of 1 ms from the Unix epoch, so that a tick and a clock in milliseconds are one number.
-pub fn config(bits: &str, backups: usize, ring_ticks: usize, rules: Rules) -> Config {
+pub fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
     let bits: Bits = bits.parse().unwrap();
     let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
     let workers = Workers::new(&layout, 0, backups).unwrap();
-    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, rules }
+    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
 }
 
-pub fn rules(policy: Policy, max_ahead_us: i64, max_wait_us: i64) -> Rules {
-    Rules { policy, max_ahead_us, max_wait_us, ..Rules::default() }
+pub fn limits(policy: Policy, max_ahead_us: i64, max_wait_us: i64) -> Limits {
+    Limits { policy, max_ahead_us, max_wait_us, ..Limits::default() }
 }

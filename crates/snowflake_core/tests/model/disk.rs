@@ -5,7 +5,7 @@
 
 use super::tape::Tape;
 use serde_json::Value;
-use snowflake_core::state::{FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::host::{FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

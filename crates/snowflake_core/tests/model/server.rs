@@ -1,7 +1,7 @@
 //! A server on a machine, as tests tell of it: it starts, makes IDs, crashes.
 
 use super::world::Machine;
-use snowflake_core::{AdoptError, Closed, Config, NotOpen, Parts, Refusal, Start};
+use snowflake_core::{AdoptError, ClosedReason, Config, Parts, Refusal, Start, Unopened};
 
 pub const MS: i64 = 1_000;
 pub const SECOND: i64 = 1_000_000;
@@ -13,7 +13,7 @@ pub const DAY: i64 = 24 * HOUR;
 pub trait Server {
     fn machine(&self) -> &Machine;
 
-    fn open(&self) -> Result<(), NotOpen> {
+    fn open(&self) -> Result<(), Unopened> {
         self.machine().with(|generator| generator.open(&self.machine().start.get()))
     }
 
@@ -27,7 +27,7 @@ pub trait Server {
     }
 
     fn keep(&self) {
-        self.machine().with(|generator| generator.keep()).expect("the reservation is kept");
+        self.machine().with(|generator| generator.keep_up()).expect("the reservation is kept");
     }
 
     /// Waits for the gate to open.
@@ -35,7 +35,7 @@ pub trait Server {
         for _ in 0..100 {
             match self.open() {
                 Ok(()) => return,
-                Err(NotOpen::Settling(micros)) => self.machine().pass(micros),
+                Err(Unopened::Settling(micros)) => self.machine().pass(micros),
                 Err(closed) => panic!("{closed:?}"),
             }
         }
@@ -68,10 +68,10 @@ pub trait Server {
     }
 
     /// Why a new start stays closed.
-    fn why_closed(&self) -> Closed {
+    fn why_closed(&self) -> ClosedReason {
         self.machine().boot_up();
-        let Err(NotOpen::Closed(why)) = self.open() else { panic!("the gate is not closed") };
-        assert_eq!(self.try_id(), Err(Refusal::Closed));
+        let Err(Unopened::Closed(why)) = self.open() else { panic!("the gate is not closed") };
+        assert_eq!(self.try_id(), Err(Refusal::GateClosed));
         why
     }
 

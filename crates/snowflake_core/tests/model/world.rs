@@ -4,7 +4,7 @@
 use super::disk::SimDisk;
 use super::tape::Tape;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Bits, Config, Disk, Event, Generator, Host, Layout, Memory, Rules, Start};
+use snowflake_core::{Bits, Config, Disk, Event, Generator, Host, Layout, Limits, Memory, Start};
 use snowflake_core::{SequenceStart, Tick, Workers};
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
@@ -174,7 +174,7 @@ impl Host for &Machine {
 
     fn wait(&self, micros: i64) {
         assert!(micros > 0, "a wait of {micros} us");
-        assert!(!is_locked() || self.is_locked_by_another.get(), "rule 6: a wait under the lock");
+        assert!(!is_locked() || self.is_locked_by_another.get(), "guarantee 6: a wait under the lock");
         self.reads.set(self.reads.get() + 1);
         self.pass(micros);
     }
@@ -200,9 +200,16 @@ impl Host for &Machine {
 }
 
 /// Ticks from the Unix epoch, so that a tick of 1 ms and a clock in milliseconds are one number.
-pub fn config(bits: &str, tick: Tick, home: i64, backups: usize, ring_ticks: usize, rules: Rules) -> Config {
+pub fn config(
+    bits: &str,
+    tick: Tick,
+    home: i64,
+    backups: usize,
+    ring_ticks: usize,
+    limits: Limits,
+) -> Config {
     let bits: Bits = bits.parse().unwrap();
     let layout = Layout::new(bits, tick, 0).unwrap();
     let workers = Workers::new(&layout, home, backups).unwrap();
-    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, rules }
+    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
 }

@@ -1,9 +1,7 @@
-//! The workers of one server: which it owns, which half of them its timeline may use, which one is
-//! active, and where to go when the clock is back. Everything here happens under the cold lock.
+//! The workers of one server: which it owns, which half of them its timeline may use, and which lane comes after
+//! another.
 
-use crate::generator::{Blocked, Patience};
 use crate::layout::Layout;
-use crate::state::{Closed, Errno, FloorCause, Promises};
 
 /// The most lanes that a server can have: a home worker and 15 backups.
 pub const MAX_LANES: usize = 16;
@@ -74,87 +72,25 @@ impl Workers {
     }
 }
 
-/// No lane of the half can be used before the wall clock has caught up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoLane {
-    /// How far the wall clock is behind the last ID of the active lane, in microseconds.
-    pub behind_us: i64,
-    /// The worker that will be usable first.
-    pub worker: i64,
-    /// When: what the wall clock must say, as a Unix time in microseconds.
-    pub usable_at_us: i64,
-    /// Where it is a floor that it has to pass and not an ID: what set it. The clock need not have moved.
-    pub floor: Option<FloorCause>,
-}
-
-/// The gate, as the cold lock's holder knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// Nobody has opened it yet.
-    Shut,
-    /// It could not be opened; looked at again no sooner than this boot time (µs).
-    Closed(Closed, i64),
-    /// The choice of a start is durable; the clock has yet to come within `max_ahead` of the lane's mark.
-    Settling,
-    /// IDs are made.
-    Open,
-}
-
-/// What the cold lock protects.
-#[derive(Debug)]
-pub struct Lanes {
-    pub(crate) gate: Gate,
-    /// The timeline that the gate was opened for; 0 while it has never been.
-    pub(crate) timeline: u32,
-    /// What is on disk.
-    pub(crate) promises: Promises,
-    /// The last write failed, with this error at this boot time (µs).
-    pub(crate) write_failure: Option<(Errno, i64)>,
-    /// How long the last write took, in microseconds.
-    pub(crate) write_us: i64,
-    /// The refusal that was reported last, as lane, last and the word there: one report an episode, which
-    /// ends with the next ID.
-    pub(crate) reported: Option<(usize, i64, u64)>,
-    /// The last call that has left a write to the keeper.
-    pub(crate) errand: Option<(Blocked, Patience)>,
-    /// A call has waited in vain for the keeper, which has done nothing since.
-    pub(crate) is_keeper_stuck: bool,
-}
-
-impl Lanes {
-    pub(crate) fn new() -> Self {
-        Self {
-            gate: Gate::Shut,
-            timeline: 0,
-            promises: Promises::none(),
-            write_failure: None,
-            write_us: 0,
-            reported: None,
-            errand: None,
-            is_keeper_stuck: false,
-        }
-    }
-
-    /// The next lane after `from` in cyclic order whose first free tick is at most `latest`, where
-    /// `first_free` tells a lane's first free tick. Otherwise the lane that is usable first, with its tick.
-    pub(crate) fn next(
-        half: impl Iterator<Item = usize> + Clone,
-        from: usize,
-        latest: i64,
-        first_free: impl Fn(usize) -> i64,
-    ) -> Result<usize, (usize, i64)> {
-        // `from` may lie outside the half: the gate was opened for another timeline since.
-        let start = half.clone().position(|lane| lane == from).map_or(0, |at| at + 1);
-        let size = half.clone().count();
-        let candidates = half.cycle().skip(start).take(size);
-        let others = candidates.clone().filter(|lane| *lane != from);
-        match { others }.find(|lane| first_free(*lane) <= latest) {
-            Some(lane) => Ok(lane),
-            None => Err(candidates
-                .map(|lane| (lane, first_free(lane)))
-                .min_by_key(|(_, tick)| *tick)
-                .expect("a half has at least one lane")),
-        }
+/// The next lane after `from` in the cyclic order of `half` whose first free tick is at most `latest`, where
+/// `first_free` tells a lane's first free tick. Otherwise the lane that is usable first, with its tick.
+pub(crate) fn next_usable(
+    half: impl Iterator<Item = usize> + Clone,
+    from: usize,
+    latest: i64,
+    first_free: impl Fn(usize) -> i64,
+) -> Result<usize, (usize, i64)> {
+    // `from` may lie outside the half: the gate was opened for another timeline since.
+    let start = half.clone().position(|lane| lane == from).map_or(0, |at| at + 1);
+    let size = half.clone().count();
+    let candidates = half.cycle().skip(start).take(size);
+    let others = candidates.clone().filter(|lane| *lane != from);
+    match { others }.find(|lane| first_free(*lane) <= latest) {
+        Some(lane) => Ok(lane),
+        None => Err(candidates
+            .map(|lane| (lane, first_free(lane)))
+            .min_by_key(|(_, tick)| *tick)
+            .expect("a half has at least one lane")),
     }
 }
 
@@ -223,7 +159,7 @@ mod tests {
     #[test]
     fn rotation_takes_the_next_usable_lane_in_cyclic_order() {
         let free = [0_i64, 0, 50, 0, 10, 0, 20, 0];
-        let next = |from, latest| Lanes::next(workers(7).half(1), from, latest, |lane| free[lane]);
+        let next = |from, latest| next_usable(workers(7).half(1), from, latest, |lane| free[lane]);
         assert_eq!(next(0, 100), Ok(2));
         assert_eq!(next(0, 30), Ok(4));
         assert_eq!(next(4, 30), Ok(6));

@@ -1,0 +1,92 @@
+//! Notices steps of the wall clock, by its offset from the boot clock.
+//!
+//! Both clocks are slewed alike, so the offset changes only when the wall clock is stepped. It lies in one cell, and
+//! whoever replaces it counts the step: so one step is counted once, whoever sees it.
+
+use crate::host::Host;
+use crate::sync::{AtomicI64, AtomicU64, Ordering};
+
+/// A forward step of the wall clock by more than this is reported: it is what makes the next correction
+/// a step back.
+const FORWARD_JUMP_US: i64 = 60_000_000;
+/// Two clocks cannot be read at once: a smaller difference is not taken for a step.
+const CLOCK_NOISE_US: i64 = 500;
+/// No offset between the clocks has been seen yet.
+const OFFSET_UNKNOWN: i64 = i64::MIN;
+
+/// The offset as it was last seen, and the steps that were counted.
+#[derive(Debug)]
+pub(crate) struct ClockWatch {
+    /// Wall clock less boot clock, in microseconds.
+    offset_us: AtomicI64,
+    rollbacks: AtomicU64,
+    largest_rollback_us: AtomicI64,
+    forward_jumps: AtomicU64,
+}
+
+/// The steps that were counted since the last reset.
+pub(crate) struct Steps {
+    pub rollbacks: u64,
+    pub largest_rollback_us: i64,
+    pub forward_jumps: u64,
+}
+
+impl ClockWatch {
+    pub(crate) fn new() -> Self {
+        Self {
+            offset_us: AtomicI64::new(OFFSET_UNKNOWN),
+            rollbacks: AtomicU64::new(0),
+            largest_rollback_us: AtomicI64::new(0),
+            forward_jumps: AtomicU64::new(0),
+        }
+    }
+
+    /// Compares the clocks and counts a step. Returns a forward step of more than a minute, in microseconds.
+    #[must_use]
+    pub(crate) fn observe(&self, host: &impl Host) -> Option<i64> {
+        // Before the clocks: an offset that somebody has replaced since must not be replaced again by what
+        // was read before the step.
+        let known_us = self.offset_us.load(Ordering::Acquire);
+        let mut looks = std::iter::repeat_with(|| {
+            let before_us = host.boot_us();
+            (host.wall_us().saturating_sub(before_us), host.boot_us() - before_us)
+        });
+        // A process that slept between the clocks knows neither: it looks again, or leaves it to the next.
+        let (offset_us, _) = looks.by_ref().take(3).find(|(_, took_us)| *took_us <= CLOCK_NOISE_US)?;
+        let step_us = offset_us.saturating_sub(known_us);
+        if known_us != OFFSET_UNKNOWN && step_us.unsigned_abs() <= CLOCK_NOISE_US as u64 {
+            return None;
+        }
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        let won = self.offset_us.compare_exchange(known_us, offset_us, order.0, order.1).is_ok();
+        if !won || known_us == OFFSET_UNKNOWN {
+            return None;
+        }
+        if step_us < 0 {
+            self.rollbacks.fetch_add(1, Ordering::Relaxed);
+            self.largest_rollback_us.fetch_max(step_us.saturating_neg(), Ordering::Relaxed);
+            return None;
+        }
+        let is_jump = step_us > FORWARD_JUMP_US;
+        if is_jump {
+            self.forward_jumps.fetch_add(1, Ordering::Relaxed);
+        }
+        is_jump.then_some(step_us)
+    }
+
+    /// What has been counted.
+    pub(crate) fn steps(&self) -> Steps {
+        Steps {
+            rollbacks: self.rollbacks.load(Ordering::Relaxed),
+            largest_rollback_us: self.largest_rollback_us.load(Ordering::Relaxed),
+            forward_jumps: self.forward_jumps.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts from zero again.
+    pub(crate) fn reset(&self) {
+        self.rollbacks.store(0, Ordering::Relaxed);
+        self.largest_rollback_us.store(0, Ordering::Relaxed);
+        self.forward_jumps.store(0, Ordering::Relaxed);
+    }
+}

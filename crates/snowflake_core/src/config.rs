@@ -1,0 +1,112 @@
+//! What a generator is configured with: what is fixed while its memory lives, and the limits that a reload changes.
+
+use crate::layout::Layout;
+use crate::workers::Workers;
+
+/// What happens when the clock has gone back further than `max_ahead`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// IDs keep ascending while the wall clock catches up.
+    #[default]
+    Hold,
+    /// IDs follow the wall clock back and go on from each tick's last sequence.
+    Replay,
+}
+
+/// Where the sequence of a new tick starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SequenceStart {
+    /// At 0: every tick has the whole field.
+    #[default]
+    Zero,
+    /// At a hash of the tick within the lowest 1/64 of the field, so that a low rate does not fill only
+    /// even or zero low bits. Deterministic, so counts stay exact; never wraps, so order holds.
+    Spread,
+}
+
+/// The settings that may change while the generator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What a step back of the clock leads to.
+    pub policy: Policy,
+    /// How far IDs may run ahead of the wall clock, in microseconds.
+    pub max_ahead_us: i64,
+    /// How long a call may wait for the clock before it rotates, in microseconds.
+    pub max_wait_us: i64,
+    /// How far ahead of use the durable reservation is written, in microseconds.
+    pub reserve_us: i64,
+}
+
+impl Limits {
+    /// The limits that can be kept: `max_ahead` up to a quarter of the ring, and times that sums cannot overflow.
+    pub(crate) fn clamped_to(self, ring_ticks: usize, layout: &Layout) -> Self {
+        let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
+        let bounded = |us: i64| us.clamp(0, 1 << 60);
+        let max_ahead_us = self.max_ahead_us.clamp(0, most_us);
+        let (max_wait_us, reserve_us) = (bounded(self.max_wait_us), bounded(self.reserve_us));
+        Self { max_ahead_us, max_wait_us, reserve_us, ..self }
+    }
+}
+
+impl Default for Limits {
+    /// `hold`, 2 s, 5 ms, 500 ms.
+    fn default() -> Self {
+        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000, reserve_us: 500_000 }
+    }
+}
+
+/// What is fixed while a generator's memory lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bits, tick and epoch.
+    pub layout: Layout,
+    /// Datacenter of every ID; 0 where the layout has none.
+    pub datacenter: i64,
+    /// The workers that this generator owns.
+    pub workers: Workers,
+    /// Where the sequence of a tick starts.
+    pub sequence_start: SequenceStart,
+    /// Ticks that each lane's ring remembers: see [`ring_ticks`](Self::ring_ticks).
+    pub ring_ticks: usize,
+    /// The limits at the start.
+    pub limits: Limits,
+}
+
+impl Default for Config {
+    /// The default layout and limits; worker 0 with 7 backups.
+    fn default() -> Self {
+        let (layout, limits) = (Layout::default(), Limits::default());
+        let workers = Workers::new(&layout, 0, 7).expect("128 home workers");
+        let ring_ticks = Self::ring_ticks(&layout, &limits);
+        Self { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
+    }
+}
+
+impl Config {
+    /// The ring that these limits need: a power of two of at least 16,384 ticks and 4 times `max_ahead`.
+    pub fn ring_ticks(layout: &Layout, limits: &Limits) -> usize {
+        let ahead = limits.max_ahead_us / layout.tick().micros();
+        (4 * ahead as usize).max(16_384).next_power_of_two()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_clamped_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
+        let asked = Limits {
+            policy: Policy::Replay,
+            max_ahead_us: i64::MAX,
+            max_wait_us: i64::MAX,
+            reserve_us: i64::MAX,
+        };
+        let clamped = asked.clamped_to(16_384, &Layout::default());
+        assert_eq!(clamped.policy, Policy::Replay);
+        assert_eq!(clamped.max_ahead_us, 4_096_000);
+        assert_eq!((clamped.max_wait_us, clamped.reserve_us), (1 << 60, 1 << 60));
+        let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, reserve_us: 5_000, ..Limits::default() };
+        assert_eq!(kept.clamped_to(16_384, &Layout::default()), kept);
+    }
+}

@@ -1,0 +1,117 @@
+//! The hot path: one attempt at an ID. No lock, no policy, no allocation, one clock read, and one compare-and-swap
+//! per tick.
+//!
+//! ```text
+//! lane = the active lane, then now = the wall clock, then frontier = that lane's: in this order
+//! tick = max(tick of now, frontier)            more than a second after the frontier: look at the clock first
+//! again:
+//!   tick <= now + max_ahead and tick <= the lane's ceiling      else blocked: the slow path
+//!   claim in the ledger:  won        raise the frontier to tick, return
+//!                         full       tick + 1, again
+//!                         overtaken  start over; a second time: raise the frontier to the later tick
+//! ```
+//!
+//! The order of the reads matters: with the clock read before the lane, a call that straddles a rotation
+//! could push the new lane ahead by a clock that is gone, and cost a second lane.
+
+use super::{Generator, Range};
+use crate::host::Host;
+use crate::ladder::Blocked;
+use crate::lane::Lane;
+use crate::ledger::Claim;
+use parking_lot::lock_api::RawMutex;
+
+/// What became of an attempt.
+pub(super) enum Attempt {
+    Won(Range),
+    /// The last ID is long ago: the clock has to be looked at before another is generated.
+    LookFirst,
+    Blocked(Blocked),
+    /// The slot has gone to this later tick of the lane.
+    Overtaken {
+        lane: usize,
+        by: i64,
+    },
+}
+
+/// Whether this call has already looked for a step of the clock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Pending,
+    Done,
+}
+
+/// What an attempt has read, and the first tick that it tries.
+struct Snapshot<'m, 'g> {
+    index: usize,
+    lane: &'g Lane<'m>,
+    frontier: i64,
+    tick: i64,
+    /// The latest time, in microseconds since the epoch, that an ID may carry (guarantee 4).
+    latest_us: i64,
+}
+
+impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+    /// One attempt at `n` IDs in the first tick from the snapshot's on that has room for them.
+    #[inline]
+    pub(super) fn attempt(&self, n: i64, look: Look) -> Attempt {
+        let Some(snapshot) = self.snapshot(look) else { return Attempt::LookFirst };
+        let mut tick = snapshot.tick;
+        loop {
+            if let Some(attempt) = self.claim(tick, n, &snapshot) {
+                return attempt;
+            }
+            tick += 1;
+        }
+    }
+
+    /// One attempt at one ID in the snapshot's own tick; `None`: it is full, or the clock has to be looked at.
+    #[inline]
+    pub(super) fn attempt_once(&self) -> Option<Attempt> {
+        let snapshot = self.snapshot(Look::Pending)?;
+        self.claim(snapshot.tick, 1, &snapshot)
+    }
+
+    /// Reads lane, clock and frontier, in this order; `None`: the clock has to be looked at first.
+    #[inline(always)]
+    fn snapshot(&self, look: Look) -> Option<Snapshot<'m, '_>> {
+        let switch = &self.control.switch;
+        let index = switch.active();
+        let lane = &self.lanes[index];
+        let now_us = self.now_us();
+        let frontier = lane.frontier();
+
+        // The frontier is never negative: a clock before the epoch fails the first check of `claim`.
+        let mut tick = frontier;
+        // Most calls come in the tick of the one before: a comparison costs them less than a division.
+        if now_us >= (frontier + 1) * self.tick_us {
+            tick = self.layout.tick().holding(now_us);
+            if tick - frontier > self.unexpected_ticks && look == Look::Pending {
+                return None;
+            }
+        }
+        Some(Snapshot { index, lane, frontier, tick, latest_us: now_us + switch.max_ahead_us() })
+    }
+
+    /// Claims `n` IDs of this tick; `None`: it has not that many left.
+    #[inline(always)]
+    fn claim(&self, tick: i64, n: i64, snapshot: &Snapshot<'m, '_>) -> Option<Attempt> {
+        let Snapshot { index, lane, frontier, .. } = *snapshot;
+        // Guarantee 4, then the gate, guarantee 2 and the end of the time field.
+        if tick * self.tick_us > snapshot.latest_us || !lane.is_reserved(tick) {
+            let tried = snapshot.tick;
+            return Some(Attempt::Blocked(Blocked { n, lane: index, frontier, tried, wanted: tick }));
+        }
+        match lane.claim(tick, n) {
+            Claim::Won { first } => {
+                if frontier < tick {
+                    lane.raise_to(tick);
+                }
+                let first = self.layout.join(tick, lane.node(), first);
+                Some(Attempt::Won(Range { first, last: first + (n - 1) }))
+            }
+            Claim::Full => None,
+            Claim::Overtaken(by) => Some(Attempt::Overtaken { lane: index, by }),
+        }
+    }
+}

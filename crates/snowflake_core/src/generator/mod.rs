@@ -1,0 +1,201 @@
+//! The generator: `hot_path` makes nearly all IDs, `slow_path` those that need the clock, the disk or another lane.
+//!
+//! A call attempts to claim a position in the tick of the clock, or of the frontier where that is later. If it
+//! cannot, it climbs the ladder and attempts again, until it has an ID or is refused. It holds no
+//! lock while it waits (guarantee 6).
+//!
+//! * `rotation`: to another lane, because the clock went back or an operator wants it.
+//! * `reservation`: ahead of use, by calls or by the keeper.
+//! * `startup`: from a closed gate to an open one.
+//! * `adoption`: what an operator vouches for.
+//! * `status`: what is known now.
+
+mod adoption;
+mod hot_path;
+mod reservation;
+mod rotation;
+mod slow_path;
+mod startup;
+mod status;
+
+pub use status::{LaneStatus, Status};
+
+use crate::config::{Config, Limits};
+use crate::host::{Event, Host};
+use crate::lane::{Lane, LaneMemory};
+use crate::layout::Layout;
+use crate::ledger::Shape;
+use crate::memory::{ColdState, Control, View};
+use crate::refusal::Refusal;
+use crate::state::record::Heading;
+use crate::sync::AtomicU64;
+use crate::workers::{MAX_LANES, Workers};
+use hot_path::{Attempt, Look};
+use parking_lot::lock_api::RawMutex;
+use std::iter::zip;
+
+/// An ID this much later than the one before it makes the generator look at the clock: either nobody came
+/// for one meanwhile, or the clock was stepped forward, and a later step back is measured from there.
+const UNEXPECTED_US: i64 = 1_000_000;
+
+/// Consecutive IDs from one tick of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The lowest.
+    pub first: i64,
+    /// The highest.
+    pub last: i64,
+}
+
+/// Generates IDs. Any number of generators, in as many threads or processes, may share one memory; all of
+/// them must have the same [`Config`].
+pub struct Generator<'m, H, R: RawMutex> {
+    layout: Layout,
+    /// The layout's tick, which is slow to look up.
+    tick_us: i64,
+    workers: Workers,
+    /// Each lane's worker as it stands in an ID, datacenter included.
+    nodes: [i64; MAX_LANES],
+    shape: Shape,
+    unexpected_ticks: i64,
+    control: &'m Control<R>,
+    lanes: Box<[Lane<'m>]>,
+    host: H,
+}
+
+impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
+    /// A generator on this memory, which must have been created for this configuration.
+    pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
+        let Config { layout, datacenter, workers, ring_ticks, .. } = *config;
+        let View { control, lanes, slots } = view;
+        assert_eq!(lanes.len(), workers.lanes(), "the memory has another number of lanes");
+        assert_eq!(slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
+        assert!((0..layout.datacenters()).contains(&datacenter), "the datacenter is outside its field");
+        let shape = Shape::new(&layout, config.sequence_start);
+        let nodes = std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane)));
+        let lane = |(node, (memory, slots)): (i64, (&'m LaneMemory, &'m [AtomicU64]))| {
+            Lane::new(node, memory, slots, shape)
+        };
+        Self {
+            layout,
+            tick_us: layout.tick().micros(),
+            workers,
+            nodes,
+            shape,
+            unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
+            control,
+            lanes: zip(nodes, zip(lanes, slots.chunks_exact(ring_ticks))).map(lane).collect(),
+            host,
+        }
+    }
+
+    /// What surrounds this generator.
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    // ---- IDs ----
+
+    /// Generates an ID.
+    #[inline]
+    pub fn next_id(&self) -> Result<i64, Refusal> {
+        match self.attempt(1, Look::Pending) {
+            Attempt::Won(range) => Ok(range.first),
+            otherwise => self.climb(1, otherwise).map(|range| range.first),
+        }
+    }
+
+    /// Generates an ID if the hot path can, which asks nothing of the host but the wall clock; otherwise
+    /// [`next_id`](Self::next_id) has to generate it.
+    #[inline]
+    pub fn try_next_id(&self) -> Option<i64> {
+        match self.attempt_once()? {
+            Attempt::Won(range) => Some(range.first),
+            _ => None,
+        }
+    }
+
+    /// Generates `n` IDs in a row from one tick; 1 <= n <= [`capacity`](Self::capacity), or it panics.
+    pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
+        assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
+        match self.attempt(n, Look::Pending) {
+            Attempt::Won(range) => Ok(range),
+            otherwise => self.climb(n, otherwise),
+        }
+    }
+
+    /// The most IDs that [`next_range`](Self::next_range) can take at once.
+    pub fn capacity(&self) -> i64 {
+        self.shape.capacity()
+    }
+
+    // ---- limits ----
+
+    /// Changes the limits for every generator on this memory. `max_ahead` is clamped to a quarter of the ring.
+    pub fn set_limits(&self, limits: Limits) {
+        let ring_ticks = self.lanes[0].ring_ticks() as usize;
+        self.control.switch.set_limits(&limits.clamped_to(ring_ticks, &self.layout));
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.control.switch.limits()
+    }
+
+    // ---- what the parts of the generator share ----
+
+    /// Does something under the cold lock, and afterwards tells the host whether the disk failed in it.
+    fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
+        let mut cold = self.control.cold.lock();
+        let failed_before = cold.journal.failure().is_some();
+        let result = work(&mut cold);
+        let failure = cold.journal.failure();
+        drop(cold);
+        match (failed_before, failure) {
+            (false, Some(errno)) => self.host.report(Event::WriteFailed(errno)),
+            (true, None) => self.host.report(Event::WriteRecovered),
+            _ => {}
+        }
+        result
+    }
+
+    fn active(&self) -> usize {
+        self.control.switch.active()
+    }
+
+    /// What a record says of this generator, with `active` as the active lane.
+    fn heading(&self, timeline: u32, active: usize) -> Heading<'_> {
+        Heading { layout: &self.layout, nodes: self.nodes(), timeline, active }
+    }
+
+    fn nodes(&self) -> &[i64] {
+        &self.nodes[..self.workers.lanes()]
+    }
+
+    /// The wall clock, in microseconds since the epoch.
+    fn now_us(&self) -> i64 {
+        self.layout.relative(self.host.wall_us())
+    }
+
+    /// The last tick that guarantee 4 allows at this time of the wall clock.
+    fn latest_tick(&self, now_us: i64) -> i64 {
+        self.layout.tick().holding(now_us + self.control.switch.max_ahead_us())
+    }
+
+    /// How far the wall clock is behind the last ID of a lane; negative: ahead of it.
+    fn behind_us(&self, lane: usize) -> i64 {
+        self.lanes[lane].frontier() * self.layout.tick().micros() - self.now_us()
+    }
+
+    /// The lane's mark: no ID of it above this tick exists, except, without a disk, of calls under way.
+    fn mark(&self, cold: &ColdState, lane: usize) -> i64 {
+        cold.journal.promises.marks[lane].max(self.lanes[lane].highest_tick())
+    }
+
+    /// Counts a step of the wall clock, and reports one that leads to trouble.
+    fn observe_clock(&self) {
+        if let Some(micros) = self.control.counters.clock.observe(&self.host) {
+            self.host.report(Event::ForwardJump(micros));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reservations: ticks that are promised on disk ahead of use, so that calls need not write (guarantee 2). The keeper
+//! moves them while IDs are generated; a call does so itself only where the keeper does not.
+
+use super::Generator;
+use crate::host::Host;
+use crate::ladder::Step;
+use crate::memory::{ColdState, Gate};
+use crate::refusal::{Errno, Refusal};
+use parking_lot::lock_api::RawMutex;
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Moves the reservation ahead where less than half of it is left, and does what calls have asked for. For the
+    /// keeper, from time to time and when [`Host::ask_keeper`] wakes it.
+    pub fn keep_up(&self) -> Result<(), Refusal> {
+        let event = self.locked(|cold| {
+            cold.is_keeper_stuck = false;
+            match cold.errand.take() {
+                Some((blocked, mut patience)) => match self.look(&blocked, &mut patience) {
+                    Step::Rotate => self.rotate(cold, blocked.lane, blocked.n).map(Some),
+                    Step::Reserve => self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| None),
+                    _ => self.keep_ahead(cold).map(|()| None),
+                },
+                None => self.keep_ahead(cold).map(|()| None),
+            }
+        })?;
+        event.into_iter().for_each(|event| self.host.report(event));
+        Ok(())
+    }
+
+    fn keep_ahead(&self, cold: &mut ColdState) -> Result<(), Refusal> {
+        let index = self.active();
+        let lane = &self.lanes[index];
+        let reserve_ticks = cold.journal.reserve_us(&self.limits()) / self.layout.tick().micros();
+        let now_us = self.now_us();
+        let tick = lane.frontier().max(self.layout.tick().holding(now_us));
+        let Some(ceiling) = lane.ceiling() else { return Ok(()) };
+        let is_short = ceiling - tick < reserve_ticks / 2 + 1;
+        // IDs under a longer `max_ahead` are told to those who follow before there are many.
+        let is_longer = cold.journal.promises.max_ahead_us < self.limits().max_ahead_us;
+        if (is_short || is_longer) && tick <= self.latest_tick(now_us).min(self.layout.max_tick()) {
+            self.reserve_for(cold, index, tick)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The tick from which the next call starts: it moves while IDs are generated.
+    pub fn frontier(&self) -> i64 {
+        self.lanes[self.active()].frontier()
+    }
+
+    /// Moves a lane's reservation ahead, at least to `wanted`.
+    pub(super) fn reserve_for(&self, cold: &mut ColdState, lane: usize, wanted: i64) -> Result<(), Refusal> {
+        self.reserve(cold, lane, wanted, self.active())
+    }
+
+    /// Makes a reservation for `lane` that reaches `wanted`, with `active` as the active lane: first on
+    /// disk, then in memory (guarantee 2).
+    pub(super) fn reserve(
+        &self,
+        cold: &mut ColdState,
+        lane: usize,
+        wanted: i64,
+        active: usize,
+    ) -> Result<(), Refusal> {
+        if self.host.disk().is_none() {
+            return Ok(());
+        }
+        let limits = self.limits();
+        let reserve_us = cold.journal.reserve_us(&limits);
+        let mark = cold.journal.promise(lane, self.reservation_end(reserve_us, wanted));
+        cold.journal.promises.reserved_us = reserve_us;
+        let heading = self.heading(cold.timeline, active);
+        cold.journal.write(&self.host, &heading, &limits).map_err(Refusal::NotDurable)?;
+        self.lanes[lane].publish_ceiling(mark);
+        Ok(())
+    }
+
+    /// How far a reservation reaches that is made now for `wanted` or a later tick: a whole tick ahead at
+    /// least, and, as `wanted` is at most `max_ahead` past the clock (guarantee 4), no further than that and
+    /// `reserve_us` past it.
+    fn reservation_end(&self, reserve_us: i64, wanted: i64) -> i64 {
+        let ahead = (reserve_us / self.layout.tick().micros()).max(1);
+        let now = self.layout.tick_at(self.host.wall_us());
+        (wanted.max(now) + ahead).min(self.layout.max_tick())
+    }
+
+    /// Writes exact marks, so that a restart costs nothing. For the very end of a clean stop, when nobody
+    /// can generate an ID any more; does nothing where the gate was never open.
+    pub fn write_exact_marks(&self) -> Result<(), Errno> {
+        let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };
+        if cold.gate != Gate::Open || self.host.disk().is_none() {
+            return Ok(());
+        }
+        let heading = self.heading(cold.timeline, self.active());
+        let journal = &mut cold.journal;
+        for (lane, mark) in self.lanes.iter().zip(&mut journal.promises.marks) {
+            lane.close();
+            *mark = lane.exact_mark();
+        }
+        journal.promises.reserved_us = 0;
+        journal.write_at_once(&self.host, &heading, &self.limits())
+    }
+}

@@ -1,0 +1,87 @@
+//! Rotation: from the active lane to the next usable one of the half. The lane that is left keeps its reservation as
+//! its mark; the lane that is entered gets one, and both are durable before it is published.
+
+use super::Generator;
+use crate::host::{Event, Host};
+use crate::memory::{ColdState, Gate};
+use crate::refusal::{NoLane, Refusal};
+use crate::state::record::Floor;
+use crate::workers::next_usable;
+use parking_lot::lock_api::RawMutex;
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Moves to the next usable lane of the half and returns its worker, because an operator wants it.
+    pub fn rotate_now(&self) -> Result<i64, Refusal> {
+        let (event, to) = self.locked(|cold| {
+            if cold.gate != Gate::Open {
+                return Err(Refusal::GateClosed);
+            }
+            let event = self.rotate(cold, self.active(), 1)?;
+            Ok((event, self.active()))
+        })?;
+        self.host.report(event);
+        Ok(self.workers.worker(to))
+    }
+
+    /// Moves from the active lane `from`, which has no room for `n` IDs.
+    pub(super) fn rotate(&self, cold: &mut ColdState, from: usize, n: i64) -> Result<Event, Refusal> {
+        let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
+        let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
+        let to = self.next_lane(cold, from, n)?;
+        // A call that is still under way on the old lane claims in that lane's own ledger, at or below
+        // that lane's own reservation: unique and durable all the same.
+        cold.journal.promise(from, self.mark(cold, from));
+        let first = self.first_free_elsewhere(cold, to);
+        self.reserve(cold, to, first, to)?;
+        self.control.switch.activate(to);
+        self.control.counters.add_rotation();
+        let (from, to) = (self.workers.worker(from), self.workers.worker(to));
+        Ok(Event::Rotated { from, to, behind_us })
+    }
+
+    /// The lane to go to from the active lane `from`, which has no room for `n` IDs.
+    pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
+        let now_us = self.now_us();
+        let half = self.workers.half(cold.timeline);
+        let now = self.layout.tick().holding(now_us);
+        let first_free = |lane| self.first_free(cold, lane, from, now, n);
+        next_usable(half, from, self.latest_tick(now_us), first_free).map_err(|(lane, tick)| {
+            if tick > self.layout.max_tick() {
+                return Refusal::Exhausted;
+            }
+            let floor = self.floor(cold, lane).filter(|floor| floor.mark + 1 == tick);
+            Refusal::NoLane(NoLane {
+                behind_us: self.behind_us(from),
+                worker: self.workers.worker(lane),
+                usable_at_us: self.usable_at(tick),
+                floor: floor.map(|floor| floor.cause),
+            })
+        })
+    }
+
+    /// The tick at which a lane would go on with `n` IDs: the active one where there is room from its frontier
+    /// and the clock's tick on (after a replay, ticks there may be full), another above its mark.
+    pub(super) fn first_free(&self, cold: &ColdState, lane: usize, active: usize, now: i64, n: i64) -> i64 {
+        if lane == active {
+            let lane = &self.lanes[lane];
+            lane.room_from(lane.frontier().max(now), n, self.layout.max_tick())
+        } else {
+            self.first_free_elsewhere(cold, lane)
+        }
+    }
+
+    fn first_free_elsewhere(&self, cold: &ColdState, lane: usize) -> i64 {
+        self.lanes[lane].frontier().max(cold.journal.promises.marks[lane] + 1)
+    }
+
+    /// The floor above which a lane begins, where it has generated no ID since the floor was set.
+    pub(super) fn floor(&self, cold: &ColdState, lane: usize) -> Option<Floor> {
+        let lane = &self.lanes[lane];
+        cold.journal.promises.floor.filter(|floor| !lane.has_issued() && floor.mark == lane.restored())
+    }
+
+    /// What the wall clock must say before `tick` can be issued, as a Unix time in microseconds.
+    pub(super) fn usable_at(&self, tick: i64) -> i64 {
+        self.layout.starts_at(tick).saturating_sub(self.control.switch.max_ahead_us())
+    }
+}

@@ -1,0 +1,203 @@
+//! The slow path: climbs the ladder until an attempt succeeds or no rung is left. A call that comes here waits for
+//! the clock, for the disk or for the keeper, and holds no lock while it waits.
+
+use super::hot_path::{Attempt, Look};
+use super::{Generator, Range};
+use crate::host::{Event, Host};
+use crate::ladder::{self, Blocked, Patience, Sight, Step};
+use crate::memory::ColdState;
+use crate::refusal::Refusal;
+use parking_lot::lock_api::RawMutex;
+
+/// A wait looks at the clock again at least this often: somebody may have set it right.
+const LONGEST_NAP_US: i64 = 50_000;
+/// A keeper that has not done in this time what it was asked for, with the lock free, is taken for stuck.
+const KEEPER_PATIENCE_US: i64 = 1_000_000;
+
+/// What a call did under the cold lock, and has left to do.
+enum Errand {
+    /// Nothing: somebody else has done it, or the clock has caught up.
+    Unneeded,
+    /// The write was left to the keeper, which the call waits for.
+    LeftToKeeper,
+    /// It has rotated.
+    Rotated(Event),
+    /// It has moved the reservation.
+    Reserved,
+}
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Climbs until an attempt succeeds.
+    #[cold]
+    pub(super) fn climb(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
+        let mut patience = Patience::default();
+        let (mut look, mut is_overtaken) = (Look::Pending, false);
+        loop {
+            match attempt {
+                Attempt::Won(range) => return Ok(range),
+                Attempt::LookFirst => {
+                    self.observe_clock();
+                    look = Look::Done;
+                }
+                Attempt::Overtaken { lane, by } => {
+                    // Once is a call that slept for a whole ring. Twice running is a replay that went behind the
+                    // ring: with the frontier where the words are, the ladder finds another way.
+                    if is_overtaken {
+                        self.lanes[lane].raise_to(by);
+                    }
+                    is_overtaken = !is_overtaken;
+                }
+                Attempt::Blocked(blocked) => {
+                    is_overtaken = false;
+                    self.observe_clock();
+                    self.take_step(&blocked, &mut patience)?;
+                }
+            }
+            attempt = self.attempt(n, look);
+        }
+    }
+
+    fn take_step(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let taken = match self.look(blocked, patience) {
+            Step::Again => Ok(()),
+            Step::Wait(micros) => {
+                self.wait(micros, patience);
+                Ok(())
+            }
+            Step::Replay(_) => {
+                self.replay(blocked, patience);
+                Ok(())
+            }
+            Step::Reserve => self.reserve_or_ask(blocked, patience),
+            Step::Rotate => self.rotate_or_ask(blocked, patience),
+            // Not counted as a refusal yet: the caller opens the gate and comes again, or says why not.
+            Step::Refuse(Refusal::GateClosed) => return Err(Refusal::GateClosed),
+            Step::Refuse(refusal) => Err(refusal),
+        };
+        if taken.is_err() {
+            self.control.counters.add_refusal();
+        }
+        taken
+    }
+
+    /// Reads lane, frontier and clock afresh, in this order, and asks the ladder.
+    pub(super) fn look(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
+        if self.active() != blocked.lane {
+            return Step::Again;
+        }
+        let lane = &self.lanes[blocked.lane];
+        let frontier = lane.frontier();
+        if frontier != blocked.frontier {
+            return Step::Again;
+        }
+        let sight = Sight {
+            tried: blocked.tried,
+            wanted: blocked.wanted,
+            frontier,
+            ceiling: lane.ceiling(),
+            restored: lane.restored(),
+            ring: lane.ring_ticks(),
+            now_us: self.now_us(),
+            waited_us: patience.spent_since(frontier),
+        };
+        ladder::climb(&sight, &self.limits(), &self.layout)
+    }
+
+    fn wait(&self, micros: i64, patience: &mut Patience) {
+        let counters = &self.control.counters;
+        if !std::mem::replace(&mut patience.is_counted, true) {
+            counters.add_wait();
+        }
+        let before_us = self.host.boot_us();
+        self.host.wait(micros.min(LONGEST_NAP_US));
+        let spent_us = self.host.boot_us() - before_us;
+        patience.spend(spent_us);
+        counters.add_wait_us(spent_us);
+    }
+
+    /// Lowers the frontier to the wall clock's tick. Under the lock, after another look: without it, a replay that
+    /// was decided before [`adopt`](Self::adopt) could succeed after it and lead below its floor, where meanwhile
+    /// another replay has brought the frontier back to what was read.
+    fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
+        self.locked(|_| {
+            if let Step::Replay(tick) = self.look(blocked, patience) {
+                self.lanes[blocked.lane].replay_to(blocked.frontier, tick);
+            }
+        });
+    }
+
+    /// Makes the reservation reach the tick on which a call is blocked.
+    fn reserve_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let errand = self.locked(|cold| {
+            if self.look(blocked, patience) != Step::Reserve {
+                return Ok(Errand::Unneeded);
+            }
+            if self.ask_keeper(cold, blocked, patience) {
+                return Ok(Errand::LeftToKeeper);
+            }
+            self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| Errand::Reserved)
+        })?;
+        self.finish(errand, patience);
+        Ok(())
+    }
+
+    /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
+    /// one step make one rotation.
+    fn rotate_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
+        let mut new_refusal = None;
+        let errand = self.locked(|cold| {
+            // The lock may have been long in coming: whether to rotate is asked again, under it.
+            if self.look(blocked, patience) != Step::Rotate {
+                return Ok(Errand::Unneeded);
+            }
+            let result = match self.next_lane(cold, blocked.lane, blocked.n) {
+                Err(refusal) => Err(refusal),
+                Ok(_) if self.ask_keeper(cold, blocked, patience) => Ok(Errand::LeftToKeeper),
+                Ok(_) => self.rotate(cold, blocked.lane, blocked.n).map(Errand::Rotated),
+            };
+            if let Err(refusal) = result {
+                new_refusal = self.note_refusal(cold, blocked, refusal);
+            }
+            result
+        });
+        if let Some(event) = new_refusal {
+            self.host.report(event);
+        }
+        self.finish(errand?, patience);
+        Ok(())
+    }
+
+    /// Notes that no lane can be used; returns what is to be reported, once per episode.
+    fn note_refusal(&self, cold: &mut ColdState, blocked: &Blocked, refusal: Refusal) -> Option<Event> {
+        let Refusal::NoLane(no_lane) = refusal else { return None };
+        let word = self.lanes[blocked.lane].word(blocked.frontier);
+        let episode = Some((blocked.lane, blocked.frontier, word));
+        let is_new = std::mem::replace(&mut cold.reported, episode) != episode;
+        is_new.then_some(Event::Refused(no_lane))
+    }
+
+    /// Leaves a write to the keeper where there is one: a process within an fsync answers no cancel. A write that
+    /// has just failed is not left to it, but refused.
+    fn ask_keeper(&self, cold: &mut ColdState, blocked: &Blocked, patience: &Patience) -> bool {
+        // A keeper that does nothing is asked no more until it has done something.
+        cold.is_keeper_stuck |= patience.keeper_us >= KEEPER_PATIENCE_US;
+        if cold.journal.just_failed(&self.host).is_some() || cold.is_keeper_stuck {
+            return false;
+        }
+        let is_asked = self.host.ask_keeper();
+        if is_asked {
+            cold.errand = Some((*blocked, *patience));
+        }
+        is_asked
+    }
+
+    /// Does what is left to do without the lock.
+    fn finish(&self, errand: Errand, patience: &mut Patience) {
+        match errand {
+            Errand::Unneeded | Errand::Reserved => {}
+            Errand::Rotated(event) => self.host.report(event),
+            // The lock is free meanwhile, or the keeper's.
+            Errand::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),
+        }
+    }
+}

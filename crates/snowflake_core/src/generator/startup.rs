@@ -1,0 +1,191 @@
+//! Startup: from a closed gate to an open one. `state/start.rs` lists the steps and decides;
+//! here the decision is made durable, waited for, and published.
+
+use super::Generator;
+use crate::host::{Disk, Event, FileIdentity, Host, Loaded};
+use crate::memory::{ColdState, Gate};
+use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
+use crate::state::record::{Floor, Promises};
+use crate::state::start::{Evidence, Opening, Start};
+use parking_lot::lock_api::RawMutex;
+
+/// After a failure to open the gate, the next attempt comes no sooner than this.
+const RETRY_US: i64 = 1_000_000;
+/// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
+/// than the reservation, or this: a crash, or a first start, never uses up a lane.
+const SETTLING_US: i64 = 1_000_000;
+/// A first start waits by this much longer, so that its IDs are not ahead of the clock: the default `max_ahead`.
+const FIRST_PATIENCE_US: i64 = 2_000_000;
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        self.lanes[self.active()].ceiling().is_some()
+    }
+
+    /// Opens the gate: reads the state, decides, makes the decision durable, and waits for nothing. Does
+    /// nothing where the gate is open.
+    pub fn open(&self, start: &Start) -> Result<(), Unopened> {
+        self.observe_clock();
+        let (result, event) = self.locked(|cold| {
+            let mut event = None;
+            let started = match cold.gate {
+                Gate::Open | Gate::Settling => Ok(()),
+                Gate::Closed { reason, retry_at_us } if self.host.boot_us() < retry_at_us => Err(reason),
+                Gate::Closed { .. } | Gate::Untried => {
+                    self.start(cold, start).map(|opened| event = Some(opened))
+                }
+            };
+            (started.map_err(Unopened::Closed).and_then(|()| self.settle(cold, start)), event)
+        });
+        if let Some(event) = event {
+            self.host.report(event);
+        }
+        result
+    }
+
+    /// All steps of a start, up to the durable choice.
+    fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Event, ClosedReason> {
+        let half: Vec<usize> = self.workers.half(start.timeline).collect();
+        let undurable = Opening { promises: Promises::none(), active: half[0], needs_new_file: false };
+        let decided = match self.host.disk() {
+            Some(disk) => self.decide(disk, &self.evidence(start, &half)),
+            None => Ok(undurable),
+        };
+        let chosen = decided.and_then(|opening| self.commit(cold, start, opening));
+        if let Err(reason) = chosen {
+            cold.gate = Gate::Closed { reason, retry_at_us: self.host.boot_us() + RETRY_US };
+        }
+        chosen
+    }
+
+    fn decide(&self, disk: &dyn Disk, evidence: &Evidence<'_>) -> Result<Opening, ClosedReason> {
+        let loaded = disk.load().map_err(ClosedReason::Os)?;
+        let mut opening = evidence.decide(loaded.as_ref()).map_err(|reason| match reason {
+            ClosedReason::NotPromoted(_) => {
+                self.disown(disk, loaded.as_ref(), evidence).map_or_else(ClosedReason::Os, |()| reason)
+            }
+            _ => reason,
+        })?;
+        // A file that cannot be written again may not be durable: it is left alone, and created anew.
+        opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
+        Ok(opening)
+    }
+
+    /// Creates a file that says of itself that it is a copy.
+    fn disown(&self, disk: &dyn Disk, loaded: Option<&Loaded>, evidence: &Evidence<'_>) -> Result<(), Errno> {
+        let Some((timeline, promises)) = evidence.disowned(loaded) else { return Ok(()) };
+        let bytes = promises.encode(&self.heading(timeline, evidence.half[0]), FileIdentity::NOBODY);
+        disk.create(&|_| bytes.clone()).map(drop)
+    }
+
+    pub(super) fn evidence<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Evidence<'a> {
+        Evidence {
+            layout: &self.layout,
+            nodes: self.nodes(),
+            half,
+            start,
+            now_us: self.host.wall_us(),
+            max_ahead_us: self.control.switch.max_ahead_us(),
+        }
+    }
+
+    /// Makes the choice of a start durable. The gate stays closed.
+    pub(super) fn commit(
+        &self,
+        cold: &mut ColdState,
+        start: &Start,
+        opening: Opening,
+    ) -> Result<Event, ClosedReason> {
+        let active = opening.active;
+        let is_first = opening.needs_new_file && opening.promises.generation == 0;
+        cold.timeline = start.timeline;
+        cold.journal.promises = opening.promises;
+        for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
+            lane.restore(mark);
+        }
+        let (heading, limits) = (self.heading(start.timeline, active), self.limits());
+        let written = match opening.needs_new_file {
+            true => cold.journal.replace_file(&self.host, &heading, &limits),
+            false => cold.journal.write_at_once(&self.host, &heading, &limits),
+        };
+        written.map_err(ClosedReason::Os)?;
+        self.control.switch.activate(active);
+        cold.gate = Gate::Settling;
+        Ok(Event::Opened {
+            timeline: start.timeline,
+            worker: self.workers.worker(active),
+            lane: active,
+            home: self.workers.worker(0),
+            first_us: self.layout.starts_at(self.lanes[active].frontier()),
+            is_first,
+        })
+    }
+
+    /// Opens the gate once the clock is near the restored mark, or too far from it to wait.
+    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
+        if cold.gate == Gate::Open {
+            return Ok(());
+        }
+        if cold.journal.promises.owes_prepared {
+            self.respect_prepared(cold, start)?;
+        }
+        let is_durable = self.host.disk().is_some();
+        if is_durable && let Some(missing_us) = self.settling_us(cold) {
+            return Err(Unopened::Settling(missing_us));
+        }
+        // Marks that were raised meanwhile are in memory only where their write failed (guarantee 2).
+        if cold.journal.failure().is_some() {
+            let heading = self.heading(cold.timeline, self.active());
+            let written = cold.journal.write(&self.host, &heading, &self.limits());
+            written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
+        }
+        cold.gate = Gate::Open;
+        for (lane, mark) in self.lanes.iter().zip(cold.journal.promises.marks) {
+            lane.publish_ceiling(if is_durable { mark } else { self.layout.max_tick() });
+        }
+        Ok(())
+    }
+
+    /// How long the clock has yet to go, in microseconds; `None`: it is there, or too far away to wait for.
+    fn settling_us(&self, cold: &ColdState) -> Option<i64> {
+        let floor = self.floor(cold, self.active());
+        let max_ahead_us = self.limits().max_ahead_us;
+        // A first start keeps nobody waiting for long, so its IDs need not run ahead of the clock; with a long
+        // `max_ahead` they do.
+        let ahead_us = match floor {
+            Some(Floor { cause: FloorCause::NoState, .. }) => {
+                max_ahead_us - max_ahead_us.min(FIRST_PATIENCE_US)
+            }
+            _ => max_ahead_us,
+        };
+        let missing_us = self.behind_us(self.active()) - ahead_us;
+        // The record knows better than `reserve`: for a slow disk the last run may have reserved further ahead.
+        let reserved_us = cold.journal.reserve_us(&self.limits()).max(cold.journal.promises.reserved_us);
+        // A floor lies above the latest of several clocks, which may differ by a little.
+        let floored_us = max_ahead_us.min(FIRST_PATIENCE_US) + 2 * SETTLING_US;
+        let settling_us = if floor.is_some() { floored_us } else { SETTLING_US };
+        let patience_us = reserved_us.max(settling_us) + self.layout.tick().micros();
+        (1..=patience_us).contains(&missing_us).then_some(missing_us)
+    }
+
+    /// Raises the marks above the transactions that earlier timelines left prepared.
+    fn respect_prepared(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
+        let half: Vec<usize> = self.workers.half(start.timeline).collect();
+        let evidence = self.evidence(start, &half);
+        // Their IDs were generated under the other server's `max_ahead`, which the record keeps as long as it owes
+        // them.
+        let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.max_ahead_us);
+        let evidence = Evidence { max_ahead_us, ..evidence };
+        let floor = evidence.prepared_mark().ok_or(Unopened::PreparedUnread)?;
+        cold.journal.promises.owes_prepared = false;
+        let raised = match cold.journal.just_failed(&self.host) {
+            None => self.raise_marks(cold, floor, FloorCause::NewTimeline),
+            Some(errno) => Err(errno),
+        };
+        raised.map_err(|errno| {
+            cold.journal.promises.owes_prepared = true;
+            Unopened::Closed(ClosedReason::Os(errno))
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! What is known about a generator now. Nothing here changes what calls do.
+
+use super::Generator;
+use crate::host::Host;
+use crate::ladder::{self, Sight, Step};
+use crate::memory::Gate;
+use crate::refusal::{Errno, Refusal};
+use parking_lot::lock_api::RawMutex;
+
+/// What is known about the generator now. Counters count since `since_us`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Status {
+    pub open: bool,
+    pub lane: usize,
+    pub worker: i64,
+    /// When the tick of the active lane's last ID began, as a Unix time in microseconds.
+    pub last_id_at_us: Option<i64>,
+    /// How far IDs run ahead of the wall clock.
+    pub ahead_us: i64,
+    /// How far the wall clock has yet to go to the epoch; 0 once it is there.
+    pub before_epoch_us: i64,
+    pub issued: u64,
+    pub waits: u64,
+    pub wait_us: u64,
+    pub rollbacks: u64,
+    pub largest_rollback_us: i64,
+    pub forward_jumps: u64,
+    pub rotations: u64,
+    pub refusals: u64,
+    pub since_us: i64,
+    /// The end of the active lane's reservation, as a Unix time; `None` without one.
+    pub reserved_until_us: Option<i64>,
+    /// Why the state could not be written when that was last tried.
+    pub write_error: Option<Errno>,
+}
+
+/// What is known about one lane now.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct LaneStatus {
+    pub lane: usize,
+    pub worker: i64,
+    pub active: bool,
+    pub in_half: bool,
+    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds; `None` while
+    /// the gate is closed.
+    pub usable_at_us: Option<i64>,
+    /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None`: never used.
+    pub mark_us: Option<i64>,
+    pub issued: u64,
+}
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// What is known now. Looks at the clock, so that a step is counted by the time it is shown.
+    pub fn status(&self) -> Status {
+        self.observe_clock();
+        let index = self.active();
+        let lane = &self.lanes[index];
+        let write_error = self.control.cold.lock().journal.failure();
+        let reserved = lane.ceiling().filter(|_| self.host.disk().is_some());
+        let now_us = self.now_us();
+        let last_tick = lane.last_tick();
+        let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
+        let counts = self.control.counters.counts();
+        let steps = self.control.counters.clock.steps();
+        Status {
+            open: self.is_open(),
+            lane: index,
+            worker: self.workers.worker(index),
+            last_id_at_us: last_tick.map(|tick| self.layout.starts_at(tick)),
+            ahead_us: last_tick.map_or(0, ahead),
+            before_epoch_us: (-now_us).max(0),
+            issued: self.lanes.iter().map(|lane| lane.issued()).sum(),
+            waits: counts.waits,
+            wait_us: counts.wait_us,
+            rollbacks: steps.rollbacks,
+            largest_rollback_us: steps.largest_rollback_us,
+            forward_jumps: steps.forward_jumps,
+            rotations: counts.rotations,
+            refusals: counts.refusals,
+            since_us: counts.since_us,
+            reserved_until_us: reserved.map(|tick| self.layout.starts_at(tick + 1)),
+            write_error,
+        }
+    }
+
+    /// What a call would be refused for now; `None` where it would get an ID, perhaps after a wait.
+    pub fn obstacle(&self) -> Option<Refusal> {
+        let cold = self.control.cold.lock();
+        if cold.gate != Gate::Open {
+            return Some(Refusal::GateClosed);
+        }
+        let active = self.active();
+        let lane = &self.lanes[active];
+        let frontier = lane.frontier();
+        let now_us = self.now_us();
+        let tried = frontier.max(self.layout.tick().holding(now_us));
+        let room = lane.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
+        let sight = Sight {
+            tried,
+            wanted: room.max(tried),
+            frontier,
+            ceiling: lane.ceiling(),
+            restored: lane.restored(),
+            ring: lane.ring_ticks(),
+            now_us,
+            waited_us: 0,
+        };
+        match ladder::climb(&sight, &self.limits(), &self.layout) {
+            Step::Refuse(refusal) => Some(refusal),
+            Step::Rotate => self.next_lane(&cold, active, 1).err(),
+            Step::Reserve => cold.journal.failure().map(Refusal::NotDurable),
+            Step::Again | Step::Wait(_) | Step::Replay(_) => None,
+        }
+    }
+
+    /// What is known now about each lane.
+    pub fn lane_statuses(&self) -> Vec<LaneStatus> {
+        let cold = self.control.cold.lock();
+        let active = self.active();
+        let is_open = cold.gate == Gate::Open;
+        let half = self.workers.half(cold.timeline);
+        let now = self.layout.tick_at(self.host.wall_us());
+        let status = |lane| {
+            let mark = self.mark(&cold, lane);
+            let first = self.first_free(&cold, lane, active, now, 1);
+            LaneStatus {
+                lane,
+                worker: self.workers.worker(lane),
+                active: lane == active && is_open,
+                in_half: half.clone().any(|other| other == lane),
+                usable_at_us: is_open.then(|| self.usable_at(first)),
+                mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
+                issued: self.lanes[lane].issued(),
+            }
+        };
+        (0..self.workers.lanes()).map(status).collect()
+    }
+
+    /// Sets the counters back to zero.
+    pub fn reset_stats(&self) {
+        let _cold = self.control.cold.lock();
+        self.lanes.iter().for_each(|lane| lane.reset_issued());
+        self.control.counters.reset(self.host.wall_us());
+    }
+}

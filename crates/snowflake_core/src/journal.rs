@@ -1,0 +1,126 @@
+//! Writing ahead: what is promised on disk, and how a promise gets there.
+//!
+//! A promise is made in memory first, then written, and only then published to calls (guarantee 2). It is never taken
+//! back, not even one whose write failed: it may have reached the disk. Everything here happens under the cold lock.
+
+use crate::config::Limits;
+use crate::host::{Disk, Host, WriteError};
+use crate::refusal::Errno;
+use crate::state::record::{Heading, Promises};
+
+/// After a failed write the next one comes no sooner than this.
+const RETRY_US: i64 = 1_000_000;
+/// A write that takes longer than this does not move the next reservation any further ahead.
+const SLOWEST_WRITE_US: i64 = 30_000_000;
+
+/// What is promised, and what became of the last write.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// What the next record will say.
+    pub(crate) promises: Promises,
+    /// The last write failed, with this error at this boot time (µs).
+    failure: Option<(Errno, i64)>,
+    /// How long the last write took, in microseconds.
+    write_us: i64,
+}
+
+impl Journal {
+    pub(crate) const fn new() -> Self {
+        Self { promises: Promises::none(), failure: None, write_us: 0 }
+    }
+
+    /// Promises that `lane` issues nothing above `mark`, or above what was promised before.
+    pub(crate) fn promise(&mut self, lane: usize, mark: i64) -> i64 {
+        let promised = &mut self.promises.marks[lane];
+        *promised = mark.max(*promised);
+        *promised
+    }
+
+    /// How far ahead of use a reservation is written: `reserve`, or twice what the last write took, because a
+    /// reservation that is past by the time it is durable would be none.
+    pub(crate) fn reserve_us(&self, limits: &Limits) -> i64 {
+        limits.reserve_us.max(2 * self.write_us.min(SLOWEST_WRITE_US))
+    }
+
+    /// Why the last write failed, if it did.
+    pub(crate) fn failure(&self) -> Option<Errno> {
+        self.failure.map(|(errno, _)| errno)
+    }
+
+    /// Why the last write failed, where that was less than a second ago.
+    pub(crate) fn just_failed(&self, host: &impl Host) -> Option<Errno> {
+        self.failure.filter(|(_, at_us)| host.boot_us() - at_us < RETRY_US).map(|(errno, _)| errno)
+    }
+
+    /// Writes what is promised; where that has just failed, fails again.
+    pub(crate) fn write(
+        &mut self,
+        host: &impl Host,
+        heading: &Heading<'_>,
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        self.just_failed(host).map_or_else(|| self.write_at_once(host, heading, limits), Err)
+    }
+
+    /// Writes what is promised, also where a write has just failed: into the file that is there, or, if that cannot
+    /// be done, into a new one.
+    pub(crate) fn write_at_once(
+        &mut self,
+        host: &impl Host,
+        heading: &Heading<'_>,
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        self.timed(host, limits, |promises, disk| {
+            into_slots(promises, disk, heading).or_else(|_| into_new_file(promises, disk, heading))
+        })
+    }
+
+    /// Writes what is promised into a new file, because the one that is there is not this server's.
+    pub(crate) fn replace_file(
+        &mut self,
+        host: &impl Host,
+        heading: &Heading<'_>,
+        limits: &Limits,
+    ) -> Result<(), Errno> {
+        self.timed(host, limits, |promises, disk| into_new_file(promises, disk, heading))
+    }
+
+    /// Begins the next record, and notes how long it took to write, and whether it failed.
+    fn timed(
+        &mut self,
+        host: &impl Host,
+        limits: &Limits,
+        write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let Some(disk) = host.disk() else { return Ok(()) };
+        let begun_us = host.boot_us();
+        self.promises.generation += 1;
+        let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
+        self.promises.max_ahead_us = limits.max_ahead_us.max(owed_us);
+        let written = write(&mut self.promises, disk);
+        let ended_us = host.boot_us();
+        self.write_us = ended_us - begun_us;
+        self.failure = written.err().map(|errno| (errno, ended_us));
+        written
+    }
+}
+
+/// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves
+/// that one whole, then into the other.
+fn into_slots(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), WriteError> {
+    let bytes = promises.encode(heading, promises.file);
+    let first = 1 - promises.newest;
+    disk.write(promises.file, first, &bytes)?;
+    promises.newest = first;
+    // The promise is durable by now. Where this fails, the next record goes to this slot first.
+    match disk.write(promises.file, 1 - first, &bytes) {
+        Err(WriteError::Replaced) => Err(WriteError::Replaced),
+        Ok(()) | Err(WriteError::Os(_)) => Ok(()),
+    }
+}
+
+fn into_new_file(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), Errno> {
+    promises.file = disk.create(&|file| promises.encode(heading, file))?;
+    promises.newest = 0;
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! One lane: a worker's memory and its ledger. Each change of the memory has a name here, and nobody else touches it.
+//!
+//! # The fields and who may write them
+//!
+//! * The *frontier*, the tick from which the next call starts. Calls raise it, without a lock. Replay lowers it, by
+//!   compare-and-swap from the value that was read and under the cold lock: a plain store could undo another call's
+//!   raise, and a replay without the lock could lead below the floor of an `adopt` beside it. Starts and `adopt`
+//!   move it under the cold lock.
+//! * The *ceiling*, the last tick that may be issued: the lane's reservation, which is its mark on disk
+//!   (guarantee 2), or nothing while the gate is closed. Written under the cold lock, after the disk.
+//! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
+//!   ceiling.
+//! * The counts: what left the ring, and what had been issued when the statistics were last reset.
+
+use crate::ledger::{Claim, Ledger, Shape};
+use crate::sync::{AtomicI64, AtomicU64, Ordering};
+
+/// A ceiling below every tick and every mark: the gate is closed.
+const CLOSED: i64 = i64::MIN;
+
+/// The memory of one lane. Hot: every call reads the frontier, and raises it once a tick.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct LaneMemory {
+    frontier: AtomicI64,
+    ceiling: AtomicI64,
+    restored: AtomicI64,
+    /// IDs of the words that were evicted from the ring.
+    evicted: AtomicU64,
+    /// IDs issued before the last reset of the statistics.
+    issued_before: AtomicU64,
+}
+
+impl LaneMemory {
+    /// A lane that has never issued an ID, behind a closed gate.
+    pub fn new() -> Self {
+        Self {
+            frontier: AtomicI64::new(0),
+            ceiling: AtomicI64::new(CLOSED),
+            restored: AtomicI64::new(-1),
+            evicted: AtomicU64::new(0),
+            issued_before: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for LaneMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One lane of a generator.
+pub(crate) struct Lane<'m> {
+    node: i64,
+    memory: &'m LaneMemory,
+    ledger: Ledger<'m>,
+}
+
+impl<'m> Lane<'m> {
+    /// `node`: datacenter and worker as they stand in an ID. `slots`: the lane's ring.
+    pub(crate) fn new(node: i64, memory: &'m LaneMemory, slots: &'m [AtomicU64], shape: Shape) -> Self {
+        Self { node, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
+    }
+
+    /// Datacenter and worker, as they stand in an ID.
+    #[inline]
+    pub(crate) fn node(&self) -> i64 {
+        self.node
+    }
+
+    // ---- calls: no lock ----
+
+    /// The tick from which the next call starts; never negative.
+    #[inline]
+    pub(crate) fn frontier(&self) -> i64 {
+        self.memory.frontier.load(Ordering::Acquire)
+    }
+
+    /// Whether a tick is reserved, and the gate open.
+    #[inline]
+    pub(crate) fn is_reserved(&self, tick: i64) -> bool {
+        tick <= self.memory.ceiling.load(Ordering::Acquire)
+    }
+
+    /// Claims `n` positions in a row of `tick`, which must be reserved. A call that wins them calls
+    /// [`raise_to`](Self::raise_to) next.
+    #[inline(always)]
+    pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
+        self.ledger.claim(tick, n)
+    }
+
+    /// Raises the frontier to `tick`, unless it is there already.
+    #[inline]
+    pub(crate) fn raise_to(&self, tick: i64) {
+        self.memory.frontier.fetch_max(tick, Ordering::AcqRel);
+    }
+
+    // ---- the cold lock's holder ----
+
+    /// Lowers the frontier from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was
+    /// seen: the caller's next look sees that.
+    pub(crate) fn replay_to(&self, seen: i64, tick: i64) {
+        let _ = self.memory.frontier.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The last tick that may be issued; `None` while the gate is closed.
+    pub(crate) fn ceiling(&self) -> Option<i64> {
+        Some(self.memory.ceiling.load(Ordering::Acquire)).filter(|tick| *tick != CLOSED)
+    }
+
+    /// Lets calls go up to a mark, which must be durable.
+    pub(crate) fn publish_ceiling(&self, mark: i64) {
+        self.memory.ceiling.store(mark, Ordering::Release);
+    }
+
+    /// Closes the gate for this lane.
+    pub(crate) fn close(&self) {
+        self.memory.ceiling.store(CLOSED, Ordering::Release);
+    }
+
+    /// The mark that was restored at the start, or a floor that has been set since.
+    pub(crate) fn restored(&self) -> i64 {
+        self.memory.restored.load(Ordering::Acquire)
+    }
+
+    /// Begins above `mark`, at a start: the gate is closed, but the memory may have seen an earlier attempt.
+    pub(crate) fn restore(&self, mark: i64) {
+        self.memory.restored.store(mark, Ordering::Release);
+        self.raise_to(mark + 1);
+    }
+
+    /// Goes on above `floor` at least, also while calls are under way. The floor must be durable.
+    pub(crate) fn raise_floor(&self, floor: i64) {
+        self.memory.restored.fetch_max(floor, Ordering::AcqRel);
+        self.raise_to(floor + 1);
+    }
+
+    /// Begins above `mark`, although it began above a higher one. Only where no call can be under way.
+    pub(crate) fn lower_floor(&self, mark: i64) {
+        self.memory.restored.store(mark, Ordering::Release);
+        self.memory.frontier.store(mark + 1, Ordering::Release);
+    }
+
+    /// Whether a call may have issued an ID since the start, or be about to.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_reserved(self.restored() + 1) || self.has_issued()
+    }
+
+    // ---- what the ring knows ----
+
+    /// The ticks that the ring remembers.
+    pub(crate) fn ring_ticks(&self) -> i64 {
+        self.ledger.ticks()
+    }
+
+    /// The first tick from `tick` on with room for `n` positions; the one after `end` where there is none up to it.
+    pub(crate) fn room_from(&self, tick: i64, n: i64, end: i64) -> i64 {
+        self.ledger.room_from(tick, n, end)
+    }
+
+    /// The word at the frontier: it changes with every ID that is issued there.
+    pub(crate) fn word(&self, tick: i64) -> u64 {
+        self.ledger.word(tick)
+    }
+
+    /// Whether the lane has issued an ID since the start.
+    pub(crate) fn has_issued(&self) -> bool {
+        self.ledger.last_tick().is_some()
+    }
+
+    /// The greatest tick up to which IDs may exist, as far as memory tells: above the restored mark, what was issued.
+    pub(crate) fn exact_mark(&self) -> i64 {
+        self.restored().max(self.highest_tick())
+    }
+
+    /// The highest tick in which an ID was issued since the start; -1: none.
+    pub(crate) fn highest_tick(&self) -> i64 {
+        self.ledger.last_tick().unwrap_or(-1)
+    }
+
+    /// The tick of the last ID since the start: the frontier, or the highest where a replay has just lowered that.
+    pub(crate) fn last_tick(&self) -> Option<i64> {
+        let frontier = self.frontier();
+        if self.ledger.holds(frontier) { Some(frontier) } else { self.ledger.last_tick() }
+    }
+
+    // ---- statistics ----
+
+    /// IDs issued since the last reset.
+    pub(crate) fn issued(&self) -> u64 {
+        self.ledger.issued().saturating_sub(self.memory.issued_before.load(Ordering::Relaxed))
+    }
+
+    /// Counts from zero again.
+    pub(crate) fn reset_issued(&self) {
+        self.memory.issued_before.store(self.ledger.issued(), Ordering::Relaxed);
+    }
+}

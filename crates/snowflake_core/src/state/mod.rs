@@ -1,0 +1,6 @@
+//! What survives a crash: the record on disk, and what it means at the next start.
+
+pub(crate) mod record;
+pub(crate) mod start;
+
+pub use record::recorded_layout;

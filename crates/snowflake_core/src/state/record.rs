@@ -1,0 +1,296 @@
+//! The bytes of the state file: records, their slots, and what a generator keeps of its record in memory.
+//!
+//! A *record* says for each lane up to which tick IDs may exist: its mark. It lies in a file of two *slots* of
+//! 4 KiB, each a JSON document with a version, a CRC-32C and a generation. A record goes first to the slot that does
+//! not hold the newest durable one, so that a torn write leaves the other whole, and then to that one too. The file
+//! names its own inode and time of birth: in a copy they are wrong, and a copy's original may still run.
+
+use crate::host::{FileIdentity, Loaded, SLOT_BYTES};
+use crate::layout::{Layout, Tick};
+use crate::refusal::{ClosedReason, FloorCause};
+use crate::workers::MAX_LANES;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// The version that this code writes, and the last one that it reads.
+const VERSION: u32 = 1;
+/// Workers of earlier settings whose marks are kept one by one; those beyond fold into `elsewhere`.
+const MAX_FORMER: usize = 48;
+/// The mark of a worker that belongs to the original of a copy: no clock comes so far.
+pub(crate) const NOT_OURS: i64 = i64::MAX;
+
+// ---- the record ----
+
+/// The layout as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RecordedLayout {
+    bits: String,
+    tick_ms: i64,
+    epoch_us: i64,
+}
+
+impl RecordedLayout {
+    pub(super) fn of(layout: &Layout) -> Self {
+        let tick_ms = layout.tick().micros() / 1_000;
+        Self { bits: layout.bits().to_string(), tick_ms, epoch_us: layout.epoch_us() }
+    }
+
+    pub(super) fn read(&self) -> Option<Layout> {
+        Layout::new(self.bits.parse().ok()?, Tick::from_millis(self.tick_ms)?, self.epoch_us).ok()
+    }
+}
+
+/// What is promised. Workers are named as they stand in an ID, datacenter included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(super) generation: u64,
+    pub(super) system_identifier: u64,
+    pub(super) timeline: u32,
+    pub(super) file: FileIdentity,
+    pub(super) layout: RecordedLayout,
+    /// How many workers a server has, which is what halves are counted by.
+    pub(super) lanes: usize,
+    pub(super) active: i64,
+    /// Per worker that this server owns or once owned: no ID above this tick exists.
+    pub(super) marks: BTreeMap<i64, i64>,
+    /// The mark of every other worker: the floor of the first start, or the greatest mark of former
+    /// workers for which there is no room.
+    pub(super) elsewhere: i64,
+    /// `max_ahead` when this was written, in microseconds; 0 in a record of an earlier version, which did not say.
+    /// Earlier IDs are below the marks; those that the server generates after this was copied are not.
+    #[serde(default)]
+    pub(super) max_ahead_us: i64,
+    /// How far ahead of use the active lane's mark was reserved, in microseconds: a slow disk makes it longer
+    /// than `reserve`.
+    #[serde(default)]
+    pub(super) reserved_us: i64,
+    /// The marks do not yet respect the transactions that earlier timelines prepared and did not commit.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) owes_prepared: bool,
+    /// The last floor to which all marks were raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) floor: Option<Floor>,
+}
+
+/// A mark that was set for all workers, although no ID of this server's reached it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Floor {
+    /// The tick.
+    pub mark: i64,
+    /// Why it was set.
+    pub cause: FloorCause,
+}
+
+impl Record {
+    /// Whether no ID was generated under this record: it began with a start that found no state, and no mark has
+    /// passed that start's floor. So says a clean stop alone, which writes exact marks.
+    pub(super) fn is_unused(&self) -> bool {
+        let is_below =
+            |floor: Floor| self.marks.values().chain([&self.elsewhere]).all(|mark| *mark <= floor.mark);
+        self.floor.is_some_and(|floor| floor.cause == FloorCause::NoState && is_below(floor))
+    }
+
+    /// Whether a worker of `nodes` is in the record with a mark like this.
+    pub(super) fn has_worker(&self, nodes: &[i64], with: impl Fn(i64) -> bool) -> bool {
+        nodes.iter().any(|node| self.marks.get(node).is_some_and(|mark| with(*mark)))
+    }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+// ---- the slots ----
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    version: u32,
+    crc32c: String,
+    record: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct ReadEnvelope<'a> {
+    version: u32,
+    crc32c: String,
+    #[serde(borrow)]
+    record: &'a RawValue,
+}
+
+fn checksum(version: u32, record: &str) -> String {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&version.to_le_bytes()), record.as_bytes());
+    format!("{crc:08x}")
+}
+
+/// The bytes of a slot that holds this record.
+fn encode(record: &Record) -> Vec<u8> {
+    let record = serde_json::value::to_raw_value(record).expect("a record is plain data");
+    let crc32c = checksum(VERSION, record.get());
+    let envelope = Envelope { version: VERSION, crc32c, record: &record };
+    let mut bytes = serde_json::to_vec(&envelope).expect("an envelope is plain data");
+    bytes.push(b'\n');
+    assert!(bytes.len() <= SLOT_BYTES, "64 workers take about half a slot");
+    bytes.resize(SLOT_BYTES, b' ');
+    bytes
+}
+
+/// What a slot holds; `None`: nothing that can be read.
+fn decode(bytes: &[u8]) -> Option<Result<Record, ClosedReason>> {
+    let envelope: ReadEnvelope<'_> = serde_json::from_slice(bytes).ok()?;
+    if checksum(envelope.version, envelope.record.get()) != envelope.crc32c {
+        return None;
+    }
+    if envelope.version > VERSION {
+        return Some(Err(ClosedReason::NewerVersion(envelope.version)));
+    }
+    serde_json::from_str(envelope.record.get()).ok().map(Ok)
+}
+
+/// The newest record of a file, and its slot.
+pub(super) fn newest(loaded: &Loaded) -> Result<(usize, Record), ClosedReason> {
+    let mut found: Option<(usize, Record)> = None;
+    for (slot, bytes) in loaded.slots.iter().enumerate() {
+        if let Some(record) = decode(bytes).transpose()?
+            && found.as_ref().is_none_or(|(_, other)| other.generation < record.generation)
+        {
+            found = Some((slot, record));
+        }
+    }
+    found.ok_or(ClosedReason::Unreadable)
+}
+
+/// The layout with which the IDs of a state file were generated, where that can be read and any were.
+pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
+    let (_, record) = newest(loaded).ok()?;
+    if record.is_unused() { None } else { record.layout.read() }
+}
+
+// ---- in memory ----
+
+/// What the generator keeps in memory of its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    pub(crate) system_identifier: u64,
+    pub(crate) file: FileIdentity,
+    pub(crate) generation: u64,
+    /// The slot of the newest durable record.
+    pub(crate) newest: usize,
+    /// Per lane, on disk: no ID of the lane above it has ever been returned.
+    pub(crate) marks: [i64; MAX_LANES],
+    /// Workers of earlier settings and their marks: one of them may be configured again.
+    pub(super) former: [Option<(i64, i64)>; MAX_FORMER],
+    pub(super) elsewhere: i64,
+    /// As in [`Record`].
+    pub(crate) max_ahead_us: i64,
+    /// As in [`Record`].
+    pub(crate) reserved_us: i64,
+    /// As in [`Record`].
+    pub(crate) owes_prepared: bool,
+    /// As in [`Record`].
+    pub(crate) floor: Option<Floor>,
+}
+
+/// How a lane's worker stands in an ID, for each lane of this server.
+pub(crate) type Nodes<'a> = &'a [i64];
+
+impl Promises {
+    /// Nothing: what a generator without a disk has.
+    pub(crate) const fn none() -> Self {
+        Self {
+            system_identifier: 0,
+            file: FileIdentity::NOBODY,
+            generation: 0,
+            newest: 0,
+            marks: [-1; MAX_LANES],
+            former: [None; MAX_FORMER],
+            elsewhere: -1,
+            max_ahead_us: 0,
+            reserved_us: 0,
+            owes_prepared: false,
+            floor: None,
+        }
+    }
+
+    /// Raises every mark to `floor`, those of other workers too.
+    pub(crate) fn raise_all(&mut self, floor: i64, cause: FloorCause) {
+        self.every_mark().for_each(|mark| *mark = (*mark).max(floor));
+        if self.floor.is_none_or(|known| known.mark < floor) {
+            self.floor = Some(Floor { mark: floor, cause });
+        }
+    }
+
+    /// Sets every mark to `floor`, but those of a copy's original.
+    pub(crate) fn set_all(&mut self, floor: i64) {
+        self.every_mark().filter(|mark| **mark != NOT_OURS).for_each(|mark| *mark = floor);
+        self.floor = Some(Floor { mark: floor, cause: FloorCause::Operator });
+    }
+
+    fn every_mark(&mut self) -> impl Iterator<Item = &mut i64> {
+        let former = self.former.iter_mut().flatten().map(|(_, mark)| mark);
+        self.marks.iter_mut().chain(former).chain([&mut self.elsewhere])
+    }
+
+    /// The promises of a record that was read from `slot`, for the lanes of this configuration.
+    pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, nodes: Nodes<'_>) -> Self {
+        let mut marks = [record.elsewhere; MAX_LANES];
+        for (mark, node) in marks.iter_mut().zip(nodes) {
+            *mark = *record.marks.get(node).unwrap_or(&record.elsewhere);
+        }
+        let not_owned = record.marks.iter().filter(|(node, _)| !nodes.contains(node));
+        let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(node, mark)| (*node, *mark)).collect();
+        // The lowest are folded away first: they matter least.
+        not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
+        let mut former = [None; MAX_FORMER];
+        former.iter_mut().zip(&not_owned).for_each(|(place, worker)| *place = Some(*worker));
+        let folded = not_owned.iter().skip(MAX_FORMER).map(|(_, mark)| *mark);
+        let folded = folded.filter(|mark| *mark != NOT_OURS).max().unwrap_or(-1);
+        Self {
+            system_identifier: record.system_identifier,
+            file,
+            generation: record.generation,
+            newest: slot,
+            marks,
+            former,
+            elsewhere: record.elsewhere.max(folded),
+            max_ahead_us: record.max_ahead_us,
+            reserved_us: record.reserved_us,
+            owes_prepared: record.owes_prepared,
+            floor: record.floor,
+        }
+    }
+
+    /// From here on the workers of earlier settings are the original's of this copy.
+    pub(super) fn leave_former_to_original(&mut self) {
+        self.former.iter_mut().flatten().for_each(|(_, mark)| *mark = NOT_OURS);
+    }
+
+    /// The bytes of a slot, for the file `file`.
+    pub(crate) fn encode(&self, heading: &Heading<'_>, file: FileIdentity) -> Vec<u8> {
+        let nodes = heading.nodes;
+        encode(&Record {
+            generation: self.generation,
+            system_identifier: self.system_identifier,
+            timeline: heading.timeline,
+            file,
+            layout: RecordedLayout::of(heading.layout),
+            lanes: nodes.len(),
+            active: nodes[heading.active],
+            marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
+            elsewhere: self.elsewhere,
+            max_ahead_us: self.max_ahead_us,
+            reserved_us: self.reserved_us,
+            owes_prepared: self.owes_prepared,
+            floor: self.floor,
+        })
+    }
+}
+
+/// What a record says besides the promises.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heading<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) nodes: Nodes<'a>,
+    pub(crate) timeline: u32,
+    pub(crate) active: usize,
+}
