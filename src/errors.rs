@@ -274,8 +274,8 @@ impl Error {
                 "the snowflake layout of this database differs from this server's".into(),
                 &format!("Its IDs have {other}; this server is configured with {}.", configured_layout()),
                 "Set snowflake_id.layout, tick and epoch to those of the database and restart the server; or, if the \
-                 fleet has another layout on purpose, run in this database what snowflake_layout_steps returns on the \
-                 primary."
+                 layout of the fleet was changed on purpose, run in this database, on the primary, the statements \
+                 that snowflake_layout_steps returns."
                     .into(),
             ),
             Self::Setting(BadValue { name, value, detail, hint }) => text(

@@ -591,4 +591,29 @@ mod pg_upgrade {
         new.restart();
         goes_on_anew(&new, &before);
     }
+
+    #[test]
+    #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
+    fn a_forgotten_epoch_is_refused() {
+        let (old, before) = old();
+        let mut new = Server::builder().setting("snowflake_id.epoch", "2020-01-01T00:00:00Z").create();
+        upgrade(&old, &new, &[]);
+        new.start();
+        for call in [
+            "SELECT snowflake_timestamp(id) FROM orders",
+            "INSERT INTO orders (customer) VALUES ('too early')",
+        ] {
+            let failure = fails(&mut in_shop(&new), "55000", call);
+            assert!(
+                failure.text().contains("layout of this database differs from this server's"),
+                "{failure}"
+            );
+        }
+        // As the manual says.
+        new.stop(Stop::Fast);
+        fs::remove_dir_all(new.data().join("snowflake_id")).expect("the state can be removed");
+        new.unset("snowflake_id.epoch");
+        new.start();
+        goes_on_anew(&new, &before);
+    }
 }
