@@ -4,8 +4,9 @@
 //! It is read without SQL: by parallel workers, with no right of whoever calls, and found whatever stands in a
 //! search_path. Where it cannot be found, there is nothing to compare with.
 
-use crate::errors::{self, Error};
-use crate::functions::{from_postgres, to_postgres};
+use crate::display::{shown, timestamp};
+use crate::messages::Error;
+use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Tick};
 
@@ -26,7 +27,7 @@ pub fn differs(own: &Layout) -> Option<Error> {
         return None;
     }
     let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
-    Some(Error::OtherDatabase(format!("{bits} {tick} {}", errors::timestamp(from_postgres(epoch)))))
+    Some(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
 
 /// The row: bits, tick in milliseconds, and epoch.
@@ -47,7 +48,7 @@ fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
                 (!is_null).then_some(value)
             };
             Some((
-                errors::shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
+                shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
                 i32::from_datum(value(TICK_MS)?, false)?.into(),
                 i64::from_datum(value(EPOCH)?, false)?,
             ))

@@ -1,161 +1,16 @@
 //! Clock, core, waits and gate: the one place that makes an ID.
 
-use crate::database;
-use crate::errors::{self, Error};
-use crate::functions;
+use crate::display::duration;
+use crate::layout_guard;
+use crate::messages::{Error, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
-use crate::state_file::{self, StateFile};
+use crate::time::from_postgres;
 use crate::waiting::{self, Reason};
 use pgrx::prelude::*;
-use snowflake_core::{Disk, Event, Host, Prepared, Range, Refusal, Start, Unopened};
+use snowflake_core::{Prepared, Range, Refusal, Start, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-
-/// The world around a generator in PostgreSQL.
-pub struct PgHost;
-
-impl Host for PgHost {
-    #[inline]
-    fn wall_us(&self) -> i64 {
-        clock_us(libc::CLOCK_REALTIME)
-    }
-
-    fn boot_us(&self) -> i64 {
-        clock_us(libc::CLOCK_BOOTTIME)
-    }
-
-    fn wait(&self, micros: i64) {
-        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::Clock);
-    }
-
-    fn ask_keeper(&self) -> bool {
-        shmem::ask_keeper()
-    }
-
-    fn wait_for_keeper(&self, micros: i64) {
-        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::State);
-    }
-
-    fn disk(&self) -> Option<&dyn Disk> {
-        Some(&StateFile)
-    }
-
-    fn report(&self, event: Event) {
-        let (message, detail, hint) = describe(event);
-        errors::log(message, detail, hint);
-    }
-}
-
-/// A clock of the system in microseconds, read through libc so that a test can move it.
-#[inline]
-fn clock_us(clock: libc::clockid_t) -> i64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid, and these clocks exist on every Linux that PostgreSQL 15 runs on.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    // Nanoseconds fit 32 bits, and those are divided in half the time.
-    time.tv_sec * 1_000_000 + i64::from(time.tv_nsec as u32 / 1_000)
-}
-
-fn describe(event: Event) -> (String, String, &'static str) {
-    match event {
-        Event::ForwardJump(micros) => (
-            format!("snowflake_id: the wall clock was set forward by {}", errors::duration(micros)),
-            "IDs follow it.".to_owned(),
-            "If the clock was right before, correct it soon: until then IDs carry a time to come, and the \
-             correction will be a step back.",
-        ),
-        Event::Rotated { from, to, behind_us: ..=0 } => (
-            format!("snowflake_id: rotated from worker {from} to worker {to}"),
-            "The wall clock is no further behind the last ID than IDs may run ahead.".to_owned(),
-            "",
-        ),
-        Event::Rotated { from, to, behind_us } => (
-            format!("snowflake_id: rotated from worker {from} to worker {to}, because the clock is back"),
-            format!("The wall clock is {} behind the last ID.", errors::duration(behind_us)),
-            "Find out what set the clock back; backup workers are used up by steps that come faster than \
-             the clock catches up.",
-        ),
-        Event::WriteFailed(errno) => (
-            format!(
-                "snowflake_id: could not write \"{}\": {}",
-                state_file::PATH,
-                state_file::describe(errno)
-            ),
-            "IDs are made up to the end of the reservation that is on disk, and no further.".to_owned(),
-            errors::UNWRITABLE_HINT,
-        ),
-        Event::WriteRecovered => (
-            format!("snowflake_id: \"{}\" can be written again", state_file::PATH),
-            "The reservation moves on.".to_owned(),
-            "",
-        ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => (
-            format!("snowflake_id: worker {worker} generates the IDs of timeline {timeline}"),
-            format!("{} {}", lane_of(lane, home, timeline), starts_at(first_us)),
-            "",
-        ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => (
-            format!(
-                "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, from a new state"
-            ),
-            format!(
-                "{} There was no \"{}\" for this cluster, so IDs start when the system clock has passed {}, in {}.",
-                lane_of(lane, home, timeline),
-                state_file::PATH,
-                errors::timestamp(first_us),
-                errors::duration((first_us - PgHost.wall_us()).max(0)),
-            ),
-            "If this data once lived elsewhere and its IDs may lie ahead of this clock, call snowflake_adopt with \
-             a later time.",
-        ),
-        Event::Adopted { floor_us, lower: false } => (
-            format!("snowflake_id: the state was adopted, with IDs above {}", errors::timestamp(floor_us)),
-            "Somebody with the right to call snowflake_adopt vouched for it.".to_owned(),
-            "",
-        ),
-        Event::Adopted { floor_us, lower: true } => (
-            format!("snowflake_id: the marks were lowered to {}", errors::timestamp(floor_us)),
-            "A superuser vouched that no later ID exists.".to_owned(),
-            "",
-        ),
-        Event::Refused(no_lane) if no_lane.floor.is_none() => (
-            "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
-            errors::no_lane_detail(&no_lane),
-            errors::NO_LANE_HINT,
-        ),
-        Event::Refused(no_lane) => (
-            "snowflake_id: the clock has not reached the time from which this server may generate snowflake IDs"
-                .to_owned(),
-            errors::no_lane_detail(&no_lane),
-            errors::FLOOR_HINT,
-        ),
-    }
-}
-
-/// Which of a server's workers it is, and why that one.
-fn lane_of(lane: usize, home: i64, timeline: u32) -> String {
-    match (lane, timeline) {
-        (0, _) => "It is the home worker.".to_owned(),
-        (_, 1) => format!("It is lane {lane} of home worker {home}."),
-        _ => {
-            format!("It is lane {lane} of home worker {home}: successive timelines start on different lanes.")
-        }
-    }
-}
-
-/// From when on IDs come, and how far that is ahead.
-fn starts_at(first_us: i64) -> String {
-    let (first, ahead_us) = (errors::timestamp(first_us), first_us - PgHost.wall_us());
-    match ahead_us {
-        ..=0 => "IDs continue above everything that was reserved before.".to_owned(),
-        _ => format!(
-            "IDs continue above everything that was reserved before, from {first} on, which is {} ahead of the \
-             system clock.",
-            errors::duration(ahead_us)
-        ),
-    }
-}
 
 /// The last ID that this session made; -1: none.
 static LAST_ID: AtomicI64 = AtomicI64::new(-1);
@@ -173,7 +28,7 @@ pub fn forget_last_id() {
 /// Makes an ID if that takes neither PostgreSQL nor an error.
 #[inline]
 pub fn try_next_id() -> Option<i64> {
-    let id = shmem::verified()?.try_next_id()?;
+    let id = layout_guard::known_for_generating()?.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
     Some(id)
 }
@@ -228,27 +83,18 @@ fn made_after<T>(
 /// The generator, for making IDs for this database.
 #[inline]
 fn usable() -> &'static SharedGenerator {
-    shmem::verified().unwrap_or_else(verify)
+    layout_guard::known_for_generating().unwrap_or_else(verified)
 }
 
-/// The generator, where the IDs of this database have this server's layout.
+/// The generator, where the IDs of this database have its layout.
 #[cold]
-fn verify() -> &'static SharedGenerator {
+fn verified() -> &'static SharedGenerator {
     let generator = existing();
     if in_recovery() {
         Error::InRecovery.raise();
     }
-    if let Some(differs) = database_differs() {
-        // What the state has against it comes first: until that is settled, the database cannot be brought to it.
-        settings::for_reading().err().unwrap_or(differs).raise();
-    }
-    shmem::verify();
+    layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
     generator
-}
-
-/// The error that says that the IDs of this database have another layout than the generator makes, where they have.
-fn database_differs() -> Option<Error> {
-    database::differs(&settings::get()?.layout)
 }
 
 /// The generator, or the error that says what is missing.
@@ -302,13 +148,13 @@ pub fn adopt(floor_us: i64, lower: bool) {
     if in_recovery() {
         Error::InRecovery.raise();
     }
-    let is_layout_new = settings::other_layout().is_some();
+    let is_layout_new = layout_guard::unadopted_layout().is_some();
     if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us, lower) {
         Error::NotAdopted(refused).raise();
     }
     open(generator);
     if is_layout_new {
-        errors::tell_of_databases();
+        log::databases_left();
     }
 }
 
@@ -330,7 +176,7 @@ pub fn start() -> Start {
         )
     };
     let before = shmem::control_file_before().expect("there is a generator");
-    let commit_us = (replayed != 0).then(|| functions::from_postgres(replayed));
+    let commit_us = (replayed != 0).then(|| from_postgres(replayed));
     // The replay of a standby that was restarted began at a checkpoint, and commits before it are not replayed again.
     let has_replayed = before.is_in_recovery || timeline > before.timeline;
     let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
@@ -364,7 +210,7 @@ fn read_prepared() -> Prepared {
     // SAFETY: as above.
     unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
     let latest = latest.expect("a function of PostgreSQL's own");
-    Prepared::Read(latest.map(|time| functions::from_postgres(time.into())))
+    Prepared::Read(latest.map(|time| from_postgres(time.into())))
 }
 
 /// Before a prepared transaction is committed or rolled back: what a start has to know of it is read while it is there.
@@ -389,10 +235,10 @@ pub fn state() -> (&'static str, Option<String>) {
     }
     let reason = match try_open(generator) {
         Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
-        _ if let Some(differs) = database_differs() => Some(differs.summary()),
+        _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
         Err(Unopened::Settling(micros)) => {
-            let length = errors::duration(micros);
+            let length = duration(micros);
             Some(format!("the system clock has yet to pass what may have been used before: {length} to go"))
         }
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),

@@ -1,8 +1,10 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are being made, so that no
 //! call has to wait for the disk. A convenience, never a dependency: calls do without it.
 
-use crate::errors::{self, Error};
-use crate::generator::{self, PgHost};
+use crate::bell;
+use crate::generator;
+use crate::host::PgHost;
+use crate::messages::{Error, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
@@ -40,13 +42,13 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     let Some(generator) = shmem::generator() else {
         match settings::bad_values() {
-            [] => generator::missing().log(),
-            bad => bad.iter().for_each(|bad| Error::Setting(bad).log()),
+            [] => log::unavailable(generator::missing()),
+            bad => bad.iter().for_each(|bad| log::unavailable(Error::Setting(bad))),
         }
         // With status 0, which ends its work for good.
         return;
     };
-    shmem::become_keeper();
+    bell::become_keeper();
 
     tell_of_expiry();
     let mut told = None;
@@ -66,7 +68,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             (frontier, last_moved) = (generator.frontier(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
-        if shmem::is_keeper_asked() || !is_idle {
+        if bell::was_rung() || !is_idle {
             // A failure is logged where it happens, and shown by snowflake_status.
             let _ = generator.keep_up();
         }
@@ -83,7 +85,7 @@ fn tell_of_expiry() {
     let Some(layout) = settings::layout() else { return };
     let expires_at_us = layout.starts_at(layout.max_tick() + 1);
     if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
-        errors::log_expiry(expires_at_us);
+        log::expiry(expires_at_us);
     }
 }
 
@@ -97,7 +99,7 @@ fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duratio
         Err(Unopened::PreparedUnread) => IDLE_ROUND,
         Err(Unopened::Closed(why)) => {
             if told.replace(why) != Some(why) {
-                Error::Closed(why).log();
+                log::unavailable(Error::Closed(why));
             }
             IDLE_ROUND
         }

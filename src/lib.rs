@@ -6,17 +6,22 @@
 
 use pgrx::prelude::*;
 
+mod bell;
+mod cold_lock;
 mod control_file;
 mod database;
-mod errors;
+mod display;
 mod functions;
 mod generator;
+mod host;
 mod keeper;
-mod reading;
+mod layout_guard;
+mod messages;
 mod session;
 mod settings;
 mod shmem;
 mod state_file;
+mod time;
 mod waiting;
 
 pgrx::pg_module_magic!(name, version);

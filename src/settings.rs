@@ -4,21 +4,14 @@
 //! goes on with the default: another layout or number of backups would be another meaning of every ID. So
 //! each value is read here first. A bad one stops neither the server nor its start: it keeps the generator closed.
 
-use crate::database;
-use crate::errors::{self, Error};
-use crate::shmem;
-use crate::state_file::StateFile;
+use crate::display::shown;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::layout::parse_epoch;
-use snowflake_core::recorded_layout;
 use snowflake_core::workers::{MAX_LANES, WorkersError};
-use snowflake_core::{
-    Bits, ClosedReason, Config, Disk, Layout, Limits, Policy, SequenceStart, Tick, Workers,
-};
+use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 #[allow(non_camel_case_types, reason = "the names of the values in SQL")]
@@ -95,78 +88,21 @@ pub fn bad_values() -> &'static [BadValue] {
 }
 
 /// The bad value of one of these settings.
-fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
+pub fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
     bad_values().iter().find(|bad| names.contains(&bad.name))
 }
 
 /// The settings that an ID is read by.
-const LAYOUT_NAMES: [&str; 4] =
+pub const LAYOUT_NAMES: [&str; 4] =
     [LAYOUT_NAME, "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
 const LAYOUT_NAME: &str = "snowflake_id.layout";
-const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
+pub const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
 const WORKER_NAME: &str = "snowflake_id.worker_id";
 
 /// The configured layout, where it can be used.
 pub fn layout() -> Option<Layout> {
     let is_usable = bad_value_of(&LAYOUT_NAMES).is_none();
     get().filter(|_| is_usable).map(|settings| settings.layout)
-}
-
-/// The layout with which IDs were made, where that is not the configured one.
-static OTHER_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-/// Whether `for_reading` has to look at the reasons to refuse: in each process, until it has found none. A process has
-/// one database all its life, and the postmaster, from which all inherit this, has none.
-static IS_IN_DOUBT: AtomicBool = AtomicBool::new(true);
-
-/// The settings, for reading an ID: only with the layout with which IDs were made, on a standby too, and only with the
-/// layout of this database's IDs.
-#[inline]
-pub fn for_reading() -> Result<&'static Settings, Error> {
-    let settings = get().ok_or(Error::NotPreloaded)?;
-    if IS_IN_DOUBT.load(Ordering::Relaxed) {
-        check_layout_in_doubt(settings)?;
-    }
-    Ok(settings)
-}
-
-/// The settings, for reading an ID, where this process knows already that there is no reason to refuse. It calls
-/// nothing of PostgreSQL.
-#[inline]
-pub fn known_for_reading() -> Option<&'static Settings> {
-    if IS_IN_DOUBT.load(Ordering::Relaxed) { None } else { get() }
-}
-
-/// As `for_reading`, for an answer that depends on the number of backups too.
-pub fn for_owners() -> Result<&'static Settings, Error> {
-    let settings = for_reading()?;
-    bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
-}
-
-#[cold]
-fn check_layout_in_doubt(settings: &Settings) -> Result<(), Error> {
-    if let Some(bad) = bad_value_of(&LAYOUT_NAMES) {
-        return Err(Error::Setting(bad));
-    }
-    if let Some(layout) = other_layout() {
-        return Err(Error::Closed(ClosedReason::OtherLayout(layout)));
-    }
-    database::differs(&settings.layout).map_or(Ok(()), Err)?;
-    IS_IN_DOUBT.store(false, Ordering::Relaxed);
-    Ok(())
-}
-
-/// The layout with which IDs were made, where it is another and the configured one has not been adopted.
-pub fn other_layout() -> Option<Layout> {
-    let is_adopted = shmem::generator().is_some_and(|generator| generator.is_open());
-    let other = *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner);
-    other.filter(|_| !is_adopted)
-}
-
-/// Compares the configured layout with that of the state file; for the postmaster, before it has children.
-pub fn compare_with_recorded() {
-    let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
-    let other = recorded.filter(|recorded| layout().is_some_and(|layout| layout != *recorded));
-    *OTHER_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = other;
 }
 
 impl Settings {
@@ -354,7 +290,7 @@ pub fn assume_defaults() {
 /// which PostgreSQL has put its default.
 fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let text = |setting: &GucSetting<Option<CString>>| {
-        setting.get().map(|text| errors::shown(text.as_bytes()).into_owned()).unwrap_or_default()
+        setting.get().map(|text| shown(text.as_bytes()).into_owned()).unwrap_or_default()
     };
     let is_bad = |bad: &[BadValue], names: &[&str]| bad.iter().any(|bad| names.contains(&bad.name));
 
@@ -473,7 +409,7 @@ fn given(name: &CStr) -> Option<String> {
     // SAFETY: a static name; the text is copied before anything can change it.
     unsafe {
         let text = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        (!text.is_null()).then(|| errors::shown(CStr::from_ptr(text).to_bytes()).into_owned())
+        (!text.is_null()).then(|| shown(CStr::from_ptr(text).to_bytes()).into_owned())
     }
 }
 
@@ -560,7 +496,7 @@ unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
     // SAFETY: by the contract of this function.
     unsafe {
         let text = *value;
-        if text.is_null() { "".into() } else { errors::shown(CStr::from_ptr(text).to_bytes()) }
+        if text.is_null() { "".into() } else { shown(CStr::from_ptr(text).to_bytes()) }
     }
 }
 
@@ -684,18 +620,23 @@ extern "C-unwind" fn check_tick(
     verdict(check_tick_millis(millis), TICK_HINT)
 }
 
+/// Changes the limits in shared memory, where they lie.
+type Publish = fn(&dyn Fn(Limits) -> Limits);
+
+static PUBLISH: OnceLock<Publish> = OnceLock::new();
+
+/// From now on reloads are published so.
+pub fn publish_reloads_with(publish: Publish) {
+    PUBLISH.set(publish).expect("called once");
+}
+
 /// Publishes a reload. Processes read their files at different moments, so the one value that counts lies
 /// in shared memory, and the postmaster, which reads first, is the one that writes it.
 fn publish(change: impl Fn(Limits) -> Limits) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
-    if let (true, Some(generator)) = (is_postmaster, shmem::generator()) {
-        let wanted = change(generator.limits());
-        generator.set_limits(wanted);
-        let held_us = generator.limits().max_ahead_us;
-        if held_us < wanted.max_ahead_us {
-            errors::log_clamped(held_us);
-        }
+    if is_postmaster && let Some(publish) = PUBLISH.get() {
+        publish(&change);
     }
 }
 

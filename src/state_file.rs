@@ -1,9 +1,10 @@
-//! The state file: bytes to disk and back. What they mean is `snowflake_core::state`'s.
+//! The state file: bytes to disk and back. What they mean, the core knows.
 //!
 //! A folder of its own in the data directory, so that base backups and file copies carry it. Only real
 //! `fsync(2)` counts here: PostgreSQL's own does nothing with `fsync = off`, and panics where it fails.
-//! Paths are relative, for every process of a server works in the data directory.
+//! Paths are relative, because every process of a server works in the data directory.
 
+use crate::messages::STATE_FILE;
 use crate::waiting::{Reason, WaitEvent};
 use snowflake_core::Errno;
 use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
@@ -13,8 +14,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::time::UNIX_EPOCH;
 
 const FOLDER: &str = "snowflake_id";
-/// Where the state lies, from the data directory.
-pub const PATH: &str = "snowflake_id/state";
 const NEW_PATH: &str = "snowflake_id/state.new";
 
 /// The state file of this server.
@@ -40,8 +39,8 @@ impl Disk for StateFile {
             Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
             found => found.map(drop).map_err(os),
         };
-        is_expected(fs::metadata(PATH))?;
-        let file = OpenOptions::new().write(true).open(PATH).map_err(os)?;
+        is_expected(fs::metadata(STATE_FILE))?;
+        let file = OpenOptions::new().write(true).open(STATE_FILE).map_err(os)?;
         is_expected(file.metadata())?;
         file.write_all_at(bytes, (slot * SLOT_BYTES) as u64).map_err(os)?;
         file.sync_all().map_err(os)
@@ -58,7 +57,7 @@ impl Disk for StateFile {
 }
 
 fn read() -> io::Result<Option<Loaded>> {
-    let mut file = match File::open(PATH) {
+    let mut file = match File::open(STATE_FILE) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -72,7 +71,7 @@ fn read() -> io::Result<Option<Loaded>> {
 
 /// The file's name becomes durable too.
 fn write_again(loaded: &Loaded) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(PATH)?;
+    let file = OpenOptions::new().write(true).open(STATE_FILE)?;
     for (i, bytes) in loaded.slots.iter().enumerate() {
         file.write_all_at(bytes, (i * SLOT_BYTES) as u64)?;
     }
@@ -98,7 +97,7 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
         file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
     }
     file.sync_all()?;
-    fs::rename(NEW_PATH, PATH)?;
+    fs::rename(NEW_PATH, STATE_FILE)?;
     File::open(FOLDER)?.sync_all()?;
     Ok(identity)
 }
@@ -112,10 +111,4 @@ fn identity(metadata: &Metadata) -> FileIdentity {
 
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// The operating system's words for one of its errors, as PostgreSQL shows them: Rust adds the number.
-pub fn describe(errno: Errno) -> String {
-    let text = io::Error::from_raw_os_error(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

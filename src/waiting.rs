@@ -1,5 +1,6 @@
 //! Waiting inside a backend: at once out on cancel and terminate, and bounded by the monotonic clock.
 
+use crate::messages::Error;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::cell::Cell;
@@ -26,7 +27,9 @@ pub fn nap(length: Duration, reason: Reason) {
         leave_if_told();
         let now = Instant::now();
         let left = match statement_deadline(now) {
-            Some(deadline) if deadline <= now => raise_statement_timeout(reason),
+            Some(deadline) if deadline <= now => {
+                Error::StatementTimeout { is_disk: reason == Reason::State }.raise()
+            }
             Some(deadline) => deadline.min(end).saturating_duration_since(now),
             None => end.saturating_duration_since(now),
         };
@@ -96,26 +99,6 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
         }
     };
     Some(first + Duration::from_millis(timeout as u64))
-}
-
-fn raise_statement_timeout(reason: Reason) -> ! {
-    let detail = match reason {
-        Reason::Clock => "The statement was waiting for the wall clock to reach the next snowflake ID.",
-        Reason::State => "The statement was waiting until the next snowflake IDs were reserved on disk.",
-    };
-    let hint = match reason {
-        Reason::Clock => "See the view snowflake_status, and compare the server's clock with the true time.",
-        Reason::State => "See the view snowflake_status, and check the disk that holds the data directory.",
-    };
-    pgrx::pg_sys::panic::ErrorReport::new(
-        PgSqlErrorCode::ERRCODE_QUERY_CANCELED,
-        "canceling statement due to statement timeout",
-        "snowflake_id",
-    )
-    .set_detail(detail)
-    .set_hint(hint)
-    .report(PgLogLevel::ERROR);
-    unreachable!("an error does not return")
 }
 
 /// What `pg_stat_activity` shows while a process waits.

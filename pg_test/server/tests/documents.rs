@@ -891,7 +891,7 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file put in.
 fn messages() -> String {
-    (read("src/errors.rs") + &read("src/waiting.rs")).replace("{PATH}", "snowflake_id/state")
+    read("src/messages/error.rs").replace("{STATE_FILE}", "snowflake_id/state")
 }
 
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
@@ -932,7 +932,7 @@ fn the_reference_has_every_object_of_the_extension() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/errors.rs`.
+/// SQLSTATE and message of the calls that make errors in `src/messages/error.rs`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
     let states = [
@@ -941,6 +941,7 @@ fn every_error_of_the_code_is_in_the_manual() {
         ("READ_ONLY", "25006"),
         ("INVALID", "22023"),
         ("OVERFLOW", "22008"),
+        ("CANCELED", "57014"),
     ];
     let source = messages();
     let message = |text: &str| {
@@ -983,10 +984,10 @@ fn the_page_on_operations_has_every_error_and_no_other() {
     assert_eq!(errors("docs/operations.md", "what it means"), errors("README.md", "what to do"));
 }
 
-/// The lines that the server logs by itself: in `src/generator.rs`, and where a reload counts only in part.
+/// The lines that the server logs by itself.
 #[test]
 fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
-    let source = as_printed(&(read("src/generator.rs") + &read("src/errors.rs")).replace("\\\"", "”"));
+    let source = as_printed(&read("src/messages/log.rs").replace("\\\"", "”"));
     // "{worker}" in the code is "…" for a reader.
     let logged: BTreeSet<Vec<String>> = source
         .split('"')

@@ -1,13 +1,11 @@
 //! Every error that a user can meet: its SQLSTATE, what happened, and what to do about it.
 
-use pgrx::pg_sys::panic::ErrorReport;
+use super::{STATE_FILE, Text};
+use crate::display::{duration, layout, os_error, postgres_timestamp, timestamp};
+use crate::settings::{self, BadValue};
 use pgrx::prelude::*;
-use snowflake_core::{AdoptError, ClosedReason, FloorCause, Layout, NoLane, Refusal};
+use snowflake_core::{AdoptError, ClosedReason, FloorCause, NoLane, Refusal};
 use std::borrow::Cow;
-use std::ffi::CStr;
-
-use crate::settings::BadValue;
-use crate::state_file::{PATH, describe};
 
 /// The line that an operator has to add, for hints.
 const PRELOAD: &str = "Add this line to postgresql.conf, or extend the one that is there, and restart \
@@ -31,6 +29,10 @@ pub enum Error {
         highest: i64,
     },
     InRecovery,
+    /// While a call waited for the disk, or for the clock.
+    StatementTimeout {
+        is_disk: bool,
+    },
     Refused(Refusal),
     Closed(ClosedReason),
     NotAdopted(AdoptError),
@@ -67,46 +69,6 @@ pub enum Error {
     OtherDatabase(String),
 }
 
-struct Text {
-    state: PgSqlErrorCode,
-    message: Cow<'static, str>,
-    detail: Option<String>,
-    hint: Cow<'static, str>,
-}
-
-impl Text {
-    #[track_caller]
-    fn report(self, level: PgLogLevel) {
-        let mut report = ErrorReport::new(self.state, self.message, "snowflake_id");
-        if !self.hint.is_empty() {
-            report = report.set_hint(self.hint);
-        }
-        if let Some(detail) = self.detail {
-            report = report.set_detail(detail);
-        }
-        report.report(level);
-    }
-}
-
-/// A line of the server's log. No hint, where nothing is to be done.
-pub fn log(message: String, detail: String, hint: &'static str) {
-    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    let text = Text { state, message: message.into(), detail: Some(detail), hint: hint.into() };
-    without_statement(|| text.report(PgLogLevel::LOG));
-}
-
-/// The server's log names the statement that runs with each message, and these do not concern it: it came first.
-fn without_statement(report: impl FnOnce()) {
-    // SAFETY: the text of the statement is read by PostgreSQL's own report alone, in this process, which has one
-    // thread; a message of this level does not unwind.
-    unsafe {
-        let statement = pg_sys::debug_query_string;
-        pg_sys::debug_query_string = std::ptr::null();
-        report();
-        pg_sys::debug_query_string = statement;
-    }
-}
-
 impl Error {
     /// Ends the statement, or, while the server starts, the start.
     #[cold]
@@ -114,14 +76,6 @@ impl Error {
     pub fn raise(self) -> ! {
         self.text().report(PgLogLevel::ERROR);
         unreachable!("an error does not return")
-    }
-
-    /// Tells the server's log why no IDs are made, before anybody asks for one.
-    pub fn log(self) {
-        let text = self.text();
-        let message = format!("snowflake_id: no IDs are made: {}", text.message).into();
-        let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-        without_statement(|| Text { state, message, ..text }.report(PgLogLevel::LOG));
     }
 
     /// What happened, in one line, for a display.
@@ -133,11 +87,11 @@ impl Error {
         }
     }
 
-    fn text(self) -> Text {
+    pub(super) fn text(self) -> Text {
         use PgSqlErrorCode::{
             ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT,
             ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
-            ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as NOT_READY,
+            ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE as NOT_READY, ERRCODE_QUERY_CANCELED as CANCELED,
             ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
         };
         let text = |state, message: Cow<'static, str>, detail: &str, hint: Cow<'static, str>| Text {
@@ -169,6 +123,18 @@ impl Error {
                 "cannot make a snowflake ID during recovery".into(),
                 "A standby makes no IDs, for it would make those of its primary again.",
                 "Run the statement on the primary, or promote this server.".into(),
+            ),
+            Self::StatementTimeout { is_disk: false } => text(
+                CANCELED,
+                "canceling statement due to statement timeout".into(),
+                "The statement was waiting for the wall clock to reach the next snowflake ID.",
+                "See the view snowflake_status, and compare the server's clock with the true time.".into(),
+            ),
+            Self::StatementTimeout { is_disk: true } => text(
+                CANCELED,
+                "canceling statement due to statement timeout".into(),
+                "The statement was waiting until the next snowflake IDs were reserved on disk.",
+                "See the view snowflake_status, and check the disk that holds the data directory.".into(),
             ),
             Self::NoLastId => text(
                 NOT_READY,
@@ -295,20 +261,15 @@ fn why_no_id(id: i64) -> &'static str {
 
 /// The times of which the configured layout has IDs.
 fn layout_span() -> String {
-    crate::settings::get().map_or_else(String::new, |settings| {
+    settings::get().map_or_else(String::new, |settings| {
         let layout = &settings.layout;
         let end = layout.starts_at(layout.max_tick() + 1);
         format!("IDs are of {} and later, and before {}.", timestamp(layout.epoch_us()), timestamp(end))
     })
 }
 
-/// A layout in words.
-fn layout(layout: &Layout) -> String {
-    format!("{} {} {}", layout.bits(), layout.tick(), timestamp(layout.epoch_us()))
-}
-
 fn configured_layout() -> String {
-    crate::settings::layout().as_ref().map(layout).unwrap_or_default()
+    settings::layout().as_ref().map(layout).unwrap_or_default()
 }
 
 /// Why the gate is closed after a start.
@@ -321,20 +282,20 @@ fn closed_text(why: ClosedReason) -> Text {
     };
     match why {
         ClosedReason::Os(errno) => not_ready(
-            format!("could not use \"{PATH}\" in the data directory: {}", describe(errno)),
+            format!("could not use \"{STATE_FILE}\" in the data directory: {}", os_error(errno)),
             "Without it no ID can be promised to be unique after the next restart.".to_owned(),
             "Make room, or make the folder readable and writable for the server: it is tried again every \
              second.",
         ),
         ClosedReason::Unreadable => not_ready(
-            format!("\"{PATH}\" in the data directory cannot be read"),
+            format!("\"{STATE_FILE}\" in the data directory cannot be read"),
             "Neither of its two slots holds a whole record, so it is not known which IDs were made."
                 .to_owned(),
             "Call snowflake_adopt with a time after which no ID was made; or restore the file, or set \
              snowflake_id.worker_id to a worker that was never used, remove the file and restart the server.",
         ),
         ClosedReason::NewerVersion(version) => not_ready(
-            format!("\"{PATH}\" in the data directory was written by a later version of snowflake_id"),
+            format!("\"{STATE_FILE}\" in the data directory was written by a later version of snowflake_id"),
             format!("It has version {version}."),
             "Install that version, or a later one.",
         ),
@@ -345,14 +306,14 @@ fn closed_text(why: ClosedReason) -> Text {
              call snowflake_adopt.",
         ),
         ClosedReason::Foreign(identifier) => not_ready(
-            format!("\"{PATH}\" in the data directory is that of another database cluster"),
+            format!("\"{STATE_FILE}\" in the data directory is that of another database cluster"),
             format!("It was written by the cluster with the system identifier {identifier}."),
             "If that cluster is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
              that no other server has, and restart the server.",
         ),
         ClosedReason::Copied => not_ready(
             "this data directory is a copy, and its original may still make IDs".to_owned(),
-            format!("\"{PATH}\" names another file than the one it lies in."),
+            format!("\"{STATE_FILE}\" names another file than the one it lies in."),
             "If the original is gone, call snowflake_adopt; otherwise set snowflake_id.worker_id to a worker \
              that no other server has, and restart the server.",
         ),
@@ -394,7 +355,8 @@ fn refusal_text(refusal: Refusal) -> Text {
              coarser tick.",
         ),
         Refusal::NotDurable(errno) => Text {
-            message: format!("could not write \"{PATH}\" in the data directory: {}", describe(errno)).into(),
+            message: format!("could not write \"{STATE_FILE}\" in the data directory: {}", os_error(errno))
+                .into(),
             ..not_ready(
                 "",
                 "The reservation on disk is used up, and an ID beyond it could be made again after a crash."
@@ -436,71 +398,4 @@ pub fn no_lane_detail(no_lane: &NoLane) -> String {
         Some(FloorCause::Operator) => "It was set by snowflake_adopt.",
     };
     format!("That time is {usable_at}; the system clock is {behind} behind the first ID. {cause}")
-}
-
-/// A length of time for a message, in its two greatest units.
-pub fn duration(micros: i64) -> String {
-    let millis = micros / 1_000;
-    let (seconds, minutes, hours) = (millis / 1_000, millis / 60_000, millis / 3_600_000);
-    match seconds {
-        ..10 => format!("{millis} ms"),
-        10..120 => format!("{seconds}.{} s", millis % 1_000 / 100),
-        120..7_200 => format!("{minutes} min {} s", seconds % 60),
-        7_200..172_800 => format!("{hours} h {} min", minutes % 60),
-        _ => format!("{} days {} h", hours / 24, hours % 24),
-    }
-}
-
-/// Says that the layout comes to its end.
-pub fn log_expiry(expires_at_us: i64) {
-    log(
-        format!("snowflake_id: the time field of the layout ends at {}", timestamp(expires_at_us)),
-        "From then on no ID can be made.".to_owned(),
-        "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
-         docs/reliability.md.",
-    );
-}
-
-/// Says what is left to be done where the configured layout was adopted.
-pub fn tell_of_databases() {
-    let text = Text {
-        state: PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-        message: "the databases of this server still have the earlier snowflake layout".into(),
-        detail: Some("Each refuses to generate and to read snowflake IDs until it has this server's layout.".into()),
-        hint: "In each database with the extension, run in psql: SELECT statement FROM snowflake_layout_steps() \\gexec"
-            .into(),
-    };
-    text.report(PgLogLevel::NOTICE);
-}
-
-/// Says that a reload of max_ahead takes effect only in part.
-pub fn log_clamped(held_us: i64) {
-    log(
-        "snowflake_id.max_ahead takes full effect at the next restart".to_owned(),
-        format!("The ledger in shared memory has room for {} ms.", held_us / 1_000),
-        "Restart the server when it suits.",
-    );
-}
-
-/// A text of the database as a message can show it. PostgreSQL takes messages in the database's encoding, and Rust
-/// makes them in UTF-8: where the two differ, all but ASCII is escaped.
-pub fn shown(text: &[u8]) -> Cow<'_, str> {
-    // SAFETY: a plain read of a variable of this process, which the postmaster has too.
-    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
-    match std::str::from_utf8(text) {
-        Ok(text) if is_utf8 || text.is_ascii() => text.into(),
-        _ => text.escape_ascii().to_string().into(),
-    }
-}
-
-/// A Unix time in microseconds, as PostgreSQL prints it in its log.
-pub fn timestamp(unix_us: i64) -> String {
-    postgres_timestamp(crate::functions::to_postgres(unix_us))
-}
-
-/// A timestamp as PostgreSQL prints it in its log, infinities included.
-fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
-    // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
-    // again.
-    unsafe { CStr::from_ptr(pg_sys::timestamptz_to_str(time)).to_string_lossy().into_owned() }
 }

@@ -1,20 +1,16 @@
-//! Reading IDs: SQL arguments in, core calls, SQL values out. What the planner can see through is in
-//! `sql/reading.sql`, with the comments.
-//!
-//! Reading by this server's layout needs the settings, and with them preloading. Reading by the layout of
-//! another system, and base62, need neither: a session loads the library when it first calls them.
+//! Reading IDs by this server's layout, and writing them as text. What the planner can see through is in
+//! `sql/reading.sql`, with the comments. Reading needs the settings, and with them preloading; base62 does not.
 
-use crate::errors::{Error, shown};
-use crate::functions::{from_postgres, function_info, record, timestamp, to_postgres};
-use crate::settings::{self, Settings};
-use pgrx::iter::TableIterator;
+use super::row::record;
+use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
+use crate::display::shown;
+use crate::layout_guard;
+use crate::messages::Error;
+use crate::settings::Settings;
+use crate::time::{from_postgres, timestamp};
 use pgrx::prelude::*;
-use pgrx::varlena;
 use snowflake_core::base62;
-use snowflake_core::foreign::{ForeignLayout, ForeignParts, PRESETS};
 use snowflake_core::{Layout, Parts};
-use std::cell::RefCell;
-use std::slice;
 
 extension_sql!(
     r#"
@@ -29,7 +25,7 @@ CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
     name = "snowflake_base62"
 );
 extension_sql_file!(
-    "../sql/reading.sql",
+    "../../sql/reading.sql",
     requires = [
         snowflake_timestamp,
         snowflake_datacenter,
@@ -51,15 +47,13 @@ extension_sql_file!(
 );
 
 extension_sql_file!(
-    "../sql/partitions.sql",
+    "../../sql/partitions.sql",
     requires = [snowflake_timestamp, snowflake_min, snowflake_to_base62, snowflake_from_base62]
 );
 
-// ---- by this server's layout ----
-
 /// The settings, or the error that says why no ID can be read.
 fn layout_settings() -> &'static Settings {
-    settings::for_reading().unwrap_or_else(|error| error.raise())
+    layout_guard::for_reading().unwrap_or_else(|error| error.raise())
 }
 
 fn layout() -> &'static Layout {
@@ -70,17 +64,6 @@ fn unpack(id: i64) -> Parts {
     layout().unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
 }
 
-/// What a field of an ID is in SQL; `None` for null.
-type Field = Option<pg_sys::Datum>;
-
-fn timestamp_datum(unix_us: i64) -> pg_sys::Datum {
-    pg_sys::Datum::from(to_postgres(unix_us))
-}
-
-fn integer_datum(value: i64) -> pg_sys::Datum {
-    pg_sys::Datum::from(value as i32)
-}
-
 /// Reads the ID of a call, where that can be done without an error and without calling PostgreSQL.
 ///
 /// # Safety
@@ -89,37 +72,8 @@ fn integer_datum(value: i64) -> pg_sys::Datum {
 unsafe fn try_read(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> Field) -> Option<Field> {
     // SAFETY: by the contract of this function, the argument is there and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
-    let layout = &settings::known_for_reading()?.layout;
+    let layout = &layout_guard::known_for_reading()?.layout;
     layout.unpack(id).map(|parts| field(layout, parts))
-}
-
-/// A function of SQL that reads a field, without pgrx's wrapper, which costs more than the arithmetic: a report
-/// calls it once a row and field. The wrapper is needed only where an error is raised or PostgreSQL called.
-macro_rules! hot_reader {
-    ($hot:ident, $finfo:ident, $wrapper:ident, $try_read:ident, $field:expr) => {
-        /// What the function of SQL of this name calls.
-        ///
-        /// # Safety
-        /// To be called by PostgreSQL, with the arguments that its SQL declares.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-            // SAFETY: the SQL declares the arguments that are read, and STRICT.
-            match unsafe { $try_read(call, $field) } {
-                Some(Some(value)) => value,
-                Some(None) => {
-                    // SAFETY: the call is PostgreSQL's, and this is where it looks for a null result.
-                    unsafe { (*call).isnull = true };
-                    pg_sys::Datum::null()
-                }
-                None => {
-                    // SAFETY: the call is PostgreSQL's, handed on.
-                    unsafe { $wrapper(call) }
-                }
-            }
-        }
-
-        function_info!($finfo);
-    };
 }
 
 #[pg_extern(sql = r#"
@@ -188,7 +142,7 @@ CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane 
     STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
-    let settings = settings::for_owners().unwrap_or_else(|error| error.raise());
+    let settings = layout_guard::for_owners().unwrap_or_else(|error| error.raise());
     let owner = settings.workers.owner(unpack(id).worker);
     let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two integers.
@@ -267,131 +221,4 @@ fn snowflake_from_base62(base62: &[u8]) -> i64 {
         false => Err("The digits of base62 are 0 to 9, A to Z and a to z.".to_owned()),
     };
     id.unwrap_or_else(|problem| Error::NotBase62 { text: text.into_owned(), problem }.raise())
-}
-
-// ---- by the layout of another system ----
-
-thread_local! {
-    /// The layout that was asked for last, and its text: a query has one, and as many calls as rows.
-    static LAST_FOREIGN: RefCell<Option<(String, ForeignLayout)>> = const { RefCell::new(None) };
-}
-
-fn foreign_layout(text: &[u8]) -> ForeignLayout {
-    let text = &*shown(text);
-    let last = LAST_FOREIGN.with_borrow(|last| {
-        last.as_ref().and_then(|(last_text, layout)| (last_text == text).then_some(*layout))
-    });
-    last.unwrap_or_else(|| {
-        let layout = ForeignLayout::find(text)
-            .unwrap_or_else(|problem| Error::NotALayout { text: text.to_owned(), problem }.raise());
-        LAST_FOREIGN.set(Some((text.to_owned(), layout)));
-        layout
-    })
-}
-
-fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
-    let parts = foreign_layout(layout).unpack(id);
-    parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise())
-}
-
-/// As `try_read`, for a layout that is the one that was asked for last.
-///
-/// # Safety
-/// The call is of a STRICT function whose first arguments are a bigint and a text.
-#[inline(always)]
-unsafe fn try_read_foreign(
-    call: pg_sys::FunctionCallInfo,
-    field: impl Fn(ForeignParts) -> Field,
-) -> Option<Field> {
-    // SAFETY: by the contract of this function, both arguments are there and not null. The bytes are looked
-    // at only while they lie in memory as they are, neither compressed nor elsewhere.
-    let (id, text) = unsafe {
-        let args = (*call).args.as_slice(2);
-        let text = args[1].value.cast_mut_ptr::<pg_sys::varlena>();
-        if varlena::varatt_is_1b_e(text) || varlena::varatt_is_4b_c(text) {
-            return None;
-        }
-        let start = varlena::vardata_any(text).cast::<u8>();
-        (args[0].value.value() as i64, slice::from_raw_parts(start, varlena::varsize_any_exhdr(text)))
-    };
-    LAST_FOREIGN.with_borrow(|last| {
-        let (last_text, layout) = last.as_ref()?;
-        if last_text.as_bytes() == text { layout.unpack(id).map(field) } else { None }
-    })
-}
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
-"#)]
-fn foreign_timestamp(id: i64, layout: &[u8]) -> TimestampWithTimeZone {
-    timestamp(unpack_foreign(id, layout).created_at_us)
-}
-hot_reader!(
-    foreign_timestamp_hot,
-    pg_finfo_foreign_timestamp_hot,
-    foreign_timestamp_wrapper,
-    try_read_foreign,
-    |parts| Some(timestamp_datum(parts.created_at_us))
-);
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
-"#)]
-fn foreign_datacenter(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).datacenter.map(|value| value as i32)
-}
-hot_reader!(
-    foreign_datacenter_hot,
-    pg_finfo_foreign_datacenter_hot,
-    foreign_datacenter_wrapper,
-    try_read_foreign,
-    |parts| parts.datacenter.map(integer_datum)
-);
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
-"#)]
-fn foreign_worker(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).worker.map(|value| value as i32)
-}
-hot_reader!(
-    foreign_worker_hot,
-    pg_finfo_foreign_worker_hot,
-    foreign_worker_wrapper,
-    try_read_foreign,
-    |parts| parts.worker.map(integer_datum)
-);
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
-"#)]
-fn foreign_sequence(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).sequence.map(|value| value as i32)
-}
-hot_reader!(
-    foreign_sequence_hot,
-    pg_finfo_foreign_sequence_hot,
-    foreign_sequence_wrapper,
-    try_read_foreign,
-    |parts| parts.sequence.map(integer_datum)
-);
-
-#[pg_extern(immutable, parallel_safe)]
-fn snowflake_layouts_rows() -> TableIterator<
-    'static,
-    (
-        name!(name, &'static str),
-        name!(layout, &'static str),
-        name!(expires_at, TimestampWithTimeZone),
-        name!(note, &'static str),
-    ),
-> {
-    TableIterator::new(PRESETS.iter().map(|preset| {
-        let layout = ForeignLayout::find(preset.name).expect("a test reads every preset");
-        (preset.name, preset.layout, timestamp(layout.ends_at_us()), preset.note)
-    }))
 }

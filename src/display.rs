@@ -1,0 +1,55 @@
+//! How times, layouts, errors of the operating system and texts of the database are shown in messages.
+
+use crate::time::to_postgres;
+use pgrx::prelude::*;
+use snowflake_core::{Errno, Layout};
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::io;
+
+/// A Unix time in microseconds, as PostgreSQL prints it in its log.
+pub fn timestamp(unix_us: i64) -> String {
+    postgres_timestamp(to_postgres(unix_us))
+}
+
+/// A timestamp as PostgreSQL prints it in its log, infinities included.
+pub fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
+    // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
+    // again.
+    unsafe { CStr::from_ptr(pg_sys::timestamptz_to_str(time)).to_string_lossy().into_owned() }
+}
+
+/// A length of time for a message, in its two greatest units.
+pub fn duration(micros: i64) -> String {
+    let millis = micros / 1_000;
+    let (seconds, minutes, hours) = (millis / 1_000, millis / 60_000, millis / 3_600_000);
+    match seconds {
+        ..10 => format!("{millis} ms"),
+        10..120 => format!("{seconds}.{} s", millis % 1_000 / 100),
+        120..7_200 => format!("{minutes} min {} s", seconds % 60),
+        7_200..172_800 => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} days {} h", hours / 24, hours % 24),
+    }
+}
+
+/// A layout in words.
+pub fn layout(layout: &Layout) -> String {
+    format!("{} {} {}", layout.bits(), layout.tick(), timestamp(layout.epoch_us()))
+}
+
+/// The operating system's words for one of its errors, as PostgreSQL shows them: Rust adds the number.
+pub fn os_error(errno: Errno) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// A text of the database as a message can show it. PostgreSQL takes messages in the database's encoding, and Rust
+/// makes them in UTF-8: where the two differ, all but ASCII is escaped.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    // SAFETY: a plain read of a variable of this process, which the postmaster has too.
+    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
+    match std::str::from_utf8(text) {
+        Ok(text) if is_utf8 || text.is_ascii() => text.into(),
+        _ => text.escape_ascii().to_string().into(),
+    }
+}

@@ -1,0 +1,137 @@
+//! Reading IDs by the layout of another system: a session loads the library when it first calls them, preloaded or not.
+
+use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
+use crate::display::shown;
+use crate::messages::Error;
+use crate::time::timestamp;
+use pgrx::iter::TableIterator;
+use pgrx::prelude::*;
+use pgrx::varlena;
+use snowflake_core::foreign::{ForeignLayout, ForeignParts, PRESETS};
+use std::cell::RefCell;
+use std::slice;
+
+thread_local! {
+    /// The layout that was asked for last, and its text: a query has one, and as many calls as rows.
+    static LAST_FOREIGN: RefCell<Option<(String, ForeignLayout)>> = const { RefCell::new(None) };
+}
+
+fn foreign_layout(text: &[u8]) -> ForeignLayout {
+    let text = &*shown(text);
+    let last = LAST_FOREIGN.with_borrow(|last| {
+        last.as_ref().and_then(|(last_text, layout)| (last_text == text).then_some(*layout))
+    });
+    last.unwrap_or_else(|| {
+        let layout = ForeignLayout::find(text)
+            .unwrap_or_else(|problem| Error::NotALayout { text: text.to_owned(), problem }.raise());
+        LAST_FOREIGN.set(Some((text.to_owned(), layout)));
+        layout
+    })
+}
+
+fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
+    let parts = foreign_layout(layout).unpack(id);
+    parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise())
+}
+
+/// As `try_read`, for a layout that is the one that was asked for last.
+///
+/// # Safety
+/// The call is of a STRICT function whose first arguments are a bigint and a text.
+#[inline(always)]
+unsafe fn try_read_foreign(
+    call: pg_sys::FunctionCallInfo,
+    field: impl Fn(ForeignParts) -> Field,
+) -> Option<Field> {
+    // SAFETY: by the contract of this function, both arguments are there and not null. The bytes are looked
+    // at only while they lie in memory as they are, neither compressed nor elsewhere.
+    let (id, text) = unsafe {
+        let args = (*call).args.as_slice(2);
+        let text = args[1].value.cast_mut_ptr::<pg_sys::varlena>();
+        if varlena::varatt_is_1b_e(text) || varlena::varatt_is_4b_c(text) {
+            return None;
+        }
+        let start = varlena::vardata_any(text).cast::<u8>();
+        (args[0].value.value() as i64, slice::from_raw_parts(start, varlena::varsize_any_exhdr(text)))
+    };
+    LAST_FOREIGN.with_borrow(|last| {
+        let (last_text, layout) = last.as_ref()?;
+        if last_text.as_bytes() == text { layout.unpack(id).map(field) } else { None }
+    })
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
+"#)]
+fn foreign_timestamp(id: i64, layout: &[u8]) -> TimestampWithTimeZone {
+    timestamp(unpack_foreign(id, layout).created_at_us)
+}
+hot_reader!(
+    foreign_timestamp_hot,
+    pg_finfo_foreign_timestamp_hot,
+    foreign_timestamp_wrapper,
+    try_read_foreign,
+    |parts| Some(timestamp_datum(parts.created_at_us))
+);
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
+"#)]
+fn foreign_datacenter(id: i64, layout: &[u8]) -> Option<i32> {
+    unpack_foreign(id, layout).datacenter.map(|value| value as i32)
+}
+hot_reader!(
+    foreign_datacenter_hot,
+    pg_finfo_foreign_datacenter_hot,
+    foreign_datacenter_wrapper,
+    try_read_foreign,
+    |parts| parts.datacenter.map(integer_datum)
+);
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
+"#)]
+fn foreign_worker(id: i64, layout: &[u8]) -> Option<i32> {
+    unpack_foreign(id, layout).worker.map(|value| value as i32)
+}
+hot_reader!(
+    foreign_worker_hot,
+    pg_finfo_foreign_worker_hot,
+    foreign_worker_wrapper,
+    try_read_foreign,
+    |parts| parts.worker.map(integer_datum)
+);
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
+"#)]
+fn foreign_sequence(id: i64, layout: &[u8]) -> Option<i32> {
+    unpack_foreign(id, layout).sequence.map(|value| value as i32)
+}
+hot_reader!(
+    foreign_sequence_hot,
+    pg_finfo_foreign_sequence_hot,
+    foreign_sequence_wrapper,
+    try_read_foreign,
+    |parts| parts.sequence.map(integer_datum)
+);
+
+#[pg_extern(immutable, parallel_safe)]
+fn snowflake_layouts_rows() -> TableIterator<
+    'static,
+    (
+        name!(name, &'static str),
+        name!(layout, &'static str),
+        name!(expires_at, TimestampWithTimeZone),
+        name!(note, &'static str),
+    ),
+> {
+    TableIterator::new(PRESETS.iter().map(|preset| {
+        let layout = ForeignLayout::find(preset.name).expect("a test reads every preset");
+        (preset.name, preset.layout, timestamp(layout.ends_at_us()), preset.note)
+    }))
+}

@@ -1,0 +1,65 @@
+//! Generating IDs.
+
+use super::function_info;
+use super::row::record;
+use crate::generator;
+use crate::messages::Error;
+use pgrx::iter::SetOfIterator;
+use pgrx::prelude::*;
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_nextval() RETURNS bigint
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
+"#)]
+fn snowflake_nextval() -> i64 {
+    generator::next_id()
+}
+
+/// What `snowflake_nextval()` calls: pgrx's wrapper costs a fifth of a call, and is needed only where an
+/// error can be raised or PostgreSQL be called.
+///
+/// # Safety
+/// To be called by PostgreSQL, as any function of SQL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_nextval_hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    match generator::try_next_id() {
+        Some(id) => pg_sys::Datum::from(id),
+        // SAFETY: the call is PostgreSQL's, handed on.
+        None => unsafe { nextval_cold(call) },
+    }
+}
+function_info!(pg_finfo_snowflake_nextval_hot);
+
+/// # Safety
+/// As `snowflake_nextval_hot`.
+#[cold]
+unsafe fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: by the contract of this function.
+    unsafe { snowflake_nextval_wrapper(call) }
+}
+
+#[pg_extern(volatile, parallel_safe)]
+fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
+    if n < 0 {
+        Error::BatchSize(n).raise();
+    }
+    SetOfIterator::new((0..n).map(|_| generator::next_id()))
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_nextval_range(n integer, OUT "first" bigint, OUT "last" bigint)
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_nextval_range(
+    n: i32,
+    call: pg_sys::FunctionCallInfo,
+) -> pgrx::composite_type!('static, "record") {
+    let range = generator::next_range(n);
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two bigints.
+    unsafe { record(call, [range.first.into_datum(), range.last.into_datum()]) }
+}
+
+#[pg_extern(volatile, parallel_restricted)]
+fn snowflake_lastval() -> i64 {
+    generator::last_id().unwrap_or_else(|| Error::NoLastId.raise())
+}

@@ -1,0 +1,42 @@
+//! Rows of functions with OUT parameters.
+
+use pgrx::heap_tuple::PgHeapTuple;
+use pgrx::prelude::*;
+use pgrx::{AllocatedByRust, PgTupleDesc};
+
+/// The row of a function with OUT parameters, which pgrx has no return type for.
+///
+/// # Safety
+/// `call` is the running call from SQL, nothing else keeps a pointer in its `fn_extra`, and the SQL of the
+/// function declares columns of the types that the values have.
+pub unsafe fn record<const N: usize>(
+    call: pg_sys::FunctionCallInfo,
+    values: [Option<pg_sys::Datum>; N],
+) -> PgHeapTuple<'static, AllocatedByRust> {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let row = PgTupleDesc::from_pg_unchecked(row_type(call));
+        PgHeapTuple::from_datums(row, values).expect("as many values as columns")
+    }
+}
+
+/// The row type that the SQL of the called function declares; looked up once for each place in a query that calls
+/// it, for the catalogs cost more than all the rest of a call.
+///
+/// # Safety
+/// `call` is a call from SQL, and nothing else keeps a pointer in its `fn_extra`.
+unsafe fn row_type(call: pg_sys::FunctionCallInfo) -> pg_sys::TupleDesc {
+    // SAFETY: by the contract of this function; what is kept lives as long as what keeps it, in `fn_mcxt`.
+    unsafe {
+        let function = (*call).flinfo;
+        if (*function).fn_extra.is_null() {
+            let context = pg_sys::MemoryContextSwitchTo((*function).fn_mcxt);
+            let mut row = std::ptr::null_mut();
+            let kind = pg_sys::get_call_result_type(call, std::ptr::null_mut(), &mut row);
+            assert_eq!(kind, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE, "the SQL declares OUT parameters");
+            (*function).fn_extra = pg_sys::BlessTupleDesc(row).cast();
+            pg_sys::MemoryContextSwitchTo(context);
+        }
+        (*function).fn_extra.cast()
+    }
+}

@@ -1,0 +1,113 @@
+//! What the views show, and the layout of this server.
+
+use super::row::record;
+use crate::display::os_error;
+use crate::time::timestamp;
+use crate::{bell, generator, settings, shmem};
+use pgrx::iter::TableIterator;
+use pgrx::prelude::*;
+
+#[pg_extern(volatile, parallel_safe)]
+#[allow(clippy::type_complexity, reason = "a view's columns")]
+fn snowflake_status_row() -> TableIterator<
+    'static,
+    (
+        name!(state, String),
+        name!(reason, Option<String>),
+        name!(worker_id, Option<i32>),
+        name!(home_worker_id, Option<i32>),
+        name!(lane, Option<i32>),
+        name!(last_id_at, Option<TimestampWithTimeZone>),
+        name!(ahead_ms, Option<i64>),
+        name!(reserved_until, Option<TimestampWithTimeZone>),
+        name!(issued, Option<i64>),
+        name!(waits, Option<i64>),
+        name!(wait_ms, Option<i64>),
+        name!(rollbacks, Option<i64>),
+        name!(largest_rollback_ms, Option<i64>),
+        name!(forward_jumps, Option<i64>),
+        name!(rotations, Option<i64>),
+        name!(refusals, Option<i64>),
+        name!(layout, Option<String>),
+        name!(epoch, Option<TimestampWithTimeZone>),
+        name!(expires_at, Option<TimestampWithTimeZone>),
+        name!(keeper_pid, Option<i32>),
+        name!(write_error, Option<String>),
+        name!(stats_reset, Option<TimestampWithTimeZone>),
+    ),
+> {
+    let settings = settings::get();
+    let generator = shmem::generator();
+    let (state, reason) = generator::state();
+    let status = generator.map(|generator| generator.status());
+
+    let layout = settings::layout();
+    let count = |counter: u64| counter as i64;
+    let millis = |micros: i64| micros / 1_000;
+    TableIterator::once((
+        state.to_owned(),
+        reason,
+        status.map(|s| s.worker as i32),
+        settings.filter(|s| s.has_worker).map(|s| s.workers.worker(0) as i32),
+        status.map(|s| s.lane as i32),
+        status.and_then(|s| s.last_id_at_us).map(timestamp),
+        status.map(|s| millis(s.ahead_us)),
+        status.and_then(|s| s.reserved_until_us).map(timestamp),
+        status.map(|s| count(s.issued)),
+        status.map(|s| count(s.waits)),
+        status.map(|s| millis(count(s.wait_us))),
+        status.map(|s| count(s.rollbacks)),
+        status.map(|s| millis(s.largest_rollback_us)),
+        status.map(|s| count(s.forward_jumps)),
+        status.map(|s| count(s.rotations)),
+        status.map(|s| count(s.refusals)),
+        layout.map(|layout| layout.bits().to_string()),
+        layout.map(|layout| timestamp(layout.epoch_us())),
+        layout.map(|layout| timestamp(layout.starts_at(layout.max_tick() + 1))),
+        bell::keeper(),
+        status.and_then(|s| s.write_error).map(os_error),
+        status.map(|s| timestamp(s.since_us)),
+    ))
+}
+
+#[pg_extern(volatile, parallel_safe)]
+#[allow(clippy::type_complexity, reason = "a view's columns")]
+fn snowflake_workers_rows() -> TableIterator<
+    'static,
+    (
+        name!(lane, i32),
+        name!(worker_id, i32),
+        name!(active, bool),
+        name!(in_half, bool),
+        name!(usable_at, Option<TimestampWithTimeZone>),
+        name!(mark, Option<TimestampWithTimeZone>),
+        name!(issued, i64),
+    ),
+> {
+    generator::state();
+    let lanes = shmem::generator().map(|generator| generator.lane_statuses()).unwrap_or_default();
+    TableIterator::new(lanes.into_iter().map(|lane| {
+        (
+            lane.lane as i32,
+            lane.worker as i32,
+            lane.active,
+            lane.in_half,
+            lane.usable_at_us.map(timestamp),
+            lane.mark_us.map(timestamp),
+            lane.issued as i64,
+        )
+    }))
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+    STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
+    let layout = settings::layout();
+    let bits = layout.map(|layout| layout.bits().to_string());
+    let tick_ms = layout.map(|layout| (layout.tick().micros() / 1_000) as i32);
+    let epoch = layout.map(|layout| timestamp(layout.epoch_us()));
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares text, an integer and a timestamptz.
+    unsafe { record(call, [bits.into_datum(), tick_ms.into_datum(), epoch.into_datum()]) }
+}

@@ -1,0 +1,43 @@
+//! The world around a generator in PostgreSQL: clocks, waits, the keeper, the disk and the log.
+
+use crate::bell;
+use crate::messages::log;
+use crate::state_file::StateFile;
+use crate::time::clock_us;
+use crate::waiting::{self, Reason};
+use snowflake_core::{Disk, Event, Host};
+use std::time::Duration;
+
+/// The host of the generator in shared memory.
+pub struct PgHost;
+
+impl Host for PgHost {
+    #[inline]
+    fn wall_us(&self) -> i64 {
+        clock_us(libc::CLOCK_REALTIME)
+    }
+
+    fn boot_us(&self) -> i64 {
+        clock_us(libc::CLOCK_BOOTTIME)
+    }
+
+    fn wait(&self, micros: i64) {
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::Clock);
+    }
+
+    fn ask_keeper(&self) -> bool {
+        bell::ring()
+    }
+
+    fn wait_for_keeper(&self, micros: i64) {
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::State);
+    }
+
+    fn disk(&self) -> Option<&dyn Disk> {
+        Some(&StateFile)
+    }
+
+    fn report(&self, event: Event) {
+        log::event(event);
+    }
+}
