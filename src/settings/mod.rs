@@ -1,0 +1,225 @@
+//! The settings, checked against each other and read as one typed value.
+//!
+//! PostgreSQL only warns when a value in its files does not pass the check of an extension's setting, and
+//! goes on with the default: another layout or number of backups would be another meaning of every ID. So
+//! each value is read here first. A bad one stops neither the server nor its start: it keeps the generator closed.
+//!
+//! `table` has a row per setting, `guc` what PostgreSQL calls when one is set or reloaded.
+
+mod guc;
+mod table;
+
+pub use guc::publish_reloads_with;
+
+use crate::display::shown;
+use pgrx::GucSetting;
+use pgrx::prelude::*;
+use snowflake_core::layout::parse_epoch;
+use snowflake_core::workers::WorkersError;
+use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
+use std::ffi::CString;
+use std::sync::OnceLock;
+use table::{
+    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, LAYOUT_HINT, MAX_AHEAD, MAX_WAIT, RESERVE, ROLLBACK_POLICY,
+    RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
+};
+
+/// The settings that are fixed while the server runs, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub layout: Layout,
+    pub datacenter: i64,
+    /// With home worker 0 where none is configured, for what needs only the fleet's numbers.
+    pub workers: Workers,
+    pub has_worker: bool,
+    sequence_start: SequenceStart,
+    ring_ticks: usize,
+}
+
+static CHECKED: OnceLock<Settings> = OnceLock::new();
+
+/// The settings; `None` where the library was not preloaded. Defaults stand in for values that cannot be used.
+#[inline]
+pub fn get() -> Option<&'static Settings> {
+    CHECKED.get()
+}
+
+/// A value in the server's files that cannot be used: no IDs are made until it is corrected.
+#[derive(Debug)]
+pub struct BadValue {
+    pub name: &'static str,
+    pub value: String,
+    pub detail: String,
+    /// What to write. Errors add the restart that follows.
+    pub hint: &'static str,
+}
+
+static BAD_VALUES: OnceLock<Vec<BadValue>> = OnceLock::new();
+
+/// The values that keep the generator closed.
+pub fn bad_values() -> &'static [BadValue] {
+    BAD_VALUES.get().map_or(&[], Vec::as_slice)
+}
+
+/// The bad value of one of these settings.
+pub fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
+    bad_values().iter().find(|bad| names.contains(&bad.name))
+}
+
+/// The settings that an ID is read by.
+pub const LAYOUT_NAMES: [&str; 4] =
+    [LAYOUT_NAME, "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
+const LAYOUT_NAME: &str = "snowflake_id.layout";
+pub const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
+const WORKER_NAME: &str = "snowflake_id.worker_id";
+
+/// The configured layout, where it can be used.
+pub fn layout() -> Option<Layout> {
+    let is_usable = bad_value_of(&LAYOUT_NAMES).is_none();
+    get().filter(|_| is_usable).map(|settings| settings.layout)
+}
+
+impl Settings {
+    /// What the generator is made from; `None` while no worker is configured, or a value cannot be used.
+    pub fn config(&self) -> Option<Config> {
+        (self.has_worker && bad_values().is_empty()).then_some(Config {
+            layout: self.layout,
+            datacenter: self.datacenter,
+            workers: self.workers,
+            sequence_start: self.sequence_start,
+            ring_ticks: self.ring_ticks,
+            limits: Limits::default(),
+        })
+    }
+}
+
+/// The settings that a reload may change, as this process sees them.
+pub fn limits() -> Limits {
+    Limits {
+        policy: policy(ROLLBACK_POLICY.get()),
+        max_ahead_us: i64::from(MAX_AHEAD.get()) * 1_000,
+        max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
+        reserve_us: i64::from(RESERVE.get()) * 1_000,
+    }
+}
+
+fn policy(name: RollbackPolicy) -> Policy {
+    match name {
+        RollbackPolicy::hold => Policy::Hold,
+        RollbackPolicy::replay => Policy::Replay,
+    }
+}
+
+/// Defines the settings and checks them.
+pub fn define() {
+    // Before PostgreSQL puts its defaults in their place.
+    let found = SETTINGS.iter().filter_map(table::Setting::find_bad_value).collect();
+    SETTINGS.iter().for_each(table::Setting::define);
+    // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
+
+    let (settings, bad) = read(found);
+    CHECKED.set(settings).expect("the library is loaded once");
+    BAD_VALUES.set(bad).expect("the library is loaded once");
+}
+
+/// For pg_upgrade, into a cluster that does not preload the library (yet): it recreates indexes, with constants
+/// that are evaluated and thrown away, for it brings no row. Any layout does for that.
+pub fn assume_defaults() {
+    CHECKED.get_or_init(|| read(Vec::new()).0);
+}
+
+/// The settings as one value, checked against each other; `bad` has those that cannot be used by themselves, for
+/// which PostgreSQL has put its default.
+fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
+    let text = |setting: &GucSetting<Option<CString>>| {
+        setting.get().map(|text| shown(text.as_bytes()).into_owned()).unwrap_or_default()
+    };
+    let is_bad = |bad: &[BadValue], names: &[&str]| bad.iter().any(|bad| names.contains(&bad.name));
+
+    let layout_text = text(&LAYOUT);
+    let tick = Tick::from_millis(TICK.get().into()).unwrap_or(Tick::Millisecond);
+    let epoch_us = parse_epoch(&text(&EPOCH)).unwrap_or(Layout::default().epoch_us());
+    let layout = layout_text.parse::<Bits>().and_then(|bits| Layout::new(bits, tick, epoch_us));
+    let layout = layout.unwrap_or_else(|problem| {
+        // By itself it can be used: so this is its time field with this tick.
+        bad.push(BadValue {
+            name: LAYOUT_NAME,
+            value: layout_text,
+            detail: problem.to_string(),
+            hint: LAYOUT_HINT,
+        });
+        Layout::default()
+    });
+
+    // A default that stands in for a bad layout says nothing about the other settings.
+    let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
+    let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
+    let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
+        if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
+            bad.push(bad_workers(error, &layout, home, backups));
+        }
+        // The owners of workers do not depend on which worker is this server's.
+        let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
+        of_nobody.expect("any layout has a worker")
+    });
+    let mut datacenter = DATACENTER_ID.get();
+    if let Some(outside) = bad_datacenter(&layout, datacenter) {
+        bad.push(outside);
+        datacenter = 0;
+    }
+    let has_datacenter = layout.bits().datacenter > 0;
+    let settings = Settings {
+        layout,
+        datacenter: if has_datacenter { datacenter.into() } else { 0 },
+        workers,
+        has_worker: workers.worker(0) == i64::from(home),
+        sequence_start: match SEQUENCE_START.get() {
+            SequenceStartName::zero => SequenceStart::Zero,
+            SequenceStartName::spread => SequenceStart::Spread,
+        },
+        ring_ticks: Config::ring_ticks(&layout, &limits()),
+    };
+    (settings, bad)
+}
+
+/// Why these numbers cannot be used with the layout.
+fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) -> BadValue {
+    let bits = layout.bits();
+    match error {
+        WorkersError::TooManyLanes(workers) => BadValue {
+            name: BACKUP_WORKERS_NAME,
+            value: backups.to_string(),
+            detail: format!(
+                "The layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
+                if workers == 1 { "worker" } else { "workers" },
+                backups + 1
+            ),
+            hint: "Configure fewer backup workers, or a layout with more bits for the worker.",
+        },
+        WorkersError::HomeOutside(highest) => BadValue {
+            name: WORKER_NAME,
+            value: home.to_string(),
+            detail: format!(
+                "With the layout {bits} and {backups} backup workers, home workers are 0 to {highest}."
+            ),
+            hint: "Choose a number in this range that no other server has. Fewer backup workers leave room for \
+                   more servers; all servers of a fleet must have the same number.",
+        },
+    }
+}
+
+/// A datacenter that the layout does not have. Where it has none at all, the setting does nothing.
+fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
+    let is_outside = layout.bits().datacenter > 0 && i64::from(datacenter) >= layout.datacenters();
+    is_outside.then(|| BadValue {
+        name: "snowflake_id.datacenter_id",
+        value: datacenter.to_string(),
+        detail: format!(
+            "With the layout {}, datacenters are 0 to {}.",
+            layout.bits(),
+            layout.datacenters() - 1
+        ),
+        hint: "Choose a number in this range, or a layout with more bits for the datacenter.",
+    })
+}

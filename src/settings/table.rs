@@ -1,0 +1,357 @@
+//! The settings, a row each: how PostgreSQL knows it, and what is wrong with a value that cannot be used.
+
+use super::{BadValue, guc};
+use crate::display::shown;
+use pgrx::prelude::*;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+use snowflake_core::layout::parse_epoch;
+use snowflake_core::workers::MAX_LANES;
+use snowflake_core::{Bits, Layout, Tick};
+use std::ffi::{CStr, CString};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
+pub enum RollbackPolicy {
+    hold,
+    replay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
+pub enum SequenceStartName {
+    zero,
+    spread,
+}
+
+pub static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(-1);
+pub static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
+pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(7);
+pub static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"41/10/12"));
+pub static TICK: GucSetting<i32> = GucSetting::<i32>::new(1);
+pub static EPOCH: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(c"2024-01-01T00:00:00Z"));
+pub static ROLLBACK_POLICY: GucSetting<RollbackPolicy> =
+    GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold);
+pub static MAX_AHEAD: GucSetting<i32> = GucSetting::<i32>::new(2_000);
+pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
+pub static RESERVE: GucSetting<i32> = GucSetting::<i32>::new(500);
+pub static SEQUENCE_START: GucSetting<SequenceStartName> =
+    GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
+
+/// Ten minutes: beyond it a ring would cost more memory than any clock's fault is worth.
+const LONGEST_MS: i32 = 600_000;
+
+const PLAIN: GucFlags = GucFlags::empty();
+
+/// A setting. That of a worker and of a datacenter has no upper end here: it depends on the layout.
+pub struct Setting {
+    name: &'static CStr,
+    description: &'static CStr,
+    /// A reload changes it; otherwise a restart does.
+    is_reloadable: bool,
+    flags: GucFlags,
+    kind: Kind,
+    /// What is wrong with a text in the server's files, in a sentence.
+    is_usable: fn(&Setting, &str) -> Result<(), String>,
+    /// What to write instead.
+    hint: &'static str,
+}
+
+/// Where the value lies, which integers it can be, and what PostgreSQL calls.
+enum Kind {
+    Integer {
+        variable: &'static GucSetting<i32>,
+        range: (i32, i32),
+        check: pg_sys::GucIntCheckHook,
+        assign: pg_sys::GucIntAssignHook,
+    },
+    Text {
+        variable: &'static GucSetting<Option<CString>>,
+        check: pg_sys::GucStringCheckHook,
+    },
+    Policy,
+    SequenceStart,
+}
+
+pub static SETTINGS: [Setting; 11] = [
+    Setting {
+        name: c"snowflake_id.worker_id",
+        description: c"This server's worker number; -1 disables ID generation.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Integer {
+            variable: &WORKER_ID,
+            range: (-1, i32::MAX),
+            check: Some(guc::check_worker),
+            assign: None,
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.datacenter_id",
+        description: c"Datacenter of this server, where the layout has datacenter bits.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Integer {
+            variable: &DATACENTER_ID,
+            range: (0, i32::MAX),
+            check: Some(guc::check_datacenter),
+            assign: None,
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.backup_workers",
+        description:
+            c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Integer {
+            variable: &BACKUP_WORKERS,
+            range: (0, MAX_LANES as i32 - 1),
+            check: None,
+            assign: None,
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.layout",
+        description: c"Bits of time/worker/sequence, or of time/datacenter+worker/sequence.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Text { variable: &LAYOUT, check: Some(guc::check_layout) },
+        is_usable: a_layout,
+        hint: LAYOUT_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.tick",
+        description: c"Time unit of the IDs: 1ms, 10ms or 1s.",
+        is_reloadable: false,
+        flags: GucFlags::UNIT_MS,
+        kind: Kind::Integer {
+            variable: &TICK,
+            range: (1, 1_000),
+            check: Some(guc::check_tick),
+            assign: None,
+        },
+        is_usable: a_tick,
+        hint: TICK_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.epoch",
+        description: c"Start of the time field: a date and time with an explicit offset.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Text { variable: &EPOCH, check: Some(guc::check_epoch) },
+        is_usable: an_epoch,
+        hint: EPOCH_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.rollback_policy",
+        description:
+            c"What a step back of the clock beyond max_ahead leads to: IDs hold their order, or replay.",
+        is_reloadable: true,
+        flags: PLAIN,
+        kind: Kind::Policy,
+        is_usable: a_policy,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.max_ahead",
+        description: c"How far IDs may run ahead of the wall clock.",
+        is_reloadable: true,
+        flags: GucFlags::UNIT_MS,
+        kind: Kind::Integer {
+            variable: &MAX_AHEAD,
+            range: (0, LONGEST_MS),
+            check: None,
+            assign: Some(guc::assign_max_ahead),
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.max_wait",
+        description: c"How long a call may wait for the clock before it rotates to a backup worker.",
+        is_reloadable: true,
+        flags: GucFlags::UNIT_MS,
+        kind: Kind::Integer {
+            variable: &MAX_WAIT,
+            range: (0, LONGEST_MS),
+            check: None,
+            assign: Some(guc::assign_max_wait),
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.reserve",
+        description: c"How far ahead of use the durable reservation is written.",
+        is_reloadable: true,
+        flags: GucFlags::UNIT_MS,
+        kind: Kind::Integer {
+            variable: &RESERVE,
+            range: (1, LONGEST_MS),
+            check: None,
+            assign: Some(guc::assign_reserve),
+        },
+        is_usable: an_integer,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.sequence_start",
+        description:
+            c"Where the sequence of a tick starts: at zero, or spread over the lowest 1/64 of the field.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::SequenceStart,
+        is_usable: a_sequence_start,
+        hint: OTHER_HINT,
+    },
+];
+
+impl Setting {
+    /// Defines it.
+    pub fn define(&self) {
+        let Self { name, description, flags, .. } = *self;
+        let context = || if self.is_reloadable { GucContext::Sighup } else { GucContext::Postmaster };
+        let long = c"";
+        // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
+        unsafe {
+            match self.kind {
+                Kind::Integer { variable, range: (least, greatest), check, assign } => {
+                    GucRegistry::define_int_guc_with_hooks(
+                        name,
+                        description,
+                        long,
+                        variable,
+                        least,
+                        greatest,
+                        context(),
+                        flags,
+                        check,
+                        assign,
+                        None,
+                    );
+                }
+                Kind::Text { variable, check } => GucRegistry::define_string_guc_with_hooks(
+                    name,
+                    description,
+                    long,
+                    variable,
+                    context(),
+                    flags,
+                    check,
+                    None,
+                    None,
+                ),
+                Kind::Policy => GucRegistry::define_enum_guc_with_hooks(
+                    name,
+                    description,
+                    long,
+                    &ROLLBACK_POLICY,
+                    context(),
+                    flags,
+                    None,
+                    Some(guc::assign_policy),
+                    None,
+                ),
+                Kind::SequenceStart => {
+                    GucRegistry::define_enum_guc(name, description, long, &SEQUENCE_START, context(), flags);
+                }
+            }
+        }
+    }
+
+    /// The value in the server's files, or on its command line, where it cannot be used by itself.
+    pub fn find_bad_value(&self) -> Option<BadValue> {
+        let value = configured_text(self.name)?;
+        let detail = (self.is_usable)(self, &value).err()?;
+        Some(BadValue { name: self.name.to_str().expect("ASCII"), value, detail, hint: self.hint })
+    }
+}
+
+/// The text that the server's files, or its command line, give for a setting that is not yet defined.
+fn configured_text(name: &CStr) -> Option<String> {
+    // SAFETY: a static name; the text is copied before anything can change it.
+    unsafe {
+        let text = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        (!text.is_null()).then(|| shown(CStr::from_ptr(text).to_bytes()).into_owned())
+    }
+}
+
+// ---- what a value can be ----
+
+const TICKS: &str = "A tick is 1ms, 10ms or 1s.";
+pub const TICK_HINT: &str = "Set one of these three.";
+pub const EPOCH_HINT: &str =
+    "Write a date and a time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+pub const LAYOUT_HINT: &str =
+    "Write the bits of time/worker/sequence, for example 41/10/12, with a sum of at most 63.";
+const OTHER_HINT: &str = "Correct the value, or remove the line for the default.";
+
+pub fn check_epoch(text: &str) -> Result<(), String> {
+    parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
+}
+
+/// A layout by itself: with the shortest tick, for which the time field may be widest.
+pub fn check_layout(text: &str) -> Result<(), String> {
+    let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
+    layout.map(drop).map_err(|error| error.to_string())
+}
+
+pub fn check_tick(millis: i32) -> Result<(), String> {
+    Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
+}
+
+fn a_layout(_: &Setting, text: &str) -> Result<(), String> {
+    check_layout(text)
+}
+
+fn an_epoch(_: &Setting, text: &str) -> Result<(), String> {
+    check_epoch(text)
+}
+
+fn a_tick(setting: &Setting, text: &str) -> Result<(), String> {
+    check_tick(parse_integer(text, setting.flags).unwrap_or_default())
+}
+
+fn a_policy(_: &Setting, text: &str) -> Result<(), String> {
+    check_name(text, &["hold", "replay"])
+}
+
+fn a_sequence_start(_: &Setting, text: &str) -> Result<(), String> {
+    check_name(text, &["zero", "spread"])
+}
+
+fn an_integer(setting: &Setting, text: &str) -> Result<(), String> {
+    let Kind::Integer { range: (least, greatest), .. } = setting.kind else {
+        unreachable!("a row of another kind")
+    };
+    match parse_integer(text, setting.flags) {
+        Some(value) if (least..=greatest).contains(&value) => Ok(()),
+        Some(value) => Err(format!("{value} is outside the range {least} to {greatest}.")),
+        None if setting.flags.contains(GucFlags::UNIT_MS) => {
+            Err("It is no length of time: a whole number, with a unit such as ms or s.".to_owned())
+        }
+        None => Err("It is no integer.".to_owned()),
+    }
+}
+
+fn check_name(text: &str, names: &[&str]) -> Result<(), String> {
+    let is_known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
+    if is_known { Ok(()) } else { Err(format!("Available values: {}.", names.join(", "))) }
+}
+
+/// Reads an integer as PostgreSQL reads the value of a setting.
+pub fn parse_integer(text: &str, flags: GucFlags) -> Option<i32> {
+    let text = CString::new(text).ok()?;
+    let mut value = 0;
+    // SAFETY: a valid text and a place for the result; the hint is not wanted.
+    let is_integer =
+        unsafe { pg_sys::parse_int(text.as_ptr(), &mut value, flags.bits(), std::ptr::null_mut()) };
+    is_integer.then_some(value)
+}
