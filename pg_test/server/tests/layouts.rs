@@ -442,15 +442,18 @@ fn the_statements_mean_nothing_of_what_others_have_created() {
         &mut server.connect_as("merchant"),
         "CREATE TABLE t (id bigint, customer varchar(10), CHECK (customer = 'Ada' OR snowflake_worker(id) > 0));
          INSERT INTO t VALUES (1 << 12, 'Ada');
-         CREATE FUNCTION trap(varchar, text) RETURNS boolean LANGUAGE plpgsql AS
+         CREATE FUNCTION trap(text, text) RETURNS boolean LANGUAGE plpgsql AS
              $$ BEGIN RAISE LOG 'trapped: %', current_user; RETURN true; END $$;
-         CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = text, FUNCTION = trap)",
+         CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = trap)",
     );
     server.restore(
         "postgres",
         &format!("SET search_path = public, pg_catalog;\n{}", STEPS.replace("ids.", "public.")),
     );
     assert!(!server.log().contains("trapped"), "{}", server.log());
-    run(&mut server.connect(), "SELECT FROM t WHERE customer = 'Ada'::text");
+    run(
+        &mut server.connect(),
+        "SET search_path = public, pg_catalog; SELECT FROM t WHERE customer = 'Ada'::text",
+    );
     assert!(server.log().contains("trapped: postgres"), "{}", server.log());
 }
