@@ -1,31 +1,31 @@
-//! Clock, core, waits and gate: the one place that makes an ID.
+//! The one place that generates an ID: the generator in shared memory, and its gate, for a session.
 
 use crate::display::duration;
 use crate::layout_guard;
 use crate::messages::{Error, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
-use crate::time::from_postgres;
+use crate::start;
 use crate::waiting::{self, Reason};
-use pgrx::prelude::*;
-use snowflake_core::{Prepared, Range, Refusal, Start, Unopened};
+use pgrx::pg_sys;
+use snowflake_core::{Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The last ID that this session made; -1: none.
+/// The last ID that this session generated; -1: none.
 static LAST_ID: AtomicI64 = AtomicI64::new(-1);
 
-/// The last ID that this session made.
+/// The last ID that this session generated.
 pub fn last_id() -> Option<i64> {
     Some(LAST_ID.load(Ordering::Relaxed)).filter(|id| *id >= 0)
 }
 
-/// As if this session had made none.
+/// From now on the session has generated none.
 pub fn forget_last_id() {
     LAST_ID.store(-1, Ordering::Relaxed);
 }
 
-/// Makes an ID if that takes neither PostgreSQL nor an error.
+/// Generates an ID if that takes neither PostgreSQL nor an error.
 #[inline]
 pub fn try_next_id() -> Option<i64> {
     let id = layout_guard::known_for_generating()?.try_next_id()?;
@@ -33,54 +33,57 @@ pub fn try_next_id() -> Option<i64> {
     Some(id)
 }
 
-/// Makes an ID.
+/// Generates an ID.
 #[inline]
 pub fn next_id() -> i64 {
-    let id = made(usable(), SharedGenerator::next_id);
+    let id = with_open_gate(usable(), SharedGenerator::next_id);
     LAST_ID.store(id, Ordering::Relaxed);
     id
 }
 
-/// Makes `n` IDs in a row from one tick.
+/// Generates `n` IDs in a row from one tick.
 pub fn next_range(n: i32) -> Range {
     let generator = usable();
     let most = generator.capacity();
     if !(1..=most).contains(&n.into()) {
         Error::RangeSize { n, most }.raise();
     }
-    let range = made(generator, |generator| generator.next_range(n.into()));
+    let range = with_open_gate(generator, |generator| generator.next_range(n.into()));
     LAST_ID.store(range.last, Ordering::Relaxed);
     range
 }
 
-/// Moves to the next usable lane and tells its worker.
+/// Moves to the next usable lane and returns its worker.
 pub fn rotate() -> i64 {
-    made(existing(), SharedGenerator::rotate_now)
+    with_open_gate(existing(), SharedGenerator::rotate_now)
 }
 
-/// What `make` makes; where the gate is closed, opens it first if it may be open.
+/// Calls the generator; if its gate is closed, opens it and calls again.
 #[inline]
-fn made<T>(generator: &SharedGenerator, make: impl Fn(&SharedGenerator) -> Result<T, Refusal>) -> T {
-    match make(generator) {
+fn with_open_gate<T>(
+    generator: &SharedGenerator,
+    call: impl Fn(&SharedGenerator) -> Result<T, Refusal>,
+) -> T {
+    match call(generator) {
         Ok(value) => value,
-        Err(refusal) => made_after(refusal, generator, make),
+        Err(refusal) => open_and_call(refusal, generator, call),
     }
 }
 
 #[cold]
-fn made_after<T>(
+fn open_and_call<T>(
     refusal: Refusal,
     generator: &SharedGenerator,
-    make: impl Fn(&SharedGenerator) -> Result<T, Refusal>,
+    call: impl Fn(&SharedGenerator) -> Result<T, Refusal>,
 ) -> T {
     if refusal != Refusal::GateClosed {
         Error::Refused(refusal).raise();
     }
     open(generator);
-    make(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
+    call(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
 }
 
-/// The generator, for making IDs for this database.
+/// The generator, for IDs of this database.
 #[inline]
 fn usable() -> &'static SharedGenerator {
     layout_guard::known_for_generating().unwrap_or_else(verified)
@@ -130,10 +133,10 @@ fn open(generator: &SharedGenerator) {
     }
 }
 
-/// Opens the gate if it may be open now. For a session: it reads prepared transactions where they matter.
+/// Opens the gate if it may be open now. Only a session can: it reads prepared transactions where they matter.
 fn try_open(generator: &SharedGenerator) -> Result<(), Unopened> {
-    match generator.open(&start()) {
-        Err(Unopened::PreparedUnread) => generator.open(&Start { prepared: read_prepared(), ..start() }),
+    match generator.open(&start::without_prepared()) {
+        Err(Unopened::PreparedUnread) => generator.open(&start::with_prepared()),
         otherwise => otherwise,
     }
 }
@@ -149,7 +152,7 @@ pub fn adopt(floor_us: i64, lower: bool) {
         Error::InRecovery.raise();
     }
     let is_layout_new = layout_guard::unadopted_layout().is_some();
-    if let Err(refused) = generator.adopt(&Start { prepared: read_prepared(), ..start() }, floor_us, lower) {
+    if let Err(refused) = generator.adopt(&start::with_prepared(), floor_us, lower) {
         Error::NotAdopted(refused).raise();
     }
     open(generator);
@@ -158,68 +161,13 @@ pub fn adopt(floor_us: i64, lower: bool) {
     }
 }
 
-unsafe extern "C" {
-    /// PostgreSQL's `max_prepared_transactions`, which pgrx does not declare. Fixed while the server runs.
-    safe static max_prepared_xacts: std::ffi::c_int;
-}
-
-/// What this start of the server knows, once recovery is over; of prepared transactions only that there are none,
-/// where there can be none.
-pub fn start() -> Start {
-    // SAFETY: recovery is over, which is all that these ask for.
-    let (timeline, system_identifier, replayed, most_prepared) = unsafe {
-        (
-            pg_sys::GetWALInsertionTimeLine(),
-            pg_sys::GetSystemIdentifier(),
-            pg_sys::GetLatestXTime(),
-            max_prepared_xacts,
-        )
-    };
-    let before = shmem::control_file_before().expect("there is a generator");
-    let commit_us = (replayed != 0).then(|| from_postgres(replayed));
-    // The replay of a standby that was restarted began at a checkpoint, and commits before it are not replayed again.
-    let has_replayed = before.is_in_recovery || timeline > before.timeline;
-    let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
-    Start {
-        timeline,
-        timeline_before: before.timeline,
-        was_in_recovery: before.is_in_recovery,
-        system_identifier,
-        control_us: before.written_us,
-        replayed_us: commit_us.max(checkpoint_us),
-        prepared: if most_prepared == 0 { Prepared::Read(None) } else { Prepared::Unread },
-    }
-}
-
-/// When the last of the prepared transactions was prepared. For a session: PostgreSQL tells it through SQL alone. With
-/// the rights of a superuser, because whoever calls first may have none for this function.
-fn read_prepared() -> Prepared {
-    let latest = "SELECT pg_catalog.max(prepared) FROM pg_catalog.pg_prepared_xact()";
-    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: plain settings of the session, which PostgreSQL itself takes back where an error ends the statement.
-    unsafe {
-        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
-        let restricted =
-            context | (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
-        pg_sys::SetUserIdAndSecContext(pg_sys::BOOTSTRAP_SUPERUSERID.into(), restricted);
-    }
-    // Read-only: parallel queries allow nothing else.
-    let latest = Spi::connect(|client| {
-        client.select(latest, Some(1), &[]).and_then(|table| table.first().get_one::<TimestampWithTimeZone>())
-    });
-    // SAFETY: as above.
-    unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
-    let latest = latest.expect("a function of PostgreSQL's own");
-    Prepared::Read(latest.map(|time| from_postgres(time.into())))
-}
-
-/// Before a prepared transaction is committed or rolled back: what a start has to know of it is read while it is there.
+/// Before a prepared transaction is committed or rolled back: a start that has yet to read it does so while it is there.
 pub fn heed_prepared() {
     if let Some(generator) = shmem::generator()
         && !in_recovery()
         && !generator.is_open()
     {
-        // What keeps the gate closed is told to those who ask for IDs.
+        // A call for an ID says what keeps the gate closed.
         let _ = try_open(generator);
     }
 }

@@ -1,5 +1,5 @@
-//! The keeper: a background worker that moves the reservation ahead while IDs are being made, so that no
-//! call has to wait for the disk. A convenience, never a dependency: calls do without it.
+//! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that no call has to
+//! wait for the disk. It is a convenience, never a dependency: calls do without it.
 
 use crate::bell;
 use crate::generator;
@@ -7,6 +7,7 @@ use crate::host::PgHost;
 use crate::messages::{Error, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
+use crate::start;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
@@ -19,8 +20,8 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over; where there is nothing to keep, before that, to say
-/// why. It says so from a process of its own, since the postmaster starts the logging collector only after this.
+/// Has the postmaster start the keeper once recovery is over. Where there is nothing to keep, it starts earlier and only
+/// says why, from a process of its own, because the postmaster starts the logging collector after this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let start =
@@ -79,7 +80,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     unsafe { pg_sys::proc_exit(1) };
 }
 
-/// Two years ahead, for a layout is changed by a whole fleet.
+/// Logs the end of the layout two years ahead, because a whole fleet has to change it.
 fn tell_of_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
@@ -89,10 +90,10 @@ fn tell_of_expiry() {
     }
 }
 
-/// Opens the gate ahead of the first call; tells how long to wait before the next look. A reason that keeps
-/// it closed is logged once, for an operator should know before a user does.
+/// Opens the gate ahead of the first call; returns how long to wait before the next look. A reason that keeps
+/// it closed is logged once, because an operator should know before a user does.
 fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duration {
-    match generator.open(&generator::start()) {
+    match generator.open(&start::without_prepared()) {
         Ok(()) => ROUND,
         Err(Unopened::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
         // The first session does it.

@@ -1,5 +1,5 @@
-//! `snowflake_id`: unique, time-ordered 64-bit IDs for PostgreSQL, made from generator state in shared
-//! memory. The generator itself is `snowflake_core`; this crate is its PostgreSQL side.
+//! `snowflake_id`: unique, time-ordered 64-bit IDs for PostgreSQL, generated from state in shared memory. The generator
+//! itself is `snowflake_core`; this crate is its PostgreSQL side. ARCHITECTURE.md says who knows whom.
 
 // Talking to PostgreSQL is unsafe throughout; every block says why it is sound.
 #![allow(unsafe_code)]
@@ -20,14 +20,15 @@ mod messages;
 mod session;
 mod settings;
 mod shmem;
+mod start;
 mod state_file;
 mod time;
 mod waiting;
 
 pgrx::pg_module_magic!(name, version);
 
-/// Called once when the library is loaded: by the postmaster, or by `LOAD` in a session, where all that
-/// works is what needs neither settings nor shared memory.
+/// Called once when the library is loaded: by the postmaster, or in a session, where only that works which needs
+/// neither settings nor shared memory.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     // SAFETY: both are plain flags that PostgreSQL sets before it loads a library.

@@ -1,0 +1,66 @@
+//! What this start of the server knows of its past: its timeline, the control file, what was replayed.
+
+use crate::shmem;
+use crate::time::from_postgres;
+use pgrx::prelude::*;
+use snowflake_core::{Prepared, Start};
+
+unsafe extern "C" {
+    /// PostgreSQL's `max_prepared_transactions`, which pgrx does not declare. It is fixed while the server runs.
+    safe static max_prepared_xacts: std::ffi::c_int;
+}
+
+/// What this start knows, once recovery is over; of prepared transactions only that there are none, where there can be
+/// none.
+pub fn without_prepared() -> Start {
+    // SAFETY: recovery is over, which is all that these ask for.
+    let (timeline, system_identifier, replayed, most_prepared) = unsafe {
+        (
+            pg_sys::GetWALInsertionTimeLine(),
+            pg_sys::GetSystemIdentifier(),
+            pg_sys::GetLatestXTime(),
+            max_prepared_xacts,
+        )
+    };
+    let before = shmem::control_file_before().expect("there is a generator");
+    let commit_us = (replayed != 0).then(|| from_postgres(replayed));
+    // The replay of a standby that was restarted began at a checkpoint, and commits before it are not replayed again.
+    let has_replayed = before.is_in_recovery || timeline > before.timeline;
+    let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
+    Start {
+        timeline,
+        timeline_before: before.timeline,
+        was_in_recovery: before.is_in_recovery,
+        system_identifier,
+        control_us: before.written_us,
+        replayed_us: commit_us.max(checkpoint_us),
+        prepared: if most_prepared == 0 { Prepared::Read(None) } else { Prepared::Unread },
+    }
+}
+
+/// The same, with what a session can read of prepared transactions.
+pub fn with_prepared() -> Start {
+    Start { prepared: read_prepared(), ..without_prepared() }
+}
+
+/// When the last of the prepared transactions was prepared. Only a session can ask: PostgreSQL tells it through SQL
+/// alone. It asks with the rights of a superuser, because the first caller may have no right to this function.
+fn read_prepared() -> Prepared {
+    let latest = "SELECT pg_catalog.max(prepared) FROM pg_catalog.pg_prepared_xact()";
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: plain settings of the session, which PostgreSQL itself takes back where an error ends the statement.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        let restricted =
+            context | (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
+        pg_sys::SetUserIdAndSecContext(pg_sys::BOOTSTRAP_SUPERUSERID.into(), restricted);
+    }
+    // Read-only: parallel queries allow nothing else.
+    let latest = Spi::connect(|client| {
+        client.select(latest, Some(1), &[]).and_then(|table| table.first().get_one::<TimestampWithTimeZone>())
+    });
+    // SAFETY: as above.
+    unsafe { pg_sys::SetUserIdAndSecContext(user, context) };
+    let latest = latest.expect("a function of PostgreSQL's own");
+    Prepared::Read(latest.map(|time| from_postgres(time.into())))
+}
