@@ -379,7 +379,7 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
 
 // ---- the schema of the extension ----
 
-/// On PostgreSQL 15 and later, the owner of a database owns its schema public: he can put another in its place, with
+/// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can put another in its place, with
 /// functions of the extension's names and arguments.
 const ANOTHER_SCHEMA: &str = "
     ALTER SCHEMA public RENAME TO old;
@@ -392,7 +392,20 @@ const ANOTHER_SCHEMA: &str = "
         AS $$ SELECT public.trap('snowflake_timestamp')::timestamptz $$;
     CREATE FUNCTION public.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
         LANGUAGE sql AS $$ SELECT public.trap('snowflake_server_layout'), 1, now() $$;
-    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;";
+    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;
+    -- All that snowflake_convert() calls.
+    DO $do$
+    DECLARE
+        part record;
+    BEGIN
+        FOR part IN SELECT * FROM pg_proc WHERE starts_with(proname, 'snowflake_convert_') LOOP
+            EXECUTE format(
+                'CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$
+                     BEGIN PERFORM public.trap(%L); RETURN %s; END $$',
+                part.proname, pg_get_function_arguments(part.oid), pg_get_function_result(part.oid), part.proname,
+                CASE WHEN part.proretset THEN '' ELSE 'NULL' END);
+        END LOOP;
+    END $do$;";
 
 #[test]
 fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
@@ -413,6 +426,9 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
         assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
         assert!(failure.detail.contains("public") && !failure.hint.is_empty(), "{failure}");
     }
+    let planted = "SELECT count(*) FROM pg_proc
+                   WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'snowflake_convert_')";
+    assert!(one::<i64>(&mut session, planted) >= 5);
     // What needs no name goes on.
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(
