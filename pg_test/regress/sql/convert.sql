@@ -1,6 +1,12 @@
--- Conversion of existing keys: the dry run, and what is refused.
+-- Conversion of existing keys. In this order: the parts, the plan, the execution, the checks, the sequences, the rights.
 CREATE EXTENSION snowflake_id;
 \set SHOW_CONTEXT never
+
+-- ---- the parts ----
+SELECT p.oid::regprocedure AS function, obj_description(p.oid, 'pg_proc') AS comment
+FROM pg_proc p WHERE p.proname LIKE 'snowflake\_convert%' ORDER BY p.oid;
+
+-- ---- the plan ----
 CREATE TABLE customer (id bigserial PRIMARY KEY, name text);
 CREATE TABLE "Order" (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -8,6 +14,8 @@ CREATE TABLE "Order" (
     replaces integer REFERENCES "Order" CHECK (replaces < id)
 );
 CREATE TABLE line ("order" integer REFERENCES "Order", n integer, PRIMARY KEY ("order", n));
+CREATE TABLE event (id smallserial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+CREATE TABLE event_2026 PARTITION OF event FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 INSERT INTO customer (name) VALUES ('Ada'), ('Grace');
 INSERT INTO "Order" (customer) VALUES (1), (2);
 INSERT INTO line VALUES (1, 1), (2, 1);
@@ -16,37 +24,67 @@ INSERT INTO line VALUES (1, 1), (2, 1);
 SELECT step, statement, locks, rewrites FROM snowflake_convert('customer', 'id');
 SELECT note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL;
 SELECT statement FROM snowflake_convert('customer', 'id', keep_sequence => true);
--- an integer key: it is, with those that reference it
+-- an integer key: it is, with the columns that reference it
 SELECT step, statement, locks, rewrites FROM snowflake_convert('"Order"', 'id');
-SELECT step, regexp_replace(statement, 'convert_\d+', 'convert_OID') AS statement
-FROM snowflake_convert('"Order"', 'id', keep_sequence => true);
+-- a partitioned table: as a whole
+SELECT step, statement FROM snowflake_convert('event', 'id');
+-- a dry run locks tables as SELECT does, and sequences as nextval()
+BEGIN;
+SELECT count(*) AS steps FROM snowflake_convert('"Order"', 'id');
+SELECT relation::regclass, mode FROM pg_locks
+WHERE pid = pg_backend_pid() AND relation IN ('"Order"'::regclass, 'line'::regclass, '"Order_id_seq"'::regclass)
+ORDER BY relation::regclass::text COLLATE "C";
+COMMIT;
 -- nothing has changed so far
 \d "Order"
 
+-- ---- the execution ----
 SELECT count(*) AS steps FROM snowflake_convert('customer', 'id', dry_run => false);
 SELECT count(*) AS steps FROM snowflake_convert('"Order"', 'id', dry_run => false);
+SELECT count(*) AS steps FROM snowflake_convert('event', 'id', dry_run => false);
 SELECT * FROM snowflake_convert('"Order"', 'id', dry_run => false);
 \d customer
 \d "Order"
 \d line
+\d event_2026
 INSERT INTO "Order" (customer, replaces) VALUES (1, 1);
 SELECT min(id) AS lowest, max(id) > 2 AS new_above_old, count(*) FROM "Order";
 
--- refused
+-- ---- the checks ----
 CREATE VIEW customer_names AS SELECT name FROM customer;
 SELECT snowflake_convert('customer_names', 'name');
 SELECT snowflake_convert('customer', 'name');
 SELECT snowflake_convert('customer', 'ID');
+SELECT snowflake_convert('event_2026', 'id');
 SELECT snowflake_convert('line', 'order');
 SELECT snowflake_convert('no_such_table', 'id');
 SELECT snowflake_convert('pg_class', 'oid');
 SELECT snowflake_convert('customer', 'id', NULL);
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT snowflake_convert('customer', 'id');
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT snowflake_convert('customer', 'id');
+ROLLBACK;
 CREATE TABLE ticket (id serial, n integer DEFAULT 7 UNIQUE, seen integer UNIQUE);
 CREATE VIEW ticket_ids AS SELECT id, n, seen FROM ticket;
-CREATE TABLE stub (id integer UNIQUE DEFAULT nextval('ticket_id_seq'));
 SELECT snowflake_convert('ticket', 'id');
 SELECT snowflake_convert('ticket', 'n');
 SELECT snowflake_convert('ticket', 'seen');
+CREATE DOMAIN narrow AS integer;
+CREATE TABLE seat (id bigint PRIMARY KEY);
+CREATE TABLE guest (seat narrow REFERENCES seat);
+SELECT snowflake_convert('seat', 'id');
+CREATE TABLE part (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE part_old PARTITION OF part FOR VALUES FROM (0) TO (1000);
+\set VERBOSITY terse
+SELECT snowflake_convert('part', 'id');
+\set VERBOSITY default
+CREATE TABLE part_new PARTITION OF part DEFAULT;
+SELECT statement FROM snowflake_convert('part', 'id');
+
+-- ---- the sequences ----
+CREATE TABLE stub (id integer UNIQUE DEFAULT nextval('ticket_id_seq'));
 SELECT snowflake_convert('stub', 'id');
 INSERT INTO stub VALUES (1);
 ALTER TABLE stub ALTER COLUMN id TYPE bigint;
@@ -54,6 +92,18 @@ INSERT INTO stub VALUES (9223372036854775807);
 \set VERBOSITY terse
 SELECT snowflake_convert('stub', 'id', keep_sequence => true);
 \set VERBOSITY default
+-- that of a serial column can be kept
+CREATE TABLE kept (id serial PRIMARY KEY);
+INSERT INTO kept DEFAULT VALUES;
+SELECT count(*) AS steps FROM snowflake_convert('kept', 'id', dry_run => false, keep_sequence => true);
+SELECT nextval('kept_id_seq');
+-- that of an identity cannot
+CREATE TABLE lost (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+SELECT snowflake_convert('lost', 'id', keep_sequence => true);
+SELECT snowflake_convert('lost', 'id', dry_run => false, keep_sequence => true);
+\d lost
+
+-- ---- the rights ----
 CREATE ROLE passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
@@ -61,9 +111,13 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_convert TO passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
+-- the internal functions give nobody a right
+SELECT snowflake_convert_lock('customer', 'id', false);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;
 DROP ROLE passer_by;
 DROP VIEW customer_names, ticket_ids;
-DROP TABLE customer, "Order", line, stub, ticket;
+DROP TABLE customer, "Order", line, event, stub, ticket, guest, seat, part, kept, lost;
+DROP SEQUENCE kept_id_seq;
+DROP DOMAIN narrow;
 DROP EXTENSION snowflake_id;

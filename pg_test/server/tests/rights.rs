@@ -293,10 +293,10 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
 
 // ---- conversions ----
 
-/// A table with an identity, and views that lie in wait for the names of both. Whoever reads one calls the trap.
+/// A table with a serial key, and views that lie in wait for the names of both. Whoever reads one calls the trap.
 const IN_WAIT: &str = "
     CREATE SCHEMA app; CREATE SCHEMA evil;
-    CREATE TABLE app.t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+    CREATE TABLE app.t (id bigserial PRIMARY KEY);
     INSERT INTO app.t SELECT FROM generate_series(1, 10);
     CREATE FUNCTION evil.trap() RETURNS bigint LANGUAGE plpgsql AS
         $$ BEGIN IF current_user = 'postgres' THEN RAISE LOG 'trapped a superuser'; END IF; RETURN 1; END $$;
@@ -355,8 +355,9 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
             });
             for call in 0..250 {
                 let convert = format!(
-                    "BEGIN; SELECT count(*) FROM snowflake_convert({table}::regclass, 'id', {}, true)",
-                    call % 2 == 0
+                    "BEGIN; SELECT count(*) FROM snowflake_convert({table}::regclass, 'id', {}, {})",
+                    call % 2 == 0,
+                    call % 4 < 2
                 );
                 let outcome = match session.batch_execute(&convert) {
                     Ok(()) => "converted".to_owned(),
@@ -379,7 +380,7 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
 
 // ---- the schema of the extension ----
 
-/// On PostgreSQL 15 and later, the owner of a database owns its schema public: he can put another in its place, with
+/// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can put another in its place, with
 /// functions of the extension's names and arguments.
 const ANOTHER_SCHEMA: &str = "
     ALTER SCHEMA public RENAME TO old;
@@ -392,7 +393,20 @@ const ANOTHER_SCHEMA: &str = "
         AS $$ SELECT public.trap('snowflake_timestamp')::timestamptz $$;
     CREATE FUNCTION public.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
         LANGUAGE sql AS $$ SELECT public.trap('snowflake_server_layout'), 1, now() $$;
-    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;";
+    CREATE VIEW public.snowflake_config AS SELECT public.trap('snowflake_config') AS layout;
+    -- All that snowflake_convert() calls.
+    DO $do$
+    DECLARE
+        part record;
+    BEGIN
+        FOR part IN SELECT * FROM pg_proc WHERE starts_with(proname, 'snowflake_convert_') LOOP
+            EXECUTE format(
+                'CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$
+                     BEGIN PERFORM public.trap(%L); RETURN %s; END $$',
+                part.proname, pg_get_function_arguments(part.oid), pg_get_function_result(part.oid), part.proname,
+                CASE WHEN part.proretset THEN '' ELSE 'NULL' END);
+        END LOOP;
+    END $do$;";
 
 #[test]
 fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
@@ -413,6 +427,13 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
         assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
         assert!(failure.detail.contains("public") && !failure.hint.is_empty(), "{failure}");
     }
+    // Nothing can be locked in this transaction, so nothing may be called.
+    run(&mut session, "BEGIN READ ONLY");
+    fails(&mut session, "25006", "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')");
+    run(&mut session, "ROLLBACK");
+    let planted = "SELECT count(*) FROM pg_proc
+                   WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'snowflake_convert_')";
+    assert!(one::<i64>(&mut session, planted) >= 5);
     // What needs no name goes on.
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(
