@@ -411,7 +411,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 40] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 43] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
