@@ -101,15 +101,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let is_first = opening.needs_new_file && opening.promises.generation == 0;
         cold.timeline = start.timeline;
         cold.journal.promises = opening.promises;
-        for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
-            lane.restore(mark);
-        }
         let (heading, limits) = (self.heading(start.timeline, active), self.limits());
         let written = match opening.needs_new_file {
             true => cold.journal.replace_file(&self.host, &heading, &limits),
             false => cold.journal.write_at_once(&self.host, &heading, &limits),
         };
         written.map_err(ClosedReason::Os)?;
+        for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
+            lane.restore(mark);
+        }
         self.control.switch.activate(active);
         cold.gate = Gate::Settling;
         Ok(Event::Opened {
