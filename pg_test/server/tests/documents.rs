@@ -48,6 +48,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
+    "docs/glossary.md",
     "docs/installing.md",
     "docs/javascript.md",
     "docs/migration.md",
@@ -89,6 +90,11 @@ fn the_page_on_comparison_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_glossary_runs_as_written() {
+    play("docs/glossary.md");
 }
 
 #[test]
