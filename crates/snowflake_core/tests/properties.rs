@@ -630,7 +630,7 @@ proptest! {
     }
 }
 
-// Runs that the property has found, and from which it was corrected.
+// Runs that the property has found. In each of them the property was wrong, and was corrected.
 
 fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, max_wait_us: i64) -> Config {
     let layout = Layout::new(bits, Tick::Second, 0).unwrap();
