@@ -1,16 +1,16 @@
-//! What the project has set itself to reach, and whether a run reached it.
+//! The project's performance targets, and whether a run met them.
 
 use crate::figures::{Run, Spread};
 
-/// A limit to a ratio of two figures, or to one figure.
+/// A limit on the ratio of two figures, or on one figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name in the page's template, where a miss needs its cause.
+    /// Its name in the page's template, which must give a cause if the target is missed.
     pub key: &'static str,
-    /// What is compared with what.
+    /// A description of the comparison.
     pub what: &'static str,
     measurement: &'static str,
-    /// The candidate to compare with; without one it is the figure itself that is limited.
+    /// The candidate to compare with; without one, the limit applies to the figure itself.
     against: Option<&'static str>,
     limit: Limit,
 }
@@ -21,7 +21,7 @@ enum Limit {
     AtLeast(f64),
 }
 
-/// All of them, in the order in which the page has them.
+/// All targets, in the order of the page.
 pub const TARGETS: [Target; 6] = [
     Target {
         key: "clock",
@@ -68,7 +68,7 @@ pub const TARGETS: [Target; 6] = [
 ];
 
 impl Target {
-    /// What a run has found, and whether that is a pass: the median decides.
+    /// The result of a run, and whether it meets the target: the median decides.
     pub fn judge(&self, run: &Run) -> Option<(Spread, bool)> {
         let found = match self.against {
             Some(other) => run.ratio(self.measurement, "snowflake", (self.measurement, other)),
@@ -81,7 +81,7 @@ impl Target {
         Some((found, is_met))
     }
 
-    /// The limit, for readers.
+    /// The limit as text.
     pub fn limit(&self) -> String {
         match self.limit {
             Limit::AtMost(most) => format!("at most {most}"),
