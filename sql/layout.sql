@@ -1,4 +1,4 @@
--- What remains to be done in a database after the server's layout has changed.
+-- The steps that remain in a database after the server's layout has changed.
 
 -- The function executes nothing. The role that runs the statements decides with whose rights their expressions are
 -- evaluated. The extension's functions are not looked up by name, because a name may be somebody else's by now.

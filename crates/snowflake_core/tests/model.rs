@@ -484,7 +484,7 @@ impl Server {
         }
     }
 
-    /// What others do before or after a call of this server looks at the clock.
+    /// Lets others act before or after a call of this server looks at the clock.
     fn meanwhile(&self, look: &dyn Fn()) {
         const KINDS: [&str; 5] = ["a call", "two calls", "a step back", "a rotation", "an adopt"];
         let world = self.world();

@@ -702,7 +702,7 @@ fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_guarantees() 
 
 // ---- Calls that others interrupt ----
 
-/// What another caller does while a call looks at the clock.
+/// The action of another caller while a call looks at the clock.
 #[derive(Clone, Debug)]
 struct Intrusion {
     read: usize,

@@ -1,5 +1,4 @@
-//! What a start decides from what it finds, by the steps in `state/start.rs`, and the writes on which the next start
-//! relies.
+//! The decisions of a start, by the steps in `state/start.rs`, and the writes on which the next start relies.
 
 #![cfg(not(loom))]
 

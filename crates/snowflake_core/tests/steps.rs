@@ -1,4 +1,4 @@
-//! What a step of the clock costs, and which steps are reported.
+//! The cost of a step of the clock, and the steps that are reported.
 
 #![cfg(not(loom))]
 

@@ -1,4 +1,4 @@
-//! What happens to a server from outside: cloning, rewinding, unexpected signals, and libraries between the server and
+//! Interventions from outside the server: cloning, rewinding, unexpected signals, and libraries between the server and
 //! the operating system.
 
 use crate::install::{install, run};

@@ -1,4 +1,4 @@
-//! What is known about IDs without asking the extension: their fields, whether any repeats, and which client got it.
+//! Facts about IDs, found without the extension: their fields, whether any repeats, and which client got it.
 
 use std::collections::HashMap;
 

@@ -8,7 +8,7 @@
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
 //! * [`partman`]: several versions of the extension pg_partman;
-//! * [`process`]: what Linux reports about a server's processes;
+//! * [`process`]: the state of a server's processes as Linux reports it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files;
 //! * `replication`: standbys, switchovers, and servers that are started without recovery;
 //! * [`traffic`]: clients that generate IDs in the background while a test does something to the server;

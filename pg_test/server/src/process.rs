@@ -1,4 +1,4 @@
-//! What Linux reports about a process.
+//! The state of a process as Linux reports it.
 
 /// The fields of `/proc/PID/stat` from the third, the state, on; none if the process is gone.
 fn fields(pid: i32) -> Vec<String> {

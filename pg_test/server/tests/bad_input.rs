@@ -1,4 +1,4 @@
-//! What is refused: with which SQLSTATE and words, and that nothing is lost by it.
+//! Bad input is refused with the right SQLSTATE and words, and nothing is lost by it.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};

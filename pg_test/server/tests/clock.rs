@@ -657,7 +657,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");
 }
 
-/// What usually happens with a wrong clock: nobody has read the status while it was ahead.
+/// The usual case of a wrong clock: nobody has read the status while it was ahead.
 #[test]
 fn a_step_back_is_counted_although_nobody_noticed_the_step_forward_before_it() {
     let server = server("hold");

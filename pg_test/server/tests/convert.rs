@@ -358,7 +358,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
     }
 }
 
-/// Of a foreign key over two columns, only the one that references the key is widened, in either place.
+/// If a foreign key has two columns, only the one that references the key is widened, in either place.
 #[test]
 fn of_a_foreign_key_over_two_columns_one_is_widened() {
     let server = Server::builder().start_with_extension();
@@ -1431,7 +1431,7 @@ fn a_server_that_makes_no_ids_is_not_given_such_a_default() {
 
 // ---- keys of pgEdge's extension ----
 
-/// What pgEdge's extension leaves behind: its function, here a stand-in, and converted columns.
+/// The remains of pgEdge's extension: its function, here a stand-in, and converted columns.
 const PGEDGE: &str = "
     CREATE SCHEMA snowflake;
     CREATE FUNCTION snowflake.nextval(regclass) RETURNS bigint LANGUAGE sql AS

@@ -252,7 +252,7 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
     lines.into_iter().map(|mut line| (line.remove(0), line.remove(0))).collect()
 }
 
-/// What may differ after a conversion: the key's columns, columns that were widened, sequences.
+/// Asserts that a conversion has changed nothing but the key's columns, the columns that were widened, and sequences.
 fn assert_only_expected(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What survives crashes, restarts, a bad disk, copies and promotions. No ID ever repeats, and the gate stays closed if
+//! Crashes, restarts, a bad disk, copies and promotions. No ID ever repeats, and the gate stays closed if
 //! that could not be promised. These are the rows of the fault table in `docs/reliability.md` that take seconds;
 //! `scripts/chaos` has the others, and all of them in any order.
 
@@ -640,7 +640,7 @@ fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_futur
     }
     server.step_back(days(365));
     closed(&server, "no worker of this server can make an ID yet");
-    // What the error's hint says.
+    // As the error's hint says.
     server.set("snowflake_id.worker_id", "2");
     server.restart();
     ids.add("another worker", take_soon(&server, secs(5)).0);

@@ -364,7 +364,7 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
         server.restore(database, STEPS);
         let again = "SELECT statement FROM snowflake_layout_steps() ORDER BY 1";
         assert_eq!(column::<Option<String>>(&mut session, again), told);
-        // What does not depend on this server's layout is not touched.
+        // Values that do not depend on this server's layout are not touched.
         let text: String = told.into_iter().map(|told| told.expect("a statement") + ";\n").collect();
         for other in ["plain", "empty"] {
             assert!(!text.contains(other), "{text}");

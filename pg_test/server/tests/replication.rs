@@ -47,7 +47,7 @@ fn opens(server: &Server) -> Vec<i64> {
 
 // ---- copies of servers that follow, or followed ----
 
-/// What a server was before somebody started it without recovery, beside the primary.
+/// The former role of a server that somebody started without recovery, beside the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Was {
     /// A standby.

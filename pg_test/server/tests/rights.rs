@@ -443,7 +443,7 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     assert!(!server.log().contains("trapped"), "{}", server.log());
     run(&mut session, "SELECT public.snowflake_server_layout()");
     assert!(server.log().contains("trapped: snowflake_server_layout as postgres"), "{}", server.log());
-    // What the hint says.
+    // As the hint says.
     run(&mut session, "DROP SCHEMA public CASCADE; ALTER SCHEMA old RENAME TO public");
     run(
         &mut session,

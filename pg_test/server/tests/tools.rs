@@ -364,7 +364,7 @@ fn an_incremental_backup_is_put_together_and_is_a_copy() {
         let said = server.tool("pg_combinebackup", &[file(&from[0]), file(&from[1]), "-o", file(&to)]);
         assert_eq!(said, "");
         verify(&whole);
-        // Of the two states, it has the later one.
+        // It has the later one of the two states.
         assert_eq!(state(&whole), state(&increment));
         assert_ne!(state(&whole), state(&full));
         if recovered { recovers(&mut whole, 2) } else { is_a_copy(&mut whole) }

@@ -1,4 +1,4 @@
-//! What would happen if servers chose their workers at random: the birthday problem and its consequences.
+//! Workers chosen at random: the birthday problem and its consequences.
 
 use crate::random;
 use rand::Rng;

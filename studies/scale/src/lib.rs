@@ -5,7 +5,7 @@
 //! * [`contention`]: the effect of many cores on the one word that they all swap;
 //! * [`ahead`]: how far a load makes IDs run ahead of the clock, with the real generator in simulated time;
 //! * [`order`]: how often the clocks of two servers put two IDs into the wrong order;
-//! * [`collisions`]: what would happen if workers were chosen at random;
+//! * [`collisions`]: the consequences of choosing workers at random;
 //! * [`calibration`]: the measurements and their machine;
 //! * [`page`] and [`plot`]: tables and sentences between the page's markers, and its pictures.
 //!

@@ -16,7 +16,7 @@ pub struct Clocks {
     pub name: &'static str,
     /// Standard deviation of a clock's error, in milliseconds.
     pub sigma_ms: f64,
-    /// What is known about them, with the source.
+    /// The known figures, with their source.
     pub source: &'static str,
 }
 

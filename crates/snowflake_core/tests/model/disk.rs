@@ -15,7 +15,7 @@ use std::rc::Rc;
 pub const EIO: Errno = 5;
 pub const ENOSPC: Errno = 28;
 
-/// What goes down.
+/// A crash of the server or of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
     /// The server: its memory is lost, but not what it wrote.
@@ -56,7 +56,7 @@ pub enum Point {
     Made,
 }
 
-/// What happens at a point.
+/// The effect of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,

@@ -72,9 +72,9 @@ pub struct Machine {
     /// The last two values that the wall clock returned, the latest first.
     pub last_reads: Cell<[i64; 2]>,
     pub reads: Cell<u64>,
-    /// What other processes do while a call looks at the clock.
+    /// The actions of other processes while a call looks at the clock.
     pub meanwhile: RefCell<Option<Rc<Meanwhile>>>,
-    /// What the keeper does while a call waits for it; `None` if there is no keeper.
+    /// The keeper's action while a call waits for it; `None` if there is no keeper.
     pub keeper: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
