@@ -1047,7 +1047,7 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
         for test in shown_by {
             if let Some(kind) = test.strip_prefix("chaos ") {
-                assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
+                assert!(chaos.contains(&format!("kind(\"{kind}\",")), "scripts/chaos has no fault {kind}");
                 continue;
             }
             let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
