@@ -25,8 +25,7 @@ use snowflake_server_tests::partman;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use yaml_rust2::YamlLoader;
@@ -59,6 +58,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
+    "docs/testing.md",
 ];
 
 #[test]
@@ -149,6 +149,11 @@ fn the_page_on_settings_runs_as_written() {
 #[test]
 fn the_page_on_sql_runs_as_written() {
     play("docs/sql.md");
+}
+
+#[test]
+fn the_page_on_testing_runs_as_written() {
+    play("docs/testing.md");
 }
 
 #[test]
@@ -297,47 +302,12 @@ impl Player {
                 self.log_from = 0;
             }
             "promote" => self.server.promote(),
-            // It has followed a failover, and is started beside the new primary.
-            "unpromoted standby" => {
-                let mut standby = self.server.standby(|settings| settings);
-                let primary = self.server.standby(|settings| settings);
-                primary.promote();
-                standby.stop(Stop::Fast);
-                standby.follow(&primary);
-                standby.start();
-                wait_until("the standby to follow", secs(30), || {
-                    let followed =
-                        "SELECT received_tli = 2 FROM pg_stat_wal_receiver WHERE status = 'streaming'";
-                    standby.connect().query_opt(followed, &[]).unwrap().filter(|row| row.get(0))
-                });
-                run(&mut primary.connect(), "CHECKPOINT");
-                let written: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
-                let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
-                wait_until("the standby to replay", secs(30), || {
-                    one::<bool>(&mut standby.connect(), &replayed).then_some(())
-                });
-                standby.stop(Stop::Fast);
-                fs::remove_file(standby.data().join("standby.signal")).expect("it is a standby");
-                standby.start();
-                self.others.push(primary);
-                self.others.push(std::mem::replace(&mut self.server, standby));
-                self.log_from = 0;
-            }
             "lose the state" => {
                 fs::write(self.state_file(), [0; 8192]).expect("the state can be overwritten")
             }
             "delete the state" => {
                 fs::remove_dir_all(self.state_file().parent().expect("a folder")).expect("it can be deleted");
             }
-            "another cluster's state" => {
-                let mut other = Server::builder().start_with_extension();
-                next(&mut other.connect());
-                other.stop(Stop::Fast);
-                let state = fs::read(other.data().join("snowflake_id/state")).expect("its state");
-                fs::write(self.state_file(), state).expect("the state can be overwritten");
-            }
-            "refuse writes" => self.permit(0o500),
-            "allow writes" => self.permit(0o700),
             other => panic!("{place}: nobody can do \"{other}\""),
         }
         if let Ok(session) = self.server.config().connect(postgres::NoTls) {
@@ -347,14 +317,6 @@ impl Player {
 
     fn state_file(&self) -> PathBuf {
         self.server.data().join("snowflake_id/state")
-    }
-
-    /// Sets the mode of the state file and its folder. The server does not run as root, so the mode has an effect.
-    fn permit(&self, mode: u32) {
-        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
-        let file = self.state_file();
-        set(file.parent().expect("a folder"), mode).expect("it is there");
-        set(&file, mode & 0o666).expect("it is there");
     }
 
     fn log(&self, place: &str, text: &str) {
@@ -1017,21 +979,73 @@ fn the_figures_of_the_readme_are_measured() {
     }
 }
 
-// ---- the tables of faults and of tools ----
+// ---- the tables of promises, of faults and of tools ----
 
 /// The places of the tests that they name, as `file::test`.
 const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
 
+/// The first cells of a table, in its order.
+fn first_cells(rows: &[Vec<String>]) -> Vec<&str> {
+    rows.iter().map(|row| row[0].as_str()).collect()
+}
+
+#[test]
+fn every_guarantee_names_tests_that_exist() {
+    let rows = table(&read("docs/testing.md"), &["promise", "mutants that break it", "shown by"]);
+    assert_all_shown(&rows, 3);
+    let reliability = read("docs/reliability.md");
+    let guarantees: Vec<&str> = reliability
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
+        .filter_map(|line| line.split("**").nth(1)?.strip_suffix('.'))
+        .collect();
+    assert!(guarantees.len() >= 9, "{guarantees:?}");
+    assert!(first_cells(&rows).starts_with(&guarantees), "{guarantees:?}");
+}
+
+#[test]
+fn every_mutant_breaks_one_promise() {
+    let page = read("docs/testing.md");
+    let rows = table(&page, &["promise", "mutants that break it", "shown by"]);
+    let mut stated: Vec<String> = rows.iter().flat_map(|row| code(&row[1])).collect();
+    stated.sort();
+    let mutants = fs::read_dir(root().join("crates/snowflake_core/mutants")).expect("mutants");
+    let mut mutants: Vec<String> =
+        mutants.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned()).collect();
+    mutants.sort();
+    assert_eq!(stated, mutants);
+    assert!(page.contains(&format!("{} deliberate faults", mutants.len())), "there are {}", mutants.len());
+}
+
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
-    let rows = table(&read("docs/reliability.md"), &["fault", "what happens", "IDs are away", "shown by"]);
+    let rows = table(&read("docs/testing.md"), &["fault", "shown by"]);
     assert!(rows.len() >= 40, "{} rows", rows.len());
-    assert_all_shown(&rows, 4);
+    assert_all_shown(&rows, 2);
+    let reliability = read("docs/reliability.md");
+    let of_users = table(&reliability, &["fault", "what the server does", "IDs unavailable for"]);
+    assert_eq!(first_cells(&rows), first_cells(&of_users));
+}
+
+#[test]
+fn every_kind_of_chaos_shows_something() {
+    let page = read("docs/testing.md");
+    let source = read("pg_test/chaos/src/faults.rs");
+    // Their names are the only strings of small letters there.
+    let is_name = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let kinds: Vec<&str> = source.split('"').skip(1).step_by(2).filter(is_name).collect();
+    assert!(kinds.len() >= 40, "{kinds:?}");
+    let missing: Vec<_> = kinds.iter().filter(|kind| !page.contains(&format!("`chaos {kind}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
 fn every_tool_of_the_table_names_tests_that_exist() {
-    assert_all_shown(&table(&read("docs/operations.md"), &["tool", "with this extension", "shown by"]), 3);
+    let rows = table(&read("docs/testing.md"), &["tool", "shown by"]);
+    assert_all_shown(&rows, 2);
+    let of_users = table(&read("docs/operations.md"), &["tool"]);
+    let tools = |rows: &[Vec<String>]| rows.iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
+    assert_eq!(tools(&rows), tools(&of_users));
 }
 
 /// The last column of tables with this many columns names tests, or faults of `scripts/chaos`.
