@@ -26,7 +26,6 @@ pub fn choices() -> Vec<Choice> {
         make("40/11/12", Tick::Millisecond, ours, "1 bit from time to worker"),
         make("39/8/16", Tick::Centisecond, ours, "a tick of 10 ms"),
         make("32/9/22", Tick::Second, ours, "a tick of 1 s"),
-        make("28/22/13", Tick::Second, ours, "uid-generator's fields"),
         make("41/4/8", Tick::Millisecond, ours, "53 bits, for JavaScript"),
         make("41/10/12", Tick::Millisecond, "2010-11-04T01:42:54.657Z", "Twitter's epoch"),
         make("28/22/13", Tick::Second, "2016-05-20T00:00:00Z", "uid-generator's fields and epoch"),
