@@ -1,10 +1,10 @@
-//! The manual is true: its SQL runs and prints what it says, its settings, functions, views and errors are
-//! those of the extension, and its links lead somewhere.
+//! The manual is true: its SQL runs and prints what the manual says; its settings, functions, views and errors are the
+//! extension's; and its links work.
 //!
-//! Each document is played from top to bottom on servers of its own. How its blocks are read:
+//! Each document is played from top to bottom on servers of its own. Its blocks are read like this:
 //!
-//! * an `ini` block, or the comment `<!-- new server -->`: a fresh server, with the settings of the README's
-//!   first `ini` block and those of this one;
+//! * an `ini` block, or the comment `<!-- new server -->`: a new server, with the settings of the README's first `ini`
+//!   block and those of this one;
 //! * `sql`: every statement must succeed; `sql error=22023`: the last one must fail with this SQLSTATE;
 //! * `text`, which must follow an `sql` block: the output of its last statement, or its error. IDs, points in
 //!   time and durations need not agree, unless `<!-- exact -->` stands before the block; nor do the values of
@@ -12,14 +12,13 @@
 //! * the comment `<!-- clock: -60 s -->`: the server's wall clock is moved by as much;
 //! * the comment `<!-- do: stop; clock: -60 s; start -->`: each of these is done, in this order; what else
 //!   can be done is what [`Player::act`] knows;
-//! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
-//!   must have them too;
+//! * `log`: lines of the server's log since it was started;
 //! * `sh run`: each line is a program of PostgreSQL's with its arguments, which must succeed, in the folder around
 //!   the data directory;
 //! * `js`: node must run it to its end without an error;
-//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
-//!   `…` stands for what is left out;
-//! * other `sh`, `java` and blocks without a language are not looked at.
+//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with only `…` stands for
+//!   omitted lines;
+//! * other `sh`, `java` and blocks without a language are ignored.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::partman;
@@ -48,6 +47,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
+    "docs/glossary.md",
     "docs/installing.md",
     "docs/javascript.md",
     "docs/migration.md",
@@ -89,6 +89,11 @@ fn the_page_on_comparison_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_glossary_runs_as_written() {
+    play("docs/glossary.md");
 }
 
 #[test]
@@ -155,9 +160,15 @@ fn no_document_is_left_out() {
     assert!(missed.is_empty(), "add a test, and the name to DOCUMENTS: {missed:?}");
 }
 
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 200, "{lines} lines: what is more belongs on a page of its own");
+}
+
 // ---- playing a document ----
 
-/// A part of a document that means something here.
+/// A part of a document that has a meaning here.
 #[derive(Debug)]
 enum Part {
     /// Line number, language with its options, text.
@@ -190,26 +201,25 @@ fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// What a block printed.
+/// The output of a block.
 enum Output {
     Rows { columns: Vec<String>, rows: Vec<Vec<String>> },
     Error(Failure),
 }
 
 struct Player {
-    document: &'static str,
     server: Server,
     session: Client,
     /// Length of the log when the server was ready.
     log_from: usize,
-    /// Servers that run on beside this one.
+    /// Other servers that keep running.
     others: Vec<Server>,
 }
 
 impl Player {
-    /// A fresh server whose cluster was made long ago, so that no worker is out of use for the clock's being
-    /// near the time of that.
-    fn new(document: &'static str, settings: &BTreeMap<String, String>) -> Self {
+    /// A new server whose cluster was created long ago, so that every worker is usable: a first start's marks lie near
+    /// its clock.
+    fn new(document: &str, settings: &BTreeMap<String, String>) -> Self {
         let builder = Server::builder().setting("timezone", "UTC");
         let server = with(builder, settings).born(days(400)).start_with_extension();
         let mut session = server.connect();
@@ -223,17 +233,17 @@ impl Player {
         }
         let session = server.connect();
         let log_from = server.log().len();
-        Self { document, server, session, log_from, others: Vec::new() }
+        Self { server, session, log_from, others: Vec::new() }
     }
 
-    /// Runs a block of statements; the output of the last one that returned rows, or of the last one at all.
+    /// Runs a block of statements; returns the output of the last one that returned rows, or of the last one at all.
     fn sql(&mut self, place: &str, options: &str, text: &str) -> Option<Output> {
         let expected = options.trim().strip_prefix("error=");
         let statements = statements(text);
         let (last, before) = statements.split_last().unwrap_or_else(|| panic!("{place}: no statement"));
         let mut output = None;
         for statement in before.iter().chain(expected.is_none().then_some(last)) {
-            // Its files are in nobody's server: see there.
+            // Its files are not installed in any server: see `partman`.
             if statement.trim() == "CREATE EXTENSION pg_partman SCHEMA partman;" {
                 partman::versions().last().expect("one at least").create(&mut self.session);
                 continue;
@@ -263,7 +273,7 @@ impl Player {
             "crash" => self.server.stop(Stop::Immediate),
             "start" => self.server.start(),
             "restart" => self.server.restart(),
-            // Of a server that is stopped.
+            // The server is stopped.
             "clock" => {
                 let length = secs(seconds(place, value).unsigned_abs());
                 let clock = self.server.clock();
@@ -274,13 +284,13 @@ impl Player {
                 self.server.set(name.trim(), value.trim());
             }
             "wait" => std::thread::sleep(secs(seconds(place, value).unsigned_abs())),
-            // The copy takes the server's place.
+            // From now on the copy is the server.
             "copy" => {
                 let copy = self.server.copy();
                 drop(std::mem::replace(&mut self.server, copy));
                 self.log_from = 0;
             }
-            // The standby takes the server's place, which runs on.
+            // From now on the standby is the server; the old one keeps running.
             "standby" => {
                 let standby = self.server.standby(|settings| settings);
                 self.others.push(std::mem::replace(&mut self.server, standby));
@@ -339,7 +349,7 @@ impl Player {
         self.server.data().join("snowflake_id/state")
     }
 
-    /// For the state file and its folder. The server does not run as root, so that this counts.
+    /// Sets the mode of the state file and its folder. The server does not run as root, so the mode has an effect.
     fn permit(&self, mode: u32) {
         let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
         let file = self.state_file();
@@ -348,12 +358,9 @@ impl Player {
     }
 
     fn log(&self, place: &str, text: &str) {
-        let log = || match self.document {
-            "README.md" => read("docs/clock.md"),
-            _ => self.server.log()[self.log_from..].to_owned(),
-        };
+        let log = || self.server.log()[self.log_from..].to_owned();
         for line in text.lines().map(without_variables).map(unpadded) {
-            // What a server does by itself comes when it comes.
+            // The server does this by itself, at a time of its own.
             wait_until(&format!("{place}: in the log: {line}"), secs(5), || {
                 log().lines().map(without_variables).map(unpadded).find(|logged| logged.contains(&line))
             });
@@ -440,7 +447,7 @@ fn play(document: &'static str) {
     assert!(player.is_some(), "{document} has no SQL");
 }
 
-/// Whether a file has the lines of a block, in the block's order.
+/// Whether a file contains the lines of a block, in the block's order.
 fn assert_quoted(place: &str, file: &str, text: &str) {
     let source = read(file.trim());
     let mut lines = source.lines().map(str::trim);
@@ -449,7 +456,7 @@ fn assert_quoted(place: &str, file: &str, text: &str) {
     }
 }
 
-/// The statements of a block: each ends with a semicolon at the end of a line, outside of `$$`.
+/// The statements of a block. Each ends with a semicolon at the end of a line, outside of `$$`.
 fn statements(text: &str) -> Vec<String> {
     let mut statements = vec![String::new()];
     for line in text.lines() {
@@ -482,9 +489,9 @@ fn rows(messages: &[SimpleQueryMessage]) -> Option<Output> {
     output
 }
 
-/// Compares what was printed with what the document says, as psql prints it.
+/// Compares the output with the document, in psql's format.
 fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]) {
-    // psql pads, and a plan is indented: neither is compared.
+    // psql pads, and plans are indented; neither is compared.
     let plain = |text: &str| if exact { text.trim().to_owned() } else { without_variables(text.trim()) };
     match output {
         Output::Rows { columns, rows } => {
@@ -520,7 +527,7 @@ fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]
     }
 }
 
-/// The text with placeholders for what differs from run to run: points in time, durations, IDs.
+/// The text with placeholders for everything that differs from run to run: points in time, durations, IDs.
 fn without_variables(text: &str) -> String {
     /// A digit in the pattern stands for any digit.
     fn has_shape(text: &str, shape: &str) -> bool {
@@ -573,7 +580,7 @@ fn without_variables(text: &str) -> String {
     result
 }
 
-/// With single spaces: PostgreSQL's log has two after `LOG:`.
+/// With single spaces, because PostgreSQL's log has two after `LOG:`.
 fn unpadded(line: String) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -600,7 +607,7 @@ fn conf(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The lines for `postgresql.conf` are all that a server needs: nothing of the harness's helps.
+/// The manual's lines for `postgresql.conf` are all that a server needs, without any of the harness's.
 #[test]
 fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
     let builder = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
@@ -608,7 +615,7 @@ fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
     assert!(next(&mut server.connect()) > 0);
 }
 
-/// The file that a package brings: with a worker it is enough, and what stands there as a comment is the default.
+/// The packages' configuration file: adding a worker is enough, and the values in its comments are the defaults.
 #[test]
 fn the_example_of_the_settings_has_the_defaults() {
     let text = read("packaging/snowflake_id.conf");
@@ -637,7 +644,7 @@ fn the_example_of_the_settings_has_the_defaults() {
     }
 }
 
-/// Those of a Cluster, which CloudNativePG takes as text only.
+/// The parameters of a Cluster, which CloudNativePG accepts only as texts.
 #[test]
 fn the_manifests_have_settings_that_exist() {
     let of_the_server = settings_of_the_server();
@@ -669,7 +676,7 @@ fn table(text: &str, header: &[&str]) -> Vec<Vec<String>> {
     lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect()
 }
 
-/// The rows of all such tables, in whatever document.
+/// The rows of all such tables, in any document.
 fn tables(header: &[&str]) -> Vec<Vec<String>> {
     let starts = |text: &str| text.contains(&format!("\n| {} |", header.join(" | ")));
     let texts: Vec<String> =
@@ -682,7 +689,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -714,7 +721,7 @@ fn plain(cell: &str) -> String {
     cell.replace('`', "")
 }
 
-/// A table of settings has all of them, each with its default and with when it takes effect.
+/// A table of settings has all of them, each with its default and with the moment at which a change takes effect.
 fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default: usize, changed_by: usize) {
     let names = |rows: &[Vec<String>]| rows.iter().map(|row| plain(&row[0])).collect::<BTreeSet<_>>();
     assert_eq!(names(stated), names(of_the_server));
@@ -727,12 +734,6 @@ fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default
         let effect = if actual[6] == "postmaster" { "restart" } else { "reload" };
         assert_eq!(row[changed_by], effect, "{name} is changed by");
     }
-}
-
-#[test]
-fn the_readme_has_every_setting_in_short() {
-    let stated = table(&read("README.md"), &["name", "default", "changed by"]);
-    assert_has_all(&stated, &settings_of_the_server(), 1, 2);
 }
 
 #[test]
@@ -750,7 +751,7 @@ fn the_table_of_settings_is_that_of_the_server() {
         assert_eq!(kind, if vartype == "string" { "text" } else { vartype }, "type of {name}");
         assert_eq!(unit, actual_unit, "unit of {name}");
         match (vartype, range.as_str()) {
-            // The bounds follow from other settings: PostgreSQL's own are only those of the type.
+            // Its bounds follow from other settings; PostgreSQL knows only those of the type.
             ("integer", "by layout") => assert_eq!(max, i32::MAX.to_string(), "{name}"),
             ("integer", range) => {
                 let ends: Vec<&str> = range.split(", ").flat_map(|part| part.split(" to ")).collect();
@@ -782,7 +783,7 @@ fn every_setting_has_a_section_that_says_what_to_know() {
 fn the_table_of_layouts_is_right() {
     for row in tables(&["`layout`", "`tick`", "lasts for"]) {
         let (layout, tick) = (code(&row[0]).remove(0), code(&row[1]).remove(0));
-        // A server of its own: another layout closes one that has made IDs.
+        // On a server of its own, because another layout closes one that has generated IDs.
         let server = Server::builder()
             .setting("snowflake_id.layout", &layout)
             .setting("snowflake_id.tick", &tick)
@@ -841,7 +842,7 @@ fn the_table_of_backup_workers_is_right() {
 #[test]
 fn the_tables_of_functions_are_those_of_the_extension() {
     let server = Server::builder().start_with_extension();
-    // A function with OUT parameters returns "record": then they tell.
+    // A function with OUT parameters returns "record", and its parameters say more.
     let query = "
         SELECT ARRAY[proname || '(' || regexp_replace(pg_get_function_identity_arguments(oid), '(^|, )OUT .*', '') || ')',
                      CASE pg_get_function_result(oid) WHEN 'record' THEN '(' || (
@@ -889,7 +890,7 @@ fn the_tables_of_the_views_have_every_column() {
 
 // ---- errors ----
 
-/// The sources of the messages, with the path of the state file put in.
+/// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
     read("src/messages/error.rs").replace("{STATE_FILE}", "snowflake_id/state")
 }
@@ -904,11 +905,19 @@ fn as_printed(source: &str) -> String {
     joined.replace("\\\"", "\"")
 }
 
+/// SQLSTATE and message of the errors in the manual: on the page on operations, and on those of single functions.
+fn stated_errors() -> Vec<(String, String)> {
+    ["what it means", "what to do"]
+        .iter()
+        .flat_map(|third| tables(&["SQLSTATE", "message", third]))
+        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
+        .collect()
+}
+
 #[test]
 fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for row in tables(&["SQLSTATE", "message", "what to do"]) {
-        let message = code(&row[1]).remove(0);
+    for (_, message) in stated_errors() {
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
             assert!(source.contains(part), "no error says {part:?}");
@@ -932,7 +941,7 @@ fn the_reference_has_every_object_of_the_extension() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/messages/error.rs`.
+/// SQLSTATE and message of the calls that create errors in `src/messages/error.rs`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
     let states = [
@@ -959,12 +968,9 @@ fn every_error_of_the_code_is_in_the_manual() {
     errors.extend(not_ready.map(|call| ("55000", message(call))));
     assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
 
-    let stated: Vec<(String, String)> = tables(&["SQLSTATE", "message", "what to do"])
-        .iter()
-        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
-        .collect();
+    let stated = stated_errors();
     for (state, message) in errors {
-        // "{id}" in the code is "…" for a reader.
+        // "{id}" in the code is "…" in the manual.
         let mut pieces = message.split(['{', '}']);
         let mut shown = pieces.next().unwrap_or_default().to_owned();
         while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
@@ -974,21 +980,11 @@ fn every_error_of_the_code_is_in_the_manual() {
     }
 }
 
-/// What the README says in short about the errors is that of the code, see above.
-#[test]
-fn the_page_on_operations_has_every_error_and_no_other() {
-    let errors = |document: &str, last: &str| -> BTreeSet<(String, String)> {
-        let rows = table(&read(document), &["SQLSTATE", "message", last]);
-        rows.iter().map(|row| (row[0].clone(), code(&row[1]).remove(0))).collect()
-    };
-    assert_eq!(errors("docs/operations.md", "what it means"), errors("README.md", "what to do"));
-}
-
 /// The lines that the server logs by itself.
 #[test]
 fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     let source = as_printed(&read("src/messages/log.rs").replace("\\\"", "”"));
-    // "{worker}" in the code is "…" for a reader.
+    // "{worker}" in the code is "…" in the manual.
     let logged: BTreeSet<Vec<String>> = source
         .split('"')
         .skip(1)
@@ -1005,9 +1001,25 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     assert_eq!(stated, logged);
 }
 
+// ---- the README's figures ----
+
+#[test]
+fn the_figures_of_the_readme_are_measured() {
+    let targets = table(&read("docs/benchmarks.md"), &["", "PostgreSQL 15", "", "PostgreSQL 18"]);
+    let figures = |row: &[String], columns: [usize; 2]| {
+        columns.map(|column| row[column].split(' ').next().unwrap_or_default().to_owned())
+    };
+    let measured: Vec<[String; 2]> = targets.iter().map(|row| figures(row, [1, 3])).collect();
+    let stated = table(&read("README.md"), &["compared with `bigserial`", "PostgreSQL 15", "PostgreSQL 18"]);
+    assert_eq!(stated.len(), 3);
+    for row in stated {
+        assert!(measured.contains(&figures(&row, [1, 2])), "{row:?} is none of {measured:?}");
+    }
+}
+
 // ---- the tables of faults and of tools ----
 
-/// Where the tests lie that they name, as `file::test`.
+/// The places of the tests that they name, as `file::test`.
 const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
 
 #[test]
@@ -1022,7 +1034,7 @@ fn every_tool_of_the_table_names_tests_that_exist() {
     assert_all_shown(&table(&read("docs/operations.md"), &["tool", "with this extension", "shown by"]), 3);
 }
 
-/// The last of so many columns names tests, or faults of `scripts/chaos`.
+/// The last column of tables with this many columns names tests, or faults of `scripts/chaos`.
 fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
     let chaos = read("pg_test/chaos/src/faults.rs");
     for row in rows {
@@ -1035,7 +1047,7 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
         for test in shown_by {
             if let Some(kind) = test.strip_prefix("chaos ") {
-                assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
+                assert!(chaos.contains(&format!("kind(\"{kind}\",")), "scripts/chaos has no fault {kind}");
                 continue;
             }
             let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
@@ -1060,11 +1072,15 @@ fn one_version_is_named_everywhere() {
     // Each with the number of times that it names the version.
     for (file, times) in [
         ("META.json", 2),
+        ("README.md", 2),
         ("docs/installing.md", 2),
         ("packaging/cloudnative-pg/extension-image.yaml", 3),
         ("packaging/cloudnative-pg/image-catalog.yaml", 4),
     ] {
-        assert_eq!(read(file).matches(VERSION).count(), times, "{file} names {VERSION}");
+        let text = read(file);
+        // The format of META.json has a version of its own, at the file's end.
+        let text = text.split("\"meta-spec\"").next().unwrap_or_default();
+        assert_eq!(text.matches(VERSION).count(), times, "{file} names {VERSION}");
     }
     let server = Server::builder().start();
     let versions = "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id'";
@@ -1094,7 +1110,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// The anchor that a heading gets.
+/// The anchor of a heading.
 fn as_anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

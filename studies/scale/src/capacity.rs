@@ -1,8 +1,8 @@
-//! What the layouts let a server and a fleet issue, and when their time field ends.
+//! How many IDs a server and a fleet can generate with each layout, and when the time field ends.
 
 use snowflake_core::{Bits, Layout, Tick, Workers};
 
-/// A layout that somebody may want, and its epoch.
+/// A layout that somebody may want, with its epoch.
 pub struct Choice {
     /// The layout.
     pub layout: Layout,
@@ -32,13 +32,12 @@ pub fn choices() -> Vec<Choice> {
     ]
 }
 
-/// IDs a second that one worker can make for as long as it likes.
+/// The IDs per second that one worker can sustain.
 pub fn per_worker(layout: &Layout) -> f64 {
     layout.sequences() as f64 * 1e6 / layout.tick().micros() as f64
 }
 
-/// IDs that a worker can make at once, having been idle, with this much of the future to borrow: from the tick of
-/// the clock on.
+/// The IDs that an idle worker can generate at once, if IDs may run this far ahead, beginning with the clock's tick.
 pub fn burst(layout: &Layout, max_ahead_ms: f64) -> f64 {
     let ticks = 1 + (max_ahead_ms * 1e3) as i64 / layout.tick().micros();
     (ticks * layout.sequences()) as f64
@@ -75,7 +74,7 @@ mod tests {
         assert_eq!([0, 3, 7].map(|backups| servers(&layout, backups)), [Some(1_024), Some(256), Some(128)]);
     }
 
-    /// uid-generator's default ended as its users found out.
+    /// uid-generator's default has ended, as its users have noticed.
     #[test]
     fn the_end_of_uid_generators_time_is_known() {
         assert_eq!(ends(&choices().last().expect("one").layout), "2024-11-20");

@@ -1,4 +1,4 @@
-//! The tables and sentences of `docs/scale.md` that have numbers in them, and its plots.
+//! The tables and sentences with numbers in `docs/scale.md`, and its plots.
 
 use crate::calibration::Calibration;
 use crate::capacity::{burst, choices, ends, per_worker, servers, years};
@@ -13,7 +13,7 @@ use std::fmt::Write;
 /// A file of the page: its path in the repository, and its text.
 pub type File = (String, String);
 
-/// Where the page is.
+/// The page's path.
 pub const PAGE: &str = "docs/scale.md";
 
 /// The page with new blocks, and its plots.
@@ -27,7 +27,7 @@ pub fn make(page: &str) -> Vec<File> {
     files
 }
 
-/// The text with another block between the comments `<!-- made: name -->` and `<!-- end -->`.
+/// The text with a new block between the comments `<!-- made: name -->` and `<!-- end -->`.
 fn replaced(text: &str, name: &str, block: &str) -> String {
     let begin = format!("<!-- made: {name} -->\n");
     let start = text.find(&begin).unwrap_or_else(|| panic!("{PAGE} has no place for {name}")) + begin.len();
@@ -109,7 +109,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-// ---------------------------------------------------------------- what can be issued
+// ---------------------------------------------------------------- capacity
 
 fn max_ahead_ms() -> f64 {
     Limits::default().max_ahead_us as f64 / 1e3
@@ -218,7 +218,7 @@ fn calibration_block() -> String {
     );
     let million = |rate: f64| digits(rate / 1e6);
     for pair in &measured.pairs {
-        // What a call takes alone has the swap of a line that is at hand in it.
+        // The time of a lone call includes the swap of a line that is at hand.
         let think_ns = pair.alone_ns - crate::contention::ALONE_NS;
         let models = CLAIMS.map(|claim| million(run(&machine, claim, 2, think_ns).ids_per_s));
         writeln!(
@@ -234,7 +234,7 @@ fn calibration_block() -> String {
     text
 }
 
-/// Work between two calls of a core, in nanoseconds, and what it stands for.
+/// Work between two calls of a core, in nanoseconds, and an example of it.
 const WORK: [(f64, &str); 3] = [
     (250.0, "IDs only: 250 ns"),
     (5_000.0, "bulk rows with indexes: 5 µs"),
@@ -462,7 +462,7 @@ fn ahead_plot() -> String {
         let points = loads.iter().map(|load| (load * 100.0, ahead::expected_ms(*load, ids))).collect();
         series.push(Series { name: name.to_owned(), colour, style: Style::Line, points });
         let dots = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
-        // Below the axis: a query that the running millisecond has room for is not ahead.
+        // Below the axis: the IDs of a query that fits into the current millisecond are not ahead.
         let found = dots.map(|load| (load * 100.0, lead(load, ids).mean_ms));
         let points = found.into_iter().filter(|(_, ms)| *ms >= 0.1).collect();
         series.push(Series { name: String::new(), colour, style: Style::Dots, points });
