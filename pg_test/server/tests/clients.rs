@@ -97,7 +97,7 @@ fn the_example_for_sqlalchemy_works() {
 fn the_example_for_django_works() {
     let server = server();
     let printed = play(&server, python("django_orders.py"));
-    assert_made(&mut server.connect(), "django_orders", 1005, &printed);
+    assert_made(&mut server.connect(), "django_orders", 1006, &printed);
 }
 
 #[test]

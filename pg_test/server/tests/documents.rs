@@ -824,7 +824,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
     let actual: BTreeSet<(String, String)> =
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
-    let stated: BTreeSet<(String, String)> = ["making IDs", "reading IDs", "administering"]
+    let stated: BTreeSet<(String, String)> = ["generating IDs", "reading IDs", "administering"]
         .into_iter()
         .flat_map(|header| tables(&[header, "returns"]))
         .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
@@ -838,7 +838,7 @@ fn the_tables_of_the_views_have_every_column() {
     let reference = read("docs/sql.md");
     for (view, header) in [
         ("snowflake_status", "view `snowflake_status`, one row"),
-        ("snowflake_workers", "view `snowflake_workers`, a row for each lane"),
+        ("snowflake_workers", "view `snowflake_workers`, one row per lane"),
     ] {
         let query = format!(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"

@@ -6,7 +6,7 @@ use snowflake_core::{Bits, Layout, Tick, Workers};
 pub struct Choice {
     /// The layout.
     pub layout: Layout,
-    /// A description.
+    /// How it differs from the default.
     pub about: &'static str,
 }
 
@@ -20,13 +20,12 @@ pub fn choices() -> Vec<Choice> {
     let ours = "2024-01-01T00:00:00Z";
     vec![
         make("41/10/12", Tick::Millisecond, ours, "the default"),
-        make("41/8/14", Tick::Millisecond, ours, "two bits from the workers to the sequence"),
-        make("41/12/10", Tick::Millisecond, ours, "two bits from the sequence to the workers"),
-        make("42/9/12", Tick::Millisecond, ours, "a bit from the workers to the time"),
-        make("40/11/12", Tick::Millisecond, ours, "a bit from the time to the workers"),
+        make("41/8/14", Tick::Millisecond, ours, "2 bits from worker to sequence"),
+        make("41/12/10", Tick::Millisecond, ours, "2 bits from sequence to worker"),
+        make("42/9/12", Tick::Millisecond, ours, "1 bit from worker to time"),
+        make("40/11/12", Tick::Millisecond, ours, "1 bit from time to worker"),
         make("39/8/16", Tick::Centisecond, ours, "a tick of 10 ms"),
         make("32/9/22", Tick::Second, ours, "a tick of 1 s"),
-        make("28/22/13", Tick::Second, ours, "uid-generator's fields"),
         make("41/4/8", Tick::Millisecond, ours, "53 bits, for JavaScript"),
         make("41/10/12", Tick::Millisecond, "2010-11-04T01:42:54.657Z", "Twitter's epoch"),
         make("28/22/13", Tick::Second, "2016-05-20T00:00:00Z", "uid-generator's fields and epoch"),

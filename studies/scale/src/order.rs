@@ -23,19 +23,19 @@ pub struct Clocks {
 /// The standard deviations are our reading of the sources, which name no distribution.
 pub const CLOCKS: [Clocks; 5] = [
     Clocks {
-        name: "PTP, or NTP with timestamps by hardware",
+        name: "PTP, or NTP with hardware timestamps",
         sigma_ms: 0.001,
-        source: "[chrony](https://chrony-project.org/): below a microsecond may be possible",
+        source: "[chrony](https://chrony-project.org/): possibly below 1 µs",
     },
     Clocks {
         name: "a cloud's hardware clock",
         sigma_ms: 0.02,
-        source: "[Amazon](https://aws.amazon.com/blogs/compute/its-about-time-microsecond-accurate-clocks-on-amazon-ec2-instances/): low double-digit microseconds",
+        source: "[Amazon](https://aws.amazon.com/blogs/compute/its-about-time-microsecond-accurate-clocks-on-amazon-ec2-instances/): low double-digit µs",
     },
     Clocks {
         name: "NTP in a local network",
         sigma_ms: 0.2,
-        source: "[chrony](https://manpages.ubuntu.com/manpages/trusty/en/man1/chrony.1.html): 100 to 200 microseconds, often better",
+        source: "[chrony](https://manpages.ubuntu.com/manpages/trusty/en/man1/chrony.1.html): 100 to 200 µs, often better",
     },
     Clocks {
         name: "NTP over the Internet",
