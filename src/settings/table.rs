@@ -287,7 +287,8 @@ fn configured_text(name: &CStr) -> Option<String> {
 
 // ---- what a value can be ----
 
-pub const TICK_HINT: &str = "Available values: 1ms, 10ms, 1s.";
+const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
+pub const TICK_HINT: &str = "Use one of these values.";
 pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 pub const LAYOUT_HINT: &str =
     "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
@@ -307,7 +308,7 @@ pub fn check_layout(text: &str) -> Result<(), String> {
 pub fn check_tick(millis: i32) -> Result<(), String> {
     Tick::from_millis(millis.into())
         .map(drop)
-        .ok_or_else(|| format!("A tick of {millis} ms is not supported."))
+        .ok_or_else(|| TICKS.to_owned())
 }
 
 fn a_layout(_: &Setting, text: &str) -> Result<(), String> {
@@ -319,7 +320,7 @@ fn an_epoch(_: &Setting, text: &str) -> Result<(), String> {
 }
 
 fn a_tick(setting: &Setting, text: &str) -> Result<(), String> {
-    check_tick(parse_integer(text, setting.flags).ok_or(NO_DURATION)?)
+    check_tick(parse_integer(text, setting.flags).unwrap_or_default())
 }
 
 fn a_policy(_: &Setting, text: &str) -> Result<(), String> {

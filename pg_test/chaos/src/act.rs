@@ -514,7 +514,7 @@ impl<'a> Act<'a> {
             Kind::OtherLayout => {
                 self.stop(fault.down);
                 self.primary.server.set("snowflake_id.layout", "40/10/13");
-                self.start_closed("is not the one with which IDs were made");
+                self.start_closed("configured snowflake layout differs from that of existing IDs");
                 self.stop(Down::Fast);
                 self.primary.server.unset("snowflake_id.layout");
                 self.start();
@@ -553,7 +553,7 @@ impl<'a> Act<'a> {
                 let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms')");
                 // A disk that was healed just now is tried again a second after it failed.
                 wait_until("the disk to be tried again", secs(5), || match self.primary.try_run(&adopt) {
-                    Err(failure) if failure.message.contains("could not use") => None,
+                    Err(failure) if failure.message.contains("could not access file") => None,
                     outcome => Some(outcome),
                 })
                 .unwrap_or_else(|failure| panic!("{adopt}: {failure}"));
@@ -856,7 +856,7 @@ impl<'a> Act<'a> {
             2 => disk::truncate(server, 0),
             _ => disk::truncate(server, random.between(1, 60)),
         }
-        self.start_closed("cannot be read");
+        self.start_closed("contains no valid record");
         if (fault.variant / 4).is_multiple_of(4)
             && let Some(worker) = self.stage.unused_worker()
         {
@@ -868,7 +868,7 @@ impl<'a> Act<'a> {
         }
         if fault.crashes {
             self.restart(fault.down);
-            self.must_be_closed(&self.primary, "cannot be read");
+            self.must_be_closed(&self.primary, "contains no valid record");
         }
         self.adopt();
     }

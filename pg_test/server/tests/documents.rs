@@ -889,9 +889,18 @@ fn the_tables_of_the_views_have_every_column() {
 
 // ---- errors ----
 
-/// The sources of the messages, with the path of the state file put in.
+/// The sources of the errors' texts, with the path of the state file put in.
 fn messages() -> String {
-    read("src/messages/error.rs").replace("{STATE_FILE}", "snowflake_id/state")
+    let files = ["error", "gate", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
+    files.concat().replace("{STATE_FILE}", "snowflake_id/state")
+}
+
+/// SQLSTATE and message of each row in the manual's tables of errors: those of reading are on its page. The README
+/// leaves errors to the manual.
+fn errors_of_the_manual() -> Vec<(String, String)> {
+    let pages = ["docs/operations.md", "docs/reading.md"];
+    let rows = pages.iter().flat_map(|page| table(&read(page), &["SQLSTATE", "message"]));
+    rows.map(|row| (row[0].clone(), code(&row[1]).remove(0))).collect()
 }
 
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
@@ -907,8 +916,7 @@ fn as_printed(source: &str) -> String {
 #[test]
 fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for row in tables(&["SQLSTATE", "message", "what to do"]) {
-        let message = code(&row[1]).remove(0);
+    for (_, message) in errors_of_the_manual() {
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
             assert!(source.contains(part), "no error says {part:?}");
@@ -932,7 +940,8 @@ fn the_reference_has_every_object_of_the_extension() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/messages/error.rs`.
+/// SQLSTATE and message of the calls that make errors in `src/messages`: `text(STATE, "…"` and `not_ready("…"`, either
+/// with a `format!`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
     let states = [
@@ -949,20 +958,24 @@ fn every_error_of_the_code_is_in_the_manual() {
         let text = as_printed(&text[start..].replace("\\\"", "”"));
         text[..text.find('"').expect("its end")].replace('”', "\"")
     };
+    // Not `self.text()`.
+    let calls = |name: &str| {
+        let starts = source.match_indices(name).filter(|(at, _)| !source[..*at].ends_with('.'));
+        starts.map(|(at, name)| source[at + name.len()..].trim_start()).collect::<Vec<_>>()
+    };
     let mut errors: Vec<(&str, String)> = Vec::new();
-    for call in source.split("=> text(").skip(1) {
-        let (_, state) =
-            states.iter().find(|(name, _)| call.trim_start().starts_with(name)).expect("a state");
+    for call in calls(" text(") {
+        let state = states.iter().find(|(name, _)| call.starts_with(name));
+        let (_, state) = state.unwrap_or_else(|| panic!("no state: {call:.80}"));
         errors.push((state, message(call)));
     }
-    let not_ready = source.split("=> not_ready(").chain(source.split("message: format!(").skip(1)).skip(1);
-    errors.extend(not_ready.map(|call| ("55000", message(call))));
-    assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
+    for call in calls(" not_ready(") {
+        assert!(call.starts_with(['"', 'f']), "no message: {call:.80}");
+        errors.push(("55000", message(call)));
+    }
+    assert!(errors.len() >= 33, "the code has changed its form; found {errors:?}");
 
-    let stated: Vec<(String, String)> = tables(&["SQLSTATE", "message", "what to do"])
-        .iter()
-        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
-        .collect();
+    let stated = errors_of_the_manual();
     for (state, message) in errors {
         // "{id}" in the code is "…" for a reader.
         let mut pieces = message.split(['{', '}']);
@@ -974,16 +987,6 @@ fn every_error_of_the_code_is_in_the_manual() {
     }
 }
 
-/// What the README says in short about the errors is that of the code, see above.
-#[test]
-fn the_page_on_operations_has_every_error_and_no_other() {
-    let errors = |document: &str, last: &str| -> BTreeSet<(String, String)> {
-        let rows = table(&read(document), &["SQLSTATE", "message", last]);
-        rows.iter().map(|row| (row[0].clone(), code(&row[1]).remove(0))).collect()
-    };
-    assert_eq!(errors("docs/operations.md", "what it means"), errors("README.md", "what to do"));
-}
-
 /// The lines that the server logs by itself.
 #[test]
 fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
@@ -993,7 +996,7 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
         .split('"')
         .skip(1)
         .step_by(2)
-        .filter(|text| text.starts_with("snowflake_id: ") || text.contains("at the next restart"))
+        .filter(|text| text.starts_with("snowflake_id: "))
         .map(|text| text.replace('”', "\"").split(['{', '}']).step_by(2).map(str::to_owned).collect())
         .collect();
     assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");
