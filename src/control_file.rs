@@ -1,27 +1,27 @@
-//! What PostgreSQL's control file says: read in the postmaster before recovery writes it, and at a clean stop.
+//! PostgreSQL's control file, read by the postmaster before recovery writes it, and at a clean stop.
 
 use pgrx::prelude::*;
 
-/// The control file as it stood at some moment.
+/// The control file at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlFile {
     /// When it was last written, as a Unix time in microseconds by this server's clock.
     pub written_us: i64,
-    /// When its checkpoint began, as a Unix time in microseconds. On a standby that is the primary's checkpoint
-    /// and the primary's clock. Rounded up, because PostgreSQL records whole seconds and rounds them down.
+    /// When its checkpoint began, as a Unix time in microseconds. On a standby this is the primary's checkpoint by the
+    /// primary's clock. Rounded up, because PostgreSQL rounds it down to whole seconds.
     pub checkpoint_us: i64,
     /// The latest timeline that the data directory had reached.
     pub timeline: u32,
-    /// A standby, or in the middle of a restore.
+    /// The server is a standby, or is being restored.
     pub is_in_recovery: bool,
-    /// Shut down cleanly, as a primary.
+    /// The server was shut down cleanly, as a primary.
     pub is_shut_down: bool,
 }
 
-/// Reads it.
+/// Reads the control file.
 pub fn read() -> ControlFile {
     let mut is_intact = false;
-    // SAFETY: DataDir is set before anything of ours runs. The result is palloc'ed plain data, and copied.
+    // SAFETY: DataDir is set before any extension runs. The result is palloc'ed plain data, and copied.
     let file = unsafe {
         let found = pg_sys::get_controlfile(pg_sys::DataDir, &mut is_intact);
         let file = found.read();

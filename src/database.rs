@@ -1,8 +1,8 @@
-//! The layout of the IDs of this session's database, in its table `snowflake_config`: a server's state file may be
-//! gone, or never have come along; the row lies beside the IDs, and dumps, replication and pg_upgrade carry it.
+//! The layout of this database's IDs, from its table `snowflake_config`. A server's state file can be lost or left
+//! behind; the row is stored beside the IDs, and dumps, replication and pg_upgrade carry it.
 //!
-//! It is read without SQL: by parallel workers, with no right of whoever calls, and found whatever stands in a
-//! search_path. Where it cannot be found, there is nothing to compare with.
+//! The row is read without SQL, so that parallel workers can read it, callers need no right to the table, and no
+//! search_path hides it. If there is no row, there is nothing to compare with.
 
 use crate::display::{shown, timestamp};
 use crate::messages::Error;
@@ -10,14 +10,14 @@ use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Tick};
 
-/// The columns of the table, by their numbers.
+/// The table's columns, by number.
 const LAYOUT: i32 = 1;
 const TICK_MS: i32 = 2;
 const EPOCH: i32 = 3;
 
-/// The error that says that the IDs of this database have another layout, where they have. For a transaction.
+/// The error for a database whose IDs have another layout, if they have. Needs a transaction.
 pub fn differs(own: &Layout) -> Option<Error> {
-    // SAFETY: a plain flag. pg_upgrade evaluates what indexes have, on no row of the database.
+    // SAFETY: a plain flag. pg_upgrade evaluates the expressions of indexes, but on no row of the database.
     if unsafe { pg_sys::IsBinaryUpgrade } {
         return None;
     }
@@ -37,10 +37,10 @@ fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
         let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
         (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(extension.extnamespace)
     })?;
-    // SAFETY: a static name; where there is no such table, the answer is no table's ID.
+    // SAFETY: a static name; if there is no such table, the result is an invalid ID.
     let table = unsafe { pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema) };
     first(table, |row, columns| {
-        // SAFETY: the columns have these types, which the extension's script gave them.
+        // SAFETY: the extension's script gave the columns these types.
         unsafe {
             let value = |column| {
                 let mut is_null = false;
@@ -56,13 +56,13 @@ fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
     })
 }
 
-/// What `read` finds in the first row of a table in which it finds something.
+/// The first non-`None` result of `read` over the rows of a table.
 fn first<T>(
     table: pg_sys::Oid,
     read: impl Fn(pg_sys::HeapTuple, pg_sys::TupleDesc) -> Option<T>,
 ) -> Option<T> {
-    // SAFETY: the callers run within a transaction. What is opened here is closed here, or by PostgreSQL where an
-    // error ends the statement; a row is valid until the next one is fetched.
+    // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error
+    // ends the statement. A row is valid until the next one is fetched.
     unsafe {
         let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
         let relation = pg_sys::try_table_open(table, lock);

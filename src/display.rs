@@ -1,4 +1,4 @@
-//! How times, layouts, errors of the operating system and texts of the database are shown in messages.
+//! Times, layouts, operating system errors and database texts, formatted for messages.
 
 use crate::time::to_postgres;
 use pgrx::prelude::*;
@@ -14,12 +14,11 @@ pub fn timestamp(unix_us: i64) -> String {
 
 /// A timestamp as PostgreSQL prints it in its log, infinities included.
 pub fn postgres_timestamp(time: pg_sys::TimestampTz) -> String {
-    // SAFETY: returns a NUL-terminated text in a static buffer for any value, copied before it is used
-    // again.
+    // SAFETY: returns, for any value, a NUL-terminated text in a static buffer, which is copied before its next use.
     unsafe { CStr::from_ptr(pg_sys::timestamptz_to_str(time)).to_string_lossy().into_owned() }
 }
 
-/// A length of time for a message, in its two greatest units.
+/// A length of time in its two greatest units.
 pub fn duration(micros: i64) -> String {
     let millis = micros / 1_000;
     let (seconds, minutes, hours) = (millis / 1_000, millis / 60_000, millis / 3_600_000);
@@ -32,19 +31,19 @@ pub fn duration(micros: i64) -> String {
     }
 }
 
-/// A layout in words.
+/// A layout as text.
 pub fn layout(layout: &Layout) -> String {
     format!("{} {} {}", layout.bits(), layout.tick(), timestamp(layout.epoch_us()))
 }
 
-/// The operating system's words for one of its errors, as PostgreSQL shows them: Rust adds the number.
+/// The operating system's text for one of its errors, as PostgreSQL shows it, without the number that Rust adds.
 pub fn os_error(errno: Errno) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// A text of the database as a message can show it. PostgreSQL takes messages in the database's encoding, and Rust
-/// makes them in UTF-8: where the two differ, all but ASCII is escaped.
+/// A text from the database, for use in a message. PostgreSQL takes messages in the database's encoding, and Rust
+/// writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
     // SAFETY: a plain read of a variable of this process, which the postmaster has too.
     let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;

@@ -1,4 +1,4 @@
-//! The one place that generates an ID: the generator in shared memory, and its gate, for a session.
+//! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
 use crate::layout_guard;
 use crate::messages::{Error, log};
@@ -11,7 +11,7 @@ use snowflake_core::{Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The last ID that this session generated; -1: none.
+/// The last ID that this session generated; -1 if none.
 static LAST_ID: AtomicI64 = AtomicI64::new(-1);
 
 /// The last ID that this session generated.
@@ -19,12 +19,12 @@ pub fn last_id() -> Option<i64> {
     Some(LAST_ID.load(Ordering::Relaxed)).filter(|id| *id >= 0)
 }
 
-/// From now on the session has generated none.
+/// Makes the session forget its last ID.
 pub fn forget_last_id() {
     LAST_ID.store(-1, Ordering::Relaxed);
 }
 
-/// Generates an ID if that takes neither PostgreSQL nor an error.
+/// Generates an ID, if that needs neither a call of PostgreSQL nor an error.
 #[inline]
 pub fn try_next_id() -> Option<i64> {
     let id = layout_guard::known_for_generating()?.try_next_id()?;
@@ -40,7 +40,7 @@ pub fn next_id() -> i64 {
     id
 }
 
-/// Generates `n` IDs in a row from one tick.
+/// Generates `n` consecutive IDs from one tick.
 pub fn next_range(n: i32) -> Range {
     let generator = usable();
     let most = generator.capacity();
@@ -75,7 +75,7 @@ pub fn reset_stats() {
     }
 }
 
-/// Calls the generator; if its gate is closed, opens it and calls again.
+/// Calls the generator. If its gate is closed, opens it and calls again.
 #[inline]
 fn with_open_gate<T>(
     generator: &SharedGenerator,
@@ -100,13 +100,13 @@ fn open_and_call<T>(
     call(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
 }
 
-/// The generator, for IDs of this database.
+/// The generator, checked for this database's IDs.
 #[inline]
 fn usable() -> &'static SharedGenerator {
     layout_guard::known_for_generating().unwrap_or_else(verified)
 }
 
-/// The generator, where the IDs of this database have its layout.
+/// The generator, once this database's IDs are known to have its layout.
 #[cold]
 fn verified() -> &'static SharedGenerator {
     let generator = existing().unwrap_or_else(|error| error.raise());
@@ -117,7 +117,7 @@ fn verified() -> &'static SharedGenerator {
     generator
 }
 
-/// The generator, or the error that says what is missing.
+/// The generator, or an error that says why there is none.
 fn existing() -> Result<&'static SharedGenerator, Error> {
     shmem::generator().ok_or_else(missing)
 }
@@ -132,8 +132,8 @@ pub fn missing() -> Error {
     }
 }
 
-/// Opens the gate on first use after a start, a promotion included: a backend can run before the keeper
-/// has seen that recovery is over. Waits while the clock has yet to pass what may have been used before.
+/// Opens the gate on first use after a start or a promotion, because a session can call before the keeper has seen that
+/// recovery is over. Waits for the clock to pass the ticks that may have been used before.
 fn open(generator: &SharedGenerator) -> Result<(), Error> {
     if in_recovery() {
         return Err(Error::InRecovery);
@@ -150,7 +150,7 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
     }
 }
 
-/// Opens the gate if it may be open now. Only a session can: it reads prepared transactions where they matter.
+/// Opens the gate if it may be open now. Reads the prepared transactions if they matter, so only a session can call it.
 fn try_open(generator: &SharedGenerator) -> Result<(), Unopened> {
     match generator.open(&start::without_prepared()) {
         Err(Unopened::PreparedUnread) => generator.open(&start::with_prepared()),
@@ -182,19 +182,18 @@ fn try_adopt(floor_us: i64, lower: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Before a prepared transaction is committed or rolled back: a start that has yet to read it does so while it is there.
+/// Called before a prepared transaction is committed or rolled back: a start that has yet to read it does so now.
 pub fn heed_prepared() {
     if let Some(generator) = shmem::generator()
         && !in_recovery()
         && !generator.is_open()
     {
-        // A call for an ID says what keeps the gate closed.
+        // The error is dropped: the next call for an ID reports it.
         let _ = try_open(generator);
     }
 }
 
-/// The state of the generator, as `snowflake_status` shows it, and what keeps it from being open. Opens
-/// the gate if that is all that is missing.
+/// The state that `snowflake_status` shows, and the reason if IDs are not available. Opens the gate if it may be open.
 pub fn state() -> (&'static str, Option<String>) {
     let Some(generator) = shmem::generator() else {
         return ("closed", Some(missing().summary()));
@@ -212,7 +211,7 @@ pub fn state() -> (&'static str, Option<String>) {
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }
 
-/// Whether this server is a standby, or still recovering.
+/// Whether this server is a standby, or is still recovering.
 pub fn in_recovery() -> bool {
     // SAFETY: callable in any backend.
     unsafe { pg_sys::RecoveryInProgress() }

@@ -1,4 +1,4 @@
-//! The world around a generator in PostgreSQL: clocks, waits, the keeper, the disk and the log.
+//! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
 
 use crate::bell;
 use crate::messages::log;

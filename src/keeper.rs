@@ -1,5 +1,5 @@
-//! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that no call has to
-//! wait for the disk. It is a convenience, never a dependency: calls do without it.
+//! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that calls need not
+//! wait for the disk. Without it calls do so themselves.
 
 use crate::bell;
 use crate::generator;
@@ -13,15 +13,16 @@ use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
 use std::time::{Duration, Instant};
 
-/// A quarter of the default reservation: it is renewed when half of it is left.
+/// A quarter of the default reservation, because the keeper moves it when half of it is left.
 const ROUND: Duration = Duration::from_millis(100);
 const IDLE_ROUND: Duration = Duration::from_secs(1);
-/// After this long without an ID, nothing is written any more.
+/// After this long without an ID, the keeper stops writing.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over. Where there is nothing to keep, it starts earlier and only
-/// says why, from a process of its own, because the postmaster starts the logging collector after this.
+/// Has the postmaster start the keeper once recovery is over. If there is no generator, the keeper only logs why, and
+/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
+/// this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let start =
@@ -46,7 +47,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             [] => log::unavailable(generator::missing()),
             bad => bad.iter().for_each(|bad| log::unavailable(Error::Setting(bad))),
         }
-        // With status 0, which ends its work for good.
+        // Status 0 tells the postmaster not to start the worker again.
         return;
     };
     bell::become_keeper();
@@ -58,7 +59,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let mut last_moved = Instant::now();
     while BackgroundWorker::wait_latch(Some(round)) {
         if BackgroundWorker::sighup_received() {
-            // SAFETY: a background worker reads its settings here, as every server process does.
+            // SAFETY: a background worker rereads its settings here, as every server process does.
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         }
         if !generator.is_open() {
@@ -70,17 +71,17 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
         if bell::was_rung() || !is_idle {
-            // A failure is logged where it happens, and shown by snowflake_status.
+            // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
-    // Not 0: the postmaster takes that for the end of the work and never starts the keeper again.
+    // Status 0 would tell the postmaster never to start the keeper again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };
 }
 
-/// Logs the end of the layout two years ahead, because a whole fleet has to change it.
+/// Logs the end of the layout's time two years ahead, because a whole fleet has to change its layout.
 fn tell_of_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
@@ -90,13 +91,13 @@ fn tell_of_expiry() {
     }
 }
 
-/// Opens the gate ahead of the first call; returns how long to wait before the next look. A reason that keeps
-/// it closed is logged once, because an operator should know before a user does.
+/// Opens the gate ahead of the first call; returns how long to wait before the next look. Logs a reason that keeps it
+/// closed once, so that an operator learns of it before a user does.
 fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duration {
     match generator.open(&start::without_prepared()) {
         Ok(()) => ROUND,
         Err(Unopened::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
-        // The first session does it.
+        // Only a session can read prepared transactions, so the first one opens the gate.
         Err(Unopened::PreparedUnread) => IDLE_ROUND,
         Err(Unopened::Closed(why)) => {
             if told.replace(why) != Some(why) {

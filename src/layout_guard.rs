@@ -1,9 +1,9 @@
-//! Whether IDs may be generated and read by this server's layout: it must be the one of the server's state and the one
-//! of the database's IDs.
+//! Decides whether IDs may be generated and read by this server's layout: it must be the layout of the server's state
+//! and of the database's IDs.
 //!
-//! A process compares once, before its first ID or reading, and remembers only that nothing speaks against it: so a
-//! call costs nothing for it, and a refusal ends as soon as its reason does. A process has one database all its life,
-//! and the postmaster, from which all inherit what they know, has none.
+//! A process compares once, before its first ID or reading, and remembers only success. So later calls pay nothing, and
+//! a refusal ends as soon as its cause does. This is sound because a process has one database all its life, and the
+//! postmaster, whose memory all processes inherit, has none.
 
 use crate::database;
 use crate::messages::Error;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 // ---- reading ----
 
-/// Nothing speaks against reading by this server's layout.
+/// This process has compared the layouts, and IDs may be read.
 static MAY_READ: AtomicBool = AtomicBool::new(false);
 
-/// The settings, for reading an ID: only with the layout with which IDs were generated, on a standby too, and only with
-/// the layout of this database's IDs.
+/// The settings, for reading an ID: an error unless the state, on a standby too, and this database's IDs have their
+/// layout.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
     let settings = settings::get().ok_or(Error::NotPreloaded)?;
@@ -28,14 +28,13 @@ pub fn for_reading() -> Result<&'static Settings, Error> {
     Ok(settings)
 }
 
-/// The settings, for reading an ID, where this process knows already that nothing speaks against it. Calls nothing of
-/// PostgreSQL.
+/// The settings, for reading an ID, if this process has compared the layouts before. Does not call PostgreSQL.
 #[inline]
 pub fn known_for_reading() -> Option<&'static Settings> {
     if MAY_READ.load(Ordering::Relaxed) { settings::get() } else { None }
 }
 
-/// As `for_reading`, for an answer that depends on the number of backups too.
+/// As `for_reading`, for an answer that also depends on the number of backup workers.
 pub fn for_owners() -> Result<&'static Settings, Error> {
     let settings = for_reading()?;
     settings::bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
@@ -54,7 +53,7 @@ fn check(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// The layout with which IDs were generated, where it is another and the configured one has not been adopted.
+/// The layout with which IDs were generated, if another is configured and has not been adopted.
 pub fn unadopted_layout() -> Option<Layout> {
     let is_adopted = || shmem::generator().is_some_and(|generator| generator.is_open());
     let configured = settings::layout()?;
@@ -63,28 +62,28 @@ pub fn unadopted_layout() -> Option<Layout> {
 
 // ---- generating ----
 
-/// The generator, once nothing speaks against generating IDs for this process's database.
+/// The generator, once this process has compared the layouts and may generate IDs.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The generator, where this process may generate IDs with it. Calls nothing of PostgreSQL.
+/// The generator, if this process may generate IDs with it. Does not call PostgreSQL.
 #[inline]
 pub fn known_for_generating() -> Option<&'static SharedGenerator> {
-    // SAFETY: null, or what `for_generating` was given, which lives as long as the process.
+    // SAFETY: null, or the argument of `for_generating`, which lives as long as the process.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Compares the database's layout with that of the generator.
+/// Compares the database's layout with the generator's.
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
     if let Some(differs) = database_differs() {
-        // What the state has against it comes first: until that is settled, the database cannot be brought to it.
+        // An error about the state comes first, because the database cannot be converted before it is settled.
         return Err(for_reading().err().unwrap_or(differs));
     }
     GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     Ok(())
 }
 
-/// The error that says that the IDs of this database have another layout than the generator's, where they have.
+/// The error for a database whose IDs have another layout than the generator's, if they have.
 pub fn database_differs() -> Option<Error> {
     database::differs(&settings::get()?.layout)
 }

@@ -1,7 +1,7 @@
 //! `snowflake_id`: unique, time-ordered 64-bit IDs for PostgreSQL, generated from state in shared memory. The generator
 //! itself is `snowflake_core`; this crate is its PostgreSQL side. ARCHITECTURE.md says who knows whom.
 
-// Talking to PostgreSQL is unsafe throughout; every block says why it is sound.
+// Calling PostgreSQL is unsafe throughout; every block says why it is sound.
 #![allow(unsafe_code)]
 
 use pgrx::prelude::*;
@@ -27,7 +27,7 @@ mod waiting;
 
 pgrx::pg_module_magic!(name, version);
 
-/// Called once when the library is loaded: by the postmaster, or in a session, where only that works which needs
+/// Called once when the library is loaded: by the postmaster, or in a session, where only the functions work that need
 /// neither settings nor shared memory.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
@@ -52,7 +52,7 @@ pub extern "C-unwind" fn _PG_init() {
 #[path = "../pg_test/in_server/mod.rs"]
 mod in_server;
 
-/// What `cargo pgrx test` asks of the crate that it tests.
+/// The functions that `cargo pgrx test` expects in the crate that it tests.
 #[cfg(test)]
 pub mod pg_test {
     /// Called once, before the server starts.

@@ -1,6 +1,6 @@
-//! What a session has to do for statements that are not about IDs. PostgreSQL tells no extension of DISCARD, which
-//! session pools send between two clients, nor of the end of a prepared transaction: so utility statements pass by here,
-//! as they do by extensions that audit or distribute them.
+//! What a session does for statements that are not about IDs. PostgreSQL notifies no extension of DISCARD, which
+//! session pools send between two clients, nor of the end of a prepared transaction. So this hook sees every utility
+//! statement, as the hooks of extensions that audit or distribute them do.
 
 use crate::generator;
 use pgrx::prelude::*;
@@ -9,8 +9,8 @@ use std::ffi::c_char;
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
 unsafe extern "C-unwind" {
-    /// PostgreSQL's own, without pgrx's wrapper, which catches every error so that Rust can clean up: nothing here
-    /// needs that.
+    /// PostgreSQL's own function, without pgrx's wrapper, which catches every error so that Rust can clean up. Nothing
+    /// here needs cleaning up.
     fn standard_ProcessUtility(
         statement: *mut pg_sys::PlannedStmt,
         query: *const c_char,
@@ -23,7 +23,7 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Has PostgreSQL run utility statements through here.
+/// Has PostgreSQL run utility statements through this hook.
 pub fn install_hook() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
@@ -32,11 +32,11 @@ pub fn install_hook() {
     }
 }
 
-/// Runs a statement; forgets the session's last ID where it makes a session forget `lastval()`, and looks at prepared
-/// transactions before it ends one of them.
+/// Runs a statement. Forgets the session's last ID if the statement makes a session forget `lastval()`, and reads the
+/// prepared transactions before it ends one of them.
 ///
 /// # Safety
-/// To be called by PostgreSQL. An error of the statement leaves this function by longjmp: so it has nothing that would be
+/// Only PostgreSQL may call it. An error of the statement leaves this function by longjmp, so it has no values to be
 /// dropped.
 unsafe extern "C-unwind" fn process_utility(
     statement: *mut pg_sys::PlannedStmt,
@@ -48,8 +48,8 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: the arguments are PostgreSQL's, handed on; the hook before ours is never changed after the start. The
-    // statement is looked at first: DISCARD may free it.
+    // SAFETY: the arguments are PostgreSQL's, passed on. The hook that was installed before never changes after the
+    // start. The statement is inspected before it runs, because DISCARD may free it.
     unsafe {
         let forgets = discards_sequences((*statement).utilityStmt);
         if ends_prepared((*statement).utilityStmt) {
@@ -63,17 +63,17 @@ unsafe extern "C-unwind" fn process_utility(
     }
 }
 
-/// With pgrx's wrapper, which makes an error of PostgreSQL's out of what Rust may unwind with.
+/// With pgrx's wrapper, which turns a Rust panic into a PostgreSQL error.
 #[pg_guard]
 extern "C-unwind" fn heed_prepared() {
     generator::heed_prepared();
 }
 
 /// # Safety
-/// `statement` is a utility statement of PostgreSQL's.
+/// `statement` is a PostgreSQL utility statement.
 unsafe fn ends_prepared(statement: *const pg_sys::Node) -> bool {
     use pg_sys::TransactionStmtKind::{TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED};
-    // SAFETY: by the contract of this function; the tag says what it is.
+    // SAFETY: by this function's contract; the tag tells the type.
     unsafe {
         (*statement).type_ == pg_sys::NodeTag::T_TransactionStmt
             && [TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED]
@@ -82,9 +82,9 @@ unsafe fn ends_prepared(statement: *const pg_sys::Node) -> bool {
 }
 
 /// # Safety
-/// `statement` is a utility statement of PostgreSQL's.
+/// `statement` is a PostgreSQL utility statement.
 unsafe fn discards_sequences(statement: *const pg_sys::Node) -> bool {
-    // SAFETY: by the contract of this function; the tag says what it is.
+    // SAFETY: by this function's contract; the tag tells the type.
     unsafe {
         (*statement).type_ == pg_sys::NodeTag::T_DiscardStmt
             && matches!(

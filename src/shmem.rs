@@ -1,7 +1,7 @@
-//! The shared segment: where the generator's memory lies, and what was known before this start.
+//! The shared segment: the generator's memory, and what was known before this start.
 //!
-//! The postmaster makes the memory once at start, and afresh after a crash of a backend; every process
-//! inherits the mapping by fork, so addresses are the same in all of them.
+//! The postmaster creates the memory at its start, and anew after a crash of a backend. Every process inherits the
+//! mapping by fork, so addresses are the same in all of them.
 
 use crate::bell::{self, Bell};
 use crate::cold_lock::ColdLock;
@@ -21,20 +21,20 @@ use std::sync::{Mutex, PoisonError};
 
 const NAME: &CStr = c"snowflake_id";
 
-/// The generator on shared memory.
+/// The generator in shared memory.
 pub type SharedGenerator = Generator<'static, PgHost, ColdLock>;
 
-/// Set by the postmaster, inherited by every process. Null: not preloaded, or no worker configured.
+/// Set by the postmaster, inherited by every process. Null if not preloaded, or no worker is configured.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The generator, where there is one.
+/// The generator, if there is one.
 #[inline]
 pub fn generator() -> Option<&'static SharedGenerator> {
     // SAFETY: null or leaked by `startup`, so valid for the rest of the process.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
-/// What the processes of this server share besides the generator's own memory.
+/// The part of the segment that all processes share, besides lanes and rings.
 #[repr(C, align(128))]
 struct Shared {
     bell: Bell,
@@ -46,18 +46,18 @@ struct Shared {
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 
 fn shared() -> Option<&'static Shared> {
-    // SAFETY: null, or the segment, which this process maps as long as it lives.
+    // SAFETY: null, or the segment, which this process maps for as long as it lives.
     unsafe { SHARED.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The control file as it stood before this start.
+/// The control file before this start.
 pub fn control_file_before() -> Option<ControlFile> {
     shared().map(|shared| shared.before)
 }
 
 static RECORDED_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
 
-/// The layout with which this cluster's IDs were generated before this start, where its state tells.
+/// The layout with which this cluster's IDs were generated before this start, if its state file tells.
 pub fn recorded_layout_before() -> Option<Layout> {
     *RECORDED_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -65,7 +65,7 @@ pub fn recorded_layout_before() -> Option<Layout> {
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-/// Asks PostgreSQL to call us when shared memory is requested and when it is there.
+/// Has PostgreSQL call this file when shared memory is requested, and when it exists.
 pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
@@ -77,7 +77,7 @@ pub fn install_hooks() {
     settings::publish_reloads_with(publish);
 }
 
-/// Where the parts lie in the segment, in bytes from its start.
+/// The offsets of the segment's parts, in bytes.
 struct Plan {
     lanes: usize,
     slots: usize,
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// Publishes what a reload changes.
+/// Publishes the limits that a reload changed.
 fn publish(change: &dyn Fn(Limits) -> Limits) {
     let Some(generator) = generator() else { return };
     let wanted = change(generator.limits());
@@ -106,7 +106,7 @@ fn publish(change: &dyn Fn(Limits) -> Limits) {
 
 #[pg_guard]
 extern "C-unwind" fn request() {
-    // SAFETY: the hook that was installed before ours; requests belong here, and the name is static.
+    // SAFETY: the hook that was installed before; this hook is where memory may be requested, and the name is static.
     unsafe {
         if let Some(previous) = PREVIOUS_REQUEST {
             previous();
@@ -120,7 +120,7 @@ extern "C-unwind" fn request() {
 
 #[pg_guard]
 extern "C-unwind" fn startup() {
-    // SAFETY: the hook that was installed before ours.
+    // SAFETY: the hook that was installed before.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP {
             previous();
@@ -165,12 +165,12 @@ extern "C-unwind" fn startup() {
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
-    // SAFETY: the postmaster runs it when shared memory goes, before it is unmapped; after a crash this
-    // hook runs again and registers it again. A child forgets what it inherits of this list.
+    // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers
+    // it again; a child forgets the list that it inherited.
     unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };
 }
 
-/// Writes exact marks at the end of a clean stop: when the control file says that this is one.
+/// Writes exact marks at the end of a clean stop, if the control file says that it is one.
 #[pg_guard]
 extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     // SAFETY: a plain flag.
@@ -180,7 +180,7 @@ extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys
         && generator.is_open()
         && control_file::read().is_shut_down
     {
-        // A failure costs the next start some waiting, and nothing else.
+        // A failure costs nothing but a short wait at the next start.
         let _ = generator.write_exact_marks();
     }
 }

@@ -1,4 +1,4 @@
-//! What this start of the server knows of its past: its timeline, the control file, what was replayed.
+//! What this start knows of the server's past: its timeline, the control file, and the replayed WAL.
 
 use crate::shmem;
 use crate::time::from_postgres;
@@ -10,10 +10,10 @@ unsafe extern "C" {
     safe static max_prepared_xacts: std::ffi::c_int;
 }
 
-/// What this start knows, once recovery is over; of prepared transactions only that there are none, where there can be
-/// none.
+/// What this start knows once recovery is over. Of prepared transactions it knows nothing yet, except that there are
+/// none if the server allows none.
 pub fn without_prepared() -> Start {
-    // SAFETY: recovery is over, which is all that these ask for.
+    // SAFETY: these need only that recovery is over.
     let (timeline, system_identifier, replayed, most_prepared) = unsafe {
         (
             pg_sys::GetWALInsertionTimeLine(),
@@ -24,7 +24,7 @@ pub fn without_prepared() -> Start {
     };
     let before = shmem::control_file_before().expect("there is a generator");
     let commit_us = (replayed != 0).then(|| from_postgres(replayed));
-    // The replay of a standby that was restarted began at a checkpoint, and commits before it are not replayed again.
+    // When a standby is restarted, its replay begins at a checkpoint, and does not see the commits before it again.
     let has_replayed = before.is_in_recovery || timeline > before.timeline;
     let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
     Start {
@@ -38,24 +38,24 @@ pub fn without_prepared() -> Start {
     }
 }
 
-/// The same, with what a session can read of prepared transactions.
+/// The same, with the prepared transactions, which only a session can read.
 pub fn with_prepared() -> Start {
     Start { prepared: read_prepared(), ..without_prepared() }
 }
 
-/// When the last of the prepared transactions was prepared. Only a session can ask: PostgreSQL tells it through SQL
-/// alone. It asks with the rights of a superuser, because the first caller may have no right to this function.
+/// When the last of the prepared transactions was prepared. Only a session can ask, because PostgreSQL tells it only
+/// through SQL. It asks with a superuser's rights, because the caller may have no right to that function.
 fn read_prepared() -> Prepared {
     let latest = "SELECT pg_catalog.max(prepared) FROM pg_catalog.pg_prepared_xact()";
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: plain settings of the session, which PostgreSQL itself takes back where an error ends the statement.
+    // SAFETY: plain settings of the session, which PostgreSQL resets itself if an error ends the statement.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         let restricted =
             context | (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION) as i32;
         pg_sys::SetUserIdAndSecContext(pg_sys::BOOTSTRAP_SUPERUSERID.into(), restricted);
     }
-    // Read-only: parallel queries allow nothing else.
+    // Read-only, because parallel queries allow nothing else.
     let latest = Spi::connect(|client| {
         client.select(latest, Some(1), &[]).and_then(|table| table.first().get_one::<TimestampWithTimeZone>())
     });

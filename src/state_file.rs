@@ -1,8 +1,8 @@
-//! The state file: bytes to disk and back. What they mean, the core knows.
+//! The state file: bytes to disk and back. The core knows their meaning.
 //!
-//! A folder of its own in the data directory, so that base backups and file copies carry it. Only real
-//! `fsync(2)` counts here: PostgreSQL's own does nothing with `fsync = off`, and panics where it fails.
-//! Paths are relative, because every process of a server works in the data directory.
+//! The file has its own folder in the data directory, so that base backups and file copies carry it. It is synced with
+//! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
+//! relative, because every server process works in the data directory.
 
 use crate::messages::STATE_FILE;
 use crate::waiting::{Reason, WaitEvent};
@@ -32,8 +32,7 @@ impl Disk for StateFile {
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
         let _event = WaitEvent::begin(Reason::State);
         let os = |error: io::Error| WriteError::Os(errno(&error));
-        // Looked up by its path each time: a file that was deleted or replaced must be noticed, also where
-        // it could not even be opened.
+        // Looked up by its path each time, to notice if the file was deleted or replaced, even if it cannot be opened.
         let is_expected = |found: io::Result<Metadata>| match found {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(WriteError::Replaced),
             Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
@@ -49,7 +48,7 @@ impl Disk for StateFile {
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
         let _event = WaitEvent::begin(Reason::State);
         create(bytes).map_err(|error| {
-            // Half a file under another name helps nobody, least of all on a full disk.
+            // A half-written file under another name is useless, and takes space on a disk that may be full.
             let _ = fs::remove_file(NEW_PATH);
             errno(&error)
         })
@@ -69,7 +68,7 @@ fn read() -> io::Result<Option<Loaded>> {
     Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
 }
 
-/// The file's name becomes durable too.
+/// Makes the file's name durable too.
 fn write_again(loaded: &Loaded) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(STATE_FILE)?;
     for (i, bytes) in loaded.slots.iter().enumerate() {
@@ -81,12 +80,12 @@ fn write_again(loaded: &Loaded) -> io::Result<()> {
 }
 
 fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
-    // As open as the data directory: with group access, backups may run as a member of the group.
+    // With the data directory's permissions: with group access, a member of the group may run backups.
     let folder_mode = fs::metadata(".")?.mode() & 0o777;
     let file_mode = folder_mode & 0o666;
     match DirBuilder::new().mode(folder_mode).create(FOLDER) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        // Also where it was there before: a crash may have come between the making and this.
+        // Even if the folder existed: a crash may have come between its creation and this.
         _ => File::open(".")?.sync_all()?,
     }
     let mut options = OpenOptions::new();
@@ -102,7 +101,7 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
     Ok(identity)
 }
 
-/// Inode and birth; a rename keeps both, a copy has neither.
+/// Inode and time of birth. A rename keeps both; a copy has others.
 fn identity(metadata: &Metadata) -> FileIdentity {
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let born_ns = born.map_or(0, |since| since.as_nanos() as i64);

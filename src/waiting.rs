@@ -1,4 +1,4 @@
-//! Waiting inside a backend: at once out on cancel and terminate, and bounded by the monotonic clock.
+//! Waiting inside a server process: it ends at once on cancel and terminate, and the monotonic clock bounds it.
 
 use crate::messages::Error;
 use pgrx::bgworkers::BackgroundWorker;
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 pub enum Reason {
     /// The wall clock.
     Clock,
-    /// The state file: a write of this process's, or somebody else's.
+    /// The state file: a write of this process or of another one.
     State,
 }
 
-/// Sleeps about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
-/// keeper's process when it is told to stop.
+/// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
+/// keeper's process if it is told to stop.
 ///
-/// PostgreSQL's own `statement_timeout` is timed by the wall clock and comes late by as much as that goes
-/// back, which is when a generator waits: so the waits look after it too.
+/// PostgreSQL times `statement_timeout` by the wall clock. If that steps back, which is just when a generator waits,
+/// the timeout comes late by as much. So the waits check it by the monotonic clock too.
 pub fn nap(length: Duration, reason: Reason) {
     let end = Instant::now() + length;
     loop {
@@ -40,11 +40,11 @@ pub fn nap(length: Duration, reason: Reason) {
     }
 }
 
-/// PostgreSQL ends a session that is told to stop in `check_for_interrupts!`; the keeper's signal handler only
-/// remembers it.
+/// Ends the keeper if it was told to stop: its signal handler only remembers that. In sessions, `check_for_interrupts!`
+/// does this.
 fn leave_if_told() {
-    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Not with 0: the postmaster takes that
-    // for the end of the work and never starts the keeper again.
+    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
+    // to start the keeper again.
     unsafe {
         if pg_sys::MyBackendType == pg_sys::BackendType::B_BG_WORKER && BackgroundWorker::sigterm_received() {
             pg_sys::proc_exit(1);
@@ -52,15 +52,15 @@ fn leave_if_told() {
     }
 }
 
-/// One sleep, which anything that sets the latch ends.
+/// Sleeps once; anything that sets the latch ends it.
 fn sleep(length: Duration, reason: Reason) {
     let millis = length.as_millis();
     if millis == 0 {
-        // A latch counts whole milliseconds, and a tick is one. A signal ends this sleep too; one that
-        // comes just before it is seen a millisecond late.
+        // A latch counts whole milliseconds, which is as long as a tick. A signal ends this sleep too, but one that
+        // arrives just before it is noticed a millisecond late.
         let _event = WaitEvent::begin(reason);
         let time = libc::timespec { tv_sec: 0, tv_nsec: length.subsec_nanos().into() };
-        // SAFETY: a valid timespec of less than a second; the remaining time is not wanted.
+        // SAFETY: a valid timespec of less than a second, and no place for the remaining time, which is allowed.
         unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
         return;
     }
@@ -73,8 +73,8 @@ fn sleep(length: Duration, reason: Reason) {
     }
 }
 
-/// When `statement_timeout` ends this statement, by the monotonic clock, counted from the statement's
-/// first wait: PostgreSQL's own timeout does it earlier unless the clock went back.
+/// When `statement_timeout` ends this statement, by the monotonic clock. Counted from the statement's first wait, so
+/// PostgreSQL's own timeout comes earlier, unless the clock went back.
 fn statement_deadline(now: Instant) -> Option<Instant> {
     thread_local! {
         static FIRST_WAIT: Cell<Option<(pg_sys::TimestampTz, Instant)>> = const { Cell::new(None) };
@@ -101,7 +101,7 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
     Some(first + Duration::from_millis(timeout as u64))
 }
 
-/// What `pg_stat_activity` shows while a process waits.
+/// The wait event that `pg_stat_activity` shows.
 fn wait_event(reason: Reason) -> u32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
     {
@@ -120,7 +120,8 @@ fn wait_event(reason: Reason) -> u32 {
         EVENTS.with(|events| {
             let event = &events[reason as usize];
             if event.get() == 0 {
-                // SAFETY: the name is a static C string; the event is made once a server and then found.
+                // SAFETY: the name is a static C string; the first call on a server creates the event, later ones find
+                // it.
                 event.set(unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) });
             }
             event.get()
@@ -128,11 +129,11 @@ fn wait_event(reason: Reason) -> u32 {
     }
 }
 
-/// Shows a wait event while it lives.
+/// Shows a wait event for as long as it lives.
 pub struct WaitEvent;
 
 impl WaitEvent {
-    /// From now on. The postmaster shows none: it may take no lock to look one up, and is in no view.
+    /// Begins the event. Not in the postmaster: it may take no lock to look one up, and no view shows it.
     pub fn begin(reason: Reason) -> Self {
         // SAFETY: a plain flag.
         if unsafe { pg_sys::IsUnderPostmaster } {
@@ -149,7 +150,7 @@ impl Drop for WaitEvent {
 }
 
 fn report_wait_event(event: u32) {
-    // SAFETY: points to this process's slot, or to a local stand-in, at all times; it is written as
-    // PostgreSQL's own inline function writes it.
+    // SAFETY: always points to this process's slot or to a local stand-in. PostgreSQL's own inline function writes it
+    // in the same way.
     unsafe { std::ptr::write_volatile(pg_sys::my_wait_event_info, event) };
 }

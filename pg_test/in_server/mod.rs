@@ -590,10 +590,7 @@ mod tests {
             assert_error(&format!("SELECT snowflake_encode('2024-01-01', {fields})"), "22023", message);
         }
         let [_, _, detail, _] = error_of("SELECT snowflake_encode('2024-01-01', 1024, 0)");
-        assert_eq!(
-            detail,
-            "worker is 1024. This server's layout is 41/10/12 1ms 2024-01-01 00:00:00+00."
-        );
+        assert_eq!(detail, "worker is 1024. This server's layout is 41/10/12 1ms 2024-01-01 00:00:00+00.");
         let [_, _, detail, _] = error_of("SELECT snowflake_min('infinity')");
         assert!(detail.starts_with("The timestamp is infinity. The layout starts at "), "{detail}");
     }

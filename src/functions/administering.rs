@@ -1,4 +1,4 @@
-//! What operators call.
+//! Functions for operators.
 
 use crate::generator;
 use crate::time::from_postgres;

@@ -1,4 +1,4 @@
-//! Reading IDs by the layout of another system: a session loads the library when it first calls them, preloaded or not.
+//! Reading IDs by another system's layout. A session that has not preloaded the library loads it at the first call.
 
 use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
 use crate::display::shown;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::slice;
 
 thread_local! {
-    /// The layout that was asked for last, and its text: a query has one, and as many calls as rows.
+    /// The layout of the last call, and its text, because a query reads many rows by one layout.
     static LAST_FOREIGN: RefCell<Option<(String, ForeignLayout)>> = const { RefCell::new(None) };
 }
 
@@ -34,17 +34,17 @@ fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
     parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise())
 }
 
-/// As `try_read`, for a layout that is the one that was asked for last.
+/// As `try_read`, if the layout is that of the last call.
 ///
 /// # Safety
-/// The call is of a STRICT function whose first arguments are a bigint and a text.
+/// The function is STRICT, and its first two arguments are a bigint and a text.
 #[inline(always)]
 unsafe fn try_read_foreign(
     call: pg_sys::FunctionCallInfo,
     field: impl Fn(ForeignParts) -> Field,
 ) -> Option<Field> {
-    // SAFETY: by the contract of this function, both arguments are there and not null. The bytes are looked
-    // at only while they lie in memory as they are, neither compressed nor elsewhere.
+    // SAFETY: by this function's contract, both arguments are present and not null. The text's bytes are read only if
+    // they are in memory as they are, neither compressed nor stored out of line.
     let (id, text) = unsafe {
         let args = (*call).args.as_slice(2);
         let text = args[1].value.cast_mut_ptr::<pg_sys::varlena>();

@@ -15,16 +15,16 @@ fn snowflake_nextval() -> i64 {
     generator::next_id()
 }
 
-/// What `snowflake_nextval()` calls: pgrx's wrapper costs a fifth of a call, and is needed only where an
-/// error can be raised or PostgreSQL be called.
+/// The C function behind `snowflake_nextval()`. pgrx's wrapper costs a fifth of a call, and is needed only if an error
+/// can be raised or PostgreSQL is called.
 ///
 /// # Safety
-/// To be called by PostgreSQL, as any function of SQL.
+/// Only PostgreSQL may call it, as any SQL function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_nextval_hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     match generator::try_next_id() {
         Some(id) => pg_sys::Datum::from(id),
-        // SAFETY: the call is PostgreSQL's, handed on.
+        // SAFETY: the call is PostgreSQL's, passed on.
         None => unsafe { nextval_cold(call) },
     }
 }
@@ -34,7 +34,7 @@ function_info!(pg_finfo_snowflake_nextval_hot);
 /// As `snowflake_nextval_hot`.
 #[cold]
 unsafe fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: by the contract of this function.
+    // SAFETY: by this function's contract.
     unsafe { snowflake_nextval_wrapper(call) }
 }
 

@@ -1,4 +1,4 @@
-//! SQL arguments in, core calls, SQL values out. A file per purpose; comments and grants are in `sql/`.
+//! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
 
 mod administering;
 mod foreign;
@@ -10,7 +10,7 @@ mod watching;
 use crate::time::to_postgres;
 use pgrx::prelude::*;
 
-/// Tells PostgreSQL how a function without pgrx's wrapper is called, as PG_FUNCTION_INFO_V1 does in C.
+/// Tells PostgreSQL how to call a function without pgrx's wrapper, as PG_FUNCTION_INFO_V1 does in C.
 macro_rules! function_info {
     ($name:ident) => {
         #[doc(hidden)]
@@ -22,7 +22,7 @@ macro_rules! function_info {
 }
 use function_info;
 
-/// What a field of an ID is in SQL; `None` for null.
+/// An ID's field as an SQL value; `None` for null.
 type Field = Option<pg_sys::Datum>;
 
 fn timestamp_datum(unix_us: i64) -> pg_sys::Datum {
@@ -33,26 +33,26 @@ fn integer_datum(value: i64) -> pg_sys::Datum {
     pg_sys::Datum::from(value as i32)
 }
 
-/// A function of SQL that reads a field, without pgrx's wrapper, which costs more than the arithmetic: a report
-/// calls it once a row and field. The wrapper is needed only where an error is raised or PostgreSQL called.
+/// Defines an SQL function that reads a field, without pgrx's wrapper. A report calls it for every row and field, and
+/// the wrapper costs more than the arithmetic. It is used only if an error is raised or PostgreSQL called.
 macro_rules! hot_reader {
     ($hot:ident, $finfo:ident, $wrapper:ident, $try_read:ident, $field:expr) => {
-        /// What the function of SQL of this name calls.
+        /// The C function behind the SQL function of this name.
         ///
         /// # Safety
-        /// To be called by PostgreSQL, with the arguments that its SQL declares.
+        /// Only PostgreSQL may call it, with the arguments that the SQL declares.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-            // SAFETY: the SQL declares the arguments that are read, and STRICT.
+            // SAFETY: the SQL declares STRICT and the arguments that are read.
             match unsafe { $try_read(call, $field) } {
                 Some(Some(value)) => value,
                 Some(None) => {
-                    // SAFETY: the call is PostgreSQL's, and this is where it looks for a null result.
+                    // SAFETY: the call is PostgreSQL's, which looks here for a null result.
                     unsafe { (*call).isnull = true };
                     pg_sys::Datum::null()
                 }
                 None => {
-                    // SAFETY: the call is PostgreSQL's, handed on.
+                    // SAFETY: the call is PostgreSQL's, passed on.
                     unsafe { $wrapper(call) }
                 }
             }

@@ -1,5 +1,5 @@
-//! Reading IDs by this server's layout, and writing them as text. What the planner can see through is in
-//! `sql/reading.sql`, with the comments. Reading needs the settings, and with them preloading; base62 does not.
+//! Reading IDs by this server's layout, and writing them as text. The functions that the planner can inline are in
+//! `sql/reading.sql`, with the comments. Reading needs the settings, and so preloading; base62 does not.
 
 use super::row::record;
 use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
@@ -64,13 +64,13 @@ fn unpack(id: i64) -> Parts {
     layout().unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
 }
 
-/// Reads the ID of a call, where that can be done without an error and without calling PostgreSQL.
+/// Reads the ID of a call, if that needs neither an error nor a call of PostgreSQL.
 ///
 /// # Safety
-/// The call is of a STRICT function whose first argument is a bigint.
+/// The function is STRICT, and its first argument is a bigint.
 #[inline(always)]
 unsafe fn try_read(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> Field) -> Option<Field> {
-    // SAFETY: by the contract of this function, the argument is there and not null.
+    // SAFETY: by this function's contract, the argument is present and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
     let layout = &layout_guard::known_for_reading()?.layout;
     layout.unpack(id).map(|parts| field(layout, parts))
@@ -151,14 +151,14 @@ fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_t
 
 // ---- from a time to IDs ----
 
-/// The tick of a time that the layout has.
+/// The tick that contains a time, or an error if the layout has none.
 fn tick_of(ts: TimestampWithTimeZone) -> i64 {
     let time = ts.into();
     let tick = layout().tick_at(from_postgres(time));
     if (0..=layout().max_tick()).contains(&tick) { tick } else { Error::TimeOutside(time).raise() }
 }
 
-/// Of a layout with datacenters: the ID is one of this server's datacenter.
+/// In a layout with datacenters, the ID is one of this server's datacenter.
 #[pg_extern(immutable, parallel_safe)]
 fn snowflake_encode(ts: TimestampWithTimeZone, worker: i32, sequence: i32) -> i64 {
     let Settings { layout, datacenter, .. } = layout_settings();
@@ -184,13 +184,13 @@ fn snowflake_max(ts: TimestampWithTimeZone) -> i64 {
     layout().highest_id(tick_of(ts))
 }
 
-/// What `snowflake_between` compares with: any time has one, infinities included.
+/// The lower bound of `snowflake_between`. Any time has one, infinities included.
 #[pg_extern(immutable, parallel_safe)]
 fn snowflake_between_from(since: TimestampWithTimeZone) -> i64 {
     layout().lowest_id_from(from_postgres(since.into()))
 }
 
-/// As above, for the end of the span; -1 where no ID lies before it.
+/// The upper bound of `snowflake_between`; -1 if no ID lies before that time.
 #[pg_extern(immutable, parallel_safe)]
 fn snowflake_between_until(until: TimestampWithTimeZone) -> i64 {
     layout().highest_id_before(from_postgres(until.into()))
@@ -209,7 +209,7 @@ fn snowflake_to_base62(id: i64) -> String {
     base62::to_base62(id).unwrap_or_else(|| Error::NegativeId(id).raise())
 }
 
-// Here and below a text comes as bytes: pgrx makes a `&str` of it by a panic where the database is not in UTF-8.
+// Here and below, texts are taken as bytes, because pgrx panics on a `&str` if the database is not in UTF-8.
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';

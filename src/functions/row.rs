@@ -4,29 +4,29 @@ use pgrx::heap_tuple::PgHeapTuple;
 use pgrx::prelude::*;
 use pgrx::{AllocatedByRust, PgTupleDesc};
 
-/// The row of a function with OUT parameters, which pgrx has no return type for.
+/// The row of a function with OUT parameters; pgrx has no return type for one.
 ///
 /// # Safety
-/// `call` is the running call from SQL, nothing else keeps a pointer in its `fn_extra`, and the SQL of the
-/// function declares columns of the types that the values have.
+/// `call` is the running call from SQL, nothing else keeps a pointer in its `fn_extra`, and the function's SQL declares
+/// columns of the values' types.
 pub unsafe fn record<const N: usize>(
     call: pg_sys::FunctionCallInfo,
     values: [Option<pg_sys::Datum>; N],
 ) -> PgHeapTuple<'static, AllocatedByRust> {
-    // SAFETY: by the contract of this function.
+    // SAFETY: by this function's contract.
     unsafe {
         let row = PgTupleDesc::from_pg_unchecked(row_type(call));
         PgHeapTuple::from_datums(row, values).expect("as many values as columns")
     }
 }
 
-/// The row type that the SQL of the called function declares; looked up once for each place in a query that calls
-/// it, for the catalogs cost more than all the rest of a call.
+/// The row type that the called function's SQL declares. Looked up once for each place in a query that calls it,
+/// because the catalogs cost more than all the rest of a call.
 ///
 /// # Safety
 /// `call` is a call from SQL, and nothing else keeps a pointer in its `fn_extra`.
 unsafe fn row_type(call: pg_sys::FunctionCallInfo) -> pg_sys::TupleDesc {
-    // SAFETY: by the contract of this function; what is kept lives as long as what keeps it, in `fn_mcxt`.
+    // SAFETY: by this function's contract. The kept pointer and the type live in `fn_mcxt`, so equally long.
     unsafe {
         let function = (*call).flinfo;
         if (*function).fn_extra.is_null() {

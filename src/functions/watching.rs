@@ -1,4 +1,4 @@
-//! What the views show, and the layout of this server.
+//! The functions behind the views, and this server's layout.
 
 use super::row::record;
 use crate::display::os_error;

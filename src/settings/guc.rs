@@ -1,4 +1,4 @@
-//! What PostgreSQL calls when a setting is set by ALTER SYSTEM, and when its files are read again.
+//! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when the files are read again.
 
 use super::table::{self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, RollbackPolicy, TICK_HINT, parse_integer};
 use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout, policy};
@@ -10,7 +10,7 @@ use snowflake_core::{Layout, Limits, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Accepts the value, or says why not in PostgreSQL's own words for it: the message names the setting.
+/// Accepts the value, or gives PostgreSQL the detail and hint for its own message, which names the setting.
 fn verdict(result: Result<(), String>, hint: &str) -> bool {
     let Err(detail) = result else { return true };
     let copied = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
@@ -24,17 +24,17 @@ fn verdict(result: Result<(), String>, hint: &str) -> bool {
 }
 
 /// # Safety
-/// `value` is what PostgreSQL passes to a check hook: a place that holds a text, or null.
+/// `value` is what PostgreSQL passes to a check hook: a pointer to a text or to null.
 unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
-    // SAFETY: by the contract of this function.
+    // SAFETY: by this function's contract.
     unsafe {
         let text = *value;
         if text.is_null() { "".into() } else { shown(CStr::from_ptr(text).to_bytes()) }
     }
 }
 
-/// Whether a statement sets the value: ALTER SYSTEM, the only one that can. PostgreSQL tells a hook the same source
-/// where it reads its files, at the start and, between two statements, at a reload.
+/// Whether a statement sets the value. Only ALTER SYSTEM can. The source that PostgreSQL passes to the hook does not
+/// tell, because it is the same when the files are read, at the start and, between two statements, at a reload.
 fn is_set_by_statement() -> bool {
     // SAFETY: plain reads of variables of this process.
     unsafe {
@@ -42,12 +42,12 @@ fn is_set_by_statement() -> bool {
     }
 }
 
-/// The layout and the number of backups that the next start would find, where they can be used. They come from the
+/// The layout and the number of backup workers that the next start would use, if they are valid. They come from the
 /// files, because ALTER SYSTEM may have changed them since the start.
 fn at_next_start() -> Option<(Layout, i32)> {
     let mut texts = [None, None];
-    // SAFETY: a backend may read the server's files at any time, as the view pg_file_settings does. Errors in them
-    // are left out of the list, or are items without a name; what is kept is copied, and the list is freed.
+    // SAFETY: a session may read the server's files at any time, as the view pg_file_settings does. Lines with errors
+    // are left out of the list or have no name. What is kept is copied, and the list is freed.
     unsafe {
         let (mut first, mut last) = (std::ptr::null_mut(), std::ptr::null_mut());
         for file in [pg_sys::ConfigFileName.cast_const(), pg_sys::PG_AUTOCONF_FILENAME.as_ptr()] {
@@ -71,7 +71,7 @@ fn at_next_start() -> Option<(Layout, i32)> {
     let [layout_text, backups_text] = texts;
     let layout = match layout_text {
         Some(text) => Layout::new(text.parse().ok()?, Tick::Millisecond, 0).ok()?,
-        // Of the command line, or the default.
+        // From the command line, or the default.
         None => layout()?,
     };
     let backups = match backups_text {
@@ -87,7 +87,7 @@ pub extern "C-unwind" fn check_worker(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    // SAFETY: called by PostgreSQL as a check hook, with a pointer to the new value.
     let home = unsafe { *value };
     if home < 0 || !is_set_by_statement() {
         return true;
@@ -98,7 +98,7 @@ pub extern "C-unwind" fn check_worker(
             let bad = bad_workers(error, &layout, home, backups);
             verdict(Err(bad.detail), &format!("{} {SET_FIRST}", bad.hint))
         }
-        // With too many backups, no worker is right.
+        // With too many backup workers, no home worker is valid.
         Ok(_) | Err(WorkersError::TooManyLanes(_)) => true,
     }
 }
@@ -109,7 +109,7 @@ pub extern "C-unwind" fn check_datacenter(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    // SAFETY: called by PostgreSQL as a check hook, with a pointer to the new value.
     let datacenter = unsafe { *value };
     if !is_set_by_statement() {
         return true;
@@ -148,23 +148,23 @@ pub extern "C-unwind" fn check_tick(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook, with a place that holds the new value.
+    // SAFETY: called by PostgreSQL as a check hook, with a pointer to the new value.
     let millis = unsafe { *value };
     verdict(table::check_tick(millis), TICK_HINT)
 }
 
-/// Changes the limits in shared memory, where they lie.
+/// Changes the limits in shared memory.
 type Publish = fn(&dyn Fn(Limits) -> Limits);
 
 static PUBLISH: OnceLock<Publish> = OnceLock::new();
 
-/// From now on reloads are published so.
+/// Sets the function that publishes reloads.
 pub fn publish_reloads_with(publish: Publish) {
     PUBLISH.set(publish).expect("called once");
 }
 
-/// Publishes a reload. Processes read their files at different moments, so the one value that counts lies
-/// in shared memory, and the postmaster, which reads first, is the one that writes it.
+/// Publishes a reload. Processes read their files at different moments, so the value in force is the one in shared
+/// memory, and the postmaster, which reads its files first, writes it.
 fn publish(change: impl Fn(Limits) -> Limits) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };

@@ -1,10 +1,10 @@
 //! The settings, checked against each other and read as one typed value.
 //!
-//! PostgreSQL only warns when a value in its files does not pass the check of an extension's setting, and
-//! goes on with the default: another layout or number of backups would be another meaning of every ID. So
-//! each value is read here first. A bad one stops neither the server nor its start: it keeps the generator closed.
+//! PostgreSQL only warns if a value in its files fails the check of an extension's setting, and continues with the
+//! default. But another layout or number of backup workers would change the meaning of every ID. So each value is read
+//! here first. A bad value does not stop the server, but keeps the generator's gate closed.
 //!
-//! `table` has a row per setting, `guc` what PostgreSQL calls when one is set or reloaded.
+//! `table` has a row per setting, `guc` the hooks that run when one is set or reloaded.
 
 mod guc;
 mod table;
@@ -29,7 +29,7 @@ use table::{
 pub struct Settings {
     pub layout: Layout,
     pub datacenter: i64,
-    /// With home worker 0 where none is configured, for what needs only the fleet's numbers.
+    /// With home worker 0 if none is configured, for functions that need only the fleet's numbers.
     pub workers: Workers,
     pub has_worker: bool,
     sequence_start: SequenceStart,
@@ -38,19 +38,19 @@ pub struct Settings {
 
 static CHECKED: OnceLock<Settings> = OnceLock::new();
 
-/// The settings; `None` where the library was not preloaded. Defaults stand in for values that cannot be used.
+/// The settings; `None` if the library was not preloaded. Defaults replace values that cannot be used.
 #[inline]
 pub fn get() -> Option<&'static Settings> {
     CHECKED.get()
 }
 
-/// A value in the server's files that cannot be used: no IDs are made until it is corrected.
+/// A value in the server's files that cannot be used. No IDs are generated until it is corrected.
 #[derive(Debug)]
 pub struct BadValue {
     pub name: &'static str,
     pub value: String,
     pub detail: String,
-    /// What to write. Errors add the restart that follows.
+    /// How to correct it. The error adds that a restart must follow.
     pub hint: &'static str,
 }
 
@@ -66,21 +66,21 @@ pub fn bad_value_of(names: &[&str]) -> Option<&'static BadValue> {
     bad_values().iter().find(|bad| names.contains(&bad.name))
 }
 
-/// The settings that an ID is read by.
+/// The settings on which an ID's meaning depends.
 pub const LAYOUT_NAMES: [&str; 4] =
     [LAYOUT_NAME, "snowflake_id.tick", "snowflake_id.epoch", "snowflake_id.datacenter_id"];
 const LAYOUT_NAME: &str = "snowflake_id.layout";
 pub const BACKUP_WORKERS_NAME: &str = "snowflake_id.backup_workers";
 const WORKER_NAME: &str = "snowflake_id.worker_id";
 
-/// The configured layout, where it can be used.
+/// The configured layout, if it can be used.
 pub fn layout() -> Option<Layout> {
     let is_usable = bad_value_of(&LAYOUT_NAMES).is_none();
     get().filter(|_| is_usable).map(|settings| settings.layout)
 }
 
 impl Settings {
-    /// What the generator is made from; `None` while no worker is configured, or a value cannot be used.
+    /// The generator's configuration; `None` if no worker is configured or a value cannot be used.
     pub fn config(&self) -> Option<Config> {
         (self.has_worker && bad_values().is_empty()).then_some(Config {
             layout: self.layout,
@@ -112,7 +112,7 @@ fn policy(name: RollbackPolicy) -> Policy {
 
 /// Defines the settings and checks them.
 pub fn define() {
-    // Before PostgreSQL puts its defaults in their place.
+    // Before PostgreSQL replaces bad values by its defaults.
     let found = SETTINGS.iter().filter_map(table::Setting::find_bad_value).collect();
     SETTINGS.iter().for_each(table::Setting::define);
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
@@ -123,14 +123,14 @@ pub fn define() {
     BAD_VALUES.set(bad).expect("the library is loaded once");
 }
 
-/// For pg_upgrade, into a cluster that does not preload the library (yet): it recreates indexes, with constants
-/// that are evaluated and thrown away, for it brings no row. Any layout does for that.
+/// For pg_upgrade, into a cluster that does not preload the library (yet). It recreates indexes, and evaluates the
+/// constants in them, but throws the values away because it brings no rows. So any layout will do.
 pub fn assume_defaults() {
     CHECKED.get_or_init(|| read(Vec::new()).0);
 }
 
-/// The settings as one value, checked against each other; `bad` has those that cannot be used by themselves, for
-/// which PostgreSQL has put its default.
+/// The settings as one value, checked against each other. `bad` has those that cannot be used by themselves, which
+/// PostgreSQL has replaced by its defaults.
 fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let text = |setting: &GucSetting<Option<CString>>| {
         setting.get().map(|text| shown(text.as_bytes()).into_owned()).unwrap_or_default()
@@ -142,7 +142,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let epoch_us = parse_epoch(&text(&EPOCH)).unwrap_or(Layout::default().epoch_us());
     let layout = layout_text.parse::<Bits>().and_then(|bits| Layout::new(bits, tick, epoch_us));
     let layout = layout.unwrap_or_else(|problem| {
-        // By itself it can be used: so this is its time field with this tick.
+        // The layout was checked with the shortest tick, so its time field is too wide for this tick.
         bad.push(BadValue {
             name: LAYOUT_NAME,
             value: layout_text,
@@ -152,14 +152,14 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         Layout::default()
     });
 
-    // A default that stands in for a bad layout says nothing about the other settings.
+    // A default that replaces a bad layout says nothing about the other settings.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
     let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
         if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
             bad.push(bad_workers(error, &layout, home, backups));
         }
-        // The owners of workers do not depend on which worker is this server's.
+        // Which server owns a worker does not depend on this server's own worker, so any home worker will do.
         let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
         of_nobody.expect("any layout has a worker")
     });
@@ -209,7 +209,7 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
     }
 }
 
-/// A datacenter that the layout does not have. Where it has none at all, the setting does nothing.
+/// The error for a datacenter that the layout does not have. In a layout without datacenters the setting has no effect.
 fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
     let is_outside = layout.bits().datacenter > 0 && i64::from(datacenter) >= layout.datacenters();
     is_outside.then(|| BadValue {

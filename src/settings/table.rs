@@ -1,4 +1,4 @@
-//! The settings, a row each: how PostgreSQL knows it, and what is wrong with a value that cannot be used.
+//! The settings, a row each: how PostgreSQL defines it, and why a value cannot be used.
 
 use super::{BadValue, guc};
 use crate::display::shown;
@@ -38,26 +38,26 @@ pub static RESERVE: GucSetting<i32> = GucSetting::<i32>::new(500);
 pub static SEQUENCE_START: GucSetting<SequenceStartName> =
     GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
 
-/// Ten minutes: beyond it a ring would cost more memory than any clock's fault is worth.
+/// Ten minutes. A ring for more would take more memory than a worse clock is worth.
 const LONGEST_MS: i32 = 600_000;
 
 const PLAIN: GucFlags = GucFlags::empty();
 
-/// A setting. That of a worker and of a datacenter has no upper end here: it depends on the layout.
+/// A setting. Worker and datacenter have no upper bound here, because theirs depends on the layout.
 pub struct Setting {
     name: &'static CStr,
     description: &'static CStr,
-    /// A reload changes it; otherwise a restart does.
+    /// A reload changes it; otherwise only a restart does.
     is_reloadable: bool,
     flags: GucFlags,
     kind: Kind,
-    /// What is wrong with a text in the server's files, in a sentence.
+    /// Checks a text from the server's files. The error is a sentence that says why it cannot be used.
     is_usable: fn(&Setting, &str) -> Result<(), String>,
     /// What to write instead.
     hint: &'static str,
 }
 
-/// Where the value lies, which integers it can be, and what PostgreSQL calls.
+/// The setting's variable, the range of an integer, and PostgreSQL's hooks.
 enum Kind {
     Integer {
         variable: &'static GucSetting<i32>,
@@ -216,12 +216,12 @@ pub static SETTINGS: [Setting; 11] = [
 ];
 
 impl Setting {
-    /// Defines it.
+    /// Defines the setting in PostgreSQL.
     pub fn define(&self) {
         let Self { name, description, flags, .. } = *self;
         let context = || if self.is_reloadable { GucContext::Sighup } else { GucContext::Postmaster };
         let long = c"";
-        // SAFETY: the hooks have the types that PostgreSQL calls, and cannot unwind into it: they are guarded.
+        // SAFETY: the hooks have the types that PostgreSQL calls. They are guarded, so they cannot unwind into it.
         unsafe {
             match self.kind {
                 Kind::Integer { variable, range: (least, greatest), check, assign } => {
@@ -268,7 +268,7 @@ impl Setting {
         }
     }
 
-    /// The value in the server's files, or on its command line, where it cannot be used by itself.
+    /// The value in the server's files or on its command line, if it cannot be used by itself.
     pub fn find_bad_value(&self) -> Option<BadValue> {
         let value = configured_text(self.name)?;
         let detail = (self.is_usable)(self, &value).err()?;
@@ -276,7 +276,7 @@ impl Setting {
     }
 }
 
-/// The text that the server's files, or its command line, give for a setting that is not yet defined.
+/// The text in the server's files or on its command line for a setting that is not yet defined.
 fn configured_text(name: &CStr) -> Option<String> {
     // SAFETY: a static name; the text is copied before anything can change it.
     unsafe {
@@ -285,7 +285,7 @@ fn configured_text(name: &CStr) -> Option<String> {
     }
 }
 
-// ---- what a value can be ----
+// ---- which values are valid ----
 
 const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
 pub const TICK_HINT: &str = "Use one of these values.";
@@ -299,16 +299,14 @@ pub fn check_epoch(text: &str) -> Result<(), String> {
     parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
 }
 
-/// A layout by itself: with the shortest tick, for which the time field may be widest.
+/// Checks a layout by itself: with the shortest tick, which allows the widest time field.
 pub fn check_layout(text: &str) -> Result<(), String> {
     let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
     layout.map(drop).map_err(|error| error.to_string())
 }
 
 pub fn check_tick(millis: i32) -> Result<(), String> {
-    Tick::from_millis(millis.into())
-        .map(drop)
-        .ok_or_else(|| TICKS.to_owned())
+    Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
 }
 
 fn a_layout(_: &Setting, text: &str) -> Result<(), String> {
@@ -348,11 +346,11 @@ fn check_name(text: &str, names: &[&str]) -> Result<(), String> {
     if is_known { Ok(()) } else { Err(format!("The value is none of {}.", names.join(", "))) }
 }
 
-/// Reads an integer as PostgreSQL reads the value of a setting.
+/// Reads an integer as PostgreSQL reads a setting's value.
 pub fn parse_integer(text: &str, flags: GucFlags) -> Option<i32> {
     let text = CString::new(text).ok()?;
     let mut value = 0;
-    // SAFETY: a valid text and a place for the result; the hint is not wanted.
+    // SAFETY: a valid text, a place for the result, and no place for a hint, which is allowed.
     let is_integer =
         unsafe { pg_sys::parse_int(text.as_ptr(), &mut value, flags.bits(), std::ptr::null_mut()) };
     is_integer.then_some(value)

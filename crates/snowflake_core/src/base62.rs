@@ -1,7 +1,7 @@
 //! An ID as 11 characters that sort as IDs do.
 //!
-//! The digits are in the order of ASCII, and every ID has the same number of them, zeros in front included:
-//! so a comparison byte by byte is a comparison of the IDs, and an ID has one text only.
+//! The digits are in ASCII order, and every ID has the same number of them, leading zeros included. So comparing two
+//! texts byte by byte compares the IDs, and an ID has exactly one text.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ pub const LENGTH: usize = 11;
 
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Why a text is not an ID in base62.
+/// Why a text is not a base62 ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base62Error {
-    /// It has this many characters, and not 11.
+    /// It has this many characters instead of 11.
     Length(usize),
     /// This character is not a digit.
     Digit(char),
@@ -33,7 +33,7 @@ impl fmt::Display for Base62Error {
 
 impl std::error::Error for Base62Error {}
 
-/// The text of an ID; `None` for a negative one.
+/// The text of an ID; `None` if it is negative.
 pub fn to_base62(id: i64) -> Option<String> {
     let mut rest = u64::try_from(id).ok()?;
     let mut text = [0; LENGTH];

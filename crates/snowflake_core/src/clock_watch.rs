@@ -1,30 +1,29 @@
-//! Notices steps of the wall clock, by its offset from the boot clock.
+//! Detects steps of the wall clock, by its offset from the boot clock.
 //!
-//! Both clocks are slewed alike, so the offset changes only when the wall clock is stepped. It lies in one cell, and
-//! whoever replaces it counts the step: so one step is counted once, whoever sees it.
+//! Both clocks are slewed alike, so the offset changes only when the wall clock is stepped. One cell holds the offset,
+//! and the process that replaces it counts the step, so each step is counted once.
 
 use crate::host::Host;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// A forward step of the wall clock by more than this is reported: it is what makes the next correction
-/// a step back.
+/// A longer forward step of the wall clock is reported, because the correction that follows is a step back.
 const FORWARD_JUMP_US: i64 = 60_000_000;
-/// Two clocks cannot be read at once: a smaller difference is not taken for a step.
+/// The two clocks cannot be read at once, so a smaller difference does not count as a step.
 const CLOCK_NOISE_US: i64 = 500;
-/// No offset between the clocks has been seen yet.
+/// The offset before the clocks were first compared.
 const OFFSET_UNKNOWN: i64 = i64::MIN;
 
-/// The offset as it was last seen, and the steps that were counted.
+/// The last offset that was seen, and the counts of steps.
 #[derive(Debug)]
 pub(crate) struct ClockWatch {
-    /// Wall clock less boot clock, in microseconds.
+    /// Wall clock minus boot clock, in microseconds.
     offset_us: AtomicI64,
     rollbacks: AtomicU64,
     largest_rollback_us: AtomicI64,
     forward_jumps: AtomicU64,
 }
 
-/// The steps that were counted since the last reset.
+/// The steps since the last reset.
 pub(crate) struct Steps {
     pub rollbacks: u64,
     pub largest_rollback_us: i64,
@@ -41,17 +40,19 @@ impl ClockWatch {
         }
     }
 
-    /// Compares the clocks and counts a step. Returns a forward step of more than a minute, in microseconds.
+    /// Compares the clocks and counts a step. Returns the length of a forward step of more than a minute, in
+    /// microseconds.
     #[must_use]
     pub(crate) fn observe(&self, host: &impl Host) -> Option<i64> {
-        // Before the clocks: an offset that somebody has replaced since must not be replaced again by what
-        // was read before the step.
+        // Read before the clocks: if another process replaces the offset in between, the swap below must fail, because
+        // the clocks may have been read before the step.
         let known_us = self.offset_us.load(Ordering::Acquire);
         let mut looks = std::iter::repeat_with(|| {
             let before_us = host.boot_us();
             (host.wall_us().saturating_sub(before_us), host.boot_us() - before_us)
         });
-        // A process that slept between the clocks knows neither: it looks again, or leaves it to the next.
+        // If the process slept between two reads, the difference means nothing: look again, or leave it to the next
+        // call.
         let (offset_us, _) = looks.by_ref().take(3).find(|(_, took_us)| *took_us <= CLOCK_NOISE_US)?;
         let step_us = offset_us.saturating_sub(known_us);
         if known_us != OFFSET_UNKNOWN && step_us.unsigned_abs() <= CLOCK_NOISE_US as u64 {
@@ -74,7 +75,7 @@ impl ClockWatch {
         is_jump.then_some(step_us)
     }
 
-    /// What has been counted.
+    /// The counts.
     pub(crate) fn steps(&self) -> Steps {
         Steps {
             rollbacks: self.rollbacks.load(Ordering::Relaxed),
@@ -83,7 +84,7 @@ impl ClockWatch {
         }
     }
 
-    /// Counts from zero again.
+    /// Resets the counts to zero.
     pub(crate) fn reset(&self) {
         self.rollbacks.store(0, Ordering::Relaxed);
         self.largest_rollback_us.store(0, Ordering::Relaxed);

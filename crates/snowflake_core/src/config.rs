@@ -1,9 +1,9 @@
-//! What a generator is configured with: what is fixed while its memory lives, and the limits that a reload changes.
+//! A generator's configuration: settings that are fixed while its memory lives, and the limits that a reload changes.
 
 use crate::layout::Layout;
 use crate::workers::Workers;
 
-/// What happens when the clock has gone back further than `max_ahead`.
+/// The response to a clock that stepped back further than `max_ahead`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// IDs keep ascending while the wall clock catches up.
@@ -16,29 +16,29 @@ pub enum Policy {
 /// Where the sequence of a new tick starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SequenceStart {
-    /// At 0: every tick has the whole field.
+    /// At 0: every tick has all values of the field.
     #[default]
     Zero,
-    /// At a hash of the tick within the lowest 1/64 of the field, so that a low rate does not fill only
-    /// even or zero low bits. Deterministic, so counts stay exact; never wraps, so order holds.
+    /// At a hash of the tick within the lowest 1/64 of the field, so that the low bits vary even at a low rate. It is a
+    /// function of the tick, so counts stay exact, and it never wraps, so order holds.
     Spread,
 }
 
 /// The settings that may change while the generator runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// What a step back of the clock leads to.
+    /// The response to a clock that stepped back.
     pub policy: Policy,
     /// How far IDs may run ahead of the wall clock, in microseconds.
     pub max_ahead_us: i64,
     /// How long a call may wait for the clock before it rotates, in microseconds.
     pub max_wait_us: i64,
-    /// How far ahead of use the durable reservation is written, in microseconds.
+    /// How far ahead of use the reservation is written, in microseconds.
     pub reserve_us: i64,
 }
 
 impl Limits {
-    /// The limits that can be kept: `max_ahead` up to a quarter of the ring, and times that sums cannot overflow.
+    /// The limits that can be met: `max_ahead` up to a quarter of the ring, and times whose sums do not overflow.
     pub(crate) fn clamped_to(self, ring_ticks: usize, layout: &Layout) -> Self {
         let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
         let bounded = |us: i64| us.clamp(0, 1 << 60);
@@ -55,18 +55,18 @@ impl Default for Limits {
     }
 }
 
-/// What is fixed while a generator's memory lives.
+/// The settings that are fixed while a generator's memory lives, and the first limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Bits, tick and epoch.
     pub layout: Layout,
-    /// Datacenter of every ID; 0 where the layout has none.
+    /// The datacenter of every ID; 0 if the layout has none.
     pub datacenter: i64,
     /// The workers that this generator owns.
     pub workers: Workers,
     /// Where the sequence of a tick starts.
     pub sequence_start: SequenceStart,
-    /// Ticks that each lane's ring remembers: see [`ring_ticks`](Self::ring_ticks).
+    /// How many ticks each lane's ring remembers: see [`ring_ticks`](Self::ring_ticks).
     pub ring_ticks: usize,
     /// The limits at the start.
     pub limits: Limits,
@@ -83,7 +83,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The ring that these limits need: a power of two of at least 16,384 ticks and 4 times `max_ahead`.
+    /// The length of the ring that these limits need: a power of two of at least 16,384 ticks and 4 times `max_ahead`.
     pub fn ring_ticks(layout: &Layout, limits: &Limits) -> usize {
         let ahead = limits.max_ahead_us / layout.tick().micros();
         (4 * ahead as usize).max(16_384).next_power_of_two()

@@ -1,20 +1,20 @@
-//! IDs of other systems, to be read and never made: layouts by name, or written out in one line.
+//! IDs of other systems, to be read and never generated: layouts by name, or written out in one line.
 //!
-//! What our own layouts cannot say, some of these need: a field that is not there, a sequence above the
-//! worker, an epoch given as a date, and 64 bits, of which a positive ID has 63.
+//! They can have what this project's own layouts cannot: a missing field, a sequence above the worker, an epoch that is
+//! a date, and 64 bits, of which a positive ID has 63.
 
 use crate::layout::parse_epoch;
 use crate::{Bits, Layout, LayoutError, Tick};
 use std::str::FromStr;
 
-/// A system whose IDs can be read by its name.
+/// A system whose IDs can be read by the system's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// As SQL calls it.
+    /// Its name in SQL.
     pub name: &'static str,
     /// Its layout, written out.
     pub layout: &'static str,
-    /// What its fields are, and what may differ from one installation to another.
+    /// What its fields mean, and what may differ between installations.
     pub note: &'static str,
 }
 
@@ -72,7 +72,7 @@ pub const PRESETS: [Preset; 9] = [
     },
 ];
 
-/// The fields of an ID of another system; `None` where it has no such field.
+/// The fields of another system's ID; `None` if it has no such field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignParts {
     /// When the ID's tick began, as a Unix time in microseconds.
@@ -89,24 +89,24 @@ pub struct ForeignParts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignLayout {
     layout: Layout,
-    /// The sequence stands above the datacenter and worker, not below.
+    /// The sequence is above the datacenter and worker, not below.
     is_sequence_first: bool,
 }
 
 impl ForeignLayout {
-    /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error
-    /// says what is wrong with the line.
+    /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error says what
+    /// is wrong with the line.
     pub fn find(text: &str) -> Result<Self, String> {
         let preset = PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(text.trim()));
         preset.map_or(text, |preset| preset.layout).parse()
     }
 
-    /// When its time ends: the first Unix time in microseconds that no positive ID has.
+    /// When its time field ends: the first Unix time in microseconds that no positive ID can have.
     pub const fn ends_at_us(&self) -> i64 {
         self.layout.starts_at(self.layout.max_tick() + 1)
     }
 
-    /// The fields of an ID; `None` for a negative one, and for one with bits above the time field.
+    /// The fields of an ID; `None` if it is negative or has bits above the time field.
     pub fn unpack(&self, id: i64) -> Option<ForeignParts> {
         let Bits { datacenter, worker, sequence, .. } = self.layout.bits();
         let field = |shift: u32, bits: u32| (bits > 0).then(|| (id >> shift) & ((1 << bits) - 1));
@@ -122,10 +122,9 @@ impl ForeignLayout {
     }
 }
 
-/// Reads bits, tick and epoch, as `41/10/12 1ms 2015-01-01`. The bits are time/worker/sequence, or with the
-/// sequence above the worker time/`s`sequence/`w`worker; a field of 0 bits is not there; the worker may be
-/// split into datacenter + worker. The epoch is a date, which begins in UTC, or a date and time with an
-/// explicit offset.
+/// Reads bits, tick and epoch, as in `41/10/12 1ms 2015-01-01`. The bits are time/worker/sequence or, with the sequence
+/// above the worker, time/`s`sequence/`w`worker. A field of 0 bits is missing. The worker may be split into datacenter
+/// + worker. The epoch is a date, which begins in UTC, or a date and time with an explicit offset.
 impl FromStr for ForeignLayout {
     type Err = String;
 
@@ -135,7 +134,7 @@ impl FromStr for ForeignLayout {
             return Err("The text is neither a known name nor bits, tick and epoch.".to_owned());
         };
         let (mut bits, is_sequence_first) = read_bits(bits).map_err(|error| error.to_string())?;
-        // A positive ID never has the highest of 64 bits: it is one of the time's.
+        // A positive ID never has the highest of 64 bits set, so the time field has one usable bit less.
         let has_sign = bits.time > 0 && bits.time + bits.datacenter + bits.worker + bits.sequence == 64;
         bits.time -= u32::from(has_sign);
         let tick = match tick {
@@ -165,7 +164,7 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
         LayoutError::Unreadable(_) => LayoutError::Unreadable(text.to_owned()),
         other => other,
     })?;
-    // Far above any real width, so that sums stay small.
+    // Above any real width, and small enough that sums do not overflow.
     let widths = [bits.time, bits.datacenter, bits.worker, bits.sequence];
     match widths.into_iter().find(|width| *width > 64) {
         Some(width) => Err(LayoutError::TooWide(width)),

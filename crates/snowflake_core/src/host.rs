@@ -1,22 +1,22 @@
-//! What a generator needs from the world around it: clocks, waiting, a disk, somebody to tell.
+//! What a generator needs from its surroundings: clocks, waiting, a disk, and somebody to tell.
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The world around a generator.
+/// The surroundings of a generator.
 pub trait Host {
-    /// The wall clock: Unix time in microseconds. It may say anything at any time.
+    /// The wall clock: Unix time in microseconds. It may return any value at any time.
     fn wall_us(&self) -> i64;
-    /// A clock that only goes forward, also while the machine sleeps, in microseconds from anywhere.
+    /// A clock that only goes forward, even while the machine sleeps, in microseconds from any origin.
     fn boot_us(&self) -> i64;
-    /// Waits for about this long by the monotonic clock. May return early, and may unwind: no lock is
-    /// held (guarantee 6).
+    /// Waits for about this long by the monotonic clock. May return early, and may unwind, because no lock is held
+    /// (guarantee 6).
     fn wait(&self, micros: i64);
     /// Asks the keeper, the process that calls [`Generator::keep_up`](crate::Generator::keep_up), to do so at once;
-    /// `false`: there is none, and the caller writes itself. A process within an fsync answers nobody, so calls
-    /// leave writing to the keeper.
+    /// `false` if there is no keeper and the caller must write itself. Calls leave writing to the keeper because a
+    /// process within an fsync cannot answer a cancel.
     fn ask_keeper(&self) -> bool {
         false
     }
@@ -26,30 +26,30 @@ pub trait Host {
     }
     /// Tells an operator. No lock is held.
     fn report(&self, event: Event);
-    /// Where marks are kept. Without a disk nothing is promised beyond the memory's life.
+    /// Where marks are kept. Without a disk, no promise outlives the memory.
     fn disk(&self) -> Option<&dyn Disk> {
         None
     }
 }
 
-/// What a [`Host`] is told.
+/// An event that a [`Host`] is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The wall clock was stepped forward by this many microseconds, more than a minute.
     ForwardJump(i64),
-    /// IDs come from another worker now.
+    /// IDs carry another worker from now on.
     Rotated {
         /// The worker that was left.
         from: i64,
         /// The worker that is active now.
         to: i64,
-        /// How far the wall clock was behind the last ID, in microseconds; 0: no further than IDs may
-        /// run ahead of it.
+        /// How far the wall clock was behind the last ID, in microseconds; 0 if that was no further than IDs may run
+        /// ahead of it.
         behind_us: i64,
     },
-    /// No lane can be used. Told once until an ID has been generated again.
+    /// No lane can be used. Reported once until an ID has been generated again.
     Refused(NoLane),
-    /// The state cannot be written. Told once until it can be written again.
+    /// The state cannot be written. Reported once until it can be written again.
     WriteFailed(Errno),
     /// The state can be written again.
     WriteRecovered,
@@ -59,25 +59,25 @@ pub enum Event {
         timeline: u32,
         /// The worker.
         worker: i64,
-        /// Its lane, and the home worker of all lanes.
+        /// The worker's lane. Lane 0 is the home worker.
         lane: usize,
-        /// See `lane`.
+        /// The home worker.
         home: i64,
-        /// The earliest time that its IDs carry, as a Unix time in microseconds.
+        /// The earliest time that its IDs can have, as a Unix time in microseconds.
         first_us: i64,
-        /// No state was found: marks start from the clock.
+        /// No state was found, so the marks start from the clock.
         is_first: bool,
     },
     /// An operator vouched that no ID above this Unix time in microseconds exists.
     Adopted {
         /// The time.
         floor_us: i64,
-        /// Marks above it were lowered.
+        /// Higher marks were lowered to it.
         lower: bool,
     },
 }
 
-/// The host of a plain process: the system's clock, and a thread's sleep.
+/// The host of a plain process: the system's clocks, and a thread's sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemHost;
 
@@ -103,32 +103,32 @@ impl Host for SystemHost {
 
 // ---- the disk ----
 
-/// Bytes of a slot: whole blocks, so that writing one touches nothing of the other.
+/// The size of a slot: a whole block, so that writing one slot does not touch the other.
 pub const SLOT_BYTES: usize = 4096;
-/// Slots of the state file.
+/// The number of slots in the state file.
 pub const SLOTS: usize = 2;
 
-/// Which file it is: a copy has another identity.
+/// Identifies a file, so that a copy is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     /// Inode.
     pub inode: u64,
-    /// Time of birth, in nanoseconds since 1970; 0 where the file system does not tell.
+    /// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
     pub born_ns: i64,
 }
 
 impl FileIdentity {
-    /// Nobody's file.
+    /// Identifies no file.
     pub(crate) const NOBODY: Self = Self { inode: 0, born_ns: 0 };
 
-    /// Whether a file that was recorded as this one is `found`. A kernel or a file system that begins to tell
-    /// times of birth turns no file into a copy.
+    /// Whether a file that was recorded as `self` is `found`. A recorded time of birth of 0 matches any, so that a
+    /// kernel or file system that begins to report it does not turn every file into a copy.
     pub(crate) fn is(self, found: Self) -> bool {
         self.inode == found.inode && (self.born_ns == found.born_ns || self.born_ns == 0)
     }
 }
 
-/// The state file as it was found.
+/// The state file's content and identity.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The file that was read.
@@ -142,23 +142,23 @@ pub struct Loaded {
 pub enum WriteError {
     /// The file is gone, or another one lies in its place.
     Replaced,
-    /// The operating system refused.
+    /// The operating system returned an error.
     Os(Errno),
 }
 
-/// Where the state file lies. Called only under the cold lock.
+/// Where the state file is kept. Called only under the cold lock.
 pub trait Disk {
-    /// Reads the file; `None` where there is none.
+    /// Reads the file; `None` if there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
-    /// Writes what was loaded, each slot onto itself, and fsyncs it.
+    /// Writes each loaded slot onto itself, and fsyncs the file.
     ///
-    /// A crash of the server alone leaves pages that look written and are not, and after an fsync that
-    /// failed they even look clean: of two slots that look alike, one may never have reached the disk, and
-    /// nothing tells which. Written onto itself, the one that is durable stays whole whatever happens, and
-    /// the other becomes durable; only then may one of them be overwritten.
+    /// After a crash of the server alone, and even more after a failed fsync, pages can look written that never reached
+    /// the disk. So of two slots that look alike, one may not be durable, and nothing tells which. When each is written
+    /// onto itself, the durable one stays whole whatever happens, and the other becomes durable. Only then may one of
+    /// them be overwritten.
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
-    /// Writes one slot of the file that is expected to be there, and fsyncs it.
+    /// Writes one slot of the expected file, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
-    /// Creates the file, or replaces it as a whole, with the same bytes in both slots, and makes it durable.
+    /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
 }

@@ -1,24 +1,24 @@
-//! Writing ahead: what is promised on disk, and how a promise gets there.
+//! Writing ahead: what is promised, and how a promise gets to disk.
 //!
-//! A promise is made in memory first, then written, and only then published to calls (guarantee 2). It is never taken
-//! back, not even one whose write failed: it may have reached the disk. Everything here happens under the cold lock.
+//! A promise is made in memory, then written, and only then published to calls (guarantee 2). It is never taken back,
+//! not even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
 use crate::config::Limits;
 use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
 use crate::state::record::{Heading, Promises};
 
-/// After a failed write the next one comes no sooner than this.
+/// After a failed write, calls do not write again sooner than after this time.
 const RETRY_US: i64 = 1_000_000;
-/// A write that takes longer than this does not move the next reservation any further ahead.
+/// A write that takes longer than this lengthens the next reservation no further.
 const SLOWEST_WRITE_US: i64 = 30_000_000;
 
-/// What is promised, and what became of the last write.
+/// What is promised, and how the last write went.
 #[derive(Debug)]
 pub(crate) struct Journal {
     /// What the next record will say.
     pub(crate) promises: Promises,
-    /// The last write failed, with this error at this boot time (µs).
+    /// The error of the last write if it failed, and when, in microseconds of the boot clock.
     failure: Option<(Errno, i64)>,
     /// How long the last write took, in microseconds.
     write_us: i64,
@@ -29,15 +29,16 @@ impl Journal {
         Self { promises: Promises::none(), failure: None, write_us: 0 }
     }
 
-    /// Promises that `lane` issues nothing above `mark`, or above what was promised before.
+    /// Promises that `lane` issues nothing above `mark`, or above what was promised before if that is higher. Returns
+    /// the promised mark.
     pub(crate) fn promise(&mut self, lane: usize, mark: i64) -> i64 {
         let promised = &mut self.promises.marks[lane];
         *promised = mark.max(*promised);
         *promised
     }
 
-    /// How far ahead of use a reservation is written: `reserve`, or twice what the last write took, because a
-    /// reservation that is past by the time it is durable would be none.
+    /// How far ahead of use to reserve: `reserve`, or twice the duration of the last write if that is longer, because a
+    /// reservation must outlast the write that makes it durable.
     pub(crate) fn reserve_us(&self, limits: &Limits) -> i64 {
         limits.reserve_us.max(2 * self.write_us.min(SLOWEST_WRITE_US))
     }
@@ -47,12 +48,12 @@ impl Journal {
         self.failure.map(|(errno, _)| errno)
     }
 
-    /// Why the last write failed, where that was less than a second ago.
+    /// Why the last write failed, if that was less than a second ago.
     pub(crate) fn just_failed(&self, host: &impl Host) -> Option<Errno> {
         self.failure.filter(|(_, at_us)| host.boot_us() - at_us < RETRY_US).map(|(errno, _)| errno)
     }
 
-    /// Writes what is promised; where that has just failed, fails again.
+    /// Writes what is promised, or returns the error of a write that has just failed.
     pub(crate) fn write(
         &mut self,
         host: &impl Host,
@@ -62,8 +63,8 @@ impl Journal {
         self.just_failed(host).map_or_else(|| self.write_at_once(host, heading, limits), Err)
     }
 
-    /// Writes what is promised, also where a write has just failed: into the file that is there, or, if that cannot
-    /// be done, into a new one.
+    /// Writes what is promised, even if a write has just failed: into the existing file or, if that fails, into a new
+    /// one.
     pub(crate) fn write_at_once(
         &mut self,
         host: &impl Host,
@@ -75,7 +76,7 @@ impl Journal {
         })
     }
 
-    /// Writes what is promised into a new file, because the one that is there is not this server's.
+    /// Writes what is promised into a new file, because the existing one is not this server's.
     pub(crate) fn replace_file(
         &mut self,
         host: &impl Host,
@@ -85,7 +86,7 @@ impl Journal {
         self.timed(host, limits, |promises, disk| into_new_file(promises, disk, heading))
     }
 
-    /// Begins the next record, and notes how long it took to write, and whether it failed.
+    /// Begins the next record, and remembers how long the write took and whether it failed.
     fn timed(
         &mut self,
         host: &impl Host,
@@ -105,14 +106,14 @@ impl Journal {
     }
 }
 
-/// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves
-/// that one whole, then into the other.
+/// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves that record
+/// whole, then into the other.
 fn into_slots(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), WriteError> {
     let bytes = promises.encode(heading, promises.file);
     let first = 1 - promises.newest;
     disk.write(promises.file, first, &bytes)?;
     promises.newest = first;
-    // The promise is durable by now. Where this fails, the next record goes to this slot first.
+    // The promise is durable by now. If the second write fails, the next record goes to this slot first.
     match disk.write(promises.file, 1 - first, &bytes) {
         Err(WriteError::Replaced) => Err(WriteError::Replaced),
         Ok(()) | Err(WriteError::Os(_)) => Ok(()),

@@ -1,48 +1,49 @@
-//! What to do when a tick cannot be had: a pure function from what was read to the next step.
+//! The ladder: what to do if a tick cannot be had, as a pure function from what was read to the next step.
 //!
-//! The rungs, from bottom to top: **hold** (nothing is missing, IDs run ahead of the clock), **replay**,
-//! **wait**, **rotate**, **refuse**. A rung is taken only where those below it cannot help.
+//! The rungs, from bottom to top: **hold** (continue, because IDs may run ahead of the clock), **replay**, **wait**,
+//! **rotate**, **refuse**. A rung is taken only if those below it do not help.
 
 use crate::config::{Limits, Policy};
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 
-/// A call that found no tick to claim, and what it had read.
+/// A call that found no tick to claim, and the values that it had read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked {
-    /// IDs that it wants, in one tick.
+    /// How many IDs it wants, in one tick.
     pub n: i64,
     /// The lane that was active.
     pub lane: usize,
     /// The lane's frontier.
     pub frontier: i64,
-    /// The tick from which it tried: that of its clock, or the frontier.
+    /// The tick from which it tried: that of its clock or, if later, the frontier.
     pub tried: i64,
-    /// The tick that it could not have; not below `tried`, because ticks between them were full.
+    /// The tick that it could not have. It can be later than `tried`, if the ticks between them were full.
     pub wanted: i64,
 }
 
 /// How long a call has waited.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
-    /// The frontier since which it counts.
+    /// The frontier at which the wait began.
     frontier: Option<i64>,
-    /// For the clock, by the monotonic clock, since the frontier last moved.
+    /// Time spent waiting for the clock, on the monotonic clock, since the frontier last moved.
     spent_us: i64,
-    /// For the keeper, in naps of `nap_us` by now.
+    /// Time spent waiting for the keeper, in naps whose current length is `nap_us`.
     pub keeper_us: i64,
     nap_us: i64,
-    /// The call has been counted as one that waits.
+    /// Whether the call has been counted as one that waits.
     pub is_counted: bool,
 }
 
-/// A call that waits for the keeper looks again after this long at first, then after twice as long each time...
+/// A call that waits for the keeper looks again after this long at first, and doubles the time with each nap...
 const FIRST_NAP_US: i64 = 200;
 /// ...up to this.
 const LAST_NAP_US: i64 = 20_000;
 
 impl Patience {
-    /// What was spent since the frontier moved: while it moves, the ticks that a call slept for went to others.
+    /// The time spent since the frontier moved. While it moves, other calls get the ticks that this one waited for, and
+    /// its patience starts over.
     pub fn spent_since(&mut self, frontier: i64) -> i64 {
         if self.frontier != Some(frontier) {
             (self.frontier, self.spent_us) = (Some(frontier), 0);
@@ -63,7 +64,7 @@ impl Patience {
     }
 }
 
-/// What the slow path read, in this order: lane, frontier, clock.
+/// The values that the slow path read, in this order: lane, frontier, clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
     /// As in [`Blocked`].
@@ -74,7 +75,7 @@ pub(crate) struct Sight {
     pub frontier: i64,
     /// The lane's ceiling; `None` while the gate is closed.
     pub ceiling: Option<i64>,
-    /// The lane's mark as it was restored at the start: no tick up to it may ever be issued (guarantee 3).
+    /// The lane's restored mark: no tick up to it may ever be issued (guarantee 3).
     pub restored: i64,
     /// Ticks in the lane's ring.
     pub ring: i64,
@@ -88,7 +89,7 @@ pub(crate) struct Sight {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing is missing any more: start over.
+    /// Nothing is in the way any more: start over.
     Again,
     /// Sleep this many microseconds, then start over.
     Wait(i64),
@@ -96,7 +97,7 @@ pub(crate) enum Step {
     Replay(i64),
     /// Make the reservation reach the wanted tick, then start over.
     Reserve,
-    /// Go to another lane, or refuse where there is none.
+    /// Go to another lane, or refuse if there is none.
     Rotate,
     /// Give up.
     Refuse(Refusal),
@@ -106,12 +107,13 @@ pub(crate) enum Step {
 pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
     let tick_us = layout.tick().micros();
     let now_tick = layout.tick().holding(sight.now_us);
-    // Guarantee 4 in microseconds, so that a coarse tick behaves: a tick fits once its start does.
+    // Guarantee 4, in microseconds rather than ticks, because a tick of a second may be used as soon as its start is
+    // near enough.
     let missing_us = sight.wanted * tick_us - (sight.now_us + limits.max_ahead_us);
 
     if sight.wanted > layout.max_tick() {
-        // A clock that stood behind the end may have come back since. If it never stood there, all ticks up to the
-        // end are full, also those that a replay revisits.
+        // The clock may have been past the end of the field when the call read it, and have come back since. If it
+        // never was, then every tick up to the end is full, and those that a replay revisits are too.
         let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.frontier) < layout.max_tick();
         return if came_back { Step::Again } else { Step::Refuse(Refusal::Exhausted) };
     }
@@ -119,13 +121,13 @@ pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
     if missing_us <= 0 {
         return if sight.wanted > ceiling { Step::Reserve } else { Step::Again };
     }
-    // The frontier was read before the clock. If nothing stepped, whoever issued up to `wanted` did so by guarantee
-    // 4 at an earlier clock, so at most one tick is missing: a burst, and sleeping brings it. A clock that stands
-    // still or keeps stepping back does not; then the patience ends, and the climb goes on.
+    // The frontier was read before the clock. If nothing stepped, every tick up to `wanted` was issued under guarantee
+    // 4 at an earlier clock, so at most one tick is missing: this is a burst, and sleeping ends it. A clock that stands
+    // still or keeps stepping back does not end it; then the patience runs out, and the climb goes on.
     if missing_us <= tick_us && sight.waited_us <= tick_us + limits.max_wait_us {
         return Step::Wait(missing_us);
     }
-    // Behind the ring the words have gone to later ticks, so nothing can go on from there.
+    // Further back than the ring reaches, the words belong to later ticks, so no sequence can be continued there.
     let in_ring = now_tick > sight.frontier - sight.ring && now_tick < sight.frontier;
     if limits.policy == Policy::Replay && in_ring && now_tick > sight.restored {
         return Step::Replay(now_tick);

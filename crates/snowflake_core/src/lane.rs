@@ -1,16 +1,16 @@
-//! One lane: a worker's memory and its ledger. Each change of the memory has a name here, and nobody else touches it.
+//! One lane: a worker's memory and its ledger. Each change of the memory has a name here, and no other file touches it.
 //!
 //! # The fields and who may write them
 //!
-//! * The *frontier*, the tick from which the next call starts. Calls raise it, without a lock. Replay lowers it, by
-//!   compare-and-swap from the value that was read and under the cold lock: a plain store could undo another call's
-//!   raise, and a replay without the lock could lead below the floor of an `adopt` beside it. Starts and `adopt`
-//!   move it under the cold lock.
-//! * The *ceiling*, the last tick that may be issued: the lane's reservation, which is its mark on disk
-//!   (guarantee 2), or nothing while the gate is closed. Written under the cold lock, after the disk.
+//! * The *frontier*, the tick from which the next call starts. Calls raise it without a lock. Replay lowers it under
+//!   the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's raise, and
+//!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts and `adopt` move it under the
+//!   cold lock.
+//! * The *ceiling*, the last tick that may be issued: the lane's reservation, which is its mark on disk (guarantee 2),
+//!   or nothing while the gate is closed. Written under the cold lock, after the disk.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
 //!   ceiling.
-//! * The counts: what left the ring, and what had been issued when the statistics were last reset.
+//! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.
 
 use crate::ledger::{Claim, Ledger, Shape};
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use crate::sync::{AtomicI64, AtomicU64, Ordering};
 /// A ceiling below every tick and every mark: the gate is closed.
 const CLOSED: i64 = i64::MIN;
 
-/// The memory of one lane. Hot: every call reads the frontier, and raises it once a tick.
+/// The memory of one lane. Hot: every call reads the frontier, and raises it once per tick.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct LaneMemory {
     frontier: AtomicI64,
     ceiling: AtomicI64,
     restored: AtomicI64,
-    /// IDs of the words that were evicted from the ring.
+    /// How many IDs the words stood for that were evicted from the ring.
     evicted: AtomicU64,
-    /// IDs issued before the last reset of the statistics.
+    /// How many IDs were issued before the last reset of the statistics.
     issued_before: AtomicU64,
 }
 
@@ -77,20 +77,20 @@ impl<'m> Lane<'m> {
         self.memory.frontier.load(Ordering::Acquire)
     }
 
-    /// Whether a tick is reserved, and the gate open.
+    /// Whether a tick is reserved and the gate is open.
     #[inline]
     pub(crate) fn is_reserved(&self, tick: i64) -> bool {
         tick <= self.memory.ceiling.load(Ordering::Acquire)
     }
 
-    /// Claims `n` positions in a row of `tick`, which must be reserved. A call that wins them calls
+    /// Claims `n` consecutive positions of `tick`, which must be reserved. A call that wins them calls
     /// [`raise_to`](Self::raise_to) next.
     #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
         self.ledger.claim(tick, n)
     }
 
-    /// Raises the frontier to `tick`, unless it is there already.
+    /// Raises the frontier to `tick`, unless it is there or beyond already.
     #[inline]
     pub(crate) fn raise_to(&self, tick: i64) {
         self.memory.frontier.fetch_max(tick, Ordering::AcqRel);
@@ -98,8 +98,8 @@ impl<'m> Lane<'m> {
 
     // ---- the cold lock's holder ----
 
-    /// Lowers the frontier from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was
-    /// seen: the caller's next look sees that.
+    /// Lowers the frontier from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was seen;
+    /// the caller looks again and finds that out.
     pub(crate) fn replay_to(&self, seen: i64, tick: i64) {
         let _ = self.memory.frontier.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -114,35 +114,36 @@ impl<'m> Lane<'m> {
         self.memory.ceiling.store(mark, Ordering::Release);
     }
 
-    /// Closes the gate for this lane.
+    /// Closes the gate of this lane.
     pub(crate) fn close(&self) {
         self.memory.ceiling.store(CLOSED, Ordering::Release);
     }
 
-    /// The mark that was restored at the start, or a floor that has been set since.
+    /// The mark that the start restored, or a floor that has been set since.
     pub(crate) fn restored(&self) -> i64 {
         self.memory.restored.load(Ordering::Acquire)
     }
 
-    /// Begins above `mark`, at a start: the gate is closed, but the memory may have seen an earlier attempt.
+    /// Begins above `mark`, at a start. The gate is closed, but an earlier attempt to start may have left its values
+    /// here.
     pub(crate) fn restore(&self, mark: i64) {
         self.memory.restored.store(mark, Ordering::Release);
         self.raise_to(mark + 1);
     }
 
-    /// Goes on above `floor` at least, also while calls are under way. The floor must be durable.
+    /// Continues above `floor` or higher, even while calls are under way. The floor must be durable.
     pub(crate) fn raise_floor(&self, floor: i64) {
         self.memory.restored.fetch_max(floor, Ordering::AcqRel);
         self.raise_to(floor + 1);
     }
 
-    /// Begins above `mark`, although it began above a higher one. Only where no call can be under way.
+    /// Begins above `mark`, even if that is lower than before. No call may be under way on the lane.
     pub(crate) fn lower_floor(&self, mark: i64) {
         self.memory.restored.store(mark, Ordering::Release);
         self.memory.frontier.store(mark + 1, Ordering::Release);
     }
 
-    /// Whether a call may have issued an ID since the start, or be about to.
+    /// Whether a call may have issued an ID since the start, or may be about to.
     pub(crate) fn is_used(&self) -> bool {
         self.is_reserved(self.restored() + 1) || self.has_issued()
     }
@@ -154,12 +155,12 @@ impl<'m> Lane<'m> {
         self.ledger.ticks()
     }
 
-    /// The first tick from `tick` on with room for `n` positions; the one after `end` where there is none up to it.
+    /// The first tick from `tick` on that has room for `n` positions; `end + 1` if none up to `end` has.
     pub(crate) fn room_from(&self, tick: i64, n: i64, end: i64) -> i64 {
         self.ledger.room_from(tick, n, end)
     }
 
-    /// The word at the frontier: it changes with every ID that is issued there.
+    /// The word in the ring's slot of this tick: it changes with every ID that is issued there.
     pub(crate) fn word(&self, tick: i64) -> u64 {
         self.ledger.word(tick)
     }
@@ -169,7 +170,7 @@ impl<'m> Lane<'m> {
         self.ledger.last_tick().is_some()
     }
 
-    /// The greatest tick up to which IDs may exist, as far as memory tells: above the restored mark, what was issued.
+    /// The highest tick in which IDs may exist: the restored mark, or an issued tick above it.
     pub(crate) fn exact_mark(&self) -> i64 {
         self.restored().max(self.highest_tick())
     }
@@ -179,7 +180,8 @@ impl<'m> Lane<'m> {
         self.ledger.last_tick().unwrap_or(-1)
     }
 
-    /// The tick of the last ID since the start: the frontier, or the highest where a replay has just lowered that.
+    /// The tick of the last ID since the start: the frontier, or the highest issued tick if a replay has just lowered
+    /// it.
     pub(crate) fn last_tick(&self) -> Option<i64> {
         let frontier = self.frontier();
         if self.ledger.holds(frontier) { Some(frontier) } else { self.ledger.last_tick() }
@@ -192,7 +194,7 @@ impl<'m> Lane<'m> {
         self.ledger.issued().saturating_sub(self.memory.issued_before.load(Ordering::Relaxed))
     }
 
-    /// Counts from zero again.
+    /// Restarts the count at zero.
     pub(crate) fn reset_issued(&self) {
         self.memory.issued_before.store(self.ledger.issued(), Ordering::Relaxed);
     }

@@ -1,8 +1,7 @@
 //! Bits, tick and epoch of an ID: pack, unpack, ranges. Knows no clock and no state.
 //!
-//! Times are signed microseconds. A *Unix* time counts from 1970, a *relative* time from the layout's
-//! epoch; a tick is a relative time in units of [`Tick`], rounded down, and is signed too, for a clock
-//! may stand before the epoch.
+//! Times are signed microseconds. A *Unix* time counts from 1970, a *relative* time from the layout's epoch. A tick is
+//! a relative time in units of [`Tick`], rounded down; it is signed too, because a clock may be before the epoch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,11 +38,11 @@ impl Tick {
         }
     }
 
-    /// The tick that holds this relative time (µs), rounded down also before the epoch.
+    /// The tick that contains this relative time (µs), rounded down even before the epoch.
     #[inline]
     pub const fn holding(self, relative_us: i64) -> i64 {
-        // A division by a constant in each arm is a multiplication; by `self.micros()` it would be a
-        // division of 64 bits, 5 to 20 ns on the hot path.
+        // A division by a constant compiles to a multiplication. By `self.micros()` it would be a 64-bit division, 5 to
+        // 20 ns on the hot path.
         match self {
             Self::Millisecond => relative_us.div_euclid(1_000),
             Self::Centisecond => relative_us.div_euclid(10_000),
@@ -67,7 +66,7 @@ impl fmt::Display for Tick {
 pub struct Bits {
     /// Ticks since the epoch.
     pub time: u32,
-    /// Datacenter; 0 where the layout has none.
+    /// Datacenter; 0 if the layout has none.
     pub datacenter: u32,
     /// Worker.
     pub worker: u32,
@@ -82,7 +81,7 @@ impl FromStr for Bits {
     fn from_str(text: &str) -> Result<Self, LayoutError> {
         let unreadable = || LayoutError::Unreadable(text.to_owned());
         let width = |field: &str| {
-            // `u32::from_str` alone would take "+5".
+            // `u32::from_str` alone would accept "+5".
             let digits = !field.is_empty() && field.bytes().all(|b| b.is_ascii_digit());
             digits.then(|| field.parse().ok()).flatten().ok_or_else(unreadable)
         };
@@ -109,7 +108,7 @@ impl fmt::Display for Bits {
     }
 }
 
-/// Further from the epoch than any tick, and so near to 0 that times of this size can be added up.
+/// Further from the epoch than any tick, and small enough that times of this size can be added.
 const FAR_US: i64 = 1 << 62;
 
 /// Why a layout cannot be used.
@@ -119,9 +118,9 @@ pub enum LayoutError {
     Unreadable(String),
     /// The fields need more than the 63 bits of a positive `bigint`.
     TooWide(u32),
-    /// The time field has no bit.
+    /// The time field has no bits.
     NoTime,
-    /// The time field reaches beyond what a timestamp can hold: its width, and the widest with this tick.
+    /// The time field reaches beyond what a timestamp can hold: its width, and the greatest width with this tick.
     TimeTooWide(u32, u32),
     /// A field that SQL shows as `integer` has more than 31 bits: its name and width.
     FieldTooWide(&'static str, u32),
@@ -155,7 +154,7 @@ impl std::error::Error for LayoutError {}
 pub struct Parts {
     /// Ticks since the epoch.
     pub tick: i64,
-    /// Datacenter; 0 where the layout has none.
+    /// Datacenter; 0 if the layout has none.
     pub datacenter: i64,
     /// Worker.
     pub worker: i64,
@@ -184,8 +183,8 @@ impl Layout {
     pub fn new(bits: Bits, tick: Tick, epoch_us: i64) -> Result<Self, LayoutError> {
         let fields = [bits.time, bits.datacenter, bits.worker, bits.sequence];
         let sum = fields.into_iter().fold(0, u32::saturating_add);
-        // 2^62 µs are 146,000 years: any tick of the field times its length fits an i64 with room for
-        // an epoch and for sums, so the hot path need not check for overflow.
+        // 2^62 µs are 146,000 years. Any tick of the field times its length fits an i64, with room for an epoch and for
+        // sums, so the hot path need not check for overflow.
         let most_time = 62 - (tick.micros() as u64).next_power_of_two().ilog2();
         if sum > 63 {
             return Err(LayoutError::TooWide(sum));
@@ -223,7 +222,7 @@ impl Layout {
         (1 << self.bits.time) - 1
     }
 
-    /// How many values the datacenter field has: 1 where the layout has none.
+    /// How many values the datacenter field has; 1 if the layout has none.
     pub const fn datacenters(&self) -> i64 {
         1 << self.bits.datacenter
     }
@@ -233,17 +232,17 @@ impl Layout {
         1 << self.bits.worker
     }
 
-    /// How many IDs one worker can make in a tick.
+    /// How many IDs one worker can generate in a tick.
     pub const fn sequences(&self) -> i64 {
         1 << self.bits.sequence
     }
 
-    /// A Unix time (µs) counted from the epoch. A clock can say anything: what is further from the epoch
-    /// than any tick is brought to ±2^62 µs, so that nobody who goes on from here can overflow.
+    /// A Unix time (µs) counted from the epoch. Because a clock can return any value, times further from the epoch than
+    /// any tick are clamped to ±2^62 µs, so that callers cannot overflow.
     #[inline]
     pub const fn relative(&self, unix_us: i64) -> i64 {
         match unix_us.checked_sub(self.epoch_us) {
-            // Within ±2^62, its two highest bits are alike.
+            // Within ±2^62, the two highest bits are equal.
             Some(relative_us) if relative_us ^ (relative_us << 1) >= 0 => relative_us,
             _ => self.far_end(unix_us),
         }
@@ -254,7 +253,7 @@ impl Layout {
         if unix_us < self.epoch_us { -FAR_US } else { FAR_US }
     }
 
-    /// The tick that holds this Unix time (µs); negative before the epoch.
+    /// The tick that contains this Unix time (µs); negative before the epoch.
     pub const fn tick_at(&self, unix_us: i64) -> i64 {
         self.tick.holding(self.relative(unix_us))
     }
@@ -279,8 +278,8 @@ impl Layout {
         self.tick.holding(self.relative(unix_us) + self.tick.micros() - 1)
     }
 
-    /// The lowest ID that was created at this Unix time (µs) or after it, in any tick that the layout has or
-    /// just behind its end. Behind the end of a layout of 63 bits there is no such number: then its highest ID.
+    /// The lowest ID that was created at this Unix time (µs) or after it, in the layout's ticks or just past their end.
+    /// Past the end of a layout of 63 bits there is no such number; then its highest ID.
     pub const fn lowest_id_from(&self, unix_us: i64) -> i64 {
         let tick = self.tick_from(unix_us);
         if tick <= 0 {
@@ -292,7 +291,7 @@ impl Layout {
         }
     }
 
-    /// The highest ID that was created before this Unix time (µs); -1 where there is none.
+    /// The highest ID that was created before this Unix time (µs); -1 if there is none.
     pub const fn highest_id_before(&self, unix_us: i64) -> i64 {
         let tick = self.tick_from(unix_us);
         if tick <= 0 {
@@ -304,7 +303,7 @@ impl Layout {
         }
     }
 
-    /// The ID of these fields; `None` where one does not fit its field.
+    /// The ID with these fields; `None` if a value does not fit its field.
     pub fn pack(&self, parts: Parts) -> Option<i64> {
         let fits = |value: i64, bits: u32| (0..1_i64 << bits).contains(&value);
         let all_fit = fits(parts.tick, self.bits.time)
@@ -317,7 +316,7 @@ impl Layout {
         })
     }
 
-    /// The fields of an ID; `None` for a negative one, and for one with bits above the time field.
+    /// The fields of an ID; `None` if it is negative or has bits above the time field.
     pub fn unpack(&self, id: i64) -> Option<Parts> {
         let field = |shift: u32, bits: u32| (id >> shift) & ((1 << bits) - 1);
         let Bits { datacenter, worker, sequence, .. } = self.bits;
@@ -343,11 +342,11 @@ impl Layout {
     }
 }
 
-/// The first of the year 1: PostgreSQL's timestamps go back further, and no ID does.
+/// The start of the year 1. PostgreSQL's timestamps reach further back, but no ID does.
 const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
 
-/// Reads an epoch: a literal date and time with an explicit offset, as `2024-01-01T00:00:00Z`, to a Unix
-/// time in microseconds. The error says what is wrong with the text, in a sentence.
+/// Reads an epoch: a literal date and time with an explicit offset, such as `2024-01-01T00:00:00Z`, as a Unix time in
+/// microseconds. The error is a sentence that says what is wrong with the text.
 pub fn parse_epoch(text: &str) -> Result<i64, &'static str> {
     let text = text.trim();
     match jiff::Timestamp::from_str(text).map(jiff::Timestamp::as_microsecond) {

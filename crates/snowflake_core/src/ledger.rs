@@ -1,13 +1,13 @@
 //! The ledger: which IDs of a lane have been generated. The proof of uniqueness is here and nowhere else.
 //!
-//! A ledger is a ring of 64-bit words, one word a tick. A word holds the last *position* issued in its
-//! tick (tick and sequence side by side) or nothing. Only [`Ledger::claim`] changes a word, by one
-//! compare-and-swap that moves it to a **higher** value; the caller whose swap succeeded owns the
-//! positions that the word moved over, and nobody else ever can (guarantee 1). Neither clocks, nor policies,
-//! nor the memory order matter to that: the words of one atomic have one order of changes.
+//! A ledger is a ring of 64-bit words, one word per tick. A word holds the last *position* issued in its tick (tick and
+//! sequence side by side) or nothing. Only [`Ledger::claim`] changes a word, by one compare-and-swap that moves it to a
+//! **higher** value. The caller whose swap succeeded owns the positions that the word moved over, and no other caller
+//! ever can (guarantee 1). This depends neither on clocks, nor on policies, nor on the memory order, because all
+//! changes of one atomic have one order.
 //!
-//! A word counts its own IDs, because the first sequence of a tick is a function of the tick. The call that evicts
-//! a word adds its count to the lane's total: counting is exact and costs a call nothing.
+//! A word also counts its own IDs, because the first sequence of a tick is a function of the tick. The call that evicts
+//! a word adds its count to the lane's total, so the count is exact and costs other calls nothing.
 
 use crate::config::SequenceStart;
 use crate::layout::Layout;
@@ -17,7 +17,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     sequence_bits: u32,
-    /// All bits of the sequence: the last one of a tick.
+    /// All bits of the sequence set: the last sequence of a tick.
     highest: u64,
     spread_mask: u64,
 }
@@ -32,7 +32,7 @@ impl Shape {
         Self { sequence_bits: layout.bits().sequence, highest: sequences - 1, spread_mask }
     }
 
-    /// The most positions that any one tick is sure to have.
+    /// The number of positions that every tick has at least.
     pub(crate) const fn capacity(self) -> i64 {
         (self.highest + 1 - self.spread_mask) as i64
     }
@@ -55,8 +55,8 @@ impl Shape {
 struct Word(u64);
 
 impl Word {
-    /// Time and sequence together have at most 63 bits, so the top bit tells a used word from an empty
-    /// one, and words compare as their positions do, with the empty word below them all.
+    /// Time and sequence together have at most 63 bits, so the top bit tells a used word from an empty one. Words
+    /// compare as their positions do, and the empty word is below them all.
     const USED: u64 = 1 << 63;
     const EMPTY: Self = Self(0);
 
@@ -74,15 +74,15 @@ impl Word {
     }
 }
 
-/// What became of an attempt to claim positions of a tick.
+/// The outcome of an attempt to claim positions of a tick.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// They are the caller's, from this sequence on.
+    /// The positions are the caller's, from this sequence on.
     Won { first: i64 },
-    /// The tick has not that many left.
+    /// The tick has fewer positions left.
     Full,
-    /// The slot belongs to this later tick by now: the caller's tick is more than a ring behind.
+    /// The ring's slot holds this later tick: the caller's tick is at least a whole ring behind.
     Overtaken(i64),
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Ledger<'m> {
 }
 
 impl<'m> Ledger<'m> {
-    /// `slots`: a power of two of words that start as 0. `evicted`: the lane's total of evicted words.
+    /// `slots`: a power of two of words, all 0 at first. `evicted`: the lane's count of IDs that left the ring.
     pub(crate) fn new(slots: &'m [AtomicU64], evicted: &'m AtomicU64, shape: Shape) -> Self {
         assert!(slots.len().is_power_of_two(), "a ring has a power of two of slots");
         Self { slots, evicted, shape }
@@ -111,7 +111,7 @@ impl<'m> Ledger<'m> {
         &self.slots[tick as usize & (self.slots.len() - 1)]
     }
 
-    /// Claims `n` positions in a row of `tick`; 0 <= tick, 1 <= n <= capacity. Guarantee 1 rests on this loop.
+    /// Claims `n` consecutive positions of `tick`; 0 <= tick, 1 <= n <= capacity. Guarantee 1 rests on this loop.
     #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
         let slot = self.slot(tick);
@@ -143,8 +143,8 @@ impl<'m> Ledger<'m> {
         }
     }
 
-    /// The first tick from `tick` on that has room for `n` positions, for a call that starts there; the one
-    /// after `end` where there is none up to it.
+    /// The first tick from `tick` on that has room for `n` positions for a call that starts there; `end + 1` if none up
+    /// to `end` has.
     pub(crate) fn room_from(&self, mut tick: i64, n: i64, end: i64) -> i64 {
         while tick <= end {
             let word = self.word(tick);
@@ -169,13 +169,13 @@ impl<'m> Ledger<'m> {
         word != Word::EMPTY && word.tick(self.shape) == tick
     }
 
-    /// The last tick in which an ID was generated. It cannot have been evicted: only a later one could.
+    /// The last tick in which an ID was generated. It is still in the ring, because only a later tick evicts a word.
     pub(crate) fn last_tick(&self) -> Option<i64> {
         let highest = self.words().max().unwrap_or(Word::EMPTY);
         (highest != Word::EMPTY).then(|| highest.tick(self.shape))
     }
 
-    /// How many IDs the lane has generated; exact while no claim is under way.
+    /// How many IDs the lane has generated. Exact while no claim is under way.
     pub(crate) fn issued(&self) -> u64 {
         let held: u64 = self.words().map(|word| word.count(self.shape)).sum();
         held + self.evicted.load(Ordering::Relaxed)

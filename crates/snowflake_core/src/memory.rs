@@ -1,13 +1,13 @@
-//! What the processes share, as plain data: it may lie on one process's heap or in a segment that many
-//! map at any address.
+//! The memory that processes share, as plain data: it can lie on the heap of one process, or in a segment that many
+//! processes map at different addresses.
 //!
 //! # Who may write which part, and when
 //!
 //! * `LaneMemory`, one per lane: see `lane.rs`.
 //! * The ring of each lane: only `ledger.rs` writes it, by compare-and-swap and without a lock.
-//! * `Switch`: the active lane is written under the cold lock, after everything that a caller of the lane needs. The
-//!   limits are written by a reload; no two of them need to change together.
-//! * `Counters`: anybody adds to them at any time; nothing is decided by them.
+//! * `Switch`: the active lane is written under the cold lock, after everything that a caller of the lane needs. A
+//!   reload writes the limits; no two of them need to change together.
+//! * `Counters`: every call adds to them at any time; no decision depends on them.
 //! * `ColdState`: only the holder of the cold lock sees it.
 
 use crate::clock_watch::ClockWatch;
@@ -19,7 +19,7 @@ use crate::refusal::ClosedReason;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
 
-/// What every call reads and almost none writes.
+/// Read by every call and written by almost none.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Switch {
@@ -49,7 +49,7 @@ impl Switch {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Makes a lane the active one. For the cold lock's holder, once the lane's reservation is published.
+    /// Makes a lane the active one. Called under the cold lock, once the lane's reservation is published.
     pub(crate) fn activate(&self, lane: usize) {
         self.active.store(lane, Ordering::Release);
     }
@@ -90,7 +90,7 @@ pub(crate) struct Counters {
     pub(crate) clock: ClockWatch,
 }
 
-/// The counters as they were read.
+/// A copy of the counters.
 pub(crate) struct Counts {
     pub waits: u64,
     pub wait_us: u64,
@@ -137,7 +137,7 @@ impl Counters {
         }
     }
 
-    /// Counts from zero again, from this Unix time in microseconds.
+    /// Resets the counters; `now_us`, a Unix time in microseconds, is when they start.
     pub(crate) fn reset(&self, now_us: i64) {
         for counter in [&self.waits, &self.wait_us, &self.rotations, &self.refusals] {
             counter.store(0, Ordering::Relaxed);
@@ -147,14 +147,14 @@ impl Counters {
     }
 }
 
-/// The gate, as the cold lock's holder knows it.
+/// The gate, as the holder of the cold lock sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     /// No start has been tried yet.
     Untried,
-    /// The last start could not open it; the next try comes no sooner than at this boot time (µs).
+    /// The last start could not open it; the next attempt comes no sooner than at this boot time (µs).
     Closed { reason: ClosedReason, retry_at_us: i64 },
-    /// The choice of a start is durable; the clock has yet to come within `max_ahead` of the lane's mark.
+    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's mark.
     Settling,
     /// Calls get IDs.
     Open,
@@ -164,19 +164,19 @@ pub(crate) enum Gate {
 #[derive(Debug)]
 pub(crate) struct ColdState {
     pub(crate) gate: Gate,
-    /// The timeline that the gate was opened for; 0 while it has never been.
+    /// The timeline for which the gate was last opened; 0 if it never was.
     pub(crate) timeline: u32,
     pub(crate) journal: Journal,
-    /// The refusal that was reported last, as lane, frontier and the word there: one report per episode, which
-    /// ends with the next ID.
+    /// The last refusal that was reported, as lane, frontier and the word there. An episode is reported once; the next
+    /// ID ends it.
     pub(crate) reported: Option<(usize, i64, u64)>,
-    /// The last call that has left a write to the keeper.
+    /// The last write that a call left to the keeper.
     pub(crate) errand: Option<(Blocked, Patience)>,
     /// A call has waited in vain for the keeper, which has done nothing since.
     pub(crate) is_keeper_stuck: bool,
 }
 
-/// The part of the memory that has one size, whatever the settings.
+/// The part of the memory whose size does not depend on the settings.
 #[repr(C)]
 pub struct Control<R: RawMutex> {
     pub(crate) switch: Switch,
@@ -185,7 +185,7 @@ pub struct Control<R: RawMutex> {
 }
 
 impl<R: RawMutex> Control<R> {
-    /// A closed gate. `lock` is the cold lock, `now_us` a Unix time for the statistics' start.
+    /// With a closed gate. `lock` is the cold lock; `now_us`, a Unix time, is when the statistics start.
     pub fn new(lock: R, config: &Config, now_us: i64) -> Self {
         let cold = ColdState {
             gate: Gate::Untried,
@@ -203,13 +203,13 @@ impl<R: RawMutex> Control<R> {
     }
 }
 
-/// The memory of one generator, wherever it lies.
+/// A view of a generator's memory, wherever that lies.
 pub struct View<'m, R: RawMutex> {
     /// The part of fixed size.
     pub control: &'m Control<R>,
     /// One for each lane.
     pub lanes: &'m [LaneMemory],
-    /// The rings of all lanes, one behind the other: [`Config::ring_ticks`] words per lane, zero at first.
+    /// The rings of all lanes, one after another: [`Config::ring_ticks`] words per lane, zero at first.
     pub slots: &'m [AtomicU64],
 }
 
@@ -239,7 +239,7 @@ impl<R: RawMutex> Memory<R> {
         }
     }
 
-    /// What a [`Generator`](crate::Generator) works on.
+    /// The view that a [`Generator`](crate::Generator) works on.
     pub fn view(&self) -> View<'_, R> {
         View { control: &self.control, lanes: &self.lanes, slots: &self.slots }
     }

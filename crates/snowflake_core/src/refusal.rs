@@ -1,4 +1,4 @@
-//! Why there is no ID: what a call, a start or an operator is told.
+//! The reasons for which a call, a start or an operator's request is refused.
 
 use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ pub type Errno = i32;
 pub enum Refusal {
     /// The gate is closed.
     GateClosed,
-    /// The wall clock stands before the epoch by this many microseconds.
+    /// The wall clock is before the epoch by this many microseconds.
     BeforeEpoch(i64),
     /// The time field has no tick left.
     Exhausted,
     /// No lane can be used until the clock has caught up.
     NoLane(NoLane),
-    /// The reservation is used up and the next one cannot be written: the operating system's error.
+    /// The reservation is used up, and the operating system's error prevents the next one.
     NotDurable(Errno),
 }
 
@@ -28,17 +28,17 @@ pub struct NoLane {
     pub behind_us: i64,
     /// The worker that will be usable first.
     pub worker: i64,
-    /// When: what the wall clock must say, as a Unix time in microseconds.
+    /// The wall-clock time from which it will be, as a Unix time in microseconds.
     pub usable_at_us: i64,
-    /// What set the floor, where the clock has to pass a floor and not an ID. Then the clock need not have moved.
+    /// The cause of the floor, if the clock must pass a floor rather than an ID. Then the clock need not have moved.
     pub floor: Option<FloorCause>,
 }
 
-/// What raises the marks of all lanes without an ID that reached them.
+/// Why the marks of all lanes were raised although no ID reached them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FloorCause {
-    /// A start that found no state: which IDs exist is not known.
+    /// A start found no state, so it does not know which IDs exist.
     NoState,
     /// A new timeline: other servers generated IDs with these workers.
     NewTimeline,
@@ -49,26 +49,26 @@ pub enum FloorCause {
 /// Why the gate is not open yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unopened {
-    /// It stays closed as things are.
+    /// It stays closed until something changes.
     Closed(ClosedReason),
-    /// It opens once the clock has gone on by this many microseconds: IDs of the last run reach so far.
+    /// It opens once the clock has gone on by this many microseconds, because IDs of the last run reach that far.
     Settling(i64),
-    /// It opens once somebody comes who can read prepared transactions: see [`Prepared`](crate::Prepared).
+    /// It opens once a session has read the prepared transactions: see [`Prepared`](crate::Prepared).
     PreparedUnread,
 }
 
-/// Why the gate stays closed after a start, until `adopt` or another configuration.
+/// Why the gate stays closed after a start, until `adopt` or another configuration opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedReason {
     /// The file could not be read or created: the operating system's error.
     Os(Errno),
-    /// A file is there, and neither slot can be read.
+    /// The file exists, but neither slot can be read.
     Unreadable,
     /// A slot was written by a later version.
     NewerVersion(u32),
-    /// IDs were generated with this layout, which is not the configured one.
+    /// IDs were generated with this layout, but another is configured.
     OtherLayout(Layout),
-    /// The state is that of another database cluster: its system identifier.
+    /// The state belongs to another database cluster, with this system identifier.
     Foreign(u64),
     /// The directory is a copy of one that may still run.
     Copied,
@@ -81,8 +81,8 @@ pub enum ClosedReason {
 pub enum AdoptError {
     /// The floor lies more than a day ahead of the clock.
     FloorInFuture,
-    /// The configured layout's IDs would lie below those that were generated with this one.
+    /// The configured layout's IDs would lie below those that were generated with this layout.
     LayoutBelow(Layout),
-    /// The gate stays closed for something that `adopt` cannot mend.
+    /// The gate stays closed for a reason that `adopt` cannot remove.
     Closed(ClosedReason),
 }

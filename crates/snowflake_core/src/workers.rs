@@ -1,5 +1,4 @@
-//! The workers of one server: which it owns, which half of them its timeline may use, and which lane comes after
-//! another.
+//! The workers of one server: which it owns, which half of them its timeline may use, and in which order lanes rotate.
 
 use crate::layout::Layout;
 
@@ -14,12 +13,12 @@ pub struct Workers {
     stride: i64,
 }
 
-/// Why a home worker or a number of backups cannot be used.
+/// Why a home worker or a number of backup workers cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkersError {
-    /// More lanes than the worker field has values: how many workers it has.
+    /// More lanes than the worker field has values; it has this many.
     TooManyLanes(i64),
-    /// The home worker is outside 0 ..= this.
+    /// The home worker is negative or above this.
     HomeOutside(i64),
 }
 
@@ -37,7 +36,7 @@ impl Workers {
         Ok(Self { home, lanes, stride })
     }
 
-    /// Home worker and backups.
+    /// The number of lanes: the home worker and its backup workers.
     pub fn lanes(&self) -> usize {
         self.lanes
     }
@@ -52,8 +51,8 @@ impl Workers {
         self.home + lane as i64 * self.stride
     }
 
-    /// Home worker and lane of any worker of a fleet with this layout and number of backups; `None` for
-    /// one that no lane has.
+    /// Home worker and lane of any worker of a fleet with this layout and number of backups; `None` if no lane has the
+    /// worker.
     pub fn owner(&self, worker: i64) -> Option<(i64, usize)> {
         let lane = worker / self.stride;
         (worker >= 0 && lane < self.lanes as i64).then_some((worker % self.stride, lane as usize))
@@ -61,9 +60,9 @@ impl Workers {
 
     /// The lanes that a timeline (1, 2, ...) may use, in the order of rotation from its first.
     ///
-    /// With three backups or more, odd timelines have the even lanes and even ones the odd lanes, so that
-    /// an old primary that still runs and its successor never meet. Each timeline of a half starts one
-    /// lane further than the one before it.
+    /// With three backups or more, odd timelines use the even lanes and even timelines the odd lanes, so that an old
+    /// primary that still runs never shares a lane with its successor. Each timeline of a half starts one lane further
+    /// than the one before it.
     pub(crate) fn half(&self, timeline: u32) -> impl Iterator<Item = usize> + Clone + use<> {
         let turn = timeline.saturating_sub(1) as usize;
         let (offset, step) = if self.lanes >= 4 { (turn % 2, 2) } else { (0, 1) };
@@ -72,15 +71,15 @@ impl Workers {
     }
 }
 
-/// The next lane after `from` in the cyclic order of `half` whose first free tick is at most `latest`, where
-/// `first_free` tells a lane's first free tick. Otherwise the lane that is usable first, with its tick.
+/// The next lane after `from`, in the cyclic order of `half`, whose first free tick is at most `latest`; `first_free`
+/// returns a lane's first free tick. If there is none, the lane that is usable first, with its tick.
 pub(crate) fn next_usable(
     half: impl Iterator<Item = usize> + Clone,
     from: usize,
     latest: i64,
     first_free: impl Fn(usize) -> i64,
 ) -> Result<usize, (usize, i64)> {
-    // `from` may lie outside the half: the gate was opened for another timeline since.
+    // `from` can lie outside the half, if the gate has been opened for another timeline since.
     let start = half.clone().position(|lane| lane == from).map_or(0, |at| at + 1);
     let size = half.clone().count();
     let candidates = half.cycle().skip(start).take(size);

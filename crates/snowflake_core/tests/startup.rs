@@ -2123,6 +2123,23 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
     }
 }
 
+/// A floor of the wrong time that did not get to disk: the right one counts.
+#[test]
+fn adopt_that_cannot_be_written_leaves_no_floor() {
+    let machine = copied();
+    machine.closed();
+    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
+    machine.adopt(machine.wall() + 20 * HOUR).unwrap_err();
+    machine.disk.heal();
+    machine.pass(SECOND);
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert!(
+        machine.id().tick <= tick(machine.wall() + MAX_AHEAD),
+        "an ID of the floor that was never durable"
+    );
+}
+
 #[test]
 fn adopt_that_cannot_be_written_opens_nothing() {
     let machine = copied();

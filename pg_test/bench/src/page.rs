@@ -123,14 +123,10 @@ fn judged(target: &Target, run: &Run) -> Result<Value, Error> {
     let (found, is_met) = target
         .judge(run)
         .ok_or_else(|| wrong(format!("{}: not measured on PostgreSQL {}", target.key, run.major)))?;
-    let sleep = run.of("call_p999_us", "sleep");
     Ok(context! {
         major => run.major, found => spread(found), is_met, is_quick => run.is_quick,
         // Some rounds on this side of 1, some on the other.
         is_split => found.min < 1.0 && found.max > 1.0,
-        sleep => sleep.map(spread),
-        // Later than our calls are: they sleep as long, and only now and then.
-        is_sleep_late => sleep.is_some_and(|sleep| sleep.median > found.median),
     })
 }
 
@@ -313,13 +309,6 @@ mod tests {
 
     #[test]
     fn a_cause_is_given_only_where_the_figures_bear_it_out() {
-        let slow = |sleep| {
-            let run = with(invented(17), "call_p999_us", "snowflake", 2500.0);
-            text(&[with(run, "call_p999_us", "sleep", sleep)])
-        };
-        assert!(slow(3000.0).unwrap().contains("takes 3,000 µs"));
-        assert!(slow(1100.0).unwrap_err().contains("\"latency\" was missed"));
-
         let rates = |ours: [f64; 2]| {
             let mut run = with(invented(17), "tpcb_tps", "snowflake", ours[0]);
             run = with(run, "tpcb_tps", "bigserial", 1000.0);
@@ -333,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_quick_run_needs_no_causes_and_says_so() {
-        let run = with(invented(15), "call_p999_us", "snowflake", 2500.0);
+        let run = with(invented(15), "insert_s", "snowflake", 2500.0);
         let page = text(&[Run { is_quick: true, ..run }]).unwrap();
         assert!(page.contains("**MISS**") && page.contains("not what anything costs"), "{page}");
     }

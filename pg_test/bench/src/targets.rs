@@ -2,7 +2,7 @@
 
 use crate::figures::{Run, Spread};
 
-/// A limit to a ratio of two figures, or to one figure.
+/// A limit to a ratio of two figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its name in the page's template, where a miss needs its cause.
@@ -10,8 +10,8 @@ pub struct Target {
     /// What is compared with what.
     pub what: &'static str,
     measurement: &'static str,
-    /// The candidate to compare with; without one it is the figure itself that is limited.
-    against: Option<&'static str>,
+    /// The candidate to compare with.
+    against: &'static str,
     limit: Limit,
 }
 
@@ -22,58 +22,48 @@ enum Limit {
 }
 
 /// All of them, in the order in which the page has them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         key: "clock",
         what: "a call, against `clock_timestamp()`",
         measurement: "call_ns",
-        against: Some("clock"),
+        against: "clock",
         limit: Limit::AtMost(1.5),
     },
     Target {
         key: "nextval",
         what: "a call, against `nextval()`",
         measurement: "call_ns",
-        against: Some("bigserial"),
+        against: "bigserial",
         limit: Limit::AtMost(0.25),
     },
     Target {
         key: "insert",
         what: "the time of one big INSERT, against `bigserial`",
         measurement: "insert_s",
-        against: Some("bigserial"),
+        against: "bigserial",
         limit: Limit::AtMost(0.9),
     },
     Target {
         key: "tpcb",
         what: "the rate of TPC-B, against `bigserial`",
         measurement: "tpcb_tps",
-        against: Some("bigserial"),
+        against: "bigserial",
         limit: Limit::AtLeast(1.0),
     },
     Target {
         key: "wal",
         what: "WAL of an inserted row, against `bigserial`",
         measurement: "wal_a_row",
-        against: Some("bigserial"),
+        against: "bigserial",
         limit: Limit::AtMost(1.0),
-    },
-    Target {
-        key: "latency",
-        what: "p99.9 of a call under saturation, in µs",
-        measurement: "call_p999_us",
-        against: None,
-        limit: Limit::AtMost(2000.0),
     },
 ];
 
 impl Target {
     /// What a run has found, and whether that is a pass: the median decides.
     pub fn judge(&self, run: &Run) -> Option<(Spread, bool)> {
-        let found = match self.against {
-            Some(other) => run.ratio(self.measurement, "snowflake", (self.measurement, other)),
-            None => run.of(self.measurement, "snowflake"),
-        }?;
+        let found = run.ratio(self.measurement, "snowflake", (self.measurement, self.against))?;
         let is_met = match self.limit {
             Limit::AtMost(most) => found.median <= most,
             Limit::AtLeast(least) => found.median >= least,
@@ -117,13 +107,6 @@ mod tests {
         let is_met = |ours: f64| target("tpcb").judge(&run("tpcb_tps", &[ours], &[1000.0])).unwrap().1;
         assert!(is_met(1000.0));
         assert!(!is_met(999.0));
-    }
-
-    #[test]
-    fn a_latency_is_judged_by_itself() {
-        let is_met = |ours: f64| target("latency").judge(&run("call_p999_us", &[ours], &[])).unwrap().1;
-        assert!(is_met(2000.0));
-        assert!(!is_met(2001.0));
     }
 
     #[test]

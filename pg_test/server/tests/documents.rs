@@ -1067,7 +1067,10 @@ fn one_version_is_named_everywhere() {
         ("packaging/cloudnative-pg/extension-image.yaml", 3),
         ("packaging/cloudnative-pg/image-catalog.yaml", 4),
     ] {
-        assert_eq!(read(file).matches(VERSION).count(), times, "{file} names {VERSION}");
+        let text = read(file);
+        // The format of META.json has a version of its own, at the file's end.
+        let text = text.split("\"meta-spec\"").next().unwrap_or_default();
+        assert_eq!(text.matches(VERSION).count(), times, "{file} names {VERSION}");
     }
     let server = Server::builder().start();
     let versions = "SELECT version FROM pg_available_extension_versions WHERE name = 'snowflake_id'";

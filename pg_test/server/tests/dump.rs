@@ -49,7 +49,10 @@ fn a_server_with_another_layout_tick_or_epoch_refuses_the_dump() {
         let other = other(Server::builder()).start();
         let errors = other.try_restore("postgres", &dump).expect_err("another layout");
         assert!(errors.contains("the dump's snowflake layout differs from this server's"), "{errors}");
-        assert!(errors.contains("The row of snowflake_config has 41/10/12 1ms 2024-01-01 00:00:00+00;"), "{errors}");
+        assert!(
+            errors.contains("The row of snowflake_config has 41/10/12 1ms 2024-01-01 00:00:00+00;"),
+            "{errors}"
+        );
         assert!(
             errors.contains("HINT:  Set snowflake_id.layout, tick and epoch to the dump's layout"),
             "{errors}"

@@ -569,7 +569,10 @@ fn another_layout_tick_or_epoch_keeps_the_gate_closed_for_reading_too() {
         let failure = closed(&server, "configured snowflake layout differs from that of existing IDs");
         assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
         let read = fails(&mut server.connect(), "55000", &format!("SELECT snowflake_timestamp({id})"));
-        assert!(read.text().contains("configured snowflake layout differs from that of existing IDs"), "{read}");
+        assert!(
+            read.text().contains("configured snowflake layout differs from that of existing IDs"),
+            "{read}"
+        );
         server.unset(&setting);
         server.restart();
         assert!(next(&mut server.connect()) > id);

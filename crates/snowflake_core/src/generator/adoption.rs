@@ -1,4 +1,4 @@
-//! Adoption: what an operator vouches for, and the floors that raise or lower all marks.
+//! Adoption: an operator vouches for the state, and sets a floor that raises or lowers all marks.
 
 use super::Generator;
 use crate::host::{Event, Host};
@@ -11,10 +11,10 @@ use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Vouches for the state: opens a gate that a lost, copied or foreign state keeps closed, with marks of
-    /// at least `floor_us` (a Unix time); on an open gate raises the marks. With `lower`, marks become that floor
-    /// also where they were higher, except of lanes that have generated IDs in this run; without, no mark that can be
-    /// read is lowered. After it, [`open`](Self::open) ends what is left of a start.
+    /// Vouches for the state. Opens a gate that a lost, copied or foreign state keeps closed, with every mark at
+    /// `floor_us` (a Unix time) or above; if the gate is open already, raises the marks. Without `lower`, no readable
+    /// mark is lowered. With it, higher marks are lowered to the floor, except those of lanes that have generated IDs
+    /// in this run. Call [`open`](Self::open) afterwards to finish the start.
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let os_error = |errno| AdoptError::Closed(ClosedReason::Os(errno));
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
@@ -37,8 +37,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Raises every mark to `floor`: durable first, then in memory. Replay lowers the frontier under the same lock, so
-    /// it cannot come between the two.
+    /// Raises every mark to `floor`, first on disk and then in memory. Replay lowers the frontier under the same lock,
+    /// so it cannot come between the two.
     pub(super) fn raise_marks(
         &self,
         cold: &mut ColdState,
@@ -46,7 +46,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cause: FloorCause,
     ) -> Result<(), Errno> {
         cold.journal.promises.raise_all(floor, cause);
-        // At once, also where a write has just failed: an operator waits for the answer.
+        // Not delayed by a write that has just failed: an operator waits for the answer.
         let heading = self.heading(cold.timeline, self.active());
         cold.journal.write_at_once(&self.host, &heading, &self.limits())?;
         for (lane, mark) in self.lanes.iter().zip(cold.journal.promises.marks) {
@@ -56,9 +56,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Sets the marks to `floor`, except of lanes that can generate IDs: the active one, where the clock lets it, and
-    /// those that have generated some since the start. Their marks are never lowered, because a call may be on its
-    /// way.
+    /// Lowers or raises the marks to `floor`, but never lowers the mark of a lane on which a call may be under way: one
+    /// that can generate IDs now, or has generated some since the start.
     fn lower_marks(&self, cold: &mut ColdState, floor: i64) -> Result<(), Errno> {
         let before = cold.journal.promises;
         let used: Vec<bool> = self.lanes.iter().map(Lane::is_used).collect();
@@ -68,7 +67,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         let heading = self.heading(cold.timeline, self.active());
         if let Err(errno) = cold.journal.write_at_once(&self.host, &heading, &self.limits()) {
-            // Lower marks that are on no disk must not be taken for promises.
+            // The lowered marks are not on disk, so they are no promises.
             let Promises { file, generation, newest, .. } = cold.journal.promises;
             cold.journal.promises = before;
             let promises = &mut cold.journal.promises;
@@ -84,7 +83,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Lets calls go up to a mark that is durable, where the gate is open.
+    /// Lets calls go up to a durable mark, if the gate is open.
     fn publish_mark(&self, cold: &ColdState, lane: &Lane<'_>, mark: i64) {
         if cold.gate == Gate::Open && self.host.disk().is_some() {
             lane.publish_ceiling(mark);

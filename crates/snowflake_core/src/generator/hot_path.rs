@@ -1,5 +1,5 @@
-//! The hot path: one attempt at an ID. No lock, no policy, no allocation, one clock read, and one compare-and-swap
-//! per tick.
+//! The hot path: one attempt at an ID. It takes no lock, allocates nothing and consults no policy; it reads the clock
+//! once and does one compare-and-swap per tick.
 //!
 //! ```text
 //! lane = the active lane, then now = the wall clock, then frontier = that lane's: in this order
@@ -11,8 +11,8 @@
 //!                         overtaken  start over; a second time: raise the frontier to the later tick
 //! ```
 //!
-//! The order of the reads matters: with the clock read before the lane, a call that straddles a rotation
-//! could push the new lane ahead by a clock that is gone, and cost a second lane.
+//! The order of the reads matters. If the clock were read before the lane, a call that straddles a rotation could push
+//! the new lane ahead to the time before a step back, and so cost a second lane.
 
 use super::{Generator, Range};
 use crate::host::Host;
@@ -21,27 +21,27 @@ use crate::lane::Lane;
 use crate::ledger::Claim;
 use parking_lot::lock_api::RawMutex;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Won(Range),
-    /// The last ID is long ago: the clock has to be looked at before another is generated.
+    /// The last ID is long ago: the clock must be checked for a step before the next one.
     LookFirst,
     Blocked(Blocked),
-    /// The slot has gone to this later tick of the lane.
+    /// The ring's slot holds this later tick of the lane.
     Overtaken {
         lane: usize,
         by: i64,
     },
 }
 
-/// Whether this call has already looked for a step of the clock.
+/// Whether this call has already checked the clock for a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Pending,
     Done,
 }
 
-/// What an attempt has read, and the first tick that it tries.
+/// The values that an attempt has read, and the first tick that it tries.
 struct Snapshot<'m, 'g> {
     index: usize,
     lane: &'g Lane<'m>,
@@ -52,7 +52,7 @@ struct Snapshot<'m, 'g> {
 }
 
 impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
-    /// One attempt at `n` IDs in the first tick from the snapshot's on that has room for them.
+    /// One attempt at `n` IDs in the first tick that has room for them, from the snapshot's tick on.
     #[inline]
     pub(super) fn attempt(&self, n: i64, look: Look) -> Attempt {
         let Some(snapshot) = self.snapshot(look) else { return Attempt::LookFirst };
@@ -65,14 +65,14 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// One attempt at one ID in the snapshot's own tick; `None`: it is full, or the clock has to be looked at.
+    /// One attempt at one ID in the snapshot's own tick; `None` if the tick is full or the clock must be checked first.
     #[inline]
     pub(super) fn attempt_once(&self) -> Option<Attempt> {
         let snapshot = self.snapshot(Look::Pending)?;
         self.claim(snapshot.tick, 1, &snapshot)
     }
 
-    /// Reads lane, clock and frontier, in this order; `None`: the clock has to be looked at first.
+    /// Reads lane, clock and frontier, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, look: Look) -> Option<Snapshot<'m, '_>> {
         let switch = &self.control.switch;
@@ -83,7 +83,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
         // The frontier is never negative: a clock before the epoch fails the first check of `claim`.
         let mut tick = frontier;
-        // Most calls come in the tick of the one before: a comparison costs them less than a division.
+        // Most calls come in the same tick as the call before them, and a comparison costs less than a division.
         if now_us >= (frontier + 1) * self.tick_us {
             tick = self.layout.tick().holding(now_us);
             if tick - frontier > self.unexpected_ticks && look == Look::Pending {
@@ -93,7 +93,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         Some(Snapshot { index, lane, frontier, tick, latest_us: now_us + switch.max_ahead_us() })
     }
 
-    /// Claims `n` IDs of this tick; `None`: it has not that many left.
+    /// Claims `n` IDs of this tick; `None` if it has fewer left.
     #[inline(always)]
     fn claim(&self, tick: i64, n: i64, snapshot: &Snapshot<'m, '_>) -> Option<Attempt> {
         let Snapshot { index, lane, frontier, .. } = *snapshot;

@@ -1,14 +1,14 @@
-//! The generator: `hot_path` makes nearly all IDs, `slow_path` those that need the clock, the disk or another lane.
+//! The generator: `hot_path` generates nearly all IDs, `slow_path` those that need the clock, the disk or another lane.
 //!
-//! A call attempts to claim a position in the tick of the clock, or of the frontier where that is later. If it
-//! cannot, it climbs the ladder and attempts again, until it has an ID or is refused. It holds no
-//! lock while it waits (guarantee 6).
+//! A call attempts to claim a position in the tick of the clock, or of the frontier if that is later. If it cannot, it
+//! climbs the ladder and attempts again, until it has an ID or is refused. It holds no lock while it waits (guarantee
+//! 6).
 //!
-//! * `rotation`: to another lane, because the clock went back or an operator wants it.
-//! * `reservation`: ahead of use, by calls or by the keeper.
+//! * `rotation`: to another lane, because the clock moved backwards or an operator wants it.
+//! * `reservation`: ticks promised on disk ahead of use, by the keeper or by a call.
 //! * `startup`: from a closed gate to an open one.
-//! * `adoption`: what an operator vouches for.
-//! * `status`: what is known now.
+//! * `adoption`: an operator vouches for the state.
+//! * `status`: what monitoring shows.
 
 mod adoption;
 mod hot_path;
@@ -34,8 +34,8 @@ use hot_path::{Attempt, Look};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
 
-/// An ID this much later than the one before it makes the generator look at the clock: either nobody came
-/// for one meanwhile, or the clock was stepped forward, and a later step back is measured from there.
+/// After a gap of this length since the last ID, the generator checks the clock: either no call came in between, or the
+/// clock was stepped forward, and then a later step back is measured from the new time.
 const UNEXPECTED_US: i64 = 1_000_000;
 
 /// Consecutive IDs from one tick of one worker.
@@ -51,7 +51,7 @@ pub struct Range {
 /// them must have the same [`Config`].
 pub struct Generator<'m, H, R: RawMutex> {
     layout: Layout,
-    /// The layout's tick, which is slow to look up.
+    /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
     workers: Workers,
     /// Each lane's worker as it stands in an ID, datacenter included.
@@ -89,7 +89,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// What surrounds this generator.
+    /// The generator's host.
     pub fn host(&self) -> &H {
         &self.host
     }
@@ -105,7 +105,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// Generates an ID if the hot path can, which asks nothing of the host but the wall clock; otherwise
+    /// Generates an ID if the hot path can. That asks nothing of the host but the wall clock. `None` means that
     /// [`next_id`](Self::next_id) has to generate it.
     #[inline]
     pub fn try_next_id(&self) -> Option<i64> {
@@ -115,7 +115,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// Generates `n` IDs in a row from one tick; 1 <= n <= [`capacity`](Self::capacity), or it panics.
+    /// Generates `n` consecutive IDs from one tick. Panics unless 1 <= n <= [`capacity`](Self::capacity).
     pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
         assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
         match self.attempt(n, Look::Pending) {
@@ -124,7 +124,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// The most IDs that [`next_range`](Self::next_range) can take at once.
+    /// The greatest `n` that [`next_range`](Self::next_range) accepts.
     pub fn capacity(&self) -> i64 {
         self.shape.capacity()
     }
@@ -142,9 +142,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.control.switch.limits()
     }
 
-    // ---- what the parts of the generator share ----
+    // ---- shared by the generator's files ----
 
-    /// Does something under the cold lock, and afterwards tells the host whether the disk failed in it.
+    /// Runs `work` under the cold lock, then tells the host if writing began to fail or works again.
     fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
         let mut cold = self.control.cold.lock();
         let failed_before = cold.journal.failure().is_some();
@@ -163,7 +163,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.control.switch.active()
     }
 
-    /// What a record says of this generator, with `active` as the active lane.
+    /// The part of a record that the promises do not hold, with `active` as the active lane.
     fn heading(&self, timeline: u32, active: usize) -> Heading<'_> {
         Heading { layout: &self.layout, nodes: self.nodes(), timeline, active }
     }
@@ -177,22 +177,23 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.layout.relative(self.host.wall_us())
     }
 
-    /// The last tick that guarantee 4 allows at this time of the wall clock.
+    /// The last tick that guarantee 4 allows at this wall-clock time, in microseconds since the epoch.
     fn latest_tick(&self, now_us: i64) -> i64 {
         self.layout.tick().holding(now_us + self.control.switch.max_ahead_us())
     }
 
-    /// How far the wall clock is behind the last ID of a lane; negative: ahead of it.
+    /// How far the wall clock is behind the lane's frontier, in microseconds; negative if it is ahead of it.
     fn behind_us(&self, lane: usize) -> i64 {
         self.lanes[lane].frontier() * self.layout.tick().micros() - self.now_us()
     }
 
-    /// The lane's mark: no ID of it above this tick exists, except, without a disk, of calls under way.
+    /// The lane's mark: no ID of the lane lies above this tick, except, without a disk, those of calls under way.
     fn mark(&self, cold: &ColdState, lane: usize) -> i64 {
         cold.journal.promises.marks[lane].max(self.lanes[lane].highest_tick())
     }
 
-    /// Counts a step of the wall clock, and reports one that leads to trouble.
+    /// Counts a step of the wall clock. Reports a large step forward, because the correction that follows is a step
+    /// back.
     fn observe_clock(&self) {
         if let Some(micros) = self.control.counters.clock.observe(&self.host) {
             self.host.report(Event::ForwardJump(micros));

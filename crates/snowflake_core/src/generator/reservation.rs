@@ -1,5 +1,5 @@
-//! Reservations: ticks that are promised on disk ahead of use, so that calls need not write (guarantee 2). The keeper
-//! moves them while IDs are generated; a call does so itself only where the keeper does not.
+//! Reservations: ticks promised on disk ahead of use, so that calls need not write (guarantee 2). The keeper moves the
+//! reservation while IDs are generated; a call does so itself only if the keeper does not.
 
 use super::Generator;
 use crate::host::Host;
@@ -9,8 +9,8 @@ use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Moves the reservation ahead where less than half of it is left, and does what calls have asked for. For the
-    /// keeper, from time to time and when [`Host::ask_keeper`] wakes it.
+    /// Does what calls have asked for, and moves the reservation ahead once less than half of it is left. The keeper
+    /// calls this from time to time, and when [`Host::ask_keeper`] wakes it.
     pub fn keep_up(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
@@ -35,7 +35,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let tick = lane.frontier().max(self.layout.tick().holding(now_us));
         let Some(ceiling) = lane.ceiling() else { return Ok(()) };
         let is_short = ceiling - tick < reserve_ticks / 2 + 1;
-        // IDs under a longer `max_ahead` are told to those who follow before there are many.
+        // A longer `max_ahead` goes on disk at once, so that a later start knows how far IDs may have run ahead.
         let is_longer = cold.journal.promises.max_ahead_us < self.limits().max_ahead_us;
         if (is_short || is_longer) && tick <= self.latest_tick(now_us).min(self.layout.max_tick()) {
             self.reserve_for(cold, index, tick)
@@ -54,8 +54,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.reserve(cold, lane, wanted, self.active())
     }
 
-    /// Makes a reservation for `lane` that reaches `wanted`, with `active` as the active lane: first on
-    /// disk, then in memory (guarantee 2).
+    /// Extends the reservation of `lane` to `wanted` or beyond, with `active` as the active lane: first on disk, then
+    /// in memory (guarantee 2).
     pub(super) fn reserve(
         &self,
         cold: &mut ColdState,
@@ -76,17 +76,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// How far a reservation reaches that is made now for `wanted` or a later tick: a whole tick ahead at
-    /// least, and, as `wanted` is at most `max_ahead` past the clock (guarantee 4), no further than that and
-    /// `reserve_us` past it.
+    /// The end of a reservation that is written now for `wanted` or a later tick. It is at least one tick ahead.
+    /// Because `wanted` is at most `max_ahead` past the clock (guarantee 4), it is at most `max_ahead + reserve_us`
+    /// past it.
     fn reservation_end(&self, reserve_us: i64, wanted: i64) -> i64 {
         let ahead = (reserve_us / self.layout.tick().micros()).max(1);
         let now = self.layout.tick_at(self.host.wall_us());
         (wanted.max(now) + ahead).min(self.layout.max_tick())
     }
 
-    /// Writes exact marks, so that a restart costs nothing. For the very end of a clean stop, when nobody
-    /// can generate an ID any more; does nothing where the gate was never open.
+    /// Writes exact marks, so that a restart skips no ticks. Must be the last step of a clean stop, when no process can
+    /// generate an ID any more. Does nothing if the gate was never open.
     pub fn write_exact_marks(&self) -> Result<(), Errno> {
         let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };
         if cold.gate != Gate::Open || self.host.disk().is_none() {

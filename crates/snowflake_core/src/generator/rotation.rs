@@ -1,5 +1,5 @@
-//! Rotation: from the active lane to the next usable one of the half. The lane that is left keeps its reservation as
-//! its mark; the lane that is entered gets one, and both are durable before it is published.
+//! Rotation: from the active lane to the next usable one of the half. The old lane keeps its reservation as its mark,
+//! the new lane gets a reservation, and both are durable before the new lane is published.
 
 use super::Generator;
 use crate::host::{Event, Host};
@@ -10,7 +10,7 @@ use crate::workers::next_usable;
 use parking_lot::lock_api::RawMutex;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Moves to the next usable lane of the half and returns its worker, because an operator wants it.
+    /// Moves to the next usable lane of the half on an operator's request, and returns its worker.
     pub fn rotate_now(&self) -> Result<i64, Refusal> {
         let (event, to) = self.locked(|cold| {
             if cold.gate != Gate::Open {
@@ -28,8 +28,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
-        // A call that is still under way on the old lane claims in that lane's own ledger, at or below
-        // that lane's own reservation: unique and durable all the same.
+        // A call that is still under way on the old lane claims in that lane's own ledger, at or below that lane's own
+        // reservation, so its IDs are unique and durable.
         cold.journal.promise(from, self.mark(cold, from));
         let first = self.first_free_elsewhere(cold, to);
         self.reserve(cold, to, first, to)?;
@@ -39,7 +39,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(Event::Rotated { from, to, behind_us })
     }
 
-    /// The lane to go to from the active lane `from`, which has no room for `n` IDs.
+    /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
         let half = self.workers.half(cold.timeline);
@@ -59,8 +59,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         })
     }
 
-    /// The tick at which a lane would go on with `n` IDs: the active one where there is room from its frontier
-    /// and the clock's tick on (after a replay, ticks there may be full), another above its mark.
+    /// The tick at which a lane would continue with `n` IDs. For the active lane it is the first with room from its
+    /// frontier and the clock's tick on, because after a replay those may be full; for another lane it lies above its
+    /// mark.
     pub(super) fn first_free(&self, cold: &ColdState, lane: usize, active: usize, now: i64, n: i64) -> i64 {
         if lane == active {
             let lane = &self.lanes[lane];
@@ -74,13 +75,13 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lanes[lane].frontier().max(cold.journal.promises.marks[lane] + 1)
     }
 
-    /// The floor above which a lane begins, where it has generated no ID since the floor was set.
+    /// The floor above which a lane begins, if the lane has generated no ID since the floor was set.
     pub(super) fn floor(&self, cold: &ColdState, lane: usize) -> Option<Floor> {
         let lane = &self.lanes[lane];
         cold.journal.promises.floor.filter(|floor| !lane.has_issued() && floor.mark == lane.restored())
     }
 
-    /// What the wall clock must say before `tick` can be issued, as a Unix time in microseconds.
+    /// The wall-clock time from which `tick` can be issued, as a Unix time in microseconds.
     pub(super) fn usable_at(&self, tick: i64) -> i64 {
         self.layout.starts_at(tick).saturating_sub(self.control.switch.max_ahead_us())
     }

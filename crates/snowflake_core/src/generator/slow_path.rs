@@ -9,20 +9,20 @@ use crate::memory::ColdState;
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
-/// A wait looks at the clock again at least this often: somebody may have set it right.
+/// A waiting call looks at the clock at least this often, because somebody may have corrected it.
 const LONGEST_NAP_US: i64 = 50_000;
-/// A keeper that has not done in this time what it was asked for, with the lock free, is taken for stuck.
+/// A keeper that leaves a request undone for this long, although the lock is free, counts as stuck.
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
 
-/// What a call did under the cold lock, and has left to do.
+/// What a call did under the cold lock, and has yet to do without it.
 enum Errand {
-    /// Nothing: somebody else has done it, or the clock has caught up.
+    /// Nothing: another process has done it, or the clock has caught up.
     Unneeded,
     /// The write was left to the keeper, which the call waits for.
     LeftToKeeper,
-    /// It has rotated.
+    /// The call has rotated; the event is to be reported.
     Rotated(Event),
-    /// It has moved the reservation.
+    /// The call has moved the reservation.
     Reserved,
 }
 
@@ -40,8 +40,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                     look = Look::Done;
                 }
                 Attempt::Overtaken { lane, by } => {
-                    // Once is a call that slept for a whole ring. Twice running is a replay that went behind the
-                    // ring: with the frontier where the words are, the ladder finds another way.
+                    // Once is normal: the call slept while the ring went round. Twice in a row means that a replay went
+                    // further back than the ring reaches. With the frontier where the words are, the ladder finds
+                    // another way.
                     if is_overtaken {
                         self.lanes[lane].raise_to(by);
                     }
@@ -70,7 +71,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             Step::Reserve => self.reserve_or_ask(blocked, patience),
             Step::Rotate => self.rotate_or_ask(blocked, patience),
-            // Not counted as a refusal yet: the caller opens the gate and comes again, or says why not.
+            // Not counted as a refusal: the caller opens the gate and tries again, or says why it cannot.
             Step::Refuse(Refusal::GateClosed) => return Err(Refusal::GateClosed),
             Step::Refuse(refusal) => Err(refusal),
         };
@@ -115,9 +116,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         counters.add_wait_us(spent_us);
     }
 
-    /// Lowers the frontier to the wall clock's tick. Under the lock, after another look: without it, a replay that
-    /// was decided before [`adopt`](Self::adopt) could succeed after it and lead below its floor, where meanwhile
-    /// another replay has brought the frontier back to what was read.
+    /// Lowers the frontier to the wall clock's tick. Looks again under the lock, because `adopt` may have raised the
+    /// marks since the decision, and another replay may have lowered the frontier to the value that this call had read:
+    /// then a compare-and-swap alone would succeed and lead below the floor of [`adopt`](Self::adopt).
     fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
         self.locked(|_| {
             if let Step::Replay(tick) = self.look(blocked, patience) {
@@ -126,7 +127,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         });
     }
 
-    /// Makes the reservation reach the tick on which a call is blocked.
+    /// Makes the reservation reach the tick on which the call is blocked.
     fn reserve_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
         let errand = self.locked(|cold| {
             if self.look(blocked, patience) != Step::Reserve {
@@ -141,12 +142,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Leaves the lane on which a call is blocked, unless somebody already has: a hundred calls that see
-    /// one step make one rotation.
+    /// Leaves the lane on which the call is blocked, unless another call already has: a hundred calls that see one step
+    /// cause one rotation.
     fn rotate_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
         let mut new_refusal = None;
         let errand = self.locked(|cold| {
-            // The lock may have been long in coming: whether to rotate is asked again, under it.
+            // Waiting for the lock takes time, so whether to rotate is decided again under it.
             if self.look(blocked, patience) != Step::Rotate {
                 return Ok(Errand::Unneeded);
             }
@@ -167,7 +168,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Notes that no lane can be used; returns what is to be reported, once per episode.
+    /// Remembers that no lane can be used; returns the event to report, once per episode.
     fn note_refusal(&self, cold: &mut ColdState, blocked: &Blocked, refusal: Refusal) -> Option<Event> {
         let Refusal::NoLane(no_lane) = refusal else { return None };
         let word = self.lanes[blocked.lane].word(blocked.frontier);
@@ -176,10 +177,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         is_new.then_some(Event::Refused(no_lane))
     }
 
-    /// Leaves a write to the keeper where there is one: a process within an fsync answers no cancel. A write that
-    /// has just failed is not left to it, but refused.
+    /// Leaves the write to the keeper if there is one, because a process within an fsync cannot answer a cancel. After
+    /// a write that has just failed, the keeper is not asked: the call fails with that error.
     fn ask_keeper(&self, cold: &mut ColdState, blocked: &Blocked, patience: &Patience) -> bool {
-        // A keeper that does nothing is asked no more until it has done something.
+        // A stuck keeper is not asked again until it has done something.
         cold.is_keeper_stuck |= patience.keeper_us >= KEEPER_PATIENCE_US;
         if cold.journal.just_failed(&self.host).is_some() || cold.is_keeper_stuck {
             return false;
@@ -191,12 +192,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         is_asked
     }
 
-    /// Does what is left to do without the lock.
+    /// Does without the lock what is left to do.
     fn finish(&self, errand: Errand, patience: &mut Patience) {
         match errand {
             Errand::Unneeded | Errand::Reserved => {}
             Errand::Rotated(event) => self.host.report(event),
-            // The lock is free meanwhile, or the keeper's.
+            // The lock is free during this wait, or the keeper holds it.
             Errand::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),
         }
     }

@@ -1,5 +1,5 @@
-//! Startup: from a closed gate to an open one. `state/start.rs` lists the steps and decides;
-//! here the decision is made durable, waited for, and published.
+//! Startup: from a closed gate to an open one. `state/start.rs` lists the steps and decides; this file makes the
+//! decision durable, waits for the clock, and publishes.
 
 use super::Generator;
 use crate::host::{Disk, Event, FileIdentity, Host, Loaded};
@@ -9,12 +9,13 @@ use crate::state::record::{Floor, Promises};
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
-/// After a failure to open the gate, the next attempt comes no sooner than this.
+/// After a failure to open the gate, the next attempt comes no sooner than after this time.
 const RETRY_US: i64 = 1_000_000;
-/// A start waits for the clock to come within `max_ahead` of the restored mark where that takes no longer
-/// than the reservation, or this: a crash, or a first start, never uses up a lane.
+/// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than the
+/// reservation is long, or than this. So a crash or a first start never uses up a lane.
 const SETTLING_US: i64 = 1_000_000;
-/// A first start waits by this much longer, so that its IDs are not ahead of the clock: the default `max_ahead`.
+/// A first start waits up to this much longer, so that its IDs are not ahead of the clock. Equals the default
+/// `max_ahead`.
 const FIRST_PATIENCE_US: i64 = 2_000_000;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
@@ -23,8 +24,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lanes[self.active()].ceiling().is_some()
     }
 
-    /// Opens the gate: reads the state, decides, makes the decision durable, and waits for nothing. Does
-    /// nothing where the gate is open.
+    /// Opens the gate: reads the state, decides, and makes the decision durable. Does not wait: if the clock has yet to
+    /// catch up, it returns [`Unopened::Settling`]. Does nothing if the gate is open.
     pub fn open(&self, start: &Start) -> Result<(), Unopened> {
         self.observe_clock();
         let (result, event) = self.locked(|cold| {
@@ -44,7 +45,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         result
     }
 
-    /// All steps of a start, up to the durable choice.
+    /// The steps of a start, up to the durable decision.
     fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Event, ClosedReason> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         let undurable = Opening { promises: Promises::none(), active: half[0], needs_new_file: false };
@@ -67,12 +68,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             _ => reason,
         })?;
-        // A file that cannot be written again may not be durable: it is left alone, and created anew.
+        // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
         Ok(opening)
     }
 
-    /// Creates a file that says of itself that it is a copy.
+    /// Creates a file that identifies itself as a copy, so that the gate stays closed at the next start too.
     fn disown(&self, disk: &dyn Disk, loaded: Option<&Loaded>, evidence: &Evidence<'_>) -> Result<(), Errno> {
         let Some((timeline, promises)) = evidence.disowned(loaded) else { return Ok(()) };
         let bytes = promises.encode(&self.heading(timeline, evidence.half[0]), FileIdentity::NOBODY);
@@ -90,7 +91,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
-    /// Makes the choice of a start durable. The gate stays closed.
+    /// Makes a start's decision durable. The gate stays closed.
     pub(super) fn commit(
         &self,
         cold: &mut ColdState,
@@ -101,15 +102,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let is_first = opening.needs_new_file && opening.promises.generation == 0;
         cold.timeline = start.timeline;
         cold.journal.promises = opening.promises;
-        for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
-            lane.restore(mark);
-        }
         let (heading, limits) = (self.heading(start.timeline, active), self.limits());
         let written = match opening.needs_new_file {
             true => cold.journal.replace_file(&self.host, &heading, &limits),
             false => cold.journal.write_at_once(&self.host, &heading, &limits),
         };
         written.map_err(ClosedReason::Os)?;
+        for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
+            lane.restore(mark);
+        }
         self.control.switch.activate(active);
         cold.gate = Gate::Settling;
         Ok(Event::Opened {
@@ -134,7 +135,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if is_durable && let Some(missing_us) = self.settling_us(cold) {
             return Err(Unopened::Settling(missing_us));
         }
-        // Marks that were raised meanwhile are in memory only where their write failed (guarantee 2).
+        // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.journal.failure().is_some() {
             let heading = self.heading(cold.timeline, self.active());
             let written = cold.journal.write(&self.host, &heading, &self.limits());
@@ -147,12 +148,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// How long the clock has yet to go, in microseconds; `None`: it is there, or too far away to wait for.
+    /// How long to wait for the clock, in microseconds; `None` if it is there, or too far away to wait for.
     fn settling_us(&self, cold: &ColdState) -> Option<i64> {
         let floor = self.floor(cold, self.active());
         let max_ahead_us = self.limits().max_ahead_us;
-        // A first start keeps nobody waiting for long, so its IDs need not run ahead of the clock; with a long
-        // `max_ahead` they do.
+        // At a first start the wait is short, so its IDs wait until they are not ahead of the clock, unless `max_ahead`
+        // is longer than the wait may be.
         let ahead_us = match floor {
             Some(Floor { cause: FloorCause::NoState, .. }) => {
                 max_ahead_us - max_ahead_us.min(FIRST_PATIENCE_US)
@@ -160,21 +161,21 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             _ => max_ahead_us,
         };
         let missing_us = self.behind_us(self.active()) - ahead_us;
-        // The record knows better than `reserve`: for a slow disk the last run may have reserved further ahead.
+        // The record may say more than `reserve`: with a slow disk the last run reserved further ahead.
         let reserved_us = cold.journal.reserve_us(&self.limits()).max(cold.journal.promises.reserved_us);
-        // A floor lies above the latest of several clocks, which may differ by a little.
+        // A floor lies above the latest of several clocks, which may differ slightly.
         let floored_us = max_ahead_us.min(FIRST_PATIENCE_US) + 2 * SETTLING_US;
         let settling_us = if floor.is_some() { floored_us } else { SETTLING_US };
         let patience_us = reserved_us.max(settling_us) + self.layout.tick().micros();
         (1..=patience_us).contains(&missing_us).then_some(missing_us)
     }
 
-    /// Raises the marks above the transactions that earlier timelines left prepared.
+    /// Raises the marks above the IDs in transactions that earlier timelines left prepared.
     fn respect_prepared(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
         let half: Vec<usize> = self.workers.half(start.timeline).collect();
         let evidence = self.evidence(start, &half);
-        // Their IDs were generated under the other server's `max_ahead`, which the record keeps as long as it owes
-        // them.
+        // Their IDs were generated under the other server's `max_ahead`, which the record keeps for as long as the
+        // prepared transactions are unread.
         let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.max_ahead_us);
         let evidence = Evidence { max_ahead_us, ..evidence };
         let floor = evidence.prepared_mark().ok_or(Unopened::PreparedUnread)?;

@@ -1,4 +1,4 @@
-//! What is known about a generator now. Nothing here changes what calls do.
+//! A generator's status, for monitoring. Nothing here changes what calls do.
 
 use super::Generator;
 use crate::host::Host;
@@ -7,7 +7,7 @@ use crate::memory::Gate;
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
-/// What is known about the generator now. Counters count since `since_us`.
+/// The generator's status. Counters count since `since_us`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Status {
@@ -18,7 +18,7 @@ pub struct Status {
     pub last_id_at_us: Option<i64>,
     /// How far IDs run ahead of the wall clock.
     pub ahead_us: i64,
-    /// How far the wall clock has yet to go to the epoch; 0 once it is there.
+    /// How far the wall clock is before the epoch; 0 once it is past it.
     pub before_epoch_us: i64,
     pub issued: u64,
     pub waits: u64,
@@ -31,11 +31,11 @@ pub struct Status {
     pub since_us: i64,
     /// The end of the active lane's reservation, as a Unix time; `None` without one.
     pub reserved_until_us: Option<i64>,
-    /// Why the state could not be written when that was last tried.
+    /// Why the last write of the state failed, if it did.
     pub write_error: Option<Errno>,
 }
 
-/// What is known about one lane now.
+/// One lane's status.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct LaneStatus {
@@ -43,16 +43,16 @@ pub struct LaneStatus {
     pub worker: i64,
     pub active: bool,
     pub in_half: bool,
-    /// What the wall clock must say before the lane can issue, as a Unix time in microseconds; `None` while
-    /// the gate is closed.
+    /// The wall-clock time from which the lane can issue, as a Unix time in microseconds; `None` while the gate is
+    /// closed.
     pub usable_at_us: Option<i64>,
-    /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None`: never used.
+    /// The lane's mark: when the last tick that it may have used began, as a Unix time; `None` if it was never used.
     pub mark_us: Option<i64>,
     pub issued: u64,
 }
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// What is known now. Looks at the clock, so that a step is counted by the time it is shown.
+    /// The status now. Checks the clock first, so that a step is counted by the time it is shown.
     pub fn status(&self) -> Status {
         self.observe_clock();
         let index = self.active();
@@ -85,7 +85,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
-    /// What a call would be refused for now; `None` where it would get an ID, perhaps after a wait.
+    /// The refusal that a call would meet now; `None` if it would get an ID, perhaps after a wait.
     pub fn obstacle(&self) -> Option<Refusal> {
         let cold = self.control.cold.lock();
         if cold.gate != Gate::Open {
@@ -115,7 +115,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
-    /// What is known now about each lane.
+    /// The status of each lane now.
     pub fn lane_statuses(&self) -> Vec<LaneStatus> {
         let cold = self.control.cold.lock();
         let active = self.active();
@@ -138,7 +138,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         (0..self.workers.lanes()).map(status).collect()
     }
 
-    /// Sets the counters back to zero.
+    /// Resets the counters to zero.
     pub fn reset_stats(&self) {
         let _cold = self.control.cold.lock();
         self.lanes.iter().for_each(|lane| lane.reset_issued());

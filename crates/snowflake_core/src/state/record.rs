@@ -1,9 +1,9 @@
-//! The bytes of the state file: records, their slots, and what a generator keeps of its record in memory.
+//! The bytes of the state file: its slots, their records, and what a generator keeps of its record in memory.
 //!
-//! A *record* says for each lane up to which tick IDs may exist: its mark. It lies in a file of two *slots* of
-//! 4 KiB, each a JSON document with a version, a CRC-32C and a generation. A record goes first to the slot that does
-//! not hold the newest durable one, so that a torn write leaves the other whole, and then to that one too. The file
-//! names its own inode and time of birth: in a copy they are wrong, and a copy's original may still run.
+//! A *record* holds for each lane its mark: the tick up to which IDs may exist. The file has two *slots* of 4 KiB, each
+//! a JSON document with a version, a CRC-32C and a generation. A record goes first to the slot that does not hold the
+//! newest durable one, so that a torn write leaves that one whole, and then to the other. The file names its own inode
+//! and time of birth. In a copy they are wrong, and the copy's original may still run.
 
 use crate::host::{FileIdentity, Loaded, SLOT_BYTES};
 use crate::layout::{Layout, Tick};
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The version that this code writes, and the last one that it reads.
+/// The version that this code writes, and the newest that it reads.
 const VERSION: u32 = 1;
-/// Workers of earlier settings whose marks are kept one by one; those beyond fold into `elsewhere`.
+/// How many workers of earlier settings keep a mark each; the others share `elsewhere`.
 const MAX_FORMER: usize = 48;
-/// The mark of a worker that belongs to the original of a copy: no clock comes so far.
+/// The mark of a worker that belongs to the original of a copy. No clock reaches it.
 pub(crate) const NOT_OURS: i64 = i64::MAX;
 
 // ---- the record ----
 
-/// The layout as it is recorded.
+/// The layout as the record holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RecordedLayout {
     bits: String,
@@ -41,7 +41,7 @@ impl RecordedLayout {
     }
 }
 
-/// What is promised. Workers are named as they stand in an ID, datacenter included.
+/// What is promised. Workers are stored as they stand in an ID, datacenter included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(super) generation: u64,
@@ -49,23 +49,24 @@ pub(crate) struct Record {
     pub(super) timeline: u32,
     pub(super) file: FileIdentity,
     pub(super) layout: RecordedLayout,
-    /// How many workers a server has, which is what halves are counted by.
+    /// The number of lanes when this was written, because the halves depend on it.
     pub(super) lanes: usize,
     pub(super) active: i64,
-    /// Per worker that this server owns or once owned: no ID above this tick exists.
+    /// For each worker that this server owns or once owned: no ID above this tick exists.
     pub(super) marks: BTreeMap<i64, i64>,
-    /// The mark of every other worker: the floor of the first start, or the greatest mark of former
-    /// workers for which there is no room.
+    /// The mark of every other worker: the floor of the first start, or the greatest mark of the earlier workers for
+    /// which there is no room.
     pub(super) elsewhere: i64,
-    /// `max_ahead` when this was written, in microseconds; 0 in a record of an earlier version, which did not say.
-    /// Earlier IDs are below the marks; those that the server generates after this was copied are not.
+    /// `max_ahead` when this was written, in microseconds; 0 in a record of an earlier version, which did not store it.
+    /// IDs that the server generated before are below the marks. Those that it generates after this file was copied
+    /// need not be, and this bounds them.
     #[serde(default)]
     pub(super) max_ahead_us: i64,
-    /// How far ahead of use the active lane's mark was reserved, in microseconds: a slow disk makes it longer
-    /// than `reserve`.
+    /// How far ahead of use the active lane's mark was reserved, in microseconds; more than `reserve` if the disk was
+    /// slow.
     #[serde(default)]
     pub(super) reserved_us: i64,
-    /// The marks do not yet respect the transactions that earlier timelines prepared and did not commit.
+    /// The marks do not yet lie above the IDs in transactions that earlier timelines prepared and did not commit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) owes_prepared: bool,
     /// The last floor to which all marks were raised.
@@ -73,7 +74,7 @@ pub(crate) struct Record {
     pub(super) floor: Option<Floor>,
 }
 
-/// A mark that was set for all workers, although no ID of this server's reached it.
+/// A mark that was set for all workers, although no ID of this server reached it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Floor {
     /// The tick.
@@ -83,15 +84,15 @@ pub struct Floor {
 }
 
 impl Record {
-    /// Whether no ID was generated under this record: it began with a start that found no state, and no mark has
-    /// passed that start's floor. So says a clean stop alone, which writes exact marks.
+    /// Whether no ID was generated under this record: it began with a start that found no state, and no mark has passed
+    /// that start's floor. Only true after a clean stop, because only that writes exact marks.
     pub(super) fn is_unused(&self) -> bool {
         let is_below =
             |floor: Floor| self.marks.values().chain([&self.elsewhere]).all(|mark| *mark <= floor.mark);
         self.floor.is_some_and(|floor| floor.cause == FloorCause::NoState && is_below(floor))
     }
 
-    /// Whether a worker of `nodes` is in the record with a mark like this.
+    /// Whether the record has a worker of `nodes` whose mark satisfies `with`.
     pub(super) fn has_worker(&self, nodes: &[i64], with: impl Fn(i64) -> bool) -> bool {
         nodes.iter().any(|node| self.marks.get(node).is_some_and(|mark| with(*mark)))
     }
@@ -135,7 +136,7 @@ fn encode(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// What a slot holds; `None`: nothing that can be read.
+/// The record that a slot holds; `None` if it cannot be read.
 fn decode(bytes: &[u8]) -> Option<Result<Record, ClosedReason>> {
     let envelope: ReadEnvelope<'_> = serde_json::from_slice(bytes).ok()?;
     if checksum(envelope.version, envelope.record.get()) != envelope.crc32c {
@@ -160,7 +161,7 @@ pub(super) fn newest(loaded: &Loaded) -> Result<(usize, Record), ClosedReason> {
     found.ok_or(ClosedReason::Unreadable)
 }
 
-/// The layout with which the IDs of a state file were generated, where that can be read and any were.
+/// The layout with which the IDs of a state file were generated; `None` if it cannot be read or there are no IDs.
 pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
     let (_, record) = newest(loaded).ok()?;
     if record.is_unused() { None } else { record.layout.read() }
@@ -168,7 +169,7 @@ pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
 
 // ---- in memory ----
 
-/// What the generator keeps in memory of its record.
+/// What the generator keeps of its record in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promises {
     pub(crate) system_identifier: u64,
@@ -178,7 +179,7 @@ pub(crate) struct Promises {
     pub(crate) newest: usize,
     /// Per lane, on disk: no ID of the lane above it has ever been returned.
     pub(crate) marks: [i64; MAX_LANES],
-    /// Workers of earlier settings and their marks: one of them may be configured again.
+    /// Workers of earlier settings and their marks, because one of them may be configured again.
     pub(super) former: [Option<(i64, i64)>; MAX_FORMER],
     pub(super) elsewhere: i64,
     /// As in [`Record`].
@@ -191,11 +192,11 @@ pub(crate) struct Promises {
     pub(crate) floor: Option<Floor>,
 }
 
-/// How a lane's worker stands in an ID, for each lane of this server.
+/// Each lane's worker as it stands in an ID.
 pub(crate) type Nodes<'a> = &'a [i64];
 
 impl Promises {
-    /// Nothing: what a generator without a disk has.
+    /// No promises, for a generator without a disk.
     pub(crate) const fn none() -> Self {
         Self {
             system_identifier: 0,
@@ -212,7 +213,7 @@ impl Promises {
         }
     }
 
-    /// Raises every mark to `floor`, those of other workers too.
+    /// Raises every mark to `floor`, including those of other workers.
     pub(crate) fn raise_all(&mut self, floor: i64, cause: FloorCause) {
         self.every_mark().for_each(|mark| *mark = (*mark).max(floor));
         if self.floor.is_none_or(|known| known.mark < floor) {
@@ -220,7 +221,7 @@ impl Promises {
         }
     }
 
-    /// Sets every mark to `floor`, but those of a copy's original.
+    /// Sets every mark to `floor`, except those of a copy's original.
     pub(crate) fn set_all(&mut self, floor: i64) {
         self.every_mark().filter(|mark| **mark != NOT_OURS).for_each(|mark| *mark = floor);
         self.floor = Some(Floor { mark: floor, cause: FloorCause::Operator });
@@ -239,7 +240,7 @@ impl Promises {
         }
         let not_owned = record.marks.iter().filter(|(node, _)| !nodes.contains(node));
         let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(node, mark)| (*node, *mark)).collect();
-        // The lowest are folded away first: they matter least.
+        // If there are too many, the lowest marks share `elsewhere`, because they matter least.
         not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
         let mut former = [None; MAX_FORMER];
         former.iter_mut().zip(&not_owned).for_each(|(place, worker)| *place = Some(*worker));
@@ -260,12 +261,12 @@ impl Promises {
         }
     }
 
-    /// From here on the workers of earlier settings are the original's of this copy.
+    /// Gives the workers of earlier settings to the original of this copy.
     pub(super) fn leave_former_to_original(&mut self) {
         self.former.iter_mut().flatten().for_each(|(_, mark)| *mark = NOT_OURS);
     }
 
-    /// The bytes of a slot, for the file `file`.
+    /// The bytes of a slot of the file `file`.
     pub(crate) fn encode(&self, heading: &Heading<'_>, file: FileIdentity) -> Vec<u8> {
         let nodes = heading.nodes;
         encode(&Record {
@@ -286,7 +287,7 @@ impl Promises {
     }
 }
 
-/// What a record says besides the promises.
+/// The part of a record that the promises do not hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {
     pub(crate) layout: &'a Layout,

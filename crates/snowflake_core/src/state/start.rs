@@ -1,21 +1,21 @@
-//! What a start means: from what it finds, the marks from which the lanes begin, or why the gate stays closed.
+//! What a start decides: from which marks the lanes begin, or why the gate stays closed.
 //!
 //! # The seven steps of a start
 //!
-//! 1. Read both slots, written again and fsynced first, and take the newest valid one. A file without a valid slot,
-//!    or of a later version, keeps the gate closed.
-//! 2. A recorded layout, tick or epoch that is not the configured one keeps it closed, unless no ID was ever
+//! 1. Rewrite and fsync both slots, and take the newest valid one. A file without a valid slot, or of a later version,
+//!    keeps the gate closed.
+//! 2. If the recorded layout, tick or epoch differs from the configured one, the gate stays closed, unless no ID was
+//!    ever generated with it.
+//! 3. If the system identifier, inode or time of birth differs from the recorded one, or another server began the
+//!    timeline, the directory is a copy or a standby. Its original may still run, so the gate stays closed for the
+//!    workers in the record.
+//! 4. On a new timeline, take that timeline's lane, and begin above every ID that an earlier timeline may have
 //!    generated with it.
-//! 3. A system identifier, an inode or a time of birth that is not the recorded one, or a timeline that somebody
-//!    else began, means that the directory is a copy or a standby: its original may run, so the gate stays closed
-//!    for the workers in the record.
-//! 4. On a new timeline the start takes the lane of that timeline, and begins above all that is known of earlier
-//!    ones, wherever those may have used the lane.
-//! 5. On the same timeline it stays on the recorded lane.
-//! 6. Without a file the marks begin above the clock and the control file's time.
-//! 7. The choice is made durable; then the gate opens.
+//! 5. On the same timeline, stay on the recorded lane.
+//! 6. Without a file, begin above the clock and the control file's time.
+//! 7. Make the decision durable; then open the gate.
 //!
-//! Steps 1 to 6 are pure functions and stand here. The seventh is the generator's.
+//! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
 use super::record::{Floor, NOT_OURS, Nodes, Promises, Record, newest};
 use crate::host::Loaded;
@@ -23,44 +23,44 @@ use crate::layout::Layout;
 use crate::refusal::{AdoptError, ClosedReason, FloorCause};
 use crate::workers::MAX_LANES;
 
-/// Where nothing was recorded, marks start this much above the greatest time that is known.
+/// If nothing was recorded, marks start this far above the latest known time.
 const FIRST_MARGIN_US: i64 = 1_000_000;
-/// A floor further ahead of the clock than this is taken for a mistake.
+/// A floor further ahead of the clock than this counts as a mistake.
 const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
 /// What a start knows besides the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
-    /// The timeline that the server writes: 1, 2, ...
+    /// The timeline on which the server writes: 1, 2, ...
     pub timeline: u32,
-    /// The latest timeline that the data directory had reached before this start, by its control file. A later
-    /// one is of this start's own making; on this one another server may be at work.
+    /// The latest timeline that the data directory had reached before this start, by its control file. If `timeline` is
+    /// later, this start began it; if not, another server may still write on it.
     pub timeline_before: u32,
-    /// The control file said before this start that the server was a standby, or in the middle of a restore.
+    /// The control file said before this start that the server was a standby, or was being restored.
     pub was_in_recovery: bool,
     /// The cluster's system identifier.
     pub system_identifier: u64,
     /// When the control file was last written before this start, as a Unix time in microseconds.
     pub control_us: i64,
-    /// The latest time that is known of what was replayed, as a Unix time in microseconds: that of the last
-    /// commit, or of the checkpoint from which the replay began, which is the primary's.
+    /// The latest time that is known from the replayed WAL, as a Unix time in microseconds: that of the last commit, or
+    /// of the primary's checkpoint at which the replay began.
     pub replayed_us: Option<i64>,
-    /// Transactions that were prepared before this start and are not committed.
+    /// Transactions that were prepared before this start and are still open.
     pub prepared: Prepared,
 }
 
-/// What a start knows of prepared transactions: an ID in one of them can be later than the last commit.
+/// What a start knows of prepared transactions, whose IDs can be later than the last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
-    /// Nothing: they can be read in a session only.
+    /// Nothing: only a session can read them.
     Unread,
-    /// When the last of them was prepared, as a Unix time in microseconds; `None`: there is none.
+    /// When the last of them was prepared, as a Unix time in microseconds; `None` if there is none.
     Read(Option<i64>),
 }
 
 impl Start {
-    /// A start on a timeline (1, 2, ...) about which nothing else is known. Any timeline but the first is of
-    /// its own making.
+    /// A start on a timeline (1, 2, ...) about which nothing else is known. It began the timeline, unless that is the
+    /// first.
     pub fn of_timeline(timeline: u32) -> Self {
         Self {
             timeline,
@@ -73,12 +73,12 @@ impl Start {
         }
     }
 
-    /// Whether this start began its timeline, as a promotion does and a restore to a point in time.
+    /// Whether this start began its timeline, as a promotion and a restore to a point in time do.
     fn made_timeline(&self) -> bool {
         self.timeline > self.timeline_before
     }
 
-    /// The latest time that is known of what other servers have done on earlier timelines.
+    /// The latest known time at which other servers worked on earlier timelines.
     fn known_us(&self) -> Option<i64> {
         match self.prepared {
             Prepared::Read(prepared_us) => self.replayed_us.max(prepared_us),
@@ -87,44 +87,44 @@ impl Start {
     }
 }
 
-/// What a start came to.
+/// The outcome of a start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     pub(crate) promises: Promises,
     pub(crate) active: usize,
-    /// The file has to be created anew, because there is none of this server.
+    /// The file must be created, because none of this server exists.
     pub(crate) needs_new_file: bool,
 }
 
-/// What a start goes by, in one value.
+/// Everything on which a start's decision depends.
 #[derive(Clone, Copy)]
 pub(crate) struct Evidence<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) nodes: Nodes<'a>,
-    /// Lanes of the timeline's half, in the order of rotation.
+    /// The lanes of the timeline's half, in the order of rotation.
     pub(crate) half: &'a [usize],
     pub(crate) start: &'a Start,
     /// The wall clock, as a Unix time in microseconds.
     pub(crate) now_us: i64,
-    /// The greatest `max_ahead` under which IDs may have been made, in microseconds: this server's, as far as no
+    /// The greatest `max_ahead` under which IDs may have been generated, in microseconds: this server's, unless a
     /// record says more.
     pub(crate) max_ahead_us: i64,
 }
 
 impl Evidence<'_> {
-    /// The last tick that may have been issued by this Unix time: none after it is below `max_ahead`.
+    /// The last tick that may have been issued by this Unix time, because IDs run at most `max_ahead` ahead.
     fn mark_at(&self, unix_us: i64) -> i64 {
         let latest = unix_us.saturating_add(self.max_ahead_us);
         self.layout.tick_at(latest).clamp(-1, self.layout.max_tick())
     }
 
-    /// Where nothing is recorded.
+    /// The mark of all lanes if nothing is recorded.
     fn first_mark(&self) -> i64 {
         self.floor_above(self.start.control_us.max(self.start.known_us().unwrap_or(i64::MIN)))
     }
 
-    /// A mark that IDs of this Unix time, and of this clock's, do not reach, also where the clocks that made
-    /// them are a little ahead of it.
+    /// A mark above all IDs that were generated by this Unix time and by the wall clock's, even if the clocks that gave
+    /// them their times are slightly ahead.
     fn floor_above(&self, known_us: i64) -> i64 {
         self.mark_at(known_us.max(self.now_us).saturating_add(FIRST_MARGIN_US))
     }
@@ -141,8 +141,8 @@ impl Evidence<'_> {
         Opening { promises, active: self.half[0], needs_new_file: true }
     }
 
-    /// After [`ClosedReason::NotPromoted`]: what is to be written so that the next start, before which the server was not
-    /// in recovery any more, does not take the directory for its own. `None`: the file says so already.
+    /// The record to write after [`ClosedReason::NotPromoted`], so that the next start does not take the directory for
+    /// its own: it will not see that the server was in recovery. `None` if the file says so already.
     pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(u32, Promises)> {
         let Some(loaded) = loaded else {
             return Some((self.start.timeline, self.fresh(self.first_mark()).promises));
@@ -153,10 +153,10 @@ impl Evidence<'_> {
         (!says_so).then(|| (record.timeline, self.promises(&record, slot, loaded)))
     }
 
-    /// The steps 1 to 6 of a start; the seventh is the caller's: make it durable, then open the gate.
+    /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
     pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, ClosedReason> {
         let Some(loaded) = loaded else {
-            // A standby of before the first ID, started beside its primary.
+            // A standby that was created before the first ID, and was started beside its primary.
             if self.start.was_in_recovery && !self.start.made_timeline() {
                 return Err(ClosedReason::NotPromoted(self.start.timeline));
             }
@@ -174,16 +174,16 @@ impl Evidence<'_> {
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
         let is_copy = !record.file.is(loaded.identity);
-        // A standby does not touch the file: once it has followed a failover, the record names a timeline before
-        // the one that it is on, and only who began this one tells whether it was promoted. A standby that was killed
-        // soon after a failover does not even know of it.
+        // A standby does not write the file. Once it has followed a failover, the record names an earlier timeline than
+        // its own, so only the server that began this timeline knows that it was promoted. A standby that was killed
+        // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
-        // With a worker of its own a copy never meets its original, as long as it keeps to it.
+        // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || is_followed || (is_copy && !is_new_timeline);
         if is_foreign && record.has_worker(self.nodes, |_| true) {
             return Err(ClosedReason::Foreign(record.system_identifier));
         }
-        // A standby's record cannot say which workers its primary has by now.
+        // A standby's record cannot know which workers its primary uses by now.
         if is_followed && (self.start.was_in_recovery || record.has_worker(self.nodes, |_| true)) {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
@@ -202,12 +202,12 @@ impl Evidence<'_> {
         {
             active = lane;
         }
-        // A copy's file names its original: it is made anew, with its own identity.
+        // A copy's file names its original, so it is replaced by one with its own identity.
         Ok(Opening { promises, active, needs_new_file: is_copy })
     }
 
-    /// Whether a record is this server's own, of this timeline, and no ID was generated under it: a first start with
-    /// a mistaken epoch or layout must not bind the server to that.
+    /// Whether a record is this server's own, of this timeline, and no ID was generated under it: a mistaken epoch or
+    /// layout at a first start must not bind the server to it.
     fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
         let is_own = record.system_identifier == self.start.system_identifier
             && record.timeline == self.start.timeline
@@ -223,10 +223,10 @@ impl Evidence<'_> {
         promises
     }
 
-    /// Any worker but those that are this timeline's alone may have been used by an earlier timeline, of
-    /// which this server knows only what was replayed and, where the clocks agree, that it made nothing
-    /// above this clock. The second timeline's alone are the lanes of its half, where there are halves and
-    /// the first one counted them alike; but only for the server that began it.
+    /// Raises the marks of all workers that an earlier timeline may have used. What it generated with them is known
+    /// only from the replayed WAL and, if the clocks agree, from the wall clock. Exempt are the lanes of the second
+    /// timeline's half, because the first timeline never used them. That holds only if there are halves, if the first
+    /// timeline counted the same number of lanes, and for the server that began the second.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
@@ -240,13 +240,12 @@ impl Evidence<'_> {
         promises.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
     }
 
-    /// The same, where the IDs in question were made by the server that wrote this record: under its `max_ahead`.
+    /// The same evidence, for IDs that were generated by the server that wrote this record: under its `max_ahead`.
     fn under(&self, record: &Record) -> Self {
         Self { max_ahead_us: self.max_ahead_us.max(record.max_ahead_us), ..*self }
     }
 
-    /// The mark that respects the transactions that were prepared on earlier timelines; `None` where they cannot
-    /// be read.
+    /// The mark above the IDs in transactions that earlier timelines prepared; `None` if they have not been read.
     pub(crate) fn prepared_mark(&self) -> Option<i64> {
         match self.start.prepared {
             Prepared::Unread => None,
@@ -257,9 +256,9 @@ impl Evidence<'_> {
         }
     }
 
-    /// What an operator's `adopt` comes to: the state at hand is this server's, and no ID above `floor`
-    /// (a Unix time in microseconds) was made elsewhere. A mark that can be read is lowered only where `lower`
-    /// says that no ID above `floor` was made here either.
+    /// The outcome of an operator's `adopt`, which asserts that the state is this server's, and that no other server
+    /// generated an ID above `floor` (a Unix time in microseconds). Readable marks are lowered only if `lower` asserts
+    /// the same of this server.
     pub(crate) fn adopt(
         &self,
         loaded: Option<&Loaded>,
@@ -297,7 +296,7 @@ impl Evidence<'_> {
         }
         let mut promises = self.promises(&record, slot, loaded);
         let evidence = self.under(&record);
-        // Vouched for: what was the original's is this server's now, from where nothing is known.
+        // The operator vouches that the original's workers are this server's now. Nothing is known of their marks.
         let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
         ours.for_each(|mark| *mark = evidence.first_mark());
         if record.timeline != self.start.timeline {
@@ -306,7 +305,7 @@ impl Evidence<'_> {
         raised(&evidence, Opening { promises, active: self.half[0], needs_new_file: true })
     }
 
-    /// The mark that a floor asks for.
+    /// The mark of a floor.
     pub(crate) fn floor_mark(&self, floor_us: i64) -> Result<i64, AdoptError> {
         if floor_us > self.now_us.saturating_add(FARTHEST_FLOOR_US) {
             return Err(AdoptError::FloorInFuture);
@@ -314,11 +313,11 @@ impl Evidence<'_> {
         Ok(self.mark_at(floor_us))
     }
 
-    /// The mark from which the configured layout may go on after `old`, whose highest mark is `mark`.
+    /// The mark from which the configured layout can continue after layout `old`, whose highest mark is `mark`.
     fn adopt_layout(&self, old: &Layout, mark: i64) -> Result<i64, AdoptError> {
         let new = self.layout;
         let highest_old = old.highest_id(mark);
-        // In the new layout's time, the old marks are those of the same instant.
+        // A mark of the old layout is the same instant in the new layout's ticks.
         let same_instant = new.tick_at(old.starts_at(mark)).max(-1);
         let first = (same_instant + 1).max(new.tick_at(self.now_us));
         if new.lowest_id(first) <= highest_old {
