@@ -31,7 +31,9 @@ pub(super) fn range_size(n: i32, most: i64) -> Text {
     text(
         INVALID,
         format!("n must be between 1 and {most}"),
-        format!("n is {n}. A range lies within one tick, which has {most} IDs under this server's settings."),
+        format!(
+            "n is {n}. A range lies within one tick, which has room for {most} IDs under this server's settings."
+        ),
         hint,
     )
 }
@@ -43,7 +45,7 @@ pub(super) fn not_an_id(id: i64) -> Text {
         INVALID,
         format!("{id} is not a snowflake ID of this server's layout"),
         why_no_id(id),
-        "Check the source of the value. To read an ID of another system, pass its layout as the second argument.",
+        "Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).",
     )
 }
 
