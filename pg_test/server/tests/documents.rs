@@ -12,8 +12,7 @@
 //! * the comment `<!-- clock: -60 s -->`: the server's wall clock is moved by as much;
 //! * the comment `<!-- do: stop; clock: -60 s; start -->`: each of these is done, in this order; what else
 //!   can be done is what [`Player::act`] knows;
-//! * `log`: lines of the server's log since it was started; in the README a quotation, and `docs/clock.md`
-//!   must have them too;
+//! * `log`: lines of the server's log since it was started;
 //! * `sh run`: each line is a program of PostgreSQL's with its arguments, which must succeed, in the folder around
 //!   the data directory;
 //! * `js`: node must run it to its end without an error;
@@ -48,6 +47,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/clock.md",
     "docs/comparison.md",
     "docs/fleet.md",
+    "docs/glossary.md",
     "docs/installing.md",
     "docs/javascript.md",
     "docs/migration.md",
@@ -89,6 +89,11 @@ fn the_page_on_comparison_runs_as_written() {
 #[test]
 fn the_page_on_fleets_runs_as_written() {
     play("docs/fleet.md");
+}
+
+#[test]
+fn the_glossary_runs_as_written() {
+    play("docs/glossary.md");
 }
 
 #[test]
@@ -155,6 +160,12 @@ fn no_document_is_left_out() {
     assert!(missed.is_empty(), "add a test, and the name to DOCUMENTS: {missed:?}");
 }
 
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 200, "{lines} lines: what is more belongs on a page of its own");
+}
+
 // ---- playing a document ----
 
 /// A part of a document that means something here.
@@ -197,7 +208,6 @@ enum Output {
 }
 
 struct Player {
-    document: &'static str,
     server: Server,
     session: Client,
     /// Length of the log when the server was ready.
@@ -209,7 +219,7 @@ struct Player {
 impl Player {
     /// A fresh server whose cluster was made long ago, so that no worker is out of use for the clock's being
     /// near the time of that.
-    fn new(document: &'static str, settings: &BTreeMap<String, String>) -> Self {
+    fn new(document: &str, settings: &BTreeMap<String, String>) -> Self {
         let builder = Server::builder().setting("timezone", "UTC");
         let server = with(builder, settings).born(days(400)).start_with_extension();
         let mut session = server.connect();
@@ -223,7 +233,7 @@ impl Player {
         }
         let session = server.connect();
         let log_from = server.log().len();
-        Self { document, server, session, log_from, others: Vec::new() }
+        Self { server, session, log_from, others: Vec::new() }
     }
 
     /// Runs a block of statements; the output of the last one that returned rows, or of the last one at all.
@@ -348,10 +358,7 @@ impl Player {
     }
 
     fn log(&self, place: &str, text: &str) {
-        let log = || match self.document {
-            "README.md" => read("docs/clock.md"),
-            _ => self.server.log()[self.log_from..].to_owned(),
-        };
+        let log = || self.server.log()[self.log_from..].to_owned();
         for line in text.lines().map(without_variables).map(unpadded) {
             // What a server does by itself comes when it comes.
             wait_until(&format!("{place}: in the log: {line}"), secs(5), || {
@@ -730,12 +737,6 @@ fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default
 }
 
 #[test]
-fn the_readme_has_every_setting_in_short() {
-    let stated = table(&read("README.md"), &["name", "default", "changed by"]);
-    assert_has_all(&stated, &settings_of_the_server(), 1, 2);
-}
-
-#[test]
 fn the_table_of_settings_is_that_of_the_server() {
     let page = read("docs/settings.md");
     let stated = table(&page, &["name", "type", "unit", "default", "range", "changed by"]);
@@ -895,14 +896,6 @@ fn messages() -> String {
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
-/// SQLSTATE and message of each row in the manual's tables of errors: those of reading are on its page. The README
-/// leaves errors to the manual.
-fn errors_of_the_manual() -> Vec<(String, String)> {
-    let pages = ["docs/operations.md", "docs/reading.md"];
-    let rows = pages.iter().flat_map(|page| table(&read(page), &["SQLSTATE", "message"]));
-    rows.map(|row| (row[0].clone(), code(&row[1]).remove(0))).collect()
-}
-
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
 fn as_printed(source: &str) -> String {
     let mut lines = source.split("\\\n");
@@ -913,10 +906,19 @@ fn as_printed(source: &str) -> String {
     joined.replace("\\\"", "\"")
 }
 
+/// SQLSTATE and message of the errors in the manual: on the page on operations, and on those of single functions.
+fn stated_errors() -> Vec<(String, String)> {
+    ["what it means", "what to do"]
+        .iter()
+        .flat_map(|third| tables(&["SQLSTATE", "message", third]))
+        .map(|row| (row[0].clone(), code(&row[1]).remove(0)))
+        .collect()
+}
+
 #[test]
 fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for (_, message) in errors_of_the_manual() {
+    for (_, message) in stated_errors() {
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
             assert!(source.contains(part), "no error says {part:?}");
@@ -958,11 +960,8 @@ fn every_error_of_the_code_is_in_the_manual() {
         let text = as_printed(&text[start..].replace("\\\"", "”"));
         text[..text.find('"').expect("its end")].replace('”', "\"")
     };
-    // Not `self.text()`.
-    let calls = |name: &str| {
-        let starts = source.match_indices(name).filter(|(at, _)| !source[..*at].ends_with('.'));
-        starts.map(|(at, name)| source[at + name.len()..].trim_start()).collect::<Vec<_>>()
-    };
+    // Not `self.text()`, which no space precedes.
+    let calls = |name: &'static str| source.split(name).skip(1).map(str::trim_start);
     let mut errors: Vec<(&str, String)> = Vec::new();
     for call in calls(" text(") {
         let state = states.iter().find(|(name, _)| call.starts_with(name));
@@ -975,7 +974,7 @@ fn every_error_of_the_code_is_in_the_manual() {
     }
     assert!(errors.len() >= 33, "the code has changed its form; found {errors:?}");
 
-    let stated = errors_of_the_manual();
+    let stated = stated_errors();
     for (state, message) in errors {
         // "{id}" in the code is "…" for a reader.
         let mut pieces = message.split(['{', '}']);
@@ -1006,6 +1005,22 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
             .map(|row| code(&row[0]).remove(0).split('…').map(str::to_owned).collect())
             .collect();
     assert_eq!(stated, logged);
+}
+
+// ---- the README's figures ----
+
+#[test]
+fn the_figures_of_the_readme_are_measured() {
+    let targets = table(&read("docs/benchmarks.md"), &["", "PostgreSQL 15", "", "PostgreSQL 18"]);
+    let figures = |row: &[String], columns: [usize; 2]| {
+        columns.map(|column| row[column].split(' ').next().unwrap_or_default().to_owned())
+    };
+    let measured: Vec<[String; 2]> = targets.iter().map(|row| figures(row, [1, 3])).collect();
+    let stated = table(&read("README.md"), &["compared with `bigserial`", "PostgreSQL 15", "PostgreSQL 18"]);
+    assert_eq!(stated.len(), 3);
+    for row in stated {
+        assert!(measured.contains(&figures(&row, [1, 2])), "{row:?} is none of {measured:?}");
+    }
 }
 
 // ---- the tables of faults and of tools ----
@@ -1063,6 +1078,7 @@ fn one_version_is_named_everywhere() {
     // Each with the number of times that it names the version.
     for (file, times) in [
         ("META.json", 2),
+        ("README.md", 2),
         ("docs/installing.md", 2),
         ("packaging/cloudnative-pg/extension-image.yaml", 3),
         ("packaging/cloudnative-pg/image-catalog.yaml", 4),
