@@ -1035,14 +1035,56 @@ fn every_fault_of_the_table_names_tests_that_exist() {
     assert_all_shown(&rows, 4);
 }
 
+/// The tools in the manual, each with the tests that show what the manual says of it.
+const TOOLS: [(&str, &[&str]); 8] = [
+    (
+        "pg_basebackup",
+        &[
+            "tools::a_plain_backup_is_verified_and_is_a_copy",
+            "tools::a_backup_in_tar_files_is_verified_and_recovers_to_a_worker_of_its_own",
+            "tools::an_incremental_backup_is_put_together_and_is_a_copy",
+        ],
+    ),
+    (
+        "pg_dump",
+        &[
+            "tools::all_databases_of_a_server_are_dumped_and_restored",
+            "dump::a_dump_is_restored_by_a_server_with_its_layout_and_goes_on",
+        ],
+    ),
+    ("pg_checksums", &["tools::checksums_are_enabled_and_checked_on_a_cluster_that_made_ids"]),
+    (
+        "pg_amcheck",
+        &[
+            "tools::indexes_on_ids_pass_amcheck",
+            "tools::vacuum_reindex_cluster_and_analyze_evaluate_indexes_on_ids",
+        ],
+    ),
+    ("pg_waldump", &["tools::ids_write_no_wal_and_their_rows_are_as_any"]),
+    ("pg_rewind", &["durability::a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing"]),
+    ("pg_createsubscriber", &["tools::a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted"]),
+    (
+        "pg_resetwal",
+        &[
+            "tools::after_a_reset_of_the_wal_no_id_repeats",
+            "tools::a_control_file_that_was_made_anew_keeps_the_gate_closed",
+        ],
+    ),
+];
+
 #[test]
-fn every_tool_of_the_table_names_tests_that_exist() {
-    assert_all_shown(&table(&read("docs/operations.md"), &["tool", "with this extension", "shown by"]), 3);
+fn every_tool_of_the_table_is_shown_by_tests_that_exist() {
+    let rows = table(&read("docs/operations.md"), &["tool", "with this extension"]);
+    let stated: Vec<String> = rows.iter().map(|row| code(&row[0]).remove(0)).collect();
+    assert_eq!(stated, TOOLS.map(|(tool, _)| tool));
+    for (tool, tests) in TOOLS {
+        assert!(!tests.is_empty(), "nothing shows {tool}");
+        tests.iter().for_each(|test| assert_exists(test));
+    }
 }
 
 /// The last of so many columns names tests, or faults of `scripts/chaos`.
 fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
-    let chaos = read("pg_test/chaos/src/faults.rs");
     for row in rows {
         assert_eq!(row.len(), columns, "{row:?}");
         // A heading within the table.
@@ -1051,18 +1093,22 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
         }
         let shown_by = code(&row[columns - 1]);
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
-        for test in shown_by {
-            if let Some(kind) = test.strip_prefix("chaos ") {
-                assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
-                continue;
-            }
-            let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
-            let files = TESTS.map(|folder| root().join(folder).join(file).with_extension("rs"));
-            let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
-            let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
-            assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
-        }
+        shown_by.iter().for_each(|test| assert_exists(test));
     }
+}
+
+/// A test, as `file::test`, or a fault of `scripts/chaos`, as `chaos fault`.
+fn assert_exists(test: &str) {
+    if let Some(kind) = test.strip_prefix("chaos ") {
+        let chaos = read("pg_test/chaos/src/faults.rs");
+        assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
+        return;
+    }
+    let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
+    let files = TESTS.map(|folder| root().join(folder).join(file).with_extension("rs"));
+    let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
+    let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
+    assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
 }
 
 // ---- the version ----
