@@ -35,8 +35,8 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'It was @extschema@ when the extension was created.',
-            HINT = 'Give the schema that name again.';
+            DETAIL = 'The extension was created in schema @extschema@.',
+            HINT = 'Rename the schema back to that name.';
     END IF;
     SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
@@ -47,12 +47,13 @@ BEGIN
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the snowflake layout of this data differs from this server''s',
-            DETAIL = format('The data has %s %sms %s; this server is configured with %s %sms %s.',
+            MESSAGE = CASE WHEN is_replicated THEN 'the publisher''s snowflake layout differs from this server''s'
+                ELSE 'the dump''s snowflake layout differs from this server''s' END,
+            DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
                 NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
             HINT = CASE WHEN is_replicated
                 THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
-                ELSE 'Set snowflake_id.layout, tick and epoch as the IDs were made, restart the server and '
+                ELSE 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
                     'restore again; or restore into another server.' END;
     END IF;
     IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
@@ -78,7 +79,8 @@ GRANT SELECT ON snowflake_config TO PUBLIC;
 REVOKE ALL ON FUNCTION snowflake_config_check() FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_config IS
-    'the layout of the snowflake IDs in this database, for dumps: a server with another one refuses to restore it';
-COMMENT ON FUNCTION snowflake_config_check() IS 'keeps snowflake_config to one row, the layout of this server';
+    'layout of the snowflake IDs in this database; a server with another layout refuses to restore it';
+COMMENT ON FUNCTION snowflake_config_check() IS
+    'internal: keeps snowflake_config to one row with this server''s layout';
 COMMENT ON FUNCTION snowflake_server_layout() IS
-    'the layout of this server''s settings; nulls where the extension is not preloaded';
+    'returns the layout in this server''s settings, or nulls if the extension is not preloaded';

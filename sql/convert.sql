@@ -133,9 +133,9 @@ BEGIN
             IF NOT pg_has_role(hit.relowner, 'USAGE') THEN
                 RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
                     MESSAGE = format('must be owner of %s', pg_describe_object('pg_class'::regclass, hit.oid, 0)),
-                    DETAIL = format('It belongs to %s, and is changed, or locked, together with the key.',
+                    DETAIL = format('It belongs to %s, and the conversion changes or locks it together with the key.',
                                     pg_get_userbyid(hit.relowner)),
-                    HINT = 'Run it as the owner of all of these tables, or as a superuser.';
+                    HINT = 'Run snowflake_convert as the owner of all of these tables, or as a superuser.';
             END IF;
             -- The lock of a table does not protect the name of its schema. A superuser can lock the schema's row.
             IF has_table_privilege('pg_namespace', 'UPDATE') THEN
@@ -150,9 +150,9 @@ BEGIN
             -- The name may now belong to another object, for instance to a view that calls its owner's functions.
             IF to_regclass(hit.label) IS DISTINCT FROM hit.oid THEN
                 RAISE EXCEPTION USING ERRCODE = 'object_in_use',
-                    MESSAGE = format('%s has become another table or sequence', hit.label),
-                    DETAIL = 'It was renamed or moved while its lock was waited for.',
-                    HINT = 'Check the names and run it again.';
+                    MESSAGE = format('could not lock %s: it was renamed or moved', hit.label),
+                    DETAIL = 'The name changed while the conversion waited for the lock.',
+                    HINT = 'Check the names and run snowflake_convert again.';
             END IF;
             locked := locked || hit.oid;
         END LOOP;
@@ -173,19 +173,19 @@ DECLARE
 BEGIN
     SELECT * INTO key FROM pg_attribute WHERE attrelid = key_table AND attname = key_column AND NOT attisdropped;
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
-        (key.attnum IS NULL, '42703', format('%s does not exist', described), 'No column of the table has that name.',
-            'Names are taken as they are written: mind upper and lower case.'),
+        (key.attnum IS NULL, '42703', format('%s does not exist', described), 'The table has no column of that name.',
+            'Check the spelling: upper and lower case differ.'),
         (key.attnum < 0 OR key.attgenerated <> '', '42809',
             format('%s is a %s column', described, CASE WHEN key.attnum < 0 THEN 'system' ELSE 'generated' END),
-            'PostgreSQL computes its values.', 'Give the column that holds the key.'),
+            'PostgreSQL computes its values.', 'Name the column that holds the key.'),
         (key.attinhcount > 0, '42P16', format('%s is inherited', described),
             format('It comes from %s.', (SELECT string_agg(pg_describe_object('pg_class'::regclass, inhparent, 0), ', ')
                                          FROM pg_inherits WHERE inhrelid = key_table)),
-            'Convert that table: its partitions, and the tables that inherit from it, are converted along.'),
+            'Convert that table: this includes its partitions and the tables that inherit from it.'),
         (key.atttypid NOT IN ('bigint'::regtype, 'integer'::regtype, 'smallint'::regtype), '42804',
             format('%s is of type %s', described, key.atttypid::regtype),
-            'A bigint, integer or smallint column can be converted.',
-            'Change the column to bigint first, or add a bigint column that takes its place.')
+            'Only bigint, integer and smallint columns can be converted.',
+            'Change the column to bigint first, or add a bigint column to replace it.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 
     RETURN QUERY SELECT '0A000', format('cannot convert %s together with %s', described,
@@ -194,16 +194,16 @@ BEGIN
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_type t ON t.oid = k.type,
     LATERAL (VALUES
-        (c.relkind = 'f', 'Its rows lie on another server, which is not changed from here.',
-            'Detach it first, and convert it where its rows lie.'),
+        (c.relkind = 'f', 'It is a foreign table: its rows are on another server.',
+            'Detach it first, and convert it on that server.'),
         ((SELECT count(*) FROM pg_inherits WHERE inhrelid = k.relid) > 1, 'It inherits from more than one table.',
-            'Take it out of the inheritance first, with ALTER TABLE ... NO INHERIT.'),
+            'First remove it from the inheritance, with ALTER TABLE ... NO INHERIT.'),
         (EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = k.relid AND deptype = 'e'),
-            'It belongs to an extension, and a dump would restore it as the extension has it.',
-            'Use a table that is not an extension''s.'),
-        (t.typtype = 'd', format('Its column %I references the key, and is of the domain %s over %s.',
+            'It belongs to an extension, and a restored dump would have the extension''s definition again.',
+            'Convert a table that belongs to no extension.'),
+        (t.typtype = 'd', format('Its column %I references the key and has the domain %s over %s.',
                                  k.attname, k.type, t.typbasetype::regtype),
-            'Change that column to bigint, or to a domain over bigint, first.')
+            'First change that column to bigint, or to a domain over bigint.')
     ) AS r (is_so, why, hint)
     WHERE r.is_so AND (k.is_key OR k.is_small);
 
@@ -211,9 +211,9 @@ BEGIN
     IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
         RETURN QUERY SELECT '0A000',
             format('cannot convert %s together with column "%s" of table %s', described, k.attname, k.relid),
-            'Citus distributes the table by it, and changes neither its type nor its default.',
+            'Citus distributes the table by this column, and changes neither its type nor its default.',
             format('Call undistribute_table(%L), convert, and call create_distributed_table(%1$L, %L), '
-                   'for tables that are colocated with it, too.', k.relid, k.attname)
+                   'also for tables that are colocated with it.', k.relid, k.attname)
         FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
         JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = k.relid
             AND substring(d.partkey::text FROM ':varattno (\d+)')::integer = k.attnum
@@ -234,23 +234,24 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT '42P10', format('%s is not a key', described),
         'It is in no primary key, unique constraint or unique index.',
-        format('If its values are unique, say so first: ALTER TABLE %s ADD UNIQUE (%I).', key_table, key_column)
+        format('If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).', key_table, key_column)
     WHERE NOT EXISTS (
         SELECT FROM pg_index i
         WHERE i.indrelid = key_table AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
             AND key = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
 
     RETURN QUERY SELECT '42809', format('%s is a foreign key', described),
-        format('Its values come from %s.',
+        format('It references %s.',
                string_agg(DISTINCT pg_describe_object('pg_class'::regclass, f.confrelid, 0), ', ')),
-        'Convert the column that it references: this one is widened along with it.'
+        'Convert the referenced column: this also widens the foreign key.'
     FROM pg_constraint f
     WHERE f.contype = 'f' AND f.conrelid = key_table AND key = ANY (f.conkey) AND f.conparentid = 0 HAVING count(*) > 0;
 
     RETURN QUERY SELECT '42611',
-        format('column "%s" of table %s has a default that is no sequence', key_column, k.relid),
-        format('It is %s.', expression),
-        format('If it may go, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.', k.relid, key_column)
+        format('column "%s" of table %s has a default that is not a sequence', key_column, k.relid),
+        format('The default is %s.', expression),
+        format('If nothing needs the default, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.',
+               k.relid, key_column)
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_attrdef d ON d.oid = k.default_id,
     LATERAL pg_get_expr(d.adbin, d.adrelid) AS expression
@@ -263,24 +264,25 @@ BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
     FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s,
     LATERAL (VALUES
-        (s.is_stray, '55000', format('sequence %s is that of an identity, and %s has none', s.seqrelid, described),
-            'The extension of pgEdge leaves an identity like this. It breaks dumps as well.',
+        (s.is_stray, '55000', format('sequence %s belongs to an identity that %s does not have', s.seqrelid, described),
+            'The extension of pgEdge leaves such sequences. They break dumps, too.',
             format('As a superuser, make it a sequence that the column owns: UPDATE pg_depend SET deptype = ''a'' '
                    'WHERE classid = ''pg_class''::regclass AND objid = %s AND deptype = ''i''.', s.seqrelid::oid)),
         (keep_sequence AND s.identity_of IS NOT NULL, '0A000',
             format('cannot keep sequence %s of an identity column', s.seqrelid),
             'PostgreSQL drops the sequence of an identity together with the identity.',
-            'Convert without keep_sequence. If something else needs a sequence, create another one before.'),
+            'Convert without keep_sequence. If something else needs a sequence, create another one first.'),
         (NOT keep_sequence AND s.users IS NOT NULL, '2BP01',
-            format('sequence %s is used by others than %s', s.seqrelid, described),
-            format('These need it: %s.', s.users),
-            CASE WHEN s.identity_of IS NULL THEN 'Keep it with keep_sequence => true, or convert or drop these first.'
-                 ELSE 'Convert or drop these first.' END),
+            format('cannot drop sequence %s because other objects depend on it', s.seqrelid),
+            format('These objects depend on it: %s.', s.users),
+            CASE WHEN s.identity_of IS NULL
+                 THEN 'Keep it with keep_sequence => true, or convert or drop these objects first.'
+                 ELSE 'Convert or drop these objects first.' END),
         (NOT pg_has_role(s.relowner, 'USAGE') AND (s.is_owned OR NOT keep_sequence), '42501',
             format('must be owner of sequence %s', s.seqrelid),
             format('It belongs to %s.', pg_get_userbyid(s.relowner)),
-            CASE WHEN s.is_owned THEN 'Run it as a superuser.'
-                 ELSE 'Keep it with keep_sequence => true, or run it as a superuser.' END)
+            CASE WHEN s.is_owned THEN 'Run snowflake_convert as a superuser.'
+                 ELSE 'Keep it with keep_sequence => true, or run snowflake_convert as a superuser.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
 $$;
@@ -291,9 +293,11 @@ CREATE FUNCTION snowflake_convert_check_widening(key_table regclass, key_column 
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- PostgreSQL would stop at the first of them, in the middle of the conversion. This names all of them before.
-    RETURN QUERY SELECT '2BP01', format('column "%s" of table %s cannot be widened to bigint', key_column, key_table),
-        format('These depend on a column that becomes bigint: %s.', string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
-        'Drop them, convert, and create them again, in one transaction.'
+    RETURN QUERY SELECT '2BP01',
+        format('cannot widen column "%s" of table %s to bigint', key_column, key_table),
+        format('These objects depend on a column that becomes bigint: %s.',
+               string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
+        'In one transaction, drop them, convert, and create them again.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
@@ -327,10 +331,10 @@ BEGIN
     ) AS b (what)
     WHERE w.is_small AND b.what IS NOT NULL HAVING count(*) > 0;
 
-    RETURN QUERY SELECT '55000', format('%s has triggers that are disabled',
+    RETURN QUERY SELECT '55000', format('%s has disabled triggers',
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
-        'The foreign key is built again: its triggers would be enabled, and its rows may not pass.',
-        'Enable them and mend the rows, or drop the foreign key, first.'
+        'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
+        'First enable the triggers and correct the rows, or drop the foreign key.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
@@ -338,8 +342,8 @@ BEGIN
     WHERE k.is_small;
 
     RETURN QUERY SELECT '42501', format('row-level security hides rows of table %s', relid::regclass),
-        'Whether its values lie below the new IDs, and are in the tables that they reference, cannot be seen.',
-        'Run it as a role with BYPASSRLS or as a superuser, or take FORCE ROW LEVEL SECURITY off meanwhile.'
+        'The conversion compares all values with the new IDs, and checks all rows against their foreign keys.',
+        'Run snowflake_convert as a superuser or a role with BYPASSRLS, or remove FORCE ROW LEVEL SECURITY meanwhile.'
     FROM unnest(locked) AS relid WHERE row_security_active(relid);
 END
 $$;
@@ -351,17 +355,17 @@ CREATE FUNCTION snowflake_convert_check_values(key_table regclass, key_column na
 BEGIN
     -- Another worker of this server may generate an ID below new_id, but none below the clock.
     RETURN QUERY SELECT '55000',
-        format('column "%s" of table %s has values that are not below the new IDs', key_column, key_table),
-        format('The highest is %s; an ID made now is %s.', highest, new_id),
-        'If they are IDs of another system, give this server its layout, tick and epoch and restart it, or choose an '
-        'earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has passed.'
+        format('column "%s" of table %s has values that are not lower than new IDs', key_column, key_table),
+        format('The highest value is %s; an ID generated now is %s.', highest, new_id),
+        'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
+        'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has passed.'
     WHERE highest >= new_id OR highest >= 0 AND @extschema@.snowflake_timestamp(highest)
         + current_setting('snowflake_id.tick')::interval > clock_timestamp();
 
     -- Ranges or lists of the key may end where the old values end.
-    RETURN QUERY SELECT '55000', format('no partition of table %s takes the new IDs', k.relid),
-        format('%I decides on the partition; an ID made now is %s.', key_column, new_id),
-        'Create a default partition, or one for a range of this column alone, for the IDs to come, first.'
+    RETURN QUERY SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
+        format('Column %I is in the partition key; an ID generated now is %s.', key_column, new_id),
+        'First create a default partition, or one for a range of this column alone that holds future IDs.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
     WHERE k.is_key AND k.is_partition AND NOT EXISTS (
@@ -384,14 +388,14 @@ BEGIN
     RETURN QUERY SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
             c.oid::regclass::text, ', ' ORDER BY c.oid <> key_table, c.oid::regclass::text)),
         'ACCESS EXCLUSIVE on these tables', false,
-        'held to the end of the transaction: until then nobody else reads or writes them'
+        'held until the transaction ends: nobody else can read or write these tables until then'
     FROM pg_class c
     -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
     WHERE c.oid = ANY (locked) AND c.relkind <> 'S' AND NOT EXISTS (
         SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked));
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.identity_of, key_column),
-        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'its sequence goes with it'
+        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too'
     FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NOT NULL;
 
@@ -404,7 +408,7 @@ BEGIN
                 UNION
                 SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.relid
             )
-            SELECT format('%s of rows and indexes are written anew, foreign keys are checked again',
+            SELECT format('rewrites %s of rows and indexes, and checks foreign keys again',
                           pg_size_pretty((SELECT sum(pg_total_relation_size(relid)) FROM members)))
                 || coalesce('; published by ' || string_agg(DISTINCT quote_ident(p.pubname), ', ')
                     || ': subscribers need the wider columns first', '')
@@ -421,13 +425,13 @@ BEGIN
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false,
-        'the statistics of a column go with its type, and autovacuum does not bring them back'
+        'the change of type drops the statistics of a column, and autovacuum does not restore them'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k WHERE k.is_small HAVING count(*) > 0;
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', key_table, key_column, new_default),
         format('ACCESS EXCLUSIVE on %s', key_table), false,
-        coalesce('the highest value, ' || highest || ', lies below every new ID', 'there is no value yet')
-        || coalesce('; new IDs must meet ' || string_agg(
+        coalesce('the highest value, ' || highest || ', is lower than every new ID', 'there is no value yet')
+        || coalesce('; new IDs must satisfy ' || string_agg(
             pg_get_constraintdef(c.oid) || CASE WHEN k.relid = key_table THEN '' ELSE ' of ' || k.relid::text END,
             ', ' ORDER BY k.relid <> key_table, k.relid::text, c.conname), '')
     FROM (SELECT relid, array_agg(attnum) AS attnums
@@ -475,29 +479,30 @@ BEGIN
     INTO target FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = table_name;
     SELECT r.* INTO refusal FROM (VALUES
         (table_name IS NULL OR column_name IS NULL OR dry_run IS NULL OR keep_sequence IS NULL, '22004',
-            'no argument of snowflake_convert may be null', 'Each argument decides what is changed.',
+            'arguments of snowflake_convert must not be null', 'Each argument decides what changes.',
             'Name a table and a column: snowflake_convert(''orders'', ''id'').'),
         -- An older snapshot would not show what others have committed before the lock was granted.
         (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
             'snowflake_convert must run in a READ COMMITTED transaction',
-            format('This one is %s: it may not see the newest rows.', upper(current_setting('transaction_isolation'))),
+            format('This transaction is %s and may not see the newest rows.',
+                   upper(current_setting('transaction_isolation'))),
             'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
         (current_setting('transaction_read_only')::boolean, '25006',
-            'cannot convert a key in a read-only transaction', 'A dry run, too, locks what it looks at.',
-            'Convert it on the primary, in a transaction that is READ WRITE.'),
+            'cannot execute snowflake_convert in a read-only transaction', 'A dry run locks tables, too.',
+            'Run it on the primary, in a READ WRITE transaction.'),
         (NOT EXISTS (SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
                      WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]), '55000',
             'the schema of the extension snowflake_id was renamed',
-            'It was @extschema@ when the extension was created.', 'Give the schema that name again.'),
-        (target.oid IS NULL, '42P01', format('there is no table with the OID %s', table_name::oid),
-            'No relation of this database has that OID.', 'Give the name of a table.'),
-        (target.relkind NOT IN ('r', 'p'), '42809', format('%s is not a table of this database', target.label),
+            'The extension was created in schema @extschema@.', 'Rename the schema back to that name.'),
+        (target.oid IS NULL, '42P01', format('table with OID %s does not exist', table_name::oid),
+            'No relation of this database has that OID.', 'Pass the name of a table.'),
+        (target.relkind NOT IN ('r', 'p'), '42809', format('%s is not a table', target.label),
             format('It is the %s.', pg_describe_object('pg_class'::regclass, table_name, 0)),
-            'Give the table that holds the rows; a foreign table is converted where it lies.'),
+            'Name the table that holds the rows. Convert a foreign table on its own server.'),
         (target.oid < 16384 OR target.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'), '42809',
-            format('%s is a system catalog', target.label), 'It belongs to PostgreSQL.', 'Give a table of your own.'),
+            format('%s is a system catalog', target.label), 'It belongs to PostgreSQL.', 'Name a table of your own.'),
         (target.relpersistence = 't', '42809', format('%s is a temporary table', target.label),
-            'It ends with its session.',
+            'It is dropped when its session ends.',
             format('Create it with the default: %I bigint DEFAULT @extschema@.snowflake_nextval().', column_name))
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so LIMIT 1;
     IF NOT FOUND THEN
@@ -517,7 +522,7 @@ BEGIN
             LEFT JOIN pg_attrdef d ON d.oid = k.default_id
             WHERE k.is_small OR k.is_key AND pg_get_expr(d.adbin, d.adrelid) IS DISTINCT FROM new_default
         ) THEN
-            RAISE NOTICE 'column "%" of table % is a snowflake column already, there is nothing to do',
+            RAISE NOTICE 'column "%" of table % already generates snowflake IDs, skipping',
                 column_name, table_name;
             RETURN;
         END IF;
@@ -548,13 +553,21 @@ $$;
 
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
 
-COMMENT ON FUNCTION snowflake_convert_columns(regclass, name) IS 'internal: the columns that hold values of a key';
-COMMENT ON FUNCTION snowflake_convert_sequences(regclass, name) IS 'internal: the sequences of a key';
-COMMENT ON FUNCTION snowflake_convert_lock(regclass, name, boolean) IS 'internal: locks what a conversion touches';
-COMMENT ON FUNCTION snowflake_convert_check_columns(regclass, name) IS 'internal: checks the columns and their tables';
-COMMENT ON FUNCTION snowflake_convert_check_key(regclass, name, boolean, text) IS 'internal: checks default, sequences';
-COMMENT ON FUNCTION snowflake_convert_check_widening(regclass, name, oid[]) IS 'internal: checks what becomes bigint';
-COMMENT ON FUNCTION snowflake_convert_check_values(regclass, name, bigint, bigint) IS 'internal: checks the values';
-COMMENT ON FUNCTION snowflake_convert_plan(regclass, name, boolean, oid[], text, bigint) IS 'internal: the statements';
+COMMENT ON FUNCTION snowflake_convert_columns(regclass, name) IS
+    'internal: returns the columns that hold values of a key';
+COMMENT ON FUNCTION snowflake_convert_sequences(regclass, name) IS
+    'internal: returns the sequences of a key';
+COMMENT ON FUNCTION snowflake_convert_lock(regclass, name, boolean) IS
+    'internal: locks the tables and sequences of a conversion';
+COMMENT ON FUNCTION snowflake_convert_check_columns(regclass, name) IS
+    'internal: checks the columns of a conversion and their tables';
+COMMENT ON FUNCTION snowflake_convert_check_key(regclass, name, boolean, text) IS
+    'internal: checks index, default and sequences of a key';
+COMMENT ON FUNCTION snowflake_convert_check_widening(regclass, name, oid[]) IS
+    'internal: checks what becomes bigint';
+COMMENT ON FUNCTION snowflake_convert_check_values(regclass, name, bigint, bigint) IS
+    'internal: compares the values of a key with new IDs';
+COMMENT ON FUNCTION snowflake_convert_plan(regclass, name, boolean, oid[], text, bigint) IS
+    'internal: returns the statements of a conversion';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
-    'turns a serial, identity or plain integer key into a snowflake default, or, in a dry run, shows how';
+    'gives a serial, identity or plain integer key a snowflake default, or in a dry run returns the steps';

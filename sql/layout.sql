@@ -53,14 +53,15 @@ BEGIN
             'MERGE INTO %1$I.snowflake_config USING %1$I.snowflake_server_layout() AS own ON true '
             'WHEN MATCHED THEN UPDATE SET layout = own.layout, tick_ms = own.tick_ms, epoch = own.epoch '
             'WHEN NOT MATCHED THEN INSERT (layout, tick_ms, epoch) VALUES (own.layout, own.tick_ms, own.epoch)',
-            n.nspname), 'From here on, this database has the layout of the server.'
+            n.nspname), 'Gives this database the server''s layout.'
         FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
         UNION
         -- Setting a column to any value recomputes what depends on it. No trigger fires.
         SELECT 2, t.relid, 'SET LOCAL session_replication_role = replica; UPDATE ONLY ' || t.label || ' SET '
                 || string_agg(DISTINCT k.setting, ', '),
-            format(CASE WHEN k.setting IS NULL THEN 'Drop and add %s of %s: of no column that can be set.'
-                   ELSE 'Computes %s of %s again.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
+            format(CASE WHEN k.setting IS NULL
+                        THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
+                        ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
         FROM affected t
         JOIN pg_attribute g ON g.attrelid = t.relid AND g.attnum = t.objsubid
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
@@ -87,11 +88,11 @@ BEGIN
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
                 CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
                 n.oid, pg_get_constraintdef(n.oid)),
-            format('Fails if there is a row that violates %s.', pg_describe_object('pg_constraint'::regclass, n.oid, 0))
+            format('Fails if a row violates %s.', pg_describe_object('pg_constraint'::regclass, n.oid, 0))
         FROM affected t JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
         WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0
         UNION
-        SELECT 6, t.relid, NULL, format('Move the rows of %s by hand: its partition key reads IDs.', t.label)
+        SELECT 6, t.relid, NULL, format('Move the rows of %s by hand, because its partition key reads IDs.', t.label)
         FROM affected t WHERE t.relid = t.objid AND t.objsubid = 0 AND t.relkind = 'p'
         UNION
         SELECT 7, t.relid, format('ANALYZE %s', t.label), NULL
@@ -103,4 +104,4 @@ $$;
 
 REVOKE ALL ON FUNCTION snowflake_layout_steps() FROM PUBLIC;
 COMMENT ON FUNCTION snowflake_layout_steps() IS
-    'the statements that bring this database to the server''s layout, for psql''s \gexec; executes none of them';
+    'returns the statements that give this database the server''s layout, for psql''s \gexec; executes none of them';

@@ -11,6 +11,6 @@ CREATE FUNCTION snowflake_time_decoder(base62 text) RETURNS timestamptz
     RETURN @extschema@.snowflake_timestamp(@extschema@.snowflake_from_base62(base62));
 
 COMMENT ON FUNCTION snowflake_time_encoder(timestamptz) IS
-    'the lowest ID of the tick that a time lies in, in base62; a p_time_encoder for pg_partman';
+    'returns the lowest ID of the tick that contains a time, in base62; p_time_encoder for pg_partman';
 COMMENT ON FUNCTION snowflake_time_decoder(text) IS
-    'when the tick of an ID in base62 began; a p_time_decoder for pg_partman';
+    'returns the creation time of an ID in base62; p_time_decoder for pg_partman';

@@ -41,27 +41,28 @@ CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestampt
 CREATE VIEW snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts_rows();
 GRANT SELECT ON snowflake_layouts TO PUBLIC;
 
-COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 characters that sort as the IDs do';
+COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 base62 characters that sort as the IDs do';
 COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS
-    'the ID of a time, a worker and a sequence, in this server''s datacenter where the layout has one';
-COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'the lowest ID of the tick that a time lies in';
-COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'the highest ID of the tick that a time lies in';
+    'returns the ID of a time, a worker and a sequence, in this server''s datacenter if the layout has one';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
+COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
-    'whether an ID was created at or after since, and before until';
+    'returns whether an ID was created at or after since, and before until';
 COMMENT ON FUNCTION snowflake_between_from(timestamptz) IS
-    'what snowflake_between compares with: the lowest ID that was created at a time or after it';
+    'internal: the lowest ID created at or after a time, for snowflake_between';
 COMMENT ON FUNCTION snowflake_between_until(timestamptz) IS
-    'what snowflake_between compares with: the highest ID that was created before a time';
-COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'an ID as 11 characters that sort as the IDs do';
-COMMENT ON FUNCTION snowflake_from_base62(text) IS 'the ID that snowflake_to_base62 made a text of';
+    'internal: the highest ID created before a time, for snowflake_between';
+COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'converts an ID to 11 base62 characters that sort as the IDs do';
+COMMENT ON FUNCTION snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
 COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
-    'the fields of an ID of another system, by a name from snowflake_layouts or a layout written out';
-COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS 'when the tick of an ID of another system began';
+    'returns the fields of an ID in another system''s layout: a name from snowflake_layouts, or a layout written out';
+COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS
+    'returns the creation time of another system''s ID: the start of its tick';
 COMMENT ON FUNCTION snowflake_datacenter(bigint, text) IS
-    'the datacenter of an ID of another system, or null where that has none';
+    'returns the datacenter number of another system''s ID, or null if that system has none';
 COMMENT ON FUNCTION snowflake_worker(bigint, text) IS
-    'the worker of an ID of another system, or null where that has none';
+    'returns the worker number of another system''s ID, or null if that system has none';
 COMMENT ON FUNCTION snowflake_sequence(bigint, text) IS
-    'the sequence of an ID of another system, or null where that has none';
-COMMENT ON VIEW snowflake_layouts IS 'the systems whose IDs snowflake_decode can read by name';
-COMMENT ON FUNCTION snowflake_layouts_rows() IS 'what the view snowflake_layouts shows';
+    'returns the sequence of another system''s ID, or null if that system has none';
+COMMENT ON VIEW snowflake_layouts IS 'systems whose IDs snowflake_decode can read by name';
+COMMENT ON FUNCTION snowflake_layouts_rows() IS 'internal: the rows of the view snowflake_layouts';

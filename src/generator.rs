@@ -1,6 +1,5 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
-use crate::display::duration;
 use crate::layout_guard;
 use crate::messages::{Error, log};
 use crate::settings;
@@ -55,7 +54,25 @@ pub fn next_range(n: i32) -> Range {
 
 /// Moves to the next usable lane and returns its worker.
 pub fn rotate() -> i64 {
-    with_open_gate(existing(), SharedGenerator::rotate_now)
+    let rotated = existing().and_then(|generator| {
+        let worker = match generator.rotate_now() {
+            Err(Refusal::GateClosed) => {
+                open(generator)?;
+                generator.rotate_now()
+            }
+            otherwise => otherwise,
+        };
+        worker.map_err(Error::NotRotated)
+    });
+    rotated.unwrap_or_else(|error| error.raise_in("snowflake_rotate"))
+}
+
+/// Sets the counters back to zero.
+pub fn reset_stats() {
+    match existing() {
+        Ok(generator) => generator.reset_stats(),
+        Err(error) => error.raise_in("snowflake_reset_stats"),
+    }
 }
 
 /// Calls the generator. If its gate is closed, opens it and calls again.
@@ -79,7 +96,7 @@ fn open_and_call<T>(
     if refusal != Refusal::GateClosed {
         Error::Refused(refusal).raise();
     }
-    open(generator);
+    open(generator).unwrap_or_else(|error| error.raise());
     call(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
 }
 
@@ -92,7 +109,7 @@ fn usable() -> &'static SharedGenerator {
 /// The generator, once this database's IDs are known to have its layout.
 #[cold]
 fn verified() -> &'static SharedGenerator {
-    let generator = existing();
+    let generator = existing().unwrap_or_else(|error| error.raise());
     if in_recovery() {
         Error::InRecovery.raise();
     }
@@ -101,8 +118,8 @@ fn verified() -> &'static SharedGenerator {
 }
 
 /// The generator, or an error that says why there is none.
-fn existing() -> &'static SharedGenerator {
-    shmem::generator().unwrap_or_else(|| missing().raise())
+fn existing() -> Result<&'static SharedGenerator, Error> {
+    shmem::generator().ok_or_else(missing)
 }
 
 /// Why there is no generator.
@@ -117,17 +134,17 @@ pub fn missing() -> Error {
 
 /// Opens the gate on first use after a start or a promotion, because a session can call before the keeper has seen that
 /// recovery is over. Waits for the clock to pass the ticks that may have been used before.
-fn open(generator: &SharedGenerator) {
+fn open(generator: &SharedGenerator) -> Result<(), Error> {
     if in_recovery() {
-        Error::InRecovery.raise();
+        return Err(Error::InRecovery);
     }
     loop {
         match try_open(generator) {
-            Ok(()) => return,
+            Ok(()) => return Ok(()),
             Err(Unopened::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
             }
-            Err(Unopened::Closed(why)) => Error::Closed(why).raise(),
+            Err(Unopened::Closed(why)) => return Err(Error::Closed(why)),
             Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
         }
     }
@@ -143,22 +160,26 @@ fn try_open(generator: &SharedGenerator) -> Result<(), Unopened> {
 
 /// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
 pub fn adopt(floor_us: i64, lower: bool) {
-    let generator = existing();
+    try_adopt(floor_us, lower).unwrap_or_else(|error| error.raise_in("snowflake_adopt"));
+}
+
+fn try_adopt(floor_us: i64, lower: bool) -> Result<(), Error> {
+    let generator = existing()?;
     // SAFETY: callable in any backend.
     if lower && !unsafe { pg_sys::superuser() } {
-        Error::LowerNotSuperuser.raise();
+        return Err(Error::LowerNotSuperuser);
     }
     if in_recovery() {
-        Error::InRecovery.raise();
+        return Err(Error::InRecovery);
     }
     let is_layout_new = layout_guard::unadopted_layout().is_some();
-    if let Err(refused) = generator.adopt(&start::with_prepared(), floor_us, lower) {
-        Error::NotAdopted(refused).raise();
-    }
-    open(generator);
+    let adopted = generator.adopt(&start::with_prepared(), floor_us, lower);
+    adopted.map_err(|why| Error::NotAdopted { why, floor_us })?;
+    open(generator)?;
     if is_layout_new {
         log::databases_left();
     }
+    Ok(())
 }
 
 /// Called before a prepared transaction is committed or rolled back: a start that has yet to read it does so now.
@@ -184,10 +205,7 @@ pub fn state() -> (&'static str, Option<String>) {
         Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
-        Err(Unopened::Settling(micros)) => {
-            let length = duration(micros);
-            Some(format!("the system clock has yet to pass what may have been used before: {length} to go"))
-        }
+        Err(Unopened::Settling(micros)) => Some(log::settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)

@@ -1,7 +1,7 @@
 //! Functions for operators.
 
+use crate::generator;
 use crate::time::from_postgres;
-use crate::{generator, shmem};
 use pgrx::prelude::*;
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -16,6 +16,5 @@ fn snowflake_adopt(floor: default!(TimestampWithTimeZone, "now()"), lower: defau
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn snowflake_reset_stats() {
-    let generator = shmem::generator().unwrap_or_else(|| generator::missing().raise());
-    generator.reset_stats();
+    generator::reset_stats();
 }

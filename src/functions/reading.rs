@@ -218,7 +218,7 @@ fn snowflake_from_base62(base62: &[u8]) -> i64 {
     let text = shown(base62);
     let id = match base62.is_ascii() {
         true => base62::from_base62(&text).map_err(|problem| problem.to_string()),
-        false => Err("The digits of base62 are 0 to 9, A to Z and a to z.".to_owned()),
+        false => Err("Base62 digits are 0 to 9, A to Z and a to z.".to_owned()),
     };
     id.unwrap_or_else(|problem| Error::NotBase62 { text: text.into_owned(), problem }.raise())
 }

@@ -7,7 +7,54 @@ use crate::{bell, generator, settings, shmem};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 
-#[pg_extern(volatile, parallel_safe)]
+// The row types have names, because psql shows the columns of a result without one in one line, 700 characters long.
+extension_sql!(
+    r#"
+CREATE TYPE snowflake_status_fields AS (
+    state               text,
+    reason              text,
+    worker_id           integer,
+    home_worker_id      integer,
+    lane                integer,
+    last_id_at          timestamptz,
+    ahead_ms            bigint,
+    reserved_until      timestamptz,
+    issued              bigint,
+    waits               bigint,
+    wait_ms             bigint,
+    rollbacks           bigint,
+    largest_rollback_ms bigint,
+    forward_jumps       bigint,
+    rotations           bigint,
+    refusals            bigint,
+    layout              text,
+    epoch               timestamptz,
+    expires_at          timestamptz,
+    keeper_pid          integer,
+    write_error         text,
+    stats_reset         timestamptz
+);
+
+CREATE TYPE snowflake_workers_fields AS (
+    lane      integer,
+    worker_id integer,
+    active    boolean,
+    in_half   boolean,
+    usable_at timestamptz,
+    mark      timestamptz,
+    issued    bigint
+);
+"#,
+    name = "row_types"
+);
+
+#[pg_extern(
+    requires = ["row_types"],
+    sql = r#"
+CREATE FUNCTION snowflake_status_row() RETURNS SETOF snowflake_status_fields
+    VOLATILE STRICT PARALLEL SAFE ROWS 1 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#
+)]
 #[allow(clippy::type_complexity, reason = "a view's columns")]
 fn snowflake_status_row() -> TableIterator<
     'static,
@@ -70,7 +117,13 @@ fn snowflake_status_row() -> TableIterator<
     ))
 }
 
-#[pg_extern(volatile, parallel_safe)]
+#[pg_extern(
+    requires = ["row_types"],
+    sql = r#"
+CREATE FUNCTION snowflake_workers_rows() RETURNS SETOF snowflake_workers_fields
+    VOLATILE STRICT PARALLEL SAFE ROWS 8 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#
+)]
 #[allow(clippy::type_complexity, reason = "a view's columns")]
 fn snowflake_workers_rows() -> TableIterator<
     'static,

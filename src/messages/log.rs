@@ -1,137 +1,139 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
-use super::error::{FLOOR_HINT, NO_LANE_HINT, UNWRITABLE_HINT, no_lane_detail};
-use super::{Error, STATE_FILE, Text, without_statement};
+use super::gate::{self, UNWRITABLE_HINT};
+use super::{Error, NO_HINT, STATE_FILE, Text, text, without_statement};
 use crate::display::{duration, os_error, timestamp};
 use crate::time::clock_us;
+use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
-use snowflake_core::Event;
+use snowflake_core::{Event, NoLane, Refusal};
+use std::borrow::Cow;
 
 /// What the generator reports.
 pub fn event(event: Event) {
-    let (message, detail, hint) = describe(event);
-    line(message, detail, hint);
+    match event {
+        Event::Refused(no_lane) => refused(no_lane),
+        other => line(describe(other)),
+    }
 }
 
 /// Why no IDs are generated, before anybody asks for one.
 pub fn unavailable(why: Error) {
-    let text = why.text();
-    let message = format!("snowflake_id: no IDs are made: {}", text.message).into();
-    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    without_statement(|| Text { state, message, ..text }.report(PgLogLevel::LOG));
+    let error = why.text();
+    let message = format!("snowflake_id: cannot generate IDs: {}", error.cause());
+    line(text(NO_ERROR, message, error.detail, error.hint));
+}
+
+/// Says once what every call is told while no worker is usable.
+fn refused(no_lane: NoLane) {
+    unavailable(Error::Refused(Refusal::NoLane(no_lane)));
+}
+
+/// Why the gate is not open yet, for a display.
+pub fn settling(micros: i64) -> String {
+    gate::settling(micros)
 }
 
 /// Says that the layout comes to its end.
 pub fn expiry(expires_at_us: i64) {
-    line(
-        format!("snowflake_id: the time field of the layout ends at {}", timestamp(expires_at_us)),
-        "From then on no ID can be made.".to_owned(),
-        "Move to a layout with more bits of time, or to a coarser tick, with all servers of the fleet; see \
-         docs/reliability.md.",
-    );
+    line(said(
+        format!("snowflake_id: the layout's time field ends at {}", timestamp(expires_at_us)),
+        "No ID can be generated after that.",
+        "Move all servers of the fleet to a layout with more time bits or a coarser tick.",
+    ));
 }
 
 /// Says what is left to be done where the configured layout was adopted.
 pub fn databases_left() {
-    let text = Text {
-        state: PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-        message: "the databases of this server still have the earlier snowflake layout".into(),
-        detail: Some("Each refuses to generate and to read snowflake IDs until it has this server's layout.".into()),
-        hint: "In each database with the extension, run in psql: SELECT statement FROM snowflake_layout_steps() \\gexec"
-            .into(),
-    };
-    text.report(PgLogLevel::NOTICE);
+    let notice = said(
+        "the databases of this server still have the previous snowflake layout",
+        "Each refuses to generate and to read snowflake IDs until it has this server's layout.",
+        "Run SELECT statement FROM snowflake_layout_steps() \\gexec with psql in each database that has the extension.",
+    );
+    notice.report(PgLogLevel::NOTICE);
 }
 
 /// Says that a reload of max_ahead takes effect only in part.
 pub fn clamped(held_us: i64) {
-    line(
-        "snowflake_id.max_ahead takes full effect at the next restart".to_owned(),
-        format!("The ledger in shared memory has room for {} ms.", held_us / 1_000),
-        "Restart the server when it suits.",
-    );
+    line(said(
+        format!("snowflake_id: max_ahead is limited to {} ms until the next restart", held_us / 1_000),
+        "Shared memory was sized for this value when the server started.",
+        "Restart the server to use the configured value.",
+    ));
 }
 
-/// A line of the server's log. No hint, where nothing is to be done.
-fn line(message: String, detail: String, hint: &'static str) {
-    let state = PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION;
-    let text = Text { state, message: message.into(), detail: Some(detail), hint: hint.into() };
-    without_statement(|| text.report(PgLogLevel::LOG));
+/// A message that is no error. No hint, where nothing is to be done.
+fn said(
+    message: impl Into<Cow<'static, str>>,
+    detail: impl Into<Cow<'static, str>>,
+    hint: impl Into<Cow<'static, str>>,
+) -> Text {
+    text(NO_ERROR, message, detail, hint)
 }
 
-fn describe(event: Event) -> (String, String, &'static str) {
+/// A line of the server's log.
+fn line(message: Text) {
+    without_statement(|| message.report(PgLogLevel::LOG));
+}
+
+fn describe(event: Event) -> Text {
     match event {
-        Event::ForwardJump(micros) => (
-            format!("snowflake_id: the wall clock was set forward by {}", duration(micros)),
-            "IDs follow it.".to_owned(),
-            "If the clock was right before, correct it soon: until then IDs carry a time to come, and the \
-             correction will be a step back.",
+        Event::ForwardJump(micros) => said(
+            format!("snowflake_id: system clock moved forward by {}", duration(micros)),
+            "New IDs follow the clock.",
+            "If the clock is wrong now, correct it soon: until then IDs encode future times, and the correction will \
+             move the clock backwards.",
         ),
-        Event::Rotated { from, to, behind_us: ..=0 } => (
+        Event::Rotated { from, to, behind_us: ..=0 } => said(
             format!("snowflake_id: rotated from worker {from} to worker {to}"),
-            "The wall clock is no further behind the last ID than IDs may run ahead.".to_owned(),
-            "",
+            "The system clock is no further behind the newest ID than max_ahead allows.",
+            NO_HINT,
         ),
-        Event::Rotated { from, to, behind_us } => (
-            format!("snowflake_id: rotated from worker {from} to worker {to}, because the clock is back"),
-            format!("The wall clock is {} behind the last ID.", duration(behind_us)),
-            "Find out what set the clock back; backup workers are used up by steps that come faster than \
-             the clock catches up.",
+        Event::Rotated { from, to, behind_us } => said(
+            format!("snowflake_id: rotated from worker {from} to worker {to}: system clock moved backwards"),
+            format!("The system clock is {} behind the newest ID.", duration(behind_us)),
+            "Find out what moved the clock. Backup workers run out if it moves backwards again before it has caught \
+             up.",
         ),
-        Event::WriteFailed(errno) => (
-            format!(
-                "snowflake_id: could not write \"{}\": {}",
-                STATE_FILE,
-                os_error(errno)
-            ),
-            "IDs are made up to the end of the reservation that is on disk, and no further.".to_owned(),
+        Event::WriteFailed(errno) => said(
+            format!("snowflake_id: could not write file \"{STATE_FILE}\": {}", os_error(errno)),
+            "The server generates IDs up to the time that is reserved on disk, and then refuses.",
             UNWRITABLE_HINT,
         ),
-        Event::WriteRecovered => (
-            format!("snowflake_id: \"{}\" can be written again", STATE_FILE),
-            "The reservation moves on.".to_owned(),
-            "",
+        Event::WriteRecovered => said(
+            format!("snowflake_id: file \"{STATE_FILE}\" is writable again"),
+            "The server reserves time on disk again.",
+            NO_HINT,
         ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => (
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => said(
             format!("snowflake_id: worker {worker} generates the IDs of timeline {timeline}"),
             format!("{} {}", lane_of(lane, home, timeline), starts_at(first_us)),
-            "",
+            NO_HINT,
         ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => (
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => said(
             format!(
-                "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, from a new state"
+                "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
             format!(
-                "{} There was no \"{}\" for this cluster, so IDs start when the system clock has passed {}, in {}.",
+                "{} This cluster had no file \"{STATE_FILE}\", so IDs start when the system clock has passed {}, in {}.",
                 lane_of(lane, home, timeline),
-                STATE_FILE,
                 timestamp(first_us),
                 duration((first_us - clock_us(libc::CLOCK_REALTIME)).max(0)),
             ),
-            "If this data once lived elsewhere and its IDs may lie ahead of this clock, call snowflake_adopt with \
-             a later time.",
+            "If this data was moved here and has IDs that may be ahead of this clock, call snowflake_adopt with a \
+             later time.",
         ),
-        Event::Adopted { floor_us, lower: false } => (
+        Event::Adopted { floor_us, lower: false } => said(
             format!("snowflake_id: the state was adopted, with IDs above {}", timestamp(floor_us)),
-            "Somebody with the right to call snowflake_adopt vouched for it.".to_owned(),
-            "",
+            "The caller of snowflake_adopt asserted that no later ID exists elsewhere.",
+            NO_HINT,
         ),
-        Event::Adopted { floor_us, lower: true } => (
+        Event::Adopted { floor_us, lower: true } => said(
             format!("snowflake_id: the marks were lowered to {}", timestamp(floor_us)),
-            "A superuser vouched that no later ID exists.".to_owned(),
-            "",
+            "A superuser asserted that no later ID exists.",
+            NO_HINT,
         ),
-        Event::Refused(no_lane) if no_lane.floor.is_none() => (
-            "snowflake_id: the clock is back and no worker of this server can make an ID yet".to_owned(),
-            no_lane_detail(&no_lane),
-            NO_LANE_HINT,
-        ),
-        Event::Refused(no_lane) => (
-            "snowflake_id: the clock has not reached the time from which this server may generate snowflake IDs"
-                .to_owned(),
-            no_lane_detail(&no_lane),
-            FLOOR_HINT,
-        ),
+        Event::Refused(_) => unreachable!("it is said as the error is"),
     }
 }
 

@@ -118,7 +118,7 @@ pub extern "C-unwind" fn check_datacenter(
     bad.is_none_or(|bad| verdict(Err(bad.detail), &format!("{} {SET_FIRST}", bad.hint)))
 }
 
-const SET_FIRST: &str = "If layout or backup_workers change as well, set those first.";
+const SET_FIRST: &str = "If layout or backup_workers change, too, set those first.";
 
 #[pg_guard]
 pub extern "C-unwind" fn check_layout(

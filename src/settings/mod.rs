@@ -191,20 +191,20 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
             name: BACKUP_WORKERS_NAME,
             value: backups.to_string(),
             detail: format!(
-                "The layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
+                "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
                 if workers == 1 { "worker" } else { "workers" },
                 backups + 1
             ),
-            hint: "Configure fewer backup workers, or a layout with more bits for the worker.",
+            hint: "Reduce snowflake_id.backup_workers, or use a layout with more worker bits.",
         },
         WorkersError::HomeOutside(highest) => BadValue {
             name: WORKER_NAME,
             value: home.to_string(),
             detail: format!(
-                "With the layout {bits} and {backups} backup workers, home workers are 0 to {highest}."
+                "With layout {bits} and {backups} backup workers, worker_id must be 0 to {highest}."
             ),
-            hint: "Choose a number in this range that no other server has. Fewer backup workers leave room for \
-                   more servers; all servers of a fleet must have the same number.",
+            hint: "Use a number in this range that no other server has. Fewer backup workers, the same number on \
+                   all servers of the fleet, leave room for more servers.",
         },
     }
 }
@@ -216,10 +216,10 @@ fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
         name: "snowflake_id.datacenter_id",
         value: datacenter.to_string(),
         detail: format!(
-            "With the layout {}, datacenters are 0 to {}.",
+            "With layout {}, datacenter_id must be 0 to {}.",
             layout.bits(),
             layout.datacenters() - 1
         ),
-        hint: "Choose a number in this range, or a layout with more bits for the datacenter.",
+        hint: "Use a number in this range, or a layout with more datacenter bits.",
     })
 }

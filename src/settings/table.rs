@@ -90,7 +90,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.datacenter_id",
-        description: c"Datacenter of this server, where the layout has datacenter bits.",
+        description: c"This server's datacenter number, if the layout has datacenter bits.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Integer {
@@ -104,8 +104,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.backup_workers",
-        description:
-            c"Workers that a server owns besides its home worker; the same on every server of a fleet.",
+        description: c"Backup workers per server; the same number on all servers of a fleet.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Integer {
@@ -119,7 +118,8 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.layout",
-        description: c"Bits of time/worker/sequence, or of time/datacenter+worker/sequence.",
+        description:
+            c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Text { variable: &LAYOUT, check: Some(guc::check_layout) },
@@ -128,7 +128,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.tick",
-        description: c"Time unit of the IDs: 1ms, 10ms or 1s.",
+        description: c"Time unit of IDs: 1ms, 10ms or 1s.",
         is_reloadable: false,
         flags: GucFlags::UNIT_MS,
         kind: Kind::Integer {
@@ -152,7 +152,8 @@ pub static SETTINGS: [Setting; 11] = [
     Setting {
         name: c"snowflake_id.rollback_policy",
         description:
-            c"What a step back of the clock beyond max_ahead leads to: IDs hold their order, or replay.",
+            c"Response when the clock steps back beyond max_ahead: keep order (hold) or follow the clock \
+              (replay).",
         is_reloadable: true,
         flags: PLAIN,
         kind: Kind::Policy,
@@ -161,7 +162,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.max_ahead",
-        description: c"How far IDs may run ahead of the wall clock.",
+        description: c"How far ID times may run ahead of the system clock.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
         kind: Kind::Integer {
@@ -175,7 +176,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.max_wait",
-        description: c"How long a call may wait for the clock before it rotates to a backup worker.",
+        description: c"How long a call waits for the clock before the server rotates to a backup worker.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
         kind: Kind::Integer {
@@ -189,7 +190,7 @@ pub static SETTINGS: [Setting; 11] = [
     },
     Setting {
         name: c"snowflake_id.reserve",
-        description: c"How far ahead of use the durable reservation is written.",
+        description: c"How far beyond the newest ID time is reserved on disk.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
         kind: Kind::Integer {
@@ -204,7 +205,8 @@ pub static SETTINGS: [Setting; 11] = [
     Setting {
         name: c"snowflake_id.sequence_start",
         description:
-            c"Where the sequence of a tick starts: at zero, or spread over the lowest 1/64 of the field.",
+            c"First sequence of a tick: always 0 (zero), or varying within the lowest 1/64 of the field \
+              (spread).",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::SequenceStart,
@@ -285,13 +287,13 @@ fn configured_text(name: &CStr) -> Option<String> {
 
 // ---- which values are valid ----
 
-const TICKS: &str = "A tick is 1ms, 10ms or 1s.";
-pub const TICK_HINT: &str = "Set one of these three.";
-pub const EPOCH_HINT: &str =
-    "Write a date and a time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
+pub const TICK_HINT: &str = "Use one of these values.";
+pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 pub const LAYOUT_HINT: &str =
-    "Write the bits of time/worker/sequence, for example 41/10/12, with a sum of at most 63.";
-const OTHER_HINT: &str = "Correct the value, or remove the line for the default.";
+    "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
+const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";
+const OTHER_HINT: &str = "Correct the value, or remove the setting to use its default.";
 
 pub fn check_epoch(text: &str) -> Result<(), String> {
     parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
@@ -333,17 +335,15 @@ fn an_integer(setting: &Setting, text: &str) -> Result<(), String> {
     };
     match parse_integer(text, setting.flags) {
         Some(value) if (least..=greatest).contains(&value) => Ok(()),
-        Some(value) => Err(format!("{value} is outside the range {least} to {greatest}.")),
-        None if setting.flags.contains(GucFlags::UNIT_MS) => {
-            Err("It is no length of time: a whole number, with a unit such as ms or s.".to_owned())
-        }
-        None => Err("It is no integer.".to_owned()),
+        Some(value) => Err(format!("{value} is outside the valid range ({least} .. {greatest}).")),
+        None if setting.flags.contains(GucFlags::UNIT_MS) => Err(NO_DURATION.to_owned()),
+        None => Err("The value is not an integer.".to_owned()),
     }
 }
 
 fn check_name(text: &str, names: &[&str]) -> Result<(), String> {
     let is_known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
-    if is_known { Ok(()) } else { Err(format!("Available values: {}.", names.join(", "))) }
+    if is_known { Ok(()) } else { Err(format!("The value is none of {}.", names.join(", "))) }
 }
 
 /// Reads an integer as PostgreSQL reads a setting's value.

@@ -24,9 +24,9 @@ pub enum Base62Error {
 impl fmt::Display for Base62Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "An ID has {LENGTH} characters, and this has {length}."),
-            Self::Digit(other) => write!(f, "\"{other}\" is not a digit of base62."),
-            Self::TooLarge => f.write_str("It is above the highest bigint."),
+            Self::Length(length) => write!(f, "A base62 ID has {LENGTH} characters; this text has {length}."),
+            Self::Digit(other) => write!(f, "\"{other}\" is not a base62 digit."),
+            Self::TooLarge => f.write_str("The value exceeds the highest bigint."),
         }
     }
 }

@@ -23,7 +23,7 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "twitter",
         layout: "41/5+5/12 1ms 2010-11-04T01:42:54.657Z",
-        note: "IDs since November 2010; older ones are plain numbers and hold no time",
+        note: "IDs since November 2010; older ones are plain numbers without a time",
     },
     Preset {
         name: "discord",
@@ -33,8 +33,8 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "instagram",
         layout: "41/13/10 1ms 2011-08-24T21:07:01.721Z",
-        note: "worker is the logical shard; 64 bits, so a bigint turns negative in 2046, and is then not read; the \
-               epoch is that of Instagram's published function, and those who copied it may have set another",
+        note: "worker is the logical shard; 64 bits, so IDs turn negative in 2046 and cannot be read then; the epoch is \
+               that of Instagram's published function, copies of which may use another",
     },
     Preset {
         name: "mastodon",
@@ -44,8 +44,8 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "sonyflake",
         layout: "39/s8/w16 10ms 2014-09-01",
-        note: "version 1 with its default start time; another StartTime, and version 2, which starts at \
-               2025-01-01, are to be written out",
+        note: "version 1 with its default start time; for another StartTime, and for version 2, which starts at \
+               2025-01-01, write the layout out",
     },
     Preset {
         name: "leaf",
@@ -55,20 +55,20 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "uid-generator",
         layout: "28/22/13 1s 2016-05-19T16:00:00Z",
-        note: "the defaults of its code: 2016-05-20 in China's time zone; widths and epoch are often configured, \
-               and are then to be written out",
+        note: "the defaults of its code: 2016-05-20 in China's time zone; where widths or epoch are configured, write \
+               the layout out",
     },
     Preset {
         name: "pgedge",
         layout: "41/10/12 1ms 2023-01-01",
-        note: "pgEdge snowflake: worker is the node; until October 2023 it stood below the count, as in \
+        note: "pgEdge snowflake: worker is the node; for IDs before October 2023, which have the sequence above it, use \
                41/s12/w10 1ms 2023-01-01",
     },
     Preset {
         name: "shardingsphere",
         layout: "41/10/12 1ms 2016-11-01",
-        note: "the epoch is midnight in the time zone of the host that made the ID: this is for hosts in UTC, and \
-               for one in China write 41/10/12 1ms 2016-11-01T00:00:00+08:00",
+        note: "the epoch is midnight in the time zone of the host that generated the ID: this is for hosts in UTC; for \
+               one in China use 41/10/12 1ms 2016-11-01T00:00:00+08:00",
     },
 ];
 
@@ -131,7 +131,7 @@ impl FromStr for ForeignLayout {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.trim().splitn(3, char::is_whitespace);
         let (Some(bits), Some(tick), Some(epoch)) = (words.next(), words.next(), words.next()) else {
-            return Err("It is neither a known name nor of the form bits, tick, epoch.".to_owned());
+            return Err("The text is neither a known name nor bits, tick and epoch.".to_owned());
         };
         let (mut bits, is_sequence_first) = read_bits(bits).map_err(|error| error.to_string())?;
         // A positive ID never has the highest of 64 bits set, so the time field has one usable bit less.
@@ -141,7 +141,7 @@ impl FromStr for ForeignLayout {
             "1ms" => Tick::Millisecond,
             "10ms" => Tick::Centisecond,
             "1s" => Tick::Second,
-            other => return Err(format!("The tick is \"{other}\", and can be 1ms, 10ms or 1s.")),
+            other => return Err(format!("The tick is \"{other}\"; it must be 1ms, 10ms or 1s.")),
         };
         let epoch_us = read_epoch(epoch.trim())?;
         let layout = Layout::new(bits, tick, epoch_us).map_err(|error| match error {
@@ -175,5 +175,5 @@ fn read_bits(text: &str) -> Result<(Bits, bool), LayoutError> {
 fn read_epoch(text: &str) -> Result<i64, String> {
     let is_date = text.len() == "2015-01-01".len() && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let time = if is_date { parse_epoch(&format!("{text}T00:00:00Z")) } else { parse_epoch(text) };
-    time.map_err(|problem| format!("The epoch \"{text}\" cannot be read. {problem}"))
+    time.map_err(|problem| format!("The epoch \"{text}\" is invalid. {problem}"))
 }

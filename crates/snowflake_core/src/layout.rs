@@ -131,18 +131,17 @@ impl fmt::Display for LayoutError {
         match self {
             Self::Unreadable(text) => write!(
                 f,
-                "\"{text}\" is not of the form time/worker/sequence or time/datacenter+worker/sequence, in bits."
+                "\"{text}\" is not of the form time/worker/sequence or time/datacenter+worker/sequence."
             ),
             Self::TooWide(sum) => {
-                write!(f, "The fields need {sum} bits, and a positive bigint has 63.")
+                write!(f, "The fields need {sum} bits; a positive bigint has 63.")
             }
             Self::NoTime => f.write_str("The time field has no bits."),
-            Self::TimeTooWide(bits, most) => write!(
-                f,
-                "The time field has {bits} bits, and with this tick it can have at most {most}: a timestamp reaches no further."
-            ),
+            Self::TimeTooWide(bits, most) => {
+                write!(f, "The time field has {bits} bits; with this tick, timestamps hold at most {most}.")
+            }
             Self::FieldTooWide(name, bits) => {
-                write!(f, "The {name} field has {bits} bits, and an integer holds at most 31.")
+                write!(f, "The {name} field has {bits} bits; an integer holds at most 31.")
             }
         }
     }
@@ -351,9 +350,9 @@ const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
 pub fn parse_epoch(text: &str) -> Result<i64, &'static str> {
     let text = text.trim();
     match jiff::Timestamp::from_str(text).map(jiff::Timestamp::as_microsecond) {
-        Ok(..EARLIEST_EPOCH_US) => Err("It lies before the year 1."),
+        Ok(..EARLIEST_EPOCH_US) => Err("The time is before the year 1."),
         Ok(epoch_us) => Ok(epoch_us),
-        Err(_) if jiff::civil::DateTime::from_str(text).is_ok() => Err("It has no offset from UTC."),
-        Err(_) => Err("It is not an existing date and time with an offset from UTC."),
+        Err(_) if jiff::civil::DateTime::from_str(text).is_ok() => Err("The time has no offset from UTC."),
+        Err(_) => Err("The value is not a valid date and time with an offset from UTC."),
     }
 }

@@ -52,10 +52,10 @@ const fn kind(
 }
 
 const OPEN: &[&str] = &[];
-const UNREADABLE: &[&str] = &["cannot be read"];
+const UNREADABLE: &[&str] = &["contains no valid record"];
 const FOREIGN: &[&str] = &["another database cluster"];
 const NEWER: &[&str] = &["later version"];
-const LAYOUT: &[&str] = &["is not the one with which IDs were made"];
+const LAYOUT: &[&str] = &["configured snowflake layout differs from that of existing IDs"];
 
 /// Every fault. The checks after it are the same for all. `Act::must_serve_after` gives each server and each
 /// client 40 s to go on. A call may be refused only with an SQLSTATE of `clients::EXPECTED`. No ID may be

@@ -230,7 +230,7 @@ impl Server {
     fn wait_until_seasoned(&self) {
         let mut session = self.connect();
         let settling =
-            "SELECT state = 'closed' AND reason LIKE 'the system clock has yet%' FROM snowflake_status";
+            "SELECT state = 'closed' AND reason LIKE 'waiting until the system clock%' FROM snowflake_status";
         crate::wait_until("the first marks to pass", secs(15), || {
             std::thread::sleep(ms(50));
             (!sql::one::<bool>(&mut session, settling)).then_some(())

@@ -487,7 +487,7 @@ fn refuses(server: &Server, by: Duration) {
     let told = |server: &Server| {
         let log = server.log();
         let ours = log.lines().filter(|line| line.contains(" LOG:  snowflake_id: "));
-        ours.filter(|line| line.contains("no worker of this server can make an ID")).count()
+        ours.filter(|line| line.contains("cannot generate IDs: system clock moved backwards")).count()
     };
     let before = status_of(server).refusals;
     assert!(before >= 1);

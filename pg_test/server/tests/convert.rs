@@ -589,7 +589,7 @@ fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
             }
             Some(table) => {
                 let failure = refused(&server, &mut session, &format!("'{name}', 'id'"), "55000");
-                let message = format!("no partition of table public.{table} takes the new IDs");
+                let message = format!("no partition of table public.{table} accepts new IDs");
                 assert_eq!(failure.message, message, "{failure}");
                 run(&mut session, &format!("CREATE TABLE {table}_rest PARTITION OF {table} DEFAULT"));
                 converts(&server, &mut session, &format!("'{name}', 'id'"));
@@ -931,14 +931,14 @@ const REFUSED: &[Case] = &[
         "CREATE TABLE i1 (id bigint PRIMARY KEY); INSERT INTO i1 VALUES (9223372036854775807)",
         "'i1', 'id'",
         "55000",
-        &["values that are not below the new IDs", "9223372036854775807", "epoch"],
+        &["values that are not lower than new IDs", "9223372036854775807", "epoch"],
     ),
     (
         "CREATE TABLE i2 (id bigint PRIMARY KEY);
          INSERT INTO i2 SELECT snowflake_nextval() + (600000::bigint << 22) -- 10 minutes ahead",
         "'i2', 'id'",
         "55000",
-        &["values that are not below the new IDs"],
+        &["values that are not lower than new IDs"],
     ),
 ];
 
@@ -986,7 +986,7 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
         ("f3", "2BP01", "index public.f3_even with function public.even(integer)"),
         ("f4", "2BP01", "statistics object public.f4_even with function public.even(integer)"),
         ("f5", "2BP01", "on table public.f6 with function public.even(integer)"),
-        ("f7", "55000", "constraint f8_fk on table public.f8 has triggers that are disabled"),
+        ("f7", "55000", "constraint f8_fk on table public.f8 has disabled triggers"),
         ("f9", "0A000", "the domain public.small"),
         ("f11", "0A000", "the domain public.tiny over public.small"),
     ] {
@@ -1036,7 +1036,7 @@ fn a_column_by_which_citus_distributes_is_refused() {
              ('\"Kinds\"', 'n', NULL)",
     );
     let failure = refuses(&mut session, "'events', 'id'", "0A000");
-    assert!(failure.detail.contains("Citus distributes the table by it"), "{failure}");
+    assert!(failure.detail.contains("Citus distributes the table by this column"), "{failure}");
     assert!(failure.hint.contains("undistribute_table('public.events')"), "{failure}");
     assert!(failure.hint.contains("create_distributed_table('public.events', 'id')"), "{failure}");
     let failure = refuses(&mut session, "'\"Kinds\"', 'id'", "0A000");
@@ -1184,7 +1184,7 @@ fn the_notes_tell_every_check_that_new_ids_must_meet() {
     );
     assert_eq!(
         note,
-        "there is no value yet; new IDs must meet CHECK ((id > n)), CHECK ((id < 2000)) of public.child, \
+        "there is no value yet; new IDs must satisfy CHECK ((id > n)), CHECK ((id < 2000)) of public.child, \
          CHECK ((t < 3000)) of public.narrow, CHECK (((t < 4000) OR (m > 0))) of public.wide"
     );
 }
@@ -1199,10 +1199,10 @@ fn the_notes_tell_the_highest_value_and_the_checks_that_new_ids_must_meet() {
     run(&mut session, "ALTER TABLE t ADD CHECK (id < 1000); INSERT INTO t VALUES (-5), (7)");
     assert_eq!(
         one::<String>(&mut session, note),
-        "the highest value, 7, lies below every new ID; new IDs must meet CHECK ((id < 1000))"
+        "the highest value, 7, is lower than every new ID; new IDs must satisfy CHECK ((id < 1000))"
     );
     run(&mut session, "UPDATE t SET id = -1 WHERE id = 7");
-    assert!(one::<String>(&mut session, note).contains("the highest value, -1, lies below"));
+    assert!(one::<String>(&mut session, note).contains("the highest value, -1, is lower"));
 }
 
 // ---- rights ----
@@ -1359,7 +1359,7 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     wait_for_lock(&server);
     run(&mut writer, "COMMIT");
     let failure = waits.join().expect("it was refused");
-    assert!(failure.message.contains("public.t has become another table"), "{failure}");
+    assert!(failure.message.contains("could not lock public.t: it was renamed or moved"), "{failure}");
     for table in ["t", "t_old"] {
         assert!(!kind_of(&mut writer, table, "id").contains("snowflake"), "{table}");
     }
@@ -1463,7 +1463,7 @@ fn keys_of_pgedges_extension_go_on_above() {
     let convert_it = "SELECT snowflake_convert('by_identity', 'id', false)";
     let failure = fails(&mut session, "55000", convert_it);
     assert!(
-        failure.message.contains("sequence public.by_identity_id_seq is that of an identity"),
+        failure.message.contains("sequence public.by_identity_id_seq belongs to an identity"),
         "{failure}"
     );
     let (_, mend) = failure.hint.split_once(": ").expect("a statement");

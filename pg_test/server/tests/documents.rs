@@ -854,7 +854,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    read("src/messages/error.rs").replace("{STATE_FILE}", "snowflake_id/state")
+    let files = ["error", "gate", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
+    files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
@@ -903,7 +904,8 @@ fn the_reference_has_every_object_of_the_extension() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// SQLSTATE and message of the calls that create errors in `src/messages/error.rs`.
+/// SQLSTATE and message of the calls that make errors in `src/messages`: `text(STATE, "…"` and `not_ready("…"`, either
+/// with a `format!`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
     let states = [
@@ -920,15 +922,19 @@ fn every_error_of_the_code_is_in_the_manual() {
         let text = as_printed(&text[start..].replace("\\\"", "”"));
         text[..text.find('"').expect("its end")].replace('”', "\"")
     };
+    // Not `self.text()`, which no space precedes.
+    let calls = |name: &'static str| source.split(name).skip(1).map(str::trim_start);
     let mut errors: Vec<(&str, String)> = Vec::new();
-    for call in source.split("=> text(").skip(1) {
-        let (_, state) =
-            states.iter().find(|(name, _)| call.trim_start().starts_with(name)).expect("a state");
+    for call in calls(" text(") {
+        let state = states.iter().find(|(name, _)| call.starts_with(name));
+        let (_, state) = state.unwrap_or_else(|| panic!("no state: {call:.80}"));
         errors.push((state, message(call)));
     }
-    let not_ready = source.split("=> not_ready(").chain(source.split("message: format!(").skip(1)).skip(1);
-    errors.extend(not_ready.map(|call| ("55000", message(call))));
-    assert!(errors.len() >= 21, "the code has changed its form; found {errors:?}");
+    for call in calls(" not_ready(") {
+        assert!(call.starts_with(['"', 'f']), "no message: {call:.80}");
+        errors.push(("55000", message(call)));
+    }
+    assert!(errors.len() >= 33, "the code has changed its form; found {errors:?}");
 
     let stated = stated_errors();
     for (state, message) in errors {
@@ -951,7 +957,7 @@ fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
         .split('"')
         .skip(1)
         .step_by(2)
-        .filter(|text| text.starts_with("snowflake_id: ") || text.contains("at the next restart"))
+        .filter(|text| text.starts_with("snowflake_id: "))
         .map(|text| text.replace('”', "\"").split(['{', '}']).step_by(2).map(str::to_owned).collect())
         .collect();
     assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");
@@ -1050,7 +1056,6 @@ fn every_tool_of_the_table_names_tests_that_exist() {
 
 /// The last column of tables with this many columns names tests, or faults of `scripts/chaos`.
 fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
-    let chaos = read("pg_test/chaos/src/faults.rs");
     for row in rows {
         assert_eq!(row.len(), columns, "{row:?}");
         // A heading within the table.
@@ -1059,18 +1064,22 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
         }
         let shown_by = code(&row[columns - 1]);
         assert!(!shown_by.is_empty(), "nothing shows {:?}", row[0]);
-        for test in shown_by {
-            if let Some(kind) = test.strip_prefix("chaos ") {
-                assert!(chaos.contains(&format!("kind(\"{kind}\",")), "scripts/chaos has no fault {kind}");
-                continue;
-            }
-            let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
-            let files = TESTS.map(|folder| root().join(folder).join(file).with_extension("rs"));
-            let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
-            let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
-            assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
-        }
+        shown_by.iter().for_each(|test| assert_exists(test));
     }
+}
+
+/// A test, as `file::test`, or a fault of `scripts/chaos`, as `chaos fault`.
+fn assert_exists(test: &str) {
+    if let Some(kind) = test.strip_prefix("chaos ") {
+        let chaos = read("pg_test/chaos/src/faults.rs");
+        assert!(chaos.contains(&format!("kind(\"{kind}\",")), "scripts/chaos has no fault {kind}");
+        return;
+    }
+    let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
+    let files = TESTS.map(|folder| root().join(folder).join(file).with_extension("rs"));
+    let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
+    let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
+    assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
 }
 
 // ---- the version ----

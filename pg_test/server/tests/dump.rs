@@ -48,10 +48,13 @@ fn a_server_with_another_layout_tick_or_epoch_refuses_the_dump() {
     for other in others {
         let other = other(Server::builder()).start();
         let errors = other.try_restore("postgres", &dump).expect_err("another layout");
-        assert!(errors.contains("the snowflake layout of this data differs from this server's"), "{errors}");
-        assert!(errors.contains("The data has 41/10/12 1ms 2024-01-01 00:00:00+00;"), "{errors}");
+        assert!(errors.contains("the dump's snowflake layout differs from this server's"), "{errors}");
         assert!(
-            errors.contains("HINT:  Set snowflake_id.layout, tick and epoch as the IDs were made"),
+            errors.contains("The row of snowflake_config has 41/10/12 1ms 2024-01-01 00:00:00+00;"),
+            "{errors}"
+        );
+        assert!(
+            errors.contains("HINT:  Set snowflake_id.layout, tick and epoch to the dump's layout"),
             "{errors}"
         );
     }
@@ -75,7 +78,7 @@ fn a_server_that_does_not_preload_the_extension_refuses_the_dump() {
     let (dump, ..) = dump(&server());
     let other = Server::builder().without("shared_preload_libraries").start();
     let errors = other.try_restore("postgres", &dump).expect_err("nothing says what the IDs mean");
-    assert!(errors.contains("snowflake_id is not in shared_preload_libraries"), "{errors}");
+    assert!(errors.contains("snowflake_id must be loaded via \"shared_preload_libraries\""), "{errors}");
 }
 
 #[test]

@@ -408,11 +408,15 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
     assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
-    let told = || server.log().contains("can be written again").then_some(());
+    let told = || server.log().contains("is writable again").then_some(());
     wait_until("the log to tell of it", secs(10), told);
     let log = server.log();
-    assert_eq!(log.matches("could not write \"snowflake_id/state\": Read-only").count(), 1, "{log}");
-    assert_eq!(log.matches("can be written again").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("snowflake_id: could not write file \"snowflake_id/state\": Read-only").count(),
+        1,
+        "{log}"
+    );
+    assert_eq!(log.matches("is writable again").count(), 1, "{log}");
 }
 
 #[test]
@@ -478,7 +482,7 @@ fn a_file_deleted_while_stopped_needs_nobodys_help() {
     server.start();
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
-    assert!(server.log().contains("from a new state"));
+    assert!(server.log().contains("with a new state file"));
 }
 
 /// Stops the server, changes the bytes of the file in place, and starts it again.
@@ -528,7 +532,7 @@ fn a_file_that_cannot_be_read_keeps_the_gate_closed_until_it_is_adopted() {
         let mut ids = Ids::new();
         ids.add("before", burst(&server));
         damage(&mut server, change);
-        let failure = closed(&server, "cannot be read");
+        let failure = closed(&server, "contains no valid record");
         assert!(failure.hint.contains("snowflake_adopt"), "{name}");
         adopt(&server);
         ids.add("after", take_soon(&server, secs(10)).0);
@@ -566,10 +570,13 @@ fn another_layout_tick_or_epoch_keeps_the_gate_closed_for_reading_too() {
         let setting = format!("snowflake_id.{setting}");
         server.set(&setting, value);
         server.restart();
-        let failure = closed(&server, "is not the one with which IDs were made");
+        let failure = closed(&server, "configured snowflake layout differs from that of existing IDs");
         assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
         let read = fails(&mut server.connect(), "55000", &format!("SELECT snowflake_timestamp({id})"));
-        assert!(read.text().contains("is not the one with which IDs were made"), "{read}");
+        assert!(
+            read.text().contains("configured snowflake layout differs from that of existing IDs"),
+            "{read}"
+        );
         server.unset(&setting);
         server.restart();
         assert!(next(&mut server.connect()) > id);
@@ -584,11 +591,11 @@ fn a_new_layout_is_adopted_only_where_its_ids_lie_above_all_old_ones() {
     server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
     server.restart();
     let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_adopt()");
-    assert!(failure.text().contains("would lie below"), "{failure}");
-    // An earlier epoch gives greater ones: adopted.
+    assert!(failure.text().contains("would be lower than existing ones"), "{failure}");
+    // An earlier epoch makes greater ones: adopted.
     server.set("snowflake_id.epoch", "2020-01-01T00:00:00Z");
     server.restart();
-    closed(&server, "is not the one with which IDs were made");
+    closed(&server, "configured snowflake layout differs from that of existing IDs");
     adopt(&server);
     // Values that the database has computed from IDs still have the old meaning.
     closed(&server, "the snowflake layout of this database differs from this server's");
@@ -639,14 +646,14 @@ fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_futur
         let _ = server.connect().batch_execute("SELECT snowflake_rotate()");
     }
     server.step_back(days(365));
-    closed(&server, "no worker of this server can make an ID yet");
-    // As the error's hint says.
+    closed(&server, "system clock moved backwards");
+    // What the error's hint says.
     server.set("snowflake_id.worker_id", "2");
     server.restart();
     ids.add("another worker", take_soon(&server, secs(5)).0);
     server.set("snowflake_id.worker_id", "1");
     server.restart();
-    closed(&server, "no worker of this server can make an ID yet");
+    closed(&server, "system clock moved backwards");
     ids.assert_unique();
 }
 
@@ -666,7 +673,7 @@ fn adopt_respects_ids_of_an_earlier_life_and_refuses_a_far_future() {
     run(&mut session, "SELECT snowflake_adopt('2024-06-01 00:00+00')");
     assert!(next(&mut session) > before, "an early floor lowers nothing");
     let failure = fails(&mut session, "22023", "SELECT snowflake_adopt(now() + interval '2 days')");
-    assert!(failure.text().contains("more than a day ahead"), "{failure}");
+    assert!(failure.text().contains("more than one day ahead"), "{failure}");
 }
 
 // ---- copies, standbys, failover ----
@@ -681,7 +688,7 @@ fn a_copied_directory_stays_closed_until_it_is_adopted() {
     copy.start();
     closed(&copy, "is a copy");
     copy.wait_for_worker("the keeper to tell", secs(10), |_| {
-        copy.log().contains("no IDs are made: this data directory is a copy").then_some(())
+        copy.log().contains("cannot generate IDs: this data directory is a copy").then_some(())
     });
     ids.add("the original, on", burst(&server));
     server.stop(Stop::Fast);

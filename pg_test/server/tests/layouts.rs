@@ -35,7 +35,7 @@ fn assert_refused(session: &mut Client, statement: &str) {
     assert_eq!(failure.message, DIFFERS, "{statement}");
     assert_eq!(
         failure.detail,
-        "Its IDs have 41/10/12 1ms 2024-01-01 00:00:00+00; this server is configured with 41/10/12 1ms 2020-01-01 \
+        "The database has 41/10/12 1ms 2024-01-01 00:00:00+00; this server is configured with 41/10/12 1ms 2020-01-01 \
          00:00:00+00.",
         "{statement}"
     );
@@ -322,7 +322,7 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
     server.set(EPOCH, EARLIER);
     server.restart();
     let mut session = shop(&server, "postgres");
-    let state = "is not the one with which IDs were made";
+    let state = "the configured snowflake layout differs from that of existing IDs";
     for call in [MAKE, r#"SELECT snowflake_worker("Id") FROM "Orders""#] {
         assert!(fails(&mut session, "55000", call).message.contains(state), "{call}");
     }
@@ -330,7 +330,7 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
     let said = server.try_restore("postgres", STEPS).expect_err("not adopted");
     assert!(said.contains(state), "{said}");
     let said = server.try_restore("postgres", "SELECT ids.snowflake_adopt();").expect_err("a notice");
-    assert!(said.contains("NOTICE:  the databases of this server still have the earlier"), "{said}");
+    assert!(said.contains("NOTICE:  the databases of this server still have the previous"), "{said}");
     assert!(said.contains(r"SELECT statement FROM snowflake_layout_steps() \gexec"), "{said}");
     run(&mut session, "UPDATE snowflake_config SET epoch = '2020-01-01Z'");
     assert!(next(&mut session) > last, "it was refused before, and is not any more");
@@ -379,7 +379,7 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
     assert_eq!(stale(&mut shop(&server, "third")), [""; 0]);
     run(&mut old.connect(), "CREATE DATABASE third");
     let said = old.try_restore("third", &dump).expect_err("it has the old epoch");
-    assert!(said.contains("the snowflake layout of this data differs from this server's"), "{said}");
+    assert!(said.contains("the dump's snowflake layout differs from this server's"), "{said}");
 }
 
 #[test]
@@ -408,8 +408,8 @@ fn a_step_that_cannot_be_done_says_why() {
     assert_eq!(
         column::<String>(&mut server.connect(), notes),
         [
-            "Drop and add a, b of public.fixed: of no column that can be set.",
-            "Move the rows of public.parts by hand: its partition key reads IDs."
+            "Drop and add a, b of public.fixed by hand: no other column can be set to recompute it.",
+            "Move the rows of public.parts by hand, because its partition key reads IDs."
         ]
     );
     let theirs = "SELECT count(*) FROM snowflake_layout_steps() WHERE statement LIKE '%theirs%'";

@@ -54,7 +54,7 @@ fn config(session: &mut Client) -> Vec<String> {
 }
 
 const OURS: [&str; 1] = ["41/10/12 1 2024-01-01 00:00:00"];
-const REFUSAL: &str = "ERROR:  the snowflake layout of this data differs from this server's";
+const REFUSAL: &str = "ERROR:  the publisher's snowflake layout differs from this server's";
 
 /// Waits until all tables of a node's subscriptions have been copied.
 #[track_caller]

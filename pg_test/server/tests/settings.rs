@@ -342,11 +342,11 @@ fn a_layout_that_ends_within_two_years_is_told_of_at_each_start() {
         .setting("snowflake_id.layout", "35/10/12")
         .setting("snowflake_id.epoch", &format!("{year}-01-01T00:00:00Z"))
         .start();
-    let line = format!("snowflake_id: the time field of the layout ends at {}-02-0", year + 1);
+    let line = format!("snowflake_id: the layout's time field ends at {}-02-0", year + 1);
     let told = |server: &Server| server.log().matches(&line).count();
     server.wait_for_worker("the line in the log", secs(10), |_| (told(&server) == 1).then_some(()));
     server.restart();
     server.wait_for_worker("the line in the log, again", secs(10), |_| (told(&server) == 2).then_some(()));
     let usual = Server::builder().start_with_extension();
-    assert!(!usual.log().contains("the time field of the layout ends"));
+    assert!(!usual.log().contains("the layout's time field ends"));
 }

@@ -77,7 +77,7 @@ pub fn adopt(act: &mut Act, fault: &Fault) {
     let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms')");
     // The server tries a disk that was healed just now again a second after it failed.
     wait_until("the disk to be tried again", secs(5), || match act.primary.try_run(&adopt) {
-        Err(failure) if failure.message.contains("could not use") => None,
+        Err(failure) if failure.message.contains("could not access file") => None,
         outcome => Some(outcome),
     })
     .unwrap_or_else(|failure| panic!("{adopt}: {failure}"));

@@ -1,0 +1,281 @@
+//! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
+//! that moved, a floor, a reservation that cannot be written.
+
+use super::reading::configured_layout;
+use super::{NO_DETAIL, NO_HINT, STATE_FILE, Text, not_ready, text};
+use crate::display::{duration, layout, os_error, timestamp};
+use crate::settings::{self, BadValue};
+use crate::time::clock_us;
+use pgrx::PgSqlErrorCode::{
+    ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+    ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
+};
+use snowflake_core::{AdoptError, ClosedReason, FloorCause, NoLane, Refusal};
+
+/// What to do where the state cannot be written.
+pub(super) const UNWRITABLE_HINT: &str =
+    "Check the permissions and the free space of the data directory. The server retries every second.";
+/// What to do where no worker is usable because the clock moved.
+const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
+     snowflake_id.worker_id to a number that was never used, and restart the server.";
+/// What to do where the clock has not reached a floor.
+const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If no ID newer than now exists in \
+     this database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
+
+// ---- a server that is not set up ----
+
+pub(super) fn not_preloaded() -> Text {
+    not_ready(
+        "snowflake_id must be loaded via \"shared_preload_libraries\"",
+        "The server sets up the shared memory and the layout of snowflake IDs when it starts.",
+        "Set shared_preload_libraries = 'snowflake_id' in postgresql.conf, or add snowflake_id to the libraries \
+         there, and restart the server.",
+    )
+}
+
+pub(super) fn worker_unset(highest: i64) -> Text {
+    not_ready(
+        "cannot generate a snowflake ID: snowflake_id.worker_id is not set",
+        "Each server needs a worker number of its own: two servers with the same number generate the same IDs.",
+        format!(
+            "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to {highest} that no other server has, \
+             and restart the server."
+        ),
+    )
+}
+
+pub(super) fn bad_value(BadValue { name, value, detail, hint }: &BadValue) -> Text {
+    not_ready(
+        format!("invalid value for parameter \"{name}\": \"{value}\""),
+        detail.clone(),
+        format!("{hint} Then restart the server."),
+    )
+}
+
+pub(super) fn in_recovery() -> Text {
+    text(
+        READ_ONLY,
+        "cannot generate a snowflake ID during recovery",
+        "A standby cannot generate IDs: it could repeat its primary's.",
+        "Run the statement on the primary, or promote this server.",
+    )
+}
+
+pub(super) fn statement_timeout(is_disk: bool) -> Text {
+    let (detail, hint) = match is_disk {
+        false => (
+            "The statement was waiting for the system clock to reach the next snowflake ID.",
+            "Check the view snowflake_status, and compare the server's clock with the true time.",
+        ),
+        true => (
+            "The statement was waiting for the next snowflake IDs to be reserved on disk.",
+            "Check the view snowflake_status, and the disk that holds the data directory.",
+        ),
+    };
+    text(CANCELED, "canceling statement due to statement timeout", detail, hint)
+}
+
+// ---- a call that gets no ID ----
+
+pub(super) fn refused(refusal: Refusal) -> Text {
+    match refusal {
+        Refusal::GateClosed => not_ready(
+            "cannot generate a snowflake ID: the generator is closed",
+            "Another process closed the generator while this call was opening it.",
+            "Retry the statement. If the error persists, the view snowflake_status shows the reason.",
+        ),
+        Refusal::BeforeEpoch(micros) => not_ready(
+            "cannot generate a snowflake ID: system clock is before snowflake_id.epoch",
+            format!("The system clock is {} before the epoch.", duration(micros)),
+            "Correct the clock. If the epoch is wrong, set snowflake_id.epoch to a time in the past and restart the \
+             server.",
+        ),
+        Refusal::Exhausted => not_ready(
+            "cannot generate a snowflake ID: the layout's time field is exhausted",
+            layout_end(),
+            "Correct the clock if it is ahead. Otherwise move the fleet to a layout with more time bits or a coarser \
+             tick.",
+        ),
+        Refusal::NotDurable(errno) => not_ready(
+            format!(
+                "cannot generate a snowflake ID: could not write file \"{STATE_FILE}\": {}",
+                os_error(errno)
+            ),
+            "The time that is reserved on disk is used up, and an ID beyond it could repeat after a crash.",
+            UNWRITABLE_HINT,
+        ),
+        Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
+            "cannot generate a snowflake ID: system clock moved backwards",
+            format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
+            NO_LANE_HINT,
+        ),
+        Refusal::NoLane(no_lane @ NoLane { floor: Some(cause), .. }) => not_ready(
+            "cannot generate a snowflake ID: system clock has not reached the earliest allowed ID time",
+            format!(
+                "The system clock is {} behind the first ID, and must reach {}. {}",
+                duration(no_lane.behind_us.max(0)),
+                timestamp(no_lane.usable_at_us),
+                floor_cause(cause)
+            ),
+            FLOOR_HINT,
+        ),
+    }
+}
+
+/// A rotation that an operator asked for. Often it is not the clock that keeps the other workers: a worker that was just
+/// left is usable again only when the clock has passed what was reserved for it.
+pub(super) fn not_rotated(refusal: Refusal) -> Text {
+    match refusal {
+        Refusal::NoLane(no_lane) => not_ready(
+            "cannot execute snowflake_rotate: no other worker is usable yet",
+            usable_first(&no_lane),
+            NO_HINT,
+        ),
+        other => refused(other),
+    }
+}
+
+fn behind(no_lane: &NoLane) -> String {
+    format!("The system clock is {} behind the newest ID.", duration(no_lane.behind_us.max(0)))
+}
+
+fn usable_first(no_lane: &NoLane) -> String {
+    format!(
+        "Worker {} is usable first, when the clock reaches {}.",
+        no_lane.worker,
+        timestamp(no_lane.usable_at_us)
+    )
+}
+
+fn floor_cause(cause: FloorCause) -> &'static str {
+    match cause {
+        FloorCause::NoState => {
+            "The first start without a state file set this limit, from the clock or from the time in the control file."
+        }
+        FloorCause::NewTimeline => {
+            "This server set the limit when it began its timeline, above all IDs that it knew of on earlier timelines."
+        }
+        FloorCause::Operator => "snowflake_adopt set this limit.",
+    }
+}
+
+fn layout_end() -> String {
+    settings::layout().map_or_else(
+        || NO_DETAIL.to_owned(),
+        |configured| {
+            let end = configured.starts_at(configured.max_tick() + 1);
+            format!("Layout {} ends at {}.", layout(&configured), timestamp(end))
+        },
+    )
+}
+
+// ---- a gate that a start left closed ----
+
+pub(super) fn closed(why: ClosedReason) -> Text {
+    match why {
+        ClosedReason::Os(errno) => not_ready(
+            format!(
+                "cannot generate a snowflake ID: could not access file \"{STATE_FILE}\": {}",
+                os_error(errno)
+            ),
+            "Without this file, IDs could repeat after the next restart.",
+            UNWRITABLE_HINT,
+        ),
+        ClosedReason::Unreadable => not_ready(
+            format!("cannot generate a snowflake ID: file \"{STATE_FILE}\" contains no valid record"),
+            "The file holds two records and neither is valid, so the time of the newest ID is unknown.",
+            "Call snowflake_adopt with a time after which no ID was generated. Alternatively restore the file; or set \
+             snowflake_id.worker_id to a number that was never used, remove the file and restart the server.",
+        ),
+        ClosedReason::NewerVersion(version) => not_ready(
+            format!(
+                "cannot generate a snowflake ID: file \"{STATE_FILE}\" was written by a later version of snowflake_id"
+            ),
+            format!("The file has format version {version}."),
+            "Install the version that wrote the file, or a later one.",
+        ),
+        ClosedReason::OtherLayout(old) => not_ready(
+            "the configured snowflake layout differs from that of existing IDs",
+            format!(
+                "Existing IDs have {}; this server is configured with {}.",
+                layout(&old),
+                configured_layout()
+            ),
+            "Set snowflake_id.layout, tick and epoch back and restart the server. If the layout was changed on \
+             purpose, with all servers of the fleet stopped, call snowflake_adopt.",
+        ),
+        ClosedReason::Foreign(identifier) => not_ready(
+            format!(
+                "cannot generate a snowflake ID: file \"{STATE_FILE}\" belongs to another database cluster"
+            ),
+            format!("The cluster with system identifier {identifier} wrote the file."),
+            "If that cluster no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number \
+             that no other server has, and restart the server.",
+        ),
+        ClosedReason::Copied => not_ready(
+            "cannot generate a snowflake ID: this data directory is a copy",
+            "The state file was copied: its inode or creation time differs from the recorded one. The original \
+             server may still generate IDs.",
+            "If the original no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number \
+             that no other server has, and restart the server.",
+        ),
+        ClosedReason::NotPromoted(timeline) => not_ready(
+            format!(
+                "cannot generate a snowflake ID: another server may be generating IDs on timeline {timeline}"
+            ),
+            format!(
+                "The state file does not show that this server began timeline {timeline}. Either it is a standby, or a \
+                 copy of one, that was started without a promotion; or it was stopped after its promotion, before the \
+                 generator had opened."
+            ),
+            "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise stop this \
+             server, or set snowflake_id.worker_id to a number that no other server has and restart it.",
+        ),
+    }
+}
+
+/// Why the gate is not open yet, for a display.
+pub(super) fn settling(micros: i64) -> String {
+    format!(
+        "waiting until the system clock has passed all times that may have been used: {} left",
+        duration(micros)
+    )
+}
+
+// ---- adoption ----
+
+pub(super) fn not_adopted(why: AdoptError, floor_us: i64) -> Text {
+    match why {
+        AdoptError::Closed(why) => closed(why),
+        AdoptError::FloorInFuture => text(
+            INVALID,
+            "floor must not be more than one day ahead of the system clock",
+            format!(
+                "floor is {}; the system clock reads {}.",
+                // A timestamp of infinity, counted from 1970.
+                if floor_us == i64::MAX { "infinity".to_owned() } else { timestamp(floor_us) },
+                timestamp(clock_us(libc::CLOCK_REALTIME))
+            ),
+            "Check the floor, and the server's clock.",
+        ),
+        AdoptError::LayoutBelow(old) => not_ready(
+            "cannot adopt the configured snowflake layout: new IDs would be lower than existing ones",
+            format!(
+                "Existing IDs have {}; this server is configured with {}.",
+                layout(&old),
+                configured_layout()
+            ),
+            "Set snowflake_id.layout, tick and epoch back, or to a layout whose IDs are now higher than all existing \
+             ones, and restart the server.",
+        ),
+    }
+}
+
+pub(super) fn lower_not_superuser() -> Text {
+    text(
+        NO_RIGHT,
+        "must be superuser to lower the marks of snowflake IDs",
+        "With lower marks the server can repeat times that it may have used before.",
+        "Ask a superuser who can assert that no ID newer than floor exists.",
+    )
+}

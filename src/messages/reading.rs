@@ -1,0 +1,131 @@
+//! Errors about what was passed to a function, and about the layout of a database: the generator has no part in them.
+
+use super::{NO_HINT, Text, not_ready, text};
+use crate::display::{layout, postgres_timestamp, timestamp};
+use crate::settings;
+use pgrx::PgSqlErrorCode::{
+    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+};
+use pgrx::pg_sys;
+
+// ---- of functions that generate IDs ----
+
+pub(super) fn no_last_id() -> Text {
+    not_ready(
+        "snowflake_lastval is not yet defined in this session",
+        "This session has generated no ID since it began, or since DISCARD ALL. IDs that parallel workers generated \
+         for its queries do not count.",
+        "Call snowflake_nextval first, or insert a row whose default calls it.",
+    )
+}
+
+pub(super) fn batch_size(n: i32) -> Text {
+    text(INVALID, "n must not be negative", format!("n is {n}."), NO_HINT)
+}
+
+pub(super) fn range_size(n: i32, most: i64) -> Text {
+    let hint = match n {
+        ..1 => NO_HINT,
+        _ => "Ask for fewer IDs, or call snowflake_nextval_batch, which has no limit.",
+    };
+    text(
+        INVALID,
+        format!("n must be between 1 and {most}"),
+        format!(
+            "n is {n}. A range lies within one tick, which has room for {most} IDs under this server's settings."
+        ),
+        hint,
+    )
+}
+
+// ---- of functions that read IDs ----
+
+pub(super) fn not_an_id(id: i64) -> Text {
+    text(
+        INVALID,
+        format!("{id} is not a snowflake ID of this server's layout"),
+        why_no_id(id),
+        "Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).",
+    )
+}
+
+pub(super) fn negative_id(id: i64) -> Text {
+    text(INVALID, format!("{id} is not a snowflake ID"), why_no_id(id), NO_HINT)
+}
+
+pub(super) fn not_foreign_id(id: i64, layout: &str) -> Text {
+    text(
+        INVALID,
+        format!("{id} is not an ID of layout \"{layout}\""),
+        // Of a layout of 64 bits, some are.
+        if id < 0 { "A negative ID cannot be read." } else { why_no_id(id) },
+        "Check the source of the value, and its layout.",
+    )
+}
+
+/// Why a number cannot be an ID.
+fn why_no_id(id: i64) -> &'static str {
+    if id < 0 { "A snowflake ID is never negative." } else { "It has bits above the layout's time field." }
+}
+
+pub(super) fn not_a_layout(given: &str, problem: String) -> Text {
+    text(
+        INVALID,
+        format!("invalid layout: \"{given}\""),
+        problem,
+        "Use a name from the view snowflake_layouts; or write the bits of time/worker/sequence, the tick and the \
+         epoch, for example 41/10/12 1ms 2015-01-01.",
+    )
+}
+
+pub(super) fn not_base62(given: &str, problem: String) -> Text {
+    text(
+        INVALID,
+        format!("invalid base62 snowflake ID: \"{given}\""),
+        problem,
+        "Pass the 11 characters that snowflake_to_base62 returned, including leading zeros.",
+    )
+}
+
+pub(super) fn time_outside(time: pg_sys::TimestampTz) -> Text {
+    text(
+        OVERFLOW,
+        "timestamp is out of range for this server's layout",
+        format!("The timestamp is {}. {}", postgres_timestamp(time), layout_span()),
+        "To compare IDs with any timestamp, use snowflake_between.",
+    )
+}
+
+pub(super) fn field_outside(name: &str, value: i32, highest: i64) -> Text {
+    text(
+        INVALID,
+        format!("{name} must be between 0 and {highest}"),
+        format!("{name} is {value}. This server's layout is {}.", configured_layout()),
+        NO_HINT,
+    )
+}
+
+pub(super) fn other_database(other: &str) -> Text {
+    not_ready(
+        "the snowflake layout of this database differs from this server's",
+        format!("The database has {other}; this server is configured with {}.", configured_layout()),
+        "Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the layout of \
+         the fleet was changed on purpose, run the statements that snowflake_layout_steps returns in this database, \
+         on the primary.",
+    )
+}
+
+// ---- the configured layout ----
+
+pub(super) fn configured_layout() -> String {
+    settings::layout().as_ref().map(layout).unwrap_or_default()
+}
+
+/// The times of which the configured layout has IDs.
+fn layout_span() -> String {
+    settings::get().map_or_else(String::new, |settings| {
+        let layout = &settings.layout;
+        let end = layout.starts_at(layout.max_tick() + 1);
+        format!("The layout starts at {} and ends before {}.", timestamp(layout.epoch_us()), timestamp(end))
+    })
+}
