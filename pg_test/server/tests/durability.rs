@@ -411,7 +411,11 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     let told = || server.log().contains("is writable again").then_some(());
     wait_until("the log to tell of it", secs(10), told);
     let log = server.log();
-    assert_eq!(log.matches("snowflake_id: could not write file \"snowflake_id/state\": Read-only").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("snowflake_id: could not write file \"snowflake_id/state\": Read-only").count(),
+        1,
+        "{log}"
+    );
     assert_eq!(log.matches("is writable again").count(), 1, "{log}");
 }
 
