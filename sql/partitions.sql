@@ -1,6 +1,6 @@
--- What pg_partman calls to partition a table by time on an ID in base62: its p_time_encoder and
--- p_time_decoder. It calls the one with a timestamptz and uses the result as a bound; the other with a bound,
--- or with a key cast to text.
+-- pg_partman calls these functions to partition a table by time on a base62 ID: its p_time_encoder and p_time_decoder.
+-- It calls the encoder with a timestamptz and uses the result as a bound, and the decoder with a bound or with a key
+-- cast to text.
 
 CREATE FUNCTION snowflake_time_encoder(ts timestamptz) RETURNS @extschema@.snowflake_base62
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql

@@ -1,6 +1,6 @@
--- Reading IDs: what the planner can see through. Bodies are parsed when the extension is created, so no
--- search_path that a caller sets can change what they call; and what they call is named with its schema, so
--- nothing that others have created there can take its place.
+-- Reading IDs: the functions that the planner can inline. Their bodies are parsed when the extension is created, so a
+-- caller's search_path cannot change what they call. They call everything with its schema, so nothing that others have
+-- created there can take its place.
 
 CREATE TYPE snowflake_parts AS (
     created_at    timestamptz,
@@ -9,7 +9,8 @@ CREATE TYPE snowflake_parts AS (
     sequence      integer
 );
 
--- Not STRICT, or the planner would not inline it; of a null it is a row of nulls, which IS NULL.
+-- Not STRICT, because then the planner would not inline it. For a null argument it returns a row of nulls, which IS
+-- NULL.
 CREATE FUNCTION snowflake_decode(id bigint) RETURNS @extschema@.snowflake_parts
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ROW(
@@ -19,7 +20,7 @@ CREATE FUNCTION snowflake_decode(id bigint) RETURNS @extschema@.snowflake_parts
         @extschema@.snowflake_sequence(id)
     )::@extschema@.snowflake_parts;
 
--- As above, for the ID of another system. Its layout is looked up once for all rows.
+-- As above, for another system's ID. Its layout is looked up once for all rows.
 CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS @extschema@.snowflake_parts
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN ROW(
@@ -29,9 +30,9 @@ CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS @extschema@.sno
         @extschema@.snowflake_sequence(id, layout)
     )::@extschema@.snowflake_parts;
 
--- Not STRICT, or the planner would not inline it: so a null argument gives null or, where the other end of
--- the span rules the ID out, false. Each end is used once, or the planner would not inline an end that is a
--- subquery. With both ends inclusive no partition is read that has none of the IDs.
+-- Not STRICT, because then the planner would not inline it. So a null argument gives null or, if the other end of the
+-- span excludes the ID, false. Each end is used once, because otherwise the planner would not inline an end that is a
+-- subquery. Both bounds are inclusive, so that no partition is read that has none of the IDs.
 CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestamptz) RETURNS boolean
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN id OPERATOR(pg_catalog.>=) @extschema@.snowflake_between_from(since)

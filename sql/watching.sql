@@ -1,10 +1,10 @@
--- Watching and administering: views, comments, grants.
+-- Monitoring and administration: views, comments, grants.
 
 CREATE VIEW snowflake_status AS SELECT * FROM @extschema@.snowflake_status_row();
 
 CREATE VIEW snowflake_workers AS SELECT * FROM @extschema@.snowflake_workers_rows();
 
--- A view checks the functions in it against its reader: both need the grant.
+-- The functions in a view are checked against the role that reads the view, so both need the grant.
 REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowflake_status_row(), snowflake_workers_rows() TO pg_monitor;
 REVOKE ALL ON snowflake_status, snowflake_workers FROM PUBLIC;

@@ -1,4 +1,4 @@
-//! What a session does for statements that are not about IDs. PostgreSQL notifies no extension of DISCARD, which
+//! A session's reaction to statements that are not about IDs. PostgreSQL notifies no extension of DISCARD, which
 //! session pools send between two clients, nor of the end of a prepared transaction. So this hook sees every utility
 //! statement, as the hooks of extensions that audit or distribute them do.
 

@@ -1,4 +1,4 @@
-//! What this start knows of the server's past: its timeline, the control file, and the replayed WAL.
+//! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
 
 use crate::shmem;
 use crate::time::from_postgres;
@@ -10,7 +10,7 @@ unsafe extern "C" {
     safe static max_prepared_xacts: std::ffi::c_int;
 }
 
-/// What this start knows once recovery is over. Of prepared transactions it knows nothing yet, except that there are
+/// The knowledge of this start once recovery is over. Of prepared transactions it knows nothing yet, except that there are
 /// none if the server allows none.
 pub fn without_prepared() -> Start {
     // SAFETY: these need only that recovery is over.

@@ -6,7 +6,7 @@ use pgrx::prelude::*;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// What a process waits for.
+/// The reason for which a process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The wall clock.

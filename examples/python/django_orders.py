@@ -127,6 +127,15 @@ def main() -> None:
     lost = list(Order.objects.filter(customer__startswith="lost").values_list("pk", flat=True))
     assert len(set(lost)) == 3
 
+    # A child keeps the stand-in of a parent that is saved later: assign the parent again.
+    parent = Order(customer="Barbara")
+    child = Item(order=parent)
+    parent.save()
+    assert child.order_id != parent.pk
+    child.order = parent
+    child.save()
+    assert Item.objects.get(order=parent).pk == child.pk
+
     # So take the IDs first.
     orders = Order.objects.create_many(Order(customer=f"customer {i}") for i in range(1000))
     ids = [order.pk for order in orders]
@@ -140,7 +149,7 @@ def main() -> None:
     old = Order.objects.filter(CreatedBetween("pk", began - timedelta(days=2), began - timedelta(days=1)))
     first = recent.annotate(created_at=SnowflakeTimestamp("pk")).earliest("pk")
     print("by time:", recent.count(), "since a minute ago,", old.count(), "of yesterday; the first at", first.created_at)
-    assert recent.count() == 1 + 1 + 3 + 1000 and old.count() == 0
+    assert recent.count() == 1 + 1 + 3 + 1 + 1000 and old.count() == 0
     assert first == order and abs(first.created_at - began) < timedelta(minutes=1)
 
     # A page for a browser: text, for JavaScript's numbers hold 53 bits.

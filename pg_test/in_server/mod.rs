@@ -1,5 +1,5 @@
-//! Tests that run inside a PostgreSQL server, one transaction each: every function, label, setting and
-//! error that needs no second session, no moved clock and no other configuration.
+//! Tests that run inside a PostgreSQL server, one transaction each: every function, label, setting and error that needs
+//! no second session, no moved clock and no other configuration.
 //!
 //! The server runs with `worker_id = 5` and defaults: lanes 5, 133, 261, ... and the layout 41/10/12.
 
@@ -43,7 +43,7 @@ mod tests {
         error.unwrap().unwrap().try_into().unwrap()
     }
 
-    // ---- making IDs ----
+    // ---- generating IDs ----
 
     #[pg_test]
     fn nextval_ascends_and_never_repeats() {
@@ -72,7 +72,7 @@ mod tests {
 
     #[pg_test]
     fn a_batch_streams() {
-        // In a target list a set-returning function makes a row when one is asked for.
+        // In a target list, a set-returning function computes each row only when it is asked for.
         let made = ids("SELECT snowflake_nextval_batch(2000000000) LIMIT 3");
         assert_eq!(made.len(), 3);
     }
@@ -132,7 +132,7 @@ mod tests {
         ));
     }
 
-    /// 2024-01-01 + 86,400,123 ms, worker 5, sequence 7: 86400123 << 22 | 5 << 12 | 7, worked out by hand.
+    /// 2024-01-01 + 86,400,123 ms, worker 5, sequence 7: 86400123 << 22 | 5 << 12 | 7, computed by hand.
     #[pg_test]
     fn decode_reads_the_documented_layout_to_the_millisecond() {
         assert!(is_true(
@@ -178,7 +178,7 @@ mod tests {
         assert!(is_true("home_worker_id = 127 AND lane = 7 FROM snowflake_owner(1023 << 12)"));
     }
 
-    /// Random IDs, and the edges, as `id` of the subquery `ids`.
+    /// Random IDs and edge cases, as column `id` of the subquery `ids`.
     const SOME_IDS: &str = "(
         SELECT (random() * 9223372036854775000::float8)::bigint AS id FROM generate_series(1, 2000)
         UNION ALL SELECT * FROM unnest('{0,1,4095,4096,4194303,4194304,362388381519879,9223372036854775807}'::bigint[])
@@ -210,8 +210,8 @@ mod tests {
         )));
     }
 
-    /// Ticks around each ID, whole and broken, and both infinities, on both ends. Above the last ID of 63 bits
-    /// there is no number to compare with.
+    /// Both ends are whole and broken ticks around each ID, and both infinities. Above the last ID of 63 bits there is
+    /// no number to compare with.
     #[pg_test]
     fn between_is_what_the_timestamps_say() {
         assert!(is_true(&format!(
@@ -239,7 +239,7 @@ mod tests {
         for arguments in ["NULL, '2024-01-01', 'infinity'", "7, NULL, 'infinity'", "7, '2024-01-01', NULL"] {
             assert!(is_true(&format!("snowflake_between({arguments}) IS NULL")), "{arguments}");
         }
-        // As BETWEEN does: one end may be enough to know.
+        // As in BETWEEN, one end may be enough to know the result.
         assert!(is_true("snowflake_between(7, NULL, '2024-01-01') IS FALSE"));
     }
 
@@ -270,7 +270,7 @@ mod tests {
         assert!(is_true("pg_collation_for(snowflake_to_base62(1)) = '\"C\"'"));
     }
 
-    /// In a database of another collation, 'a' may sort before 'A', and a check by it would let too much in.
+    /// In a database with another collation, 'a' may sort before 'A', and a check that used it would accept too much.
     #[pg_test]
     fn the_domain_takes_ids_and_nothing_else_in_any_database() {
         assert!(is_true("snowflake_from_base62('AzL8n0Y58m7'::snowflake_base62) = 9223372036854775807"));
@@ -284,7 +284,7 @@ mod tests {
 
     #[pg_test]
     fn ids_of_other_systems_are_read_by_name() {
-        // The sources of these are in crates/snowflake_core/tests/reading.rs.
+        // crates/snowflake_core/tests/reading.rs names the sources of these.
         for (system, id, parts) in [
             ("twitter", "1541815603606036480", "'2022-06-28 16:07:40.105+00', 11, 26, 0"),
             ("discord", "175928847299117063", "'2016-04-30 11:18:25.796+00', 1, 0, 7"),
@@ -321,7 +321,7 @@ mod tests {
         )));
     }
 
-    /// A text is read where it lies if it lies there as it is: short, long, compressed, and another every row.
+    /// A text is read in place if it is stored in place: short, long, compressed, and a different one in every row.
     #[pg_test]
     fn a_layout_may_come_from_a_column() {
         Spi::run(
@@ -358,7 +358,7 @@ mod tests {
         let before = issued();
         ids("SELECT snowflake_nextval_batch(1234)");
         Spi::run("SELECT snowflake_nextval_range(66)").unwrap();
-        // At least: other tests run beside this one. Exactness is shown on a server of its own.
+        // At least, because other tests run in parallel. The tests on servers of their own check exact numbers.
         assert!(issued() - before >= 1_300);
     }
 
@@ -382,7 +382,7 @@ mod tests {
         ));
     }
 
-    // ---- administering (rotation is tested on servers of its own: here, tests run side by side) ----
+    // ---- administering (rotation is tested on servers of its own, because tests run in parallel here) ----
 
     #[pg_test]
     fn adopt_raises_the_marks_of_an_open_gate_and_never_lowers_one() {
@@ -410,13 +410,13 @@ mod tests {
 
     // ---- labels ----
 
-    /// Name, volatility, strictness, parallel safety, may PUBLIC execute it.
+    /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
     const LABELS: [(&str, &str, bool, &str, bool); 43] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
         ("snowflake_lastval()", "v", true, "r", true),
-        // Not STRICT: the planner inlines a strict SQL function only where its body is strict too.
+        // Not STRICT, because the planner inlines a strict SQL function only if its body is strict too.
         ("snowflake_decode(bigint)", "i", false, "s", true),
         ("snowflake_timestamp(bigint)", "i", true, "s", true),
         ("snowflake_datacenter(bigint)", "i", true, "s", true),
@@ -426,7 +426,7 @@ mod tests {
         ("snowflake_encode(timestamptz,integer,integer)", "i", true, "s", true),
         ("snowflake_min(timestamptz)", "i", true, "s", true),
         ("snowflake_max(timestamptz)", "i", true, "s", true),
-        // Plan-time pruning needs all three immutable: the planner then has two constants.
+        // For pruning at plan time all three must be immutable, so that the planner has two constants.
         ("snowflake_between(bigint,timestamptz,timestamptz)", "i", false, "s", true),
         ("snowflake_between_from(timestamptz)", "i", true, "s", true),
         ("snowflake_between_until(timestamptz)", "i", true, "s", true),
@@ -446,7 +446,8 @@ mod tests {
         ("snowflake_adopt(timestamptz,boolean)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
         ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
-        // Those who may call snowflake_convert need them, and they do nothing that their caller could not.
+        // Roles that may call snowflake_convert need them, and they do nothing that their callers could not do
+        // themselves.
         ("snowflake_convert_columns(regclass,name)", "v", false, "u", true),
         ("snowflake_convert_sequences(regclass,name)", "v", false, "u", true),
         ("snowflake_convert_lock(regclass,name,boolean)", "v", false, "u", true),

@@ -14,7 +14,7 @@ use snowflake_core::{Layout, Parts};
 
 extension_sql!(
     r#"
--- Of the type text, but sorted by bytes, which is how the IDs sort. AzL8n0Y58m7 is the highest bigint.
+-- A text, but sorted by bytes, because that is how the IDs sort. AzL8n0Y58m7 is the highest bigint.
 CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
     CHECK (
         -- A check has the database's collation, not the domain's.

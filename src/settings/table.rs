@@ -53,7 +53,7 @@ pub struct Setting {
     kind: Kind,
     /// Checks a text from the server's files. The error is a sentence that says why it cannot be used.
     is_usable: fn(&Setting, &str) -> Result<(), String>,
-    /// What to write instead.
+    /// The correction.
     hint: &'static str,
 }
 

@@ -14,7 +14,7 @@ pub struct Preset {
     pub name: &'static str,
     /// Its layout, written out.
     pub layout: &'static str,
-    /// What its fields mean, and what may differ between installations.
+    /// The meaning of its fields, and differences between installations.
     pub note: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What a generator needs from its surroundings: clocks, waiting, a disk, and somebody to tell.
+//! A generator's interface to its surroundings: clocks, waiting, a disk, and reports to an operator.
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};

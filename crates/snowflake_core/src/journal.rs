@@ -13,10 +13,10 @@ const RETRY_US: i64 = 1_000_000;
 /// A write that takes longer than this lengthens the next reservation no further.
 const SLOWEST_WRITE_US: i64 = 30_000_000;
 
-/// What is promised, and how the last write went.
+/// The promises, and the result of the last write.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    /// What the next record will say.
+    /// The content of the next record.
     pub(crate) promises: Promises,
     /// The error of the last write if it failed, and when, in microseconds of the boot clock.
     failure: Option<(Errno, i64)>,

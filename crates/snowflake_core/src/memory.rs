@@ -160,7 +160,7 @@ pub(crate) enum Gate {
     Open,
 }
 
-/// What the cold lock protects.
+/// The data that the cold lock protects.
 #[derive(Debug)]
 pub(crate) struct ColdState {
     pub(crate) gate: Gate,

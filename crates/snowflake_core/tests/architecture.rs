@@ -1,5 +1,5 @@
-//! The parts know one another in one direction: no module imports one that imports it, in the core or in the extension.
-//! A module is a file, or a folder with all its files.
+//! Imports go in one direction: in the core and in the extension, no module imports one that imports it. A module is a
+//! file, or a folder with all its files.
 
 #![cfg(not(loom))]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The modules of a crate, each with those that its code names after `crate::`.
+/// The modules of a crate, each with the modules that its code names after `crate::`.
 fn imports(source: &Path) -> Graph {
     let mut graph = Graph::new();
     for entry in fs::read_dir(source).expect("the sources").flatten() {
@@ -34,7 +34,7 @@ fn code_of(path: &Path) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect()
 }
 
-/// What follows `crate::`: a name, or names in braces.
+/// The names after `crate::`: one, or several in braces.
 fn named(code: &str) -> BTreeSet<String> {
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let mut found = BTreeSet::new();
@@ -53,7 +53,7 @@ fn named(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// A circle in the graph, as the modules on it.
+/// A cycle in the graph, as the modules on it.
 fn circle(graph: &Graph) -> Option<Vec<String>> {
     fn walk<'a>(graph: &'a Graph, module: &'a str, path: &mut Vec<&'a str>) -> Option<Vec<String>> {
         if let Some(at) = path.iter().position(|other| *other == module) {
@@ -84,7 +84,7 @@ fn no_module_imports_one_that_imports_it() {
     }
 }
 
-/// What the parts tell one another knows no part, and decisions know neither memory nor disk.
+/// The types with which the parts talk to one another depend on no part, and decisions on neither memory nor disk.
 #[test]
 fn what_lies_at_the_bottom_knows_nothing_above_it() {
     let [core, _] = sources();
@@ -114,7 +114,7 @@ fn atomics_have_few_owners() {
     for module in imports(&core).keys().filter(|module| !owners.contains(&module.as_str())) {
         let code = [core.join(format!("{module}.rs")), core.join(module)];
         let code = code.iter().filter(|path| path.exists()).map(|path| code_of(path)).collect::<String>();
-        // The generator hands the rings on to its lanes.
+        // The generator passes the rings to its lanes.
         let code = code.replace("AtomicU64", "");
         assert!(!code.contains("Atomic") && !code.contains("Ordering::"), "{module} touches atomics");
     }

@@ -4,8 +4,8 @@
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core --release --test loom
 //! ```
 //!
-//! Most models explore every schedule. Those with several replays and three threads are bound to a few
-//! preemptions, for without a bound they take minutes to hours; `LOOM_MAX_PREEMPTIONS` sets another bound.
+//! Most models explore every schedule. Those with several replays and three threads are limited to a few preemptions,
+//! because without a bound they take minutes to hours. `LOOM_MAX_PREEMPTIONS` sets another bound.
 
 #![cfg(loom)]
 
@@ -18,7 +18,7 @@ use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Refusal, Start};
 use snowflake_core::{SequenceStart, Tick, Workers};
 
-/// loom's atomics cannot be made in a constant, so the flag is made at the first use, inside the model.
+/// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
 struct SpinLock(OnceLock<AtomicBool>);
 
 impl SpinLock {
@@ -28,7 +28,7 @@ impl SpinLock {
 }
 
 #[allow(unsafe_code, reason = "a RawMutex is unsafe to implement")]
-// SAFETY: whoever moved the flag from false to true holds the lock, until it is false again.
+// SAFETY: the thread that moved the flag from false to true holds the lock until the flag is false again.
 unsafe impl RawMutex for SpinLock {
     #[allow(clippy::declare_interior_mutable_const, reason = "lock_api wants it so")]
     const INIT: Self = Self(OnceLock::new());
@@ -52,12 +52,12 @@ unsafe impl RawMutex for SpinLock {
 /// Tick 0 begins at 0, and a tick has this many microseconds.
 const MS: i64 = 1_000;
 
-/// A clock that steps interleave with. Waiting moves it on.
+/// A shared clock whose steps interleave with the calls. Waiting moves it on.
 struct Clock {
     wall: AtomicI64,
 }
 
-/// One thread's look at the clock, and the latest that it was told.
+/// One thread's view of the clock, and the latest time that it returned to the thread.
 struct Eye {
     clock: Arc<Clock>,
     told: Mutex<i64>,
@@ -93,7 +93,7 @@ struct World {
 }
 
 impl World {
-    /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each; the clock stands at tick `start`.
+    /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each, and the clock at tick `start`.
     fn new(sequence: u32, ring: usize, start: i64, limits: Limits) -> Arc<Self> {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
@@ -115,7 +115,7 @@ impl World {
         self.clock.wall.store(tick * MS, Ordering::Release);
     }
 
-    /// One call by a caller of its own; guarantee 4 is checked.
+    /// One call by a caller of its own; checks guarantee 4.
     fn call(&self) -> Result<i64, Refusal> {
         self.with(|generator| {
             let id = generator.next_id()?;
@@ -138,7 +138,7 @@ impl World {
         self.config.layout.unpack(id).unwrap().worker
     }
 
-    /// At the end: each ID once, each counted once, and so many rotations.
+    /// At the end: each ID is unique and counted once, and the number of rotations is in the range.
     fn check(&self, mut ids: Vec<i64>, rotations: std::ops::RangeInclusive<u64>) {
         let count = ids.len();
         ids.sort_unstable();
@@ -160,7 +160,7 @@ fn limits(policy: Policy, max_ahead: i64) -> Limits {
     Limits { policy, max_ahead_us: max_ahead * MS, max_wait_us: 0, ..Limits::default() }
 }
 
-/// Explores a model; with a bound, only schedules of so many preemptions.
+/// Explores a model; with a bound, only schedules with at most that many preemptions.
 fn model(preemptions: Option<usize>, act: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(preemptions);
@@ -195,7 +195,7 @@ fn two_calls_in_one_tick() {
     });
 }
 
-/// A tick of one ID: whoever loses goes on to the next tick, which max_ahead allows.
+/// With one ID per tick, the loser goes on to the next tick, which max_ahead allows.
 #[test]
 fn two_calls_that_fill_their_tick() {
     model(None, || {
@@ -207,7 +207,7 @@ fn two_calls_that_fill_their_tick() {
     });
 }
 
-/// The clock goes on by a ring between two calls: each word is evicted, and counted.
+/// The clock goes on by a whole ring between two calls, so each word is evicted and its ID counted.
 #[test]
 fn two_calls_that_evict_a_ring() {
     model(None, || {
@@ -218,14 +218,14 @@ fn two_calls_that_evict_a_ring() {
             world.id()
         };
         let (theirs, ours) = beside(&world, theirs, pair);
-        // A caller may see the clock from before the step, whatever it has seen of `last`.
+        // A caller may see the clock from before the step, even if it has seen a later frontier.
         world.check([ours, vec![first, theirs]].concat(), 0..=1);
     });
 }
 
-/// `last` is raised by whoever is later, in whatever order they come to it: a step within max_ahead is held.
+/// The later tick wins the frontier, in whatever order the calls raise it: a step within max_ahead is held.
 #[test]
-fn a_raise_of_last_undoes_no_other() {
+fn a_raise_of_the_frontier_undoes_no_other() {
     model(None, || {
         let world = World::new(2, 8, 8, limits(Policy::Hold, 2));
         let theirs = |world: &World| {
@@ -273,8 +273,8 @@ fn two_rotations_at_once() {
     });
 }
 
-/// A rotation by hand beside a step back: both may rotate, and with two lanes the second finds none or
-/// comes back; IDs stay unique and nobody hangs.
+/// A requested rotation beside a step back: both may rotate. With two lanes the second finds none usable or comes back.
+/// IDs stay unique and nobody hangs.
 #[test]
 fn a_rotation_by_hand_beside_a_call() {
     model(None, || {
@@ -288,7 +288,7 @@ fn a_rotation_by_hand_beside_a_call() {
     });
 }
 
-/// Replay lowers `last` while another call raises it: nobody spins, nothing is issued twice.
+/// Replay lowers the frontier while another call raises it: nobody spins, nothing is issued twice.
 #[test]
 fn a_call_beside_a_replay() {
     model(None, || {
@@ -300,7 +300,7 @@ fn a_call_beside_a_replay() {
         };
         let (theirs, ours) = beside(&world, theirs, |world| world.id());
         let later = world.id();
-        assert_eq!(world.tick(later), 5, "`last` is where the clock is");
+        assert_eq!(world.tick(later), 5, "the frontier is where the clock is");
         world.check(vec![first, theirs, ours, later], 0..=0);
     });
 }
@@ -317,7 +317,8 @@ fn two_replays_at_once() {
     });
 }
 
-/// An adopt raises the marks between the look of a replay and what it does: nobody issues below the floor after it.
+/// An adopt raises the marks between a replay's decision and its execution: afterwards nothing is issued below the
+/// floor.
 #[test]
 fn a_replay_beside_an_adopt() {
     model(Some(3), || {
@@ -333,12 +334,13 @@ fn a_replay_beside_an_adopt() {
         };
         let (theirs, ours) = beside(&world, theirs, |world| world.call().ok());
         assert_eq!(world.tick(theirs), 6);
-        // The clock goes on to 6 when our call has decided to rotate: the other lane can be used by then.
+        // The clock may reach 6 after our call has decided to rotate; then the other lane is usable.
         world.check([first, theirs].into_iter().chain(ours).collect(), 0..=1);
     });
 }
 
-/// The clock is set right while a call is about to replay: what others made since is not gone back behind.
+/// The clock is corrected while a call is about to replay: the replay must not go below IDs that others have generated
+/// since.
 #[test]
 fn a_replay_that_comes_too_late() {
     model(Some(4), || {
@@ -349,7 +351,7 @@ fn a_replay_that_comes_too_late() {
             world.step_to(9);
             let ids = pair(world);
             world.step_to(8);
-            // The clock is only as far back as hold absorbs: if nobody replays, order holds.
+            // The clock is only so far back that hold absorbs it, so if nobody replays, order holds.
             let third = world.id();
             (ids, third)
         };
@@ -362,7 +364,7 @@ fn a_replay_that_comes_too_late() {
     });
 }
 
-/// A third caller beside two that see the step, one of them from before it.
+/// A third caller beside two that see the step; one of the two has read the clock before it.
 #[test]
 fn three_callers_and_a_step() {
     model(Some(2), || {
@@ -382,7 +384,8 @@ fn three_callers_and_a_step() {
     });
 }
 
-/// A second replay goes behind the ring, where words belong to later ticks, while another issues.
+/// A second replay goes further back than the ring reaches, where words belong to later ticks, while another call
+/// issues.
 #[test]
 fn a_replay_behind_the_ring_beside_a_call() {
     model(Some(4), || {

@@ -1,4 +1,4 @@
-//! The marks that starts and operators leave behind: of copies, of former workers, of earlier timelines.
+//! The marks that starts and operators leave behind: of copies, of workers of earlier settings, of earlier timelines.
 
 #![cfg(not(loom))]
 
@@ -16,14 +16,14 @@ use std::rc::Rc;
 
 /// `max_ahead` of the default limits.
 const MAX_AHEAD: i64 = 2 * SECOND;
-/// Farther ahead of the clock no mark may lie for no reason.
+/// No mark may lie further ahead of the clock than this without a reason.
 const SECONDS: i64 = 10 * SECOND;
 
 fn home(worker: i64, backups: usize) -> Config {
     config("41/10/12", Tick::Millisecond, worker, backups, 16_384, Limits::default())
 }
 
-/// A server that has made IDs, and crashed.
+/// A server that has generated IDs and crashed.
 fn crashed(config: Config) -> Rc<Machine> {
     let machine = Machine::alone(config);
     machine.start_up();
@@ -33,7 +33,7 @@ fn crashed(config: Config) -> Rc<Machine> {
     machine
 }
 
-/// What the file promises of any worker, known or not, lies near the clock.
+/// Asserts that the marks of all workers, known or not, are near the clock.
 fn assert_marks_are_near(machine: &Machine) {
     let said = machine.disk.said().unwrap();
     let latest = (machine.wall() + SECONDS) / MS;
@@ -43,8 +43,8 @@ fn assert_marks_are_near(machine: &Machine) {
 
 // ---- Copies
 
-/// The copy's file is its own since its first start: nothing but the marks of the original's workers says
-/// that they are another server's.
+/// After its first start the copy has a file with its own identity. Only the marks of the original's workers still say
+/// that they belong to another server.
 #[test]
 fn a_copy_that_crashed_under_a_worker_of_its_own_stays_closed_under_the_originals() {
     for backups in [0, 7] {
@@ -77,7 +77,7 @@ fn a_copy_that_crashed_under_a_worker_of_its_own_stays_closed_under_the_original
     }
 }
 
-/// Those of workers that the copy owns, and of any that nobody has owned.
+/// Asserts that the marks of the copy's own workers, and of those that nobody has owned, are near the clock.
 fn assert_marks_of_others_are_near(machine: &Machine) {
     let said = machine.disk.said().unwrap();
     let latest = (machine.wall() + SECONDS) / MS;
@@ -86,7 +86,7 @@ fn assert_marks_of_others_are_near(machine: &Machine) {
 
 // ---- Adopting while every write fails
 
-/// IDs ran ahead of the clock as far as they may, so that the next start has to wait for it.
+/// A server whose IDs ran ahead of the clock as far as they may, so that the next start has to wait for the clock.
 fn crashed_at_full_speed() -> Rc<Machine> {
     let machine = Machine::alone(home(0, 7));
     machine.start_up();
@@ -99,7 +99,7 @@ fn crashed_at_full_speed() -> Rc<Machine> {
     machine
 }
 
-/// The marks that could not be written are in memory only: the gate does not open on them (guarantee 2).
+/// The marks that could not be written are in memory only, so the gate does not open on them (guarantee 2).
 #[test]
 fn marks_that_adopt_could_not_write_while_the_gate_settles_keep_it_closed() {
     for errno in [EIO, ENOSPC] {
@@ -114,7 +114,7 @@ fn marks_that_adopt_could_not_write_while_the_gate_settles_keep_it_closed() {
         let floor = machine.wall();
         let refused = Err(AdoptError::Closed(ClosedReason::Os(errno)));
         assert_eq!(machine.adopt(floor), refused);
-        // Nobody tries the disk again before a second has passed; it is the disk all the same.
+        // Within a second after a failure nothing is written again, but the disk stays the reason.
         for wait in [micros, MS, SECOND, MINUTE] {
             machine.pass(wait);
             assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(errno))), "after {wait} us");
@@ -136,7 +136,7 @@ fn marks_that_adopt_could_not_write_while_the_gate_settles_keep_it_closed() {
 
 // ---- Workers of earlier settings
 
-/// The marks of all workers that ever made an ID, as they stood last: none may be lowered.
+/// The last marks of all workers that ever generated an ID; none may be lowered.
 #[derive(Default)]
 struct Known(Vec<(i64, i64)>);
 
@@ -155,10 +155,10 @@ impl Known {
     }
 }
 
-/// More than are remembered one by one: those that are folded away share a mark, which is none of theirs to lose.
+/// More workers than keep a mark each: the others share one, which must not be lower than their own were.
 #[test]
 fn sixty_home_workers_in_turn_lose_no_mark() {
-    // The clock goes on between them, or back; back, those that are folded away were the last ones.
+    // Between them the clock goes on, or steps back. If it steps back, the lowest marks are those of the last workers.
     for pace in [HOUR, MINUTE, -MS] {
         let machine = Machine::alone(home(0, 0));
         let mut known = Known::default();
@@ -173,7 +173,7 @@ fn sixty_home_workers_in_turn_lose_no_mark() {
             machine.go_down();
             if pace > 0 { machine.pass(pace) } else { machine.step(pace) }
         }
-        // Each of them goes on above what it was, whatever is remembered of it.
+        // Each worker continues above its own last mark, even if that is shared now.
         for worker in (0..60).rev() {
             let mark = machine.mark(worker);
             machine.set_config(home(worker, 0));
@@ -185,7 +185,7 @@ fn sixty_home_workers_in_turn_lose_no_mark() {
     }
 }
 
-/// With backups a start folds many workers away at once, and each has another mark.
+/// With backup workers, many workers lose their own marks in one start, and each had another mark.
 #[test]
 fn many_workers_that_are_folded_away_at_once_lose_no_mark() {
     let machine = Machine::alone(home(0, 15));
@@ -210,7 +210,7 @@ fn many_workers_that_are_folded_away_at_once_lose_no_mark() {
 
 // ---- What a start knows of earlier times
 
-/// Ticks and epochs that cannot be taken for one another.
+/// Layouts with different ticks and epochs, so that mixing up units is noticed.
 fn layouts() -> impl Iterator<Item = Config> {
     [("41/10/12", Tick::Millisecond), ("38/10/15", Tick::Centisecond), ("32/10/21", Tick::Second)]
         .into_iter()
@@ -233,7 +233,7 @@ fn assert_between(earliest: i64, least: i64, most: i64, story: &str) {
     assert!(earliest <= most, "{story}: {} us further than need be", earliest - most);
 }
 
-/// The clock of the new primary lags by a minute: what was replayed keeps it above its predecessors' IDs.
+/// The new primary's clock lags by a minute; the replayed WAL keeps it above its predecessors' IDs.
 #[test]
 fn on_a_third_timeline_a_clock_that_lags_starts_above_what_was_replayed() {
     for config in layouts() {
@@ -263,7 +263,7 @@ fn on_a_third_timeline_a_clock_that_lags_starts_above_what_was_replayed() {
     }
 }
 
-/// The file is gone, and the clock says a time at which IDs were made: the control file's time is what is left.
+/// The file is gone, and the clock is back at a time at which IDs were generated: only the control file's time is left.
 #[test]
 fn without_a_file_a_clock_that_lags_starts_above_the_control_files_time() {
     for config in layouts() {
@@ -279,7 +279,8 @@ fn without_a_file_a_clock_that_lags_starts_above_the_control_files_time() {
     }
 }
 
-/// The control file names whole seconds, rounded up: right after `initdb` its checkpoint lies ahead of the clock.
+/// The control file's times are whole seconds, rounded up, so right after `initdb` its checkpoint is ahead of the
+/// clock.
 #[test]
 fn a_first_start_right_after_the_cluster_was_made_waits_and_refuses_nobody() {
     for ahead in [0, SECOND / 2, SECOND] {
@@ -292,7 +293,7 @@ fn a_first_start_right_after_the_cluster_was_made_waits_and_refuses_nobody() {
     }
 }
 
-/// A backup from before the first ID has no file, and what was prepared since is not committed yet.
+/// A backup from before the first ID has no file, and transactions that were prepared since are not committed yet.
 #[test]
 fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let machine = Machine::alone(home(0, 0));
@@ -307,7 +308,7 @@ fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepare
     assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     machine.go_down();
-    // Nobody came to read them before a crash: the next start knows of it.
+    // The server crashes before a session has read them; the next start still has to.
     machine.set_start(|start| start.timeline_before = 2);
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
@@ -317,7 +318,7 @@ fn without_a_file_a_new_timeline_starts_above_the_transactions_that_were_prepare
     assert_between(earliest(&machine), least, least + 2 * SECOND, "with a transaction of noon");
 }
 
-/// Its lanes are its own: nothing that was prepared before it can hold an ID of theirs.
+/// Its lanes are its own, so no transaction that was prepared before it can hold an ID of theirs.
 #[test]
 fn a_second_timeline_with_a_half_of_its_own_waits_for_no_prepared_transaction() {
     let machine = crashed(home(0, 7));
@@ -331,7 +332,7 @@ fn a_second_timeline_with_a_half_of_its_own_waits_for_no_prepared_transaction() 
     assert_eq!(machine.id().worker, 128);
 }
 
-/// Whatever time an operator names: the marks that can be read are respected.
+/// Even if the operator's floor is long ago, readable marks are respected.
 #[test]
 fn a_layout_is_adopted_above_the_old_marks_with_a_floor_of_long_ago() {
     let machine = crashed(home(0, 7));
@@ -343,7 +344,7 @@ fn a_layout_is_adopted_above_the_old_marks_with_a_floor_of_long_ago() {
     assert!(machine.with(|generator| generator.next_id()).unwrap() > highest);
 }
 
-/// A refusal names what set the floor, not who would have set the same one.
+/// A refusal names the cause that set the floor, not a later one that would have set the same.
 #[test]
 fn a_floor_that_raises_nothing_leaves_the_cause_of_the_one_that_is_there() {
     let machine = Machine::alone(home(0, 0));
@@ -355,14 +356,14 @@ fn a_floor_that_raises_nothing_leaves_the_cause_of_the_one_that_is_there() {
         other => panic!("{other:?}"),
     };
     assert_eq!(cause(), Some(FloorCause::NoState));
-    // The margin of a start that finds nothing is a second.
+    // A start that finds nothing adds a margin of a second.
     machine.adopt(NOON + HOUR + SECOND).unwrap();
     assert_eq!(cause(), Some(FloorCause::NoState), "the same mark");
     machine.adopt(NOON + HOUR + SECOND + MS).unwrap();
     assert_eq!(cause(), Some(FloorCause::Operator), "a higher one");
 }
 
-/// A mark of -1 forbids nothing.
+/// A mark of -1 forbids no tick.
 #[test]
 fn starts_before_the_epoch_forbid_no_tick() {
     let machine = Machine::alone(home(0, 7));
@@ -395,13 +396,13 @@ fn a_file_tells_with_which_layout_its_ids_were_made() {
     }
 }
 
-/// An ID that is made while the lower marks are written is above none of them (guarantee 2).
+/// An ID that is generated while lower marks are being written must not lie above its mark (guarantee 2).
 #[test]
 fn an_id_that_is_made_while_marks_are_lowered_stays_below_its_mark() {
     let machine = crashed(home(0, 0));
     machine.start_up();
     machine.pass(MINUTE);
-    // The keeper has made a reservation, and no ID was made in this run.
+    // The keeper has moved the reservation, and no ID was generated in this run.
     machine.keep();
     let (twin, made) = (machine.clone(), Rc::new(std::cell::Cell::new(None)));
     let told = made.clone();
@@ -418,7 +419,7 @@ fn an_id_that_is_made_while_marks_are_lowered_stays_below_its_mark() {
     assert!(mark >= tick, "the mark lies {} ms below an ID", tick - mark);
 }
 
-/// Lower marks whose write failed may be on the disk all the same: no ID is made above them (guarantee 2).
+/// Lower marks whose write failed may be on disk all the same, so no ID may lie above them (guarantee 2).
 #[test]
 fn after_a_failed_write_of_lower_marks_no_id_lies_above_what_may_be_on_disk() {
     let machine = crashed(home(0, 0));

@@ -1,12 +1,11 @@
-//! A model of everything that may happen to servers that make IDs: the code is the real one; clocks, disks
-//! and the order of events are simulated. No state that it reaches repeats an ID or breaks guarantees 2 to 5.
+//! A model of everything that may happen to servers that generate IDs. The code is the real one; clocks, disks and the
+//! order of events are simulated. No state that it reaches repeats an ID or breaks guarantees 2 to 5.
 //!
-//! A run is a tape of choices: which action comes next, where a fault strikes and what it leaves behind.
-//! Small scopes are explored to the end, every tape of them; large ones at random. A failure prints its
-//! tape and what happened on it; `MODEL_REPLAY="scope: 1,2,3"` runs that tape again.
-//! `MODEL_SECONDS` is how long each random scope takes, `MODEL_SEED` where it starts, and `MODEL_DEPTH` how
-//! many more actions the runs of the small scopes have. `MODEL_SHRINK` is how many seconds a failing tape
-//! is shortened for.
+//! A run is a tape of choices: which action comes next, where a fault strikes, and what it leaves behind. Small scopes
+//! are explored completely, every tape of them; large ones at random. A failure prints its tape and what happened on
+//! it; `MODEL_REPLAY="scope: 1,2,3"` runs that tape again. `MODEL_SECONDS` is how long each random scope takes,
+//! `MODEL_SEED` where it starts, `MODEL_DEPTH` how many more actions the runs of the small scopes have, and
+//! `MODEL_SHRINK` how many seconds are spent on shortening a failing tape.
 
 #![cfg(not(loom))]
 
@@ -29,14 +28,14 @@ const MS: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * SECOND;
 
-/// Two IDs a tick, 16 workers, a ring of 64 ticks: everything that takes long comes soon.
+/// Two IDs per tick, 16 workers, a ring of 64 ticks, so that ticks, lanes and rings run out soon.
 const BITS: &str = "41/4/1";
 const RING: usize = 64;
-/// What a first start keeps clear of.
+/// How far above the clock a first start begins.
 const FIRST_MARGIN: i64 = SECOND;
 
 const PASSES: [i64; 6] = [5 * MS, 1_100 * MS, MS, 20 * MS, 10 * SECOND, 2 * HOUR];
-/// Far behind the ring, within it, and forth.
+/// Back beyond the ring, back within it, and forward.
 const FEW_STEPS: [i64; 3] = [-5 * SECOND, -30 * MS, HOUR];
 const STEPS: [i64; 8] = [-3 * MS, -30 * MS, -700 * MS, -5 * SECOND, -HOUR, 5 * MS, 700 * MS, HOUR];
 
@@ -50,33 +49,33 @@ fn settings(home: i64, backups: usize, policy: Policy) -> Config {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// One ID.
+    /// Generates one ID.
     Issue,
-    /// Until the reservation is used up.
+    /// Generates IDs until the reservation is used up.
     Burst,
     Keep,
     Rotate,
     Pass,
     Step,
-    /// The server goes down and up again, at once or later.
+    /// The server crashes and starts again, at once or later.
     CrashServer,
     CrashMachine,
     Stop,
     /// A stop, other settings, a start.
     Reconfigure,
     ChangePolicy,
-    /// The next of the servers is acted upon from now on.
+    /// From now on, actions apply to the next server.
     Turn,
     BaseCopy,
-    /// The standby that has followed longest takes over, and is acted upon from now on.
+    /// The standby that has followed longest is promoted, and actions apply to it from now on.
     Promote,
-    /// A base copy of that standby.
+    /// Takes a base backup of that standby.
     CopyStandby,
-    /// That standby is restarted, after a checkpoint of its primary: the last commit is not replayed again.
+    /// Restarts that standby after a checkpoint of its primary, so the last commit is not replayed again.
     RestartStandby,
-    /// That standby, or a copy of its files, is started without recovery, beside its primary.
+    /// That standby, or a copy of its files, is started without recovery beside its primary.
     StartAlone,
-    /// A primary that was left follows the newest one.
+    /// An old primary follows the newest one.
     Follow,
     Clone,
     Delete,
@@ -88,12 +87,12 @@ use Action::*;
 struct Scope {
     name: &'static str,
     actions: &'static [Action],
-    /// Actions of a run.
+    /// How many actions a run has.
     length: usize,
-    /// Faults and interruptions of a run.
+    /// How many faults and interruptions a run has.
     faults: u32,
     faulty_disk: bool,
-    /// Calls run in the middle of calls.
+    /// Whether calls run in the middle of calls.
     interrupted: bool,
     backups: &'static [usize],
     policies: &'static [Policy],
@@ -103,15 +102,15 @@ struct Scope {
 
 const HOLD: &[Policy] = &[Policy::Hold];
 const BOTH: &[Policy] = &[Policy::Hold, Policy::Replay];
-/// An fsync that nothing needs: the next record goes to this slot first, and a start writes it again.
+/// Omits an fsync that is not needed, because the next record goes to this slot first, and a start rewrites it.
 const SLOPPY: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: true };
-/// One that a start does need.
+/// Omits an fsync that a start does need.
 const TRUSTING: Breaches = Breaches { page_cache_trusted: true, second_slot_not_synced: false };
 const HONEST: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: false };
 
-/// Explored to the end.
+/// The scopes that are explored completely.
 const SMALL: [Scope; 7] = [
-    // Every point of the protocol of the disk, two faults.
+    // Every point of the disk's protocol, with two faults.
     Scope {
         name: "disk",
         actions: &[Burst, Rotate, CrashServer, Stop],
@@ -150,7 +149,7 @@ const SMALL: [Scope; 7] = [
         steps: &FEW_STEPS,
         breaches: HONEST,
     },
-    // Failover with stale copies, old primaries running on.
+    // Failover with outdated copies, while old primaries run on.
     Scope {
         name: "failover",
         actions: &[Burst, BaseCopy, Promote, Turn, Rotate, Step],
@@ -163,7 +162,7 @@ const SMALL: [Scope; 7] = [
         steps: &[-5 * SECOND],
         breaches: HONEST,
     },
-    // Standbys that nobody promotes, on any timeline.
+    // Standbys that are started without a promotion, on any timeline.
     Scope {
         name: "standbys",
         actions: &[Burst, BaseCopy, Promote, CopyStandby, RestartStandby, StartAlone, Follow],
@@ -176,7 +175,7 @@ const SMALL: [Scope; 7] = [
         steps: &[-5 * SECOND],
         breaches: HONEST,
     },
-    // Workers that come and go, while the clock does too.
+    // Changes of workers, combined with steps of the clock.
     Scope {
         name: "workers",
         actions: &[Burst, Step, Reconfigure],
@@ -189,7 +188,7 @@ const SMALL: [Scope; 7] = [
         steps: &FEW_STEPS,
         breaches: HONEST,
     },
-    // What operators do.
+    // Operators' interventions.
     Scope {
         name: "operator",
         actions: &[Burst, Adopt, Delete, Clone, CrashServer, Stop, Step],
@@ -217,7 +216,7 @@ const BAD_DISK: Scope = Scope {
     breaches: HONEST,
 };
 
-/// Explored at random.
+/// The scopes that are explored at random.
 const LARGE: [Scope; 5] = [
     Scope { name: "sloppy disk", breaches: SLOPPY, ..BAD_DISK },
     Scope { name: "trusting start", breaches: TRUSTING, ..BAD_DISK },
@@ -301,15 +300,15 @@ struct Last {
 /// One life of a server's memory.
 #[derive(Default)]
 struct Run {
-    /// What the disk said when it began.
+    /// The record on disk when it began.
     found: Option<Said>,
     is_open: bool,
     last: Option<Last>,
     rotations: usize,
     steps_back: u32,
-    /// How many rotations are not the fault of a step back in this run.
+    /// How many rotations may have another cause than a step back in this run.
     excuses: u32,
-    /// Nothing happened that could excuse another lane than the one that was found.
+    /// Nothing has happened that would allow another lane than the recorded one.
     must_keep_lane: bool,
 }
 
@@ -322,24 +321,25 @@ struct Server {
     backups: Cell<usize>,
     home: Cell<i64>,
     policy: Cell<Policy>,
-    /// Whom it follows; `None`: nobody any more.
+    /// The server that it follows as a standby; `None` if it follows none any more.
     follows: Cell<Option<usize>>,
     /// The latest timeline that the data directory has reached, by its control file.
     reached: Cell<u32>,
-    /// The control file says that it was a standby.
+    /// The control file said that it was a standby.
     was_standby: Cell<bool>,
-    /// It was promoted, and its state does not say so yet.
+    /// It was promoted, but its state does not say so yet.
     is_unrecorded: Cell<bool>,
-    /// It has opened all the same, under a worker that its state did not know: the earlier ones are a copy's
-    /// original's to it from then on.
+    /// It has opened nonetheless, under a worker that its state did not know. From then on it treats its earlier
+    /// workers as those of a copy's original.
     has_disowned: Cell<bool>,
-    /// Never to run again.
+    /// It must never run again.
     is_dead: Cell<bool>,
-    /// Every lane of this server starts above this tick, by its promotion.
+    /// Its promotion makes every lane of this server start above this tick.
     floor: Cell<i64>,
-    /// What an operator was promised: no later call goes below.
+    /// The floor of the last `adopt`: no later call goes below it.
     adopted: Cell<i64>,
-    /// Steps back since the run began that was last open, and while stopped.
+    /// Steps back since the beginning of the last run that opened the gate, including those while the server was
+    /// stopped.
     steps_back: Cell<u32>,
     is_disturbed: Cell<bool>,
     depth: Cell<u32>,
@@ -362,7 +362,7 @@ struct World {
     servers: RefCell<Vec<Rc<Server>>>,
     current: Cell<usize>,
     timeline: Cell<u32>,
-    /// Who returned each ID.
+    /// The server that returned each ID.
     history: RefCell<HashMap<i64, usize>>,
     /// The highest tick of each worker and server.
     highest: RefCell<BTreeMap<(i64, usize), i64>>,
@@ -373,7 +373,7 @@ struct World {
     interrupted: bool,
     breaches: Breaches,
     steps: &'static [i64],
-    /// The design does not protect what came of this.
+    /// The run has reached a situation that the design does not protect.
     is_over: Cell<bool>,
 }
 
@@ -447,7 +447,7 @@ impl Server {
         self.world().log(|| format!("server {name} at {wall}: {}", text()));
     }
 
-    /// What strikes at a point of the disk's protocol.
+    /// The fault that strikes at a point of the disk's protocol.
     fn at(&self, point: Point) -> Fault {
         let world = self.world();
         world.counts.borrow_mut().points += 1;
@@ -473,7 +473,7 @@ impl Server {
             2 => Fault::Down(Power::Server),
             3 => Fault::Down(Power::Machine),
             _ => {
-                // Nobody makes IDs before the gate is open, or during a clean stop.
+                // No IDs are generated before the gate is open, or during a clean stop.
                 if self.run.borrow().is_open {
                     let before = self.machine.is_locked_by_another.replace(true);
                     self.nested(|| self.call());
@@ -484,7 +484,7 @@ impl Server {
         }
     }
 
-    /// What others do before or after a call of this server looks at the clock.
+    /// Lets others act before or after a call of this server looks at the clock.
     fn meanwhile(&self, look: &dyn Fn()) {
         const KINDS: [&str; 5] = ["a call", "two calls", "a step back", "a rotation", "an adopt"];
         let world = self.world();
@@ -508,7 +508,7 @@ impl Server {
                 self.nested(|| self.call());
             }
             2 => {
-                // With another call, which may make the step's rotation.
+                // With another call, which may do the rotation for the step.
                 self.step(FEW_STEPS[world.tape.choose(2) as usize]);
                 self.nested(|| self.call());
             }
@@ -520,7 +520,7 @@ impl Server {
         }
     }
 
-    /// Runs in the middle of a call; gives up where it would wait for that call's lock.
+    /// Runs `work` in the middle of a call; gives up if it would wait for that call's lock.
     fn nested(&self, work: impl FnOnce()) {
         self.depth.set(self.depth.get() + 1);
         let reads = self.machine.last_reads.get();
@@ -534,7 +534,7 @@ impl Server {
         }
     }
 
-    /// An operator's hand: to another lane.
+    /// Rotates on an operator's request.
     fn rotate(&self) {
         self.run.borrow_mut().must_keep_lane = false;
         self.run.borrow_mut().excuses += 2;
@@ -558,13 +558,13 @@ impl Server {
         }
     }
 
-    /// Asks for one ID and checks what comes.
+    /// Asks for one ID and checks the result.
     fn call(&self) {
         let world = self.world();
         world.counts.borrow_mut().calls += 1;
         let adopted = self.adopted.get();
         let before = self.run.borrow().last;
-        // A rotation that this call overlaps excuses what comes after it.
+        // A rotation during this call may explain a lower ID.
         let mut last = {
             let run = self.run.borrow();
             Last { id: 0, rotations: run.rotations, steps_back: run.steps_back }
@@ -655,7 +655,7 @@ impl Server {
         }
     }
 
-    /// Runs `work` until it ends or everything goes down under it, and then starts again.
+    /// Runs `work` until it ends; if the server goes down during it, starts the server again.
     fn live(&self, work: impl FnOnce()) {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(()) => {}
@@ -689,7 +689,7 @@ impl Server {
         half.map(|lane| self.home.get() + lane as i64 * stride).collect()
     }
 
-    /// A start, up to the open gate or the reason why it stays closed. Copies inherit what their original disowned.
+    /// A start, up to the open gate or the reason why it stays closed. Copies inherit the disowned workers.
     fn start(&self) {
         let world = self.world();
         for attempt in 0..200 {
@@ -714,7 +714,7 @@ impl Server {
                     self.run.borrow_mut().is_open = true;
                 }
                 Err(Unopened::Settling(micros)) => {
-                    // Above what several clocks say: a floor.
+                    // A floor can be above the clock, because it is above the latest of several clocks.
                     let longest = 2 * SECOND + limits(Policy::Hold).max_ahead_us + MS;
                     assert!(micros <= longest, "it settles for {micros} us");
                     self.log(|| format!("settles for {micros} us"));
@@ -724,8 +724,8 @@ impl Server {
                     self.log(|| format!("closed by errno {errno}"));
                     self.machine.pass(SECOND);
                 }
-                // Promoted, and down before that was on disk: an operator vouches for it, who knows what there
-                // was and has set the clock right.
+                // Promoted, but it crashed before that was on disk. An operator vouches for it, who knows which IDs
+                // exist and has corrected the clock.
                 Err(Unopened::Closed(ClosedReason::NotPromoted(_) | ClosedReason::Copied))
                     if self.is_unrecorded.get() || world.has_disowned() =>
                 {
@@ -740,7 +740,7 @@ impl Server {
                     drop(run);
                     self.is_disturbed.set(true);
                 }
-                // Unreadable too: however many writes fail, one slot is always left whole.
+                // Unreadable would be a failure too: however many writes fail, one slot stays whole.
                 Err(why) => panic!("not open: {why:?}"),
             });
             assert!(attempt < 150, "the gate never opens");
@@ -760,7 +760,7 @@ impl Server {
         self.machine.boot_up();
         let found = self.machine.disk.said();
         if found.is_none() {
-            // The file is gone and nobody noticed: the clock and the control file are all that is left.
+            // The file was deleted unnoticed, so only the clock and the control file are left.
             let start = self.machine.start.get();
             let known = self.machine.wall().max(start.control_us).max(start.replayed_us.unwrap_or(i64::MIN));
             let first = new.layout.tick_at(known + FIRST_MARGIN + new.limits.max_ahead_us);
@@ -776,7 +776,7 @@ impl Server {
             found.as_ref().is_some_and(|found| found.timeline == self.machine.start.get().timeline as u64);
         let must_keep_lane =
             same_settings && same_timeline && self.steps_back.get() == 0 && !self.is_disturbed.get();
-        // The restored mark may be far ahead.
+        // The restored mark may be far ahead of the clock.
         let excuses = 1;
         *self.run.borrow_mut() = Run { found, must_keep_lane, excuses, ..Run::default() };
         let text = || {
@@ -858,7 +858,7 @@ fn act(world: &Rc<World>, action: Action) {
         Stop => server.restart(true),
         Reconfigure => {
             let home = tape.choose(2) as i64;
-            // Only the fleet as a whole may change the number of backups.
+            // Only the fleet as a whole may change the number of backup workers.
             let is_alone = world.servers.borrow().len() == 1;
             let backups = if is_alone {
                 [server.backups.get(), 3, 1][tape.choose(3) as usize]
@@ -869,7 +869,7 @@ fn act(world: &Rc<World>, action: Action) {
             server.home.set(home);
             server.backups.set(backups);
             if world.issued_by_others(&server, &server.workers()) > server.floor.get() {
-                // One worker on two servers, neither of which knows of the other.
+                // Two servers would have one worker without knowing of each other.
                 server.home.set(old.0);
                 server.backups.set(old.1);
                 return;
@@ -958,18 +958,18 @@ fn restart_standby(world: &World) {
     let Some((standby, primary)) = oldest_standby(world) else { return };
     let mut start = standby.machine.start.get();
     start.control_us = standby.machine.wall();
-    // In whole seconds, rounded up.
+    // Rounded up to whole seconds.
     start.replayed_us = Some((primary.machine.wall() / SECOND + 1) * SECOND);
     standby.machine.start.set(start);
     standby.log(|| "restarted as a standby".to_owned());
 }
 
-/// Its primary may run, whatever timelines there have been: it stays closed, however often it is started.
+/// Its primary may run, so on any timeline it must stay closed, however often it is started.
 fn start_alone(world: &World) {
     let Some((standby, primary)) = oldest_standby(world) else { return };
     let Some(said) = standby.machine.disk.said() else { return };
     if !standby.workers().iter().any(|worker| said.marks.contains_key(worker)) {
-        // Configured for a worker that it never had, it has one of its own, for all that it can tell.
+        // With a worker that it never had, as far as it knows that worker is its own.
         return;
     }
     let is_copy = world.tape.choose(2) == 1;
@@ -978,7 +978,7 @@ fn start_alone(world: &World) {
     let copy = Machine::new(config, &world.boot, standby.machine.disk.copy(&world.tape, 800_000));
     copy.offset.set(standby.machine.offset.get());
     let machine = if is_copy { &copy } else { &*standby.machine };
-    // Nobody is about who could interrupt it, and its disk works.
+    // Nothing interrupts it, and its disk works.
     *machine.meanwhile.borrow_mut() = None;
     machine.disk.heal();
     *machine.config.borrow_mut() = config;
@@ -1037,7 +1037,7 @@ fn promote(world: &Rc<World>) {
     let is_floored = !has_halves || timeline >= 3;
     let reaches = if is_floored { floor } else { -1 };
     if world.issued_by_others(standby, &standby.workers()) > reaches {
-        // IDs of a clock that was ahead, while the third timeline's lags: the manual names it.
+        // IDs of a clock that was ahead, while the third timeline's clock lags: the manual excludes this case.
         standby.machine.start.set(before);
         return;
     }
@@ -1048,7 +1048,7 @@ fn promote(world: &Rc<World>) {
     standby.follows.set(None);
     standby.is_unrecorded.set(true);
     standby.log(|| format!("promoted to timeline {timeline}, replayed {}", floor_us / MS % 1_000_000_000));
-    // An old primary may run on beside its successor, but not beside that one's.
+    // An old primary may run on beside its successor, but not beside the successor of that one.
     for other in world.servers.borrow().iter() {
         let parity = |server: &Server| server.machine.start.get().timeline % 2;
         let is_apart = has_halves && parity(other) != parity(standby);
@@ -1063,7 +1063,7 @@ fn promote(world: &Rc<World>) {
     }
 }
 
-/// One run of the tape. What it counted; it panics where a rule is broken.
+/// Runs the tape once and returns its counts; panics if a guarantee is broken.
 fn run(
     scope: &Scope,
     tape: &Rc<Tape>,
@@ -1120,7 +1120,7 @@ fn run(
     (world.counts.take(), world.states.take())
 }
 
-/// What must hold after every action; counts the state, if it is a new one.
+/// Checks what must hold after every action, and counts the state if it is new.
 fn remember(world: &World) {
     for ((worker, name), tick) in world.highest.borrow().iter() {
         let disk = &world.servers.borrow()[*name].machine.disk;
@@ -1144,7 +1144,7 @@ fn remember(world: &World) {
     states.insert(hasher.finish());
 }
 
-/// In the end the disks work and the clocks go on: everybody that may run makes IDs again.
+/// At the end the disks work and the clocks go on: every server that may run generates IDs again.
 fn recover(world: &Rc<World>) {
     let live = world.servers.borrow().clone();
     for server in live.iter().filter(|it| it.follows.get().is_none() && !it.is_dead.get()) {
@@ -1155,7 +1155,7 @@ fn recover(world: &Rc<World>) {
         if world.is_over.get() {
             return;
         }
-        // All steps of a run together are less than this.
+        // More than all steps of a run together.
         server.machine.pass(1_000 * HOUR);
         let before = world.counts.borrow().ids;
         for _ in 0..3 {
@@ -1169,7 +1169,7 @@ fn recover(world: &Rc<World>) {
     }
 }
 
-/// What an exploration came to.
+/// The counts of an exploration.
 #[derive(Default)]
 struct Explored {
     runs: u64,
@@ -1207,7 +1207,7 @@ fn message(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// Runs a tape; where it fails, what it says.
+/// Runs a tape; if it fails, returns the message, the log and the choices.
 fn outcome(scope: &Scope, given: &[u32]) -> Result<(), (String, Vec<String>, Vec<u32>)> {
     let tape = Rc::new(Tape::given(given.to_vec(), scope.faults));
     let log = RefCell::default();
@@ -1215,7 +1215,7 @@ fn outcome(scope: &Scope, given: &[u32]) -> Result<(), (String, Vec<String>, Vec
     result.map(drop).map_err(|payload| (message(&*payload), log.take(), tape.taken()))
 }
 
-/// A failing tape made shorter and plainer while it fails.
+/// Makes a failing tape shorter and simpler for as long as it still fails.
 fn shrunk(scope: &Scope, mut tape: Vec<u32>) -> Vec<u32> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -1250,7 +1250,7 @@ fn shrunk(scope: &Scope, mut tape: Vec<u32>) -> Vec<u32> {
     tape
 }
 
-/// Tells of a failing tape, in its shortest form, and fails.
+/// Prints a failing tape in its shortest form, and fails.
 fn fail(scope: &Scope, tape: Vec<u32>) -> ! {
     let tape = shrunk(scope, tape);
     let text: Vec<String> = tape.iter().map(u32::to_string).collect();
@@ -1265,7 +1265,7 @@ fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Runs a tape quietly; the tape back if it fails.
+/// Runs a tape without output; returns its choices if it fails.
 fn quietly(scope: &Scope, tape: Tape, explored: &mut Explored) -> Result<Rc<Tape>, Vec<u32>> {
     let tape = Rc::new(tape);
     let states = std::mem::take(&mut explored.states);
@@ -1279,7 +1279,7 @@ fn quietly(scope: &Scope, tape: Tape, explored: &mut Explored) -> Result<Rc<Tape
     }
 }
 
-/// Every tape of a scope.
+/// Runs every tape of a scope.
 fn exhaust(scope: &Scope) -> Result<Explored, Vec<u32>> {
     let mut explored = Explored::default();
     let mut next = Some(Vec::new());
@@ -1314,7 +1314,7 @@ fn every_tape(name: &str) {
     }
 }
 
-/// Tapes at random for a while; the first that fails, with its seed.
+/// Runs random tapes for a while; returns the first that fails, with its seed.
 fn explore(scope: &Scope) -> Result<Explored, (u64, Vec<u32>)> {
     let end = Instant::now() + Duration::from_secs(number("MODEL_SECONDS", 8));
     let mut explored = Explored::default();
@@ -1397,7 +1397,7 @@ fn the_second_slot_needs_no_fsync_of_its_own() {
     random_tapes("sloppy disk");
 }
 
-/// The disk of this model promises little enough to tell.
+/// The simulated disk promises little enough that a start without the fsync is caught.
 #[test]
 fn a_start_that_believes_what_it_reads_is_found_out() {
     assert!(explore(large("trusting start")).is_err());

@@ -1,4 +1,4 @@
-//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets how many.
+//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets the number of cases.
 
 #![cfg(not(loom))]
 
@@ -18,10 +18,10 @@ use snowflake_core::{Limits, Range, Refusal, SequenceStart, Start, Tick, Workers
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 const YEAR: i64 = 365 * DAY;
-/// A wait looks at the clock at least this often, so it may overshoot by as much.
+/// A waiting call looks at the clock at least this often, so it may overshoot by as much.
 const NAP: i64 = 50_000;
 
-/// `default` cases, or what `PROPTEST_CASES` says.
+/// `default` cases, or as many as `PROPTEST_CASES` says.
 fn cases(default: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig { cases: cases.unwrap_or(default), failure_persistence: None, ..ProptestConfig::default() }
@@ -41,7 +41,7 @@ fn widest_time(tick: Tick) -> u32 {
     }
 }
 
-/// Any layout whose fields add up.
+/// Any valid layout.
 fn layouts() -> impl Strategy<Value = Layout> {
     let widths = (1..=52_u32, 0..=31_u32, 0..=31_u32, 0..=31_u32);
     (ticks(), widths, -200 * YEAR..200 * YEAR).prop_map(
@@ -63,7 +63,7 @@ fn sequence_starts() -> impl Strategy<Value = SequenceStart> {
     prop_oneof![Just(SequenceStart::Zero), Just(SequenceStart::Spread)]
 }
 
-/// Limits of a few ticks: `max_ahead` is held to a quarter of the ring anyway.
+/// Limits of a few ticks, because `max_ahead` is clamped to a quarter of the ring anyway.
 fn limits(tick: Tick) -> impl Strategy<Value = Limits> {
     let tick = tick.micros();
     let ahead = prop_oneof![Just(0), 0..=3 * tick, Just(10 * tick), 0..3 * SECOND];
@@ -76,7 +76,7 @@ fn limits(tick: Tick) -> impl Strategy<Value = Limits> {
     })
 }
 
-/// A configuration in which ticks fill, rings wrap, lanes run out and time fields end within a short run.
+/// A configuration with which ticks fill, rings wrap, lanes run out and time fields end within a short run.
 fn configs() -> impl Strategy<Value = Config> {
     let sizes = (0..=15_usize, 0..=3_u32, 0..=2_u32, prop_oneof![0..=3_u32, Just(7), Just(9)]);
     let times = prop_oneof![2..=10_u32, 41..=52_u32];
@@ -103,7 +103,7 @@ fn configs() -> impl Strategy<Value = Config> {
         .no_shrink()
 }
 
-/// How much time passes, or how far a clock is stepped: nothing, within a tick, some ticks, up to years.
+/// How much time passes, or how far a clock is stepped: nothing, part of a tick, some ticks, up to years.
 fn amounts(tick: i64) -> impl Strategy<Value = i64> {
     prop_oneof![
         2 => 1..=tick,
@@ -118,15 +118,15 @@ fn amounts(tick: i64) -> impl Strategy<Value = i64> {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Calls of one caller; how many IDs each takes, as a share of the capacity in percent (0: one).
+    /// Calls of one caller; how many IDs each takes, as a percentage of the capacity (0: one).
     Calls(usize, Vec<u8>),
-    /// What `obstacle` says, then a call.
+    /// Asks `obstacle`, and then calls.
     ForetoldCall,
     Pass(i64),
     Step(i64),
-    /// Undoes all steps so far: the clock is set right.
+    /// Corrects the clock: undoes all steps so far.
     SetRight,
-    /// Steps that come while a call waits.
+    /// Steps that happen while a call waits.
     StepInWaits(Vec<i64>),
     Stall(bool),
     Reload(Limits),
@@ -155,7 +155,7 @@ fn ops(tick: Tick) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A configuration, where the clock starts (ticks after the epoch), and what happens.
+/// A configuration, where the clock starts (ticks after the epoch), and the operations.
 fn runs() -> impl Strategy<Value = (Config, i64, Vec<Op>)> {
     configs().prop_flat_map(|config| {
         let max = config.layout.max_tick();
@@ -165,7 +165,7 @@ fn runs() -> impl Strategy<Value = (Config, i64, Vec<Op>)> {
     })
 }
 
-// ---- A model of what was issued, which knows nothing of words and swaps ----
+// ---- A model of what was issued, independent of words and swaps ----
 
 #[derive(Default)]
 struct LaneModel {
@@ -174,7 +174,7 @@ struct LaneModel {
     issued: u64,
     /// The tick of the last ID.
     last: i64,
-    /// Slot -> the latest tick that used it: an earlier one cannot be had any more.
+    /// Ring slot -> the latest tick that used it; an earlier one cannot be had any more.
     slots: HashMap<i64, i64>,
     ring: i64,
 }
@@ -219,7 +219,7 @@ struct Model {
     timeline: u32,
     active: usize,
     rotations: u64,
-    /// Of the active lane, since the last rotation, while it is known where `last` stands: the last ID.
+    /// The last ID of the active lane since the last rotation; `None` while the frontier is not known.
     frontier: Option<Range>,
     refusals: u64,
     last_refusal: Option<Refusal>,
@@ -228,7 +228,7 @@ struct Model {
     steps_undone: i64,
 }
 
-/// Counters at the last reset.
+/// The counters at the last reset.
 #[derive(Clone, Copy, Default)]
 struct Observed {
     rollbacks: u64,
@@ -267,13 +267,13 @@ impl Model {
         }
     }
 
-    /// When tick `tick` may be issued, less what the clock said: what is missing at this reading.
+    /// How long before tick `tick` may be issued, at this reading of the clock.
     fn missing(&self, tick: i64, wall: i64) -> i64 {
         tick * self.tick_us() - (self.config.layout.relative(wall) + self.limits.max_ahead_us)
     }
 
-    /// What is missing for `n` IDs of the active lane: an attempt goes on from the last ID or the clock, and
-    /// stops at the first tick that guarantee 4 forbids, whether it is full or not.
+    /// How long before `n` IDs of the active lane may be issued. An attempt continues from the last ID or the clock,
+    /// and stops at the first tick that guarantee 4 forbids, whether it is full or not.
     fn missing_for(&self, n: i64, wall: i64) -> i64 {
         let layout = self.config.layout;
         let now = layout.relative(wall);
@@ -283,8 +283,9 @@ impl Model {
         self.missing(lane.room_from(start, n, &layout).min(start.max(latest + 1)), wall)
     }
 
-    /// Where `last` of the active lane stands at most: a refused call may have gone on to what a replay left behind.
-    fn farthest_last(&self) -> i64 {
+    /// The highest possible frontier of the active lane: a refused call may have gone on to ticks that a replay had
+    /// left.
+    fn farthest_frontier(&self) -> i64 {
         let lane = &self.lanes[self.active];
         if self.frontier.is_some() { lane.last } else { lane.highest() }
     }
@@ -330,7 +331,7 @@ impl Model {
                 self.last_refusal = Some(refusal);
                 let lane = &self.lanes[self.active];
                 if self.limits.policy == Policy::Replay || lane.last < lane.highest() {
-                    // It may have replayed all the same, or gone on to what another replay left behind.
+                    // It may still have replayed, or gone on to ticks that another replay had left.
                     self.frontier = None;
                 }
                 self.check_refusal(generator, refusal, n, &reads);
@@ -351,11 +352,11 @@ impl Model {
         assert_eq!(self.config.workers.worker(self.active), parts.worker);
         assert!((0..=layout.max_tick()).contains(&parts.tick));
 
-        // Guarantee 4, by the reading of the attempt that won, which is the last one.
+        // Guarantee 4, by the clock that the winning attempt read, which is the last reading.
         let missing = self.missing(parts.tick, *reads.last().unwrap());
         assert!(missing <= 0, "guarantee 4: {missing} us too early");
 
-        // Guarantee 5. Replay may go back, but only where the frontier could not be had.
+        // Guarantee 5. Replay may go back, but only if the frontier could not be used.
         if let Some(before) = self.frontier
             && range.first < before.first
         {
@@ -385,16 +386,16 @@ impl Model {
     }
 
     fn check_wait(&self, waited: i64, undisturbed: bool) {
-        // Replay moves `last`, and a call's patience begins anew when `last` has moved.
+        // Replay moves the frontier, and then a call's patience starts over.
         let turns = if self.limits.policy == Policy::Replay { 2 } else { 1 };
         let bound = turns * (self.limits.max_wait_us + self.tick_us() + self.tick_us().min(NAP));
         assert!(waited <= bound || !undisturbed, "waited {waited} us of at most {bound}");
     }
 
-    /// A call waits only for what guarantee 4 forbids.
+    /// A call waits only for ticks that guarantee 4 forbids.
     fn check_turn(&self, n: i64, reads: &[i64]) {
         let lane = &self.lanes[self.active];
-        if self.farthest_last() > lane.last {
+        if self.farthest_frontier() > lane.last {
             return;
         }
         let now = self.config.layout.tick_at(reads[0]);
@@ -403,7 +404,7 @@ impl Model {
         assert!(is_forbidden, "waited for tick {wanted}, which it could have had");
     }
 
-    /// `reads` from before the first rotation are what it was made for.
+    /// The `reads` before the first rotation are the cause of it.
     fn check_rotations(&self, rotated: u64, n: i64, reads: &[i64], undisturbed: bool) {
         if rotated == 0 {
             return;
@@ -417,7 +418,7 @@ impl Model {
         let now = layout.tick_at(reads[0]);
         let tick_with_room = lane.room_from(lane.last.max(now), n, &layout);
         if tick_with_room > layout.max_tick() {
-            // Revisited ticks that are full up to the end of the field: no waiting helps.
+            // Every tick that a replay revisits is full, up to the end of the field: no wait helps.
             return;
         }
         let was_blocked = reads.iter().any(|read| self.missing_for(n, *read) > 0);
@@ -441,7 +442,7 @@ impl Model {
         let now = layout.relative(*reads.last().unwrap());
         let latest = layout.tick().holding(now + self.limits.max_ahead_us);
         let lane = &self.lanes[self.active];
-        let start = self.farthest_last().max(layout.tick().holding(now));
+        let start = self.farthest_frontier().max(layout.tick().holding(now));
         let room = lane.room_from(start, n, &layout);
         match refusal {
             Refusal::GateClosed => panic!("the gate is open"),
@@ -463,7 +464,7 @@ impl Model {
                 }
                 assert!(room > latest, "the active lane could issue in tick {room}");
                 assert!(no_lane.usable_at_us > *reads.last().unwrap(), "usable since {no_lane:?}");
-                // What the refusal says is true: at that time there is an ID, unless that is in the last tick of all.
+                // The refusal must be true: at that time there is an ID, unless it would be in the very last tick.
                 let end = layout.starts_at(layout.max_tick());
                 if no_lane.usable_at_us + self.limits.max_ahead_us < end {
                     self.world.step(no_lane.usable_at_us - self.world.wall.get());
@@ -473,7 +474,7 @@ impl Model {
         }
     }
 
-    /// Whether what `obstacle` says is what a call meets.
+    /// Checks that a call meets exactly the refusal that `obstacle` returned.
     fn foretold_call(&mut self, generator: &Gen) {
         self.world.steps_in_waits.take();
         self.world.stalled.set(false);
@@ -488,7 +489,7 @@ impl Model {
         if let Some(refusal) = foretold {
             assert!(is_refused, "no ID was foretold: {refusal:?}");
         } else if self.limits.policy == Policy::Hold && is_near {
-            // Whether a replay finds room, or a longer wait ends among full ticks, is seen only by trying.
+            // Only an attempt shows whether a replay finds room, or whether a longer wait ends among full ticks.
             let is_refused = is_refused && self.last_refusal != Some(Refusal::Exhausted);
             assert!(!is_refused, "an ID was foretold");
         }
@@ -581,7 +582,7 @@ impl Model {
             Op::Open(timeline) => {
                 first.open(&Start::of_timeline(timeline)).unwrap();
                 self.world.observe();
-                // The gate is opened once: what comes later finds it open.
+                // The gate opens once; a later start finds it open.
                 if self.timeline == 0 {
                     self.timeline = timeline;
                     let active = first.status().lane;
@@ -606,7 +607,7 @@ impl Model {
 }
 
 /// Three callers; the clock starts `start` ticks after the epoch.
-fn keeps_the_rules(config: Config, start: i64, ops: Vec<Op>) {
+fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
     let world = World::starting_at(config.layout.starts_at(0) + start * config.layout.tick().micros());
     let callers: [Gen; 3] = generators(&config, world);
     let mut model = Model::new(config, world);
@@ -622,14 +623,14 @@ fn keeps_the_rules(config: Config, start: i64, ops: Vec<Op>) {
 proptest! {
     #![proptest_config(cases(3_000))]
 
-    /// One call after another, whoever makes them: guarantees 1, 4, 5 and 6, exact counts, true refusals.
+    /// One call after another, by any caller: guarantees 1, 4, 5 and 6, exact counts, correct refusals.
     #[test]
-    fn any_run_of_calls_keeps_the_rules((config, start, ops) in runs()) {
-        keeps_the_rules(config, start, ops);
+    fn any_run_of_calls_keeps_the_guarantees((config, start, ops) in runs()) {
+        keeps_the_guarantees(config, start, ops);
     }
 }
 
-// Runs that the property found, and what it had to learn of them.
+// Runs that the property has found. In each of them the property was wrong, and was corrected.
 
 fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, max_wait_us: i64) -> Config {
     let layout = Layout::new(bits, Tick::Second, 0).unwrap();
@@ -645,9 +646,9 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
 
 const WIDE: Bits = Bits { time: 42, datacenter: 0, worker: 4, sequence: 7 };
 
-/// A replay comes to a tick of which the caller has had IDs before the clock went back.
+/// A replay comes to a tick in which the caller had IDs before the clock went back.
 #[test]
-fn a_replay_to_what_a_caller_has_had_keeps_the_rules() {
+fn a_replay_to_what_a_caller_has_had_keeps_the_guarantees() {
     let ops = vec![
         Op::Calls(1, vec![0, 100, 0, 0]),
         Op::Step(-8_370_013),
@@ -658,13 +659,13 @@ fn a_replay_to_what_a_caller_has_had_keeps_the_rules() {
         Op::Calls(2, vec![98]),
         Op::Calls(1, vec![0]),
     ];
-    keeps_the_rules(replaying(WIDE, 8, 64, 1_147_652, 1_265_158), 1_000_000, ops);
+    keeps_the_guarantees(replaying(WIDE, 8, 64, 1_147_652, 1_265_158), 1_000_000, ops);
 }
 
-/// A call that was refused has tried to replay a tick that is behind the ring, and so gone on from the later tick that
-/// has its slot: ticks before that one cannot be had any more.
+/// A refused call has tried to replay a tick further back than the ring reaches, and so has gone on from the later tick
+/// in its slot. Earlier ticks cannot be had any more.
 #[test]
-fn a_replay_that_goes_behind_the_ring_keeps_the_rules() {
+fn a_replay_that_goes_behind_the_ring_keeps_the_guarantees() {
     let ops = vec![
         Op::Calls(0, vec![0]),
         Op::Step(100 * SECOND),
@@ -674,12 +675,12 @@ fn a_replay_that_goes_behind_the_ring_keeps_the_rules() {
         Op::Step(-146 * SECOND),
         Op::Calls(0, vec![0]),
     ];
-    keeps_the_rules(replaying(WIDE, 0, 256, 10 * SECOND, 0), 1_000_000, ops);
+    keeps_the_guarantees(replaying(WIDE, 0, 256, 10 * SECOND, 0), 1_000_000, ops);
 }
 
-/// The same, where the later tick is the last of all: there was nothing left to have.
+/// The same, if the later tick is the very last: nothing is left.
 #[test]
-fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_rules() {
+fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_guarantees() {
     let bits = Bits { time: 6, datacenter: 0, worker: 2, sequence: 0 };
     let ops = vec![
         Op::Step(5_575_156),
@@ -696,12 +697,12 @@ fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_rules() {
         Op::SetRight,
         Op::Calls(0, vec![0]),
     ];
-    keeps_the_rules(replaying(bits, 0, 32, 10 * SECOND, 0), 48, ops);
+    keeps_the_guarantees(replaying(bits, 0, 32, 10 * SECOND, 0), 48, ops);
 }
 
 // ---- Calls that others interrupt ----
 
-/// What somebody else does while a call looks at the clock.
+/// The action of another caller while a call looks at the clock.
 #[derive(Clone, Debug)]
 struct Intrusion {
     read: usize,
@@ -729,7 +730,7 @@ fn intrusions(us: i64) -> impl Strategy<Value = Vec<Intrusion>> {
     prop::collection::vec(one, 0..4)
 }
 
-/// What is known of a call that returned: when it began and ended, in a count of such moments.
+/// A call that returned: its IDs, and when it began and ended, in a count of such moments.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     began: u64,
@@ -738,7 +739,7 @@ struct Made {
     range: Range,
 }
 
-/// Calls inside of calls: a world, the callers that may come in, and all that was made.
+/// Calls within calls: a world, the callers that may intervene, and everything that they generated.
 struct Nested {
     world: &'static World,
     config: Config,
@@ -810,7 +811,7 @@ fn check_unique(mut ranges: Vec<Range>) {
     }
 }
 
-/// What an interrupted call is like, and what happens after it.
+/// An interrupted call, and what happens after it.
 type Interrupted = (u8, Vec<Intrusion>, i64, bool);
 
 fn interrupted_runs() -> impl Strategy<Value = (Config, Vec<Interrupted>)> {
@@ -825,9 +826,9 @@ fn interrupted_runs() -> impl Strategy<Value = (Config, Vec<Interrupted>)> {
 proptest! {
     #![proptest_config(cases(1_500))]
 
-    /// Others come in at any look at the clock: guarantees 1, 4 and 5, and exact counts.
+    /// Others intervene at any look at the clock: guarantees 1, 4 and 5, and exact counts.
     #[test]
-    fn any_interrupted_calls_keep_the_rules((config, calls) in interrupted_runs()) {
+    fn any_interrupted_calls_keep_the_guarantees((config, calls) in interrupted_runs()) {
         let middle = config.layout.max_tick().min(1 << 40) / 2;
         let world = World::starting_at(config.layout.starts_at(middle));
         let nested: &'static Nested = Box::leak(Box::new(Nested {
@@ -851,9 +852,9 @@ proptest! {
     }
 }
 
-// ---- Threads under a clock that somebody moves ----
+// ---- Threads under a moving clock ----
 
-/// A clock that all threads share. Each thread notes what it was told.
+/// A clock that all threads share. Each thread records what it read.
 struct Shared {
     wall: AtomicI64,
     boot: AtomicI64,
@@ -891,7 +892,7 @@ proptest! {
 
     /// Real threads, tiny rings and sequences, a clock that jumps about: guarantees 1 and 4, and exact counts.
     #[test]
-    fn any_threads_under_any_clock_keep_the_rules(
+    fn any_threads_under_any_clock_keep_the_guarantees(
         config in configs(),
         threads in 2..=4_usize,
         moves in prop::collection::vec((-40..40_i64, any::<bool>()), 1..40),

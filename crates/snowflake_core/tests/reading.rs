@@ -1,5 +1,5 @@
-//! What reads IDs and makes none: spans of time, base62, and the layouts of other systems, each held against
-//! what that system has published.
+//! Reading IDs without generating any: spans of time, base62, and the layouts of other systems, each compared with that
+//! system's own publications.
 
 #![cfg(not(loom))]
 
@@ -30,8 +30,8 @@ fn assert_fields(layout: &str, id: i64, time: &str, expected: [Option<i64>; 3]) 
 
 // ---- what other systems have published ----
 
-/// Wikipedia's article "Snowflake ID" takes a tweet of @Wikipedia apart: 367597485448 ms after Twitter's epoch,
-/// machine 378 (datacenter 11, worker 26), sequence 0.
+/// Wikipedia's article "Snowflake ID" decodes a tweet of @Wikipedia: 367597485448 ms after Twitter's epoch, machine 378
+/// (datacenter 11, worker 26), sequence 0.
 #[test]
 fn a_tweet_is_read_as_wikipedia_reads_it() {
     let time = "2022-06-28T16:07:40.105Z";
@@ -49,8 +49,8 @@ fn discords_example_is_read_as_its_documentation_reads_it() {
     assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_462_015_105_796);
 }
 
-/// The article "Sharding & IDs at Instagram" (2012) makes an ID step by step: 1387263000 ms since the epoch,
-/// shard 1341 of user 31341, sequence 5001 % 1024; and its function gives the epoch 1314220021721.
+/// The article "Sharding & IDs at Instagram" (2012) builds an ID step by step: 1387263000 ms since the epoch, shard
+/// 1341 of user 31341, sequence 5001 % 1024. Its function has the epoch 1314220021721.
 #[test]
 fn instagrams_example_is_read_as_its_article_makes_it() {
     let id = 1_387_263_000_i64 << (64 - 41) | 1_341 << (64 - 41 - 13) | (5_001 % 1_024);
@@ -59,9 +59,9 @@ fn instagrams_example_is_read_as_its_article_makes_it() {
     assert_eq!(created_ms, 1_314_220_021_721 + 1_387_263_000);
 }
 
-/// The status in the example of `POST /api/v1/statuses` in Mastodon's documentation, made at
-/// 2019-12-05T11:34:47.196Z. The database makes the ID a moment before the application notes `created_at`:
-/// here 13 ms. A status has no worker.
+/// The status in the example of `POST /api/v1/statuses` in Mastodon's documentation, created at
+/// 2019-12-05T11:34:47.196Z. The database generates the ID a moment before the application sets `created_at`, here 13
+/// ms. A status has no worker.
 #[test]
 fn mastodons_example_is_of_the_time_that_its_documentation_says() {
     assert_fields(
@@ -72,17 +72,16 @@ fn mastodons_example_is_of_the_time_that_its_documentation_says() {
     );
 }
 
-/// No ID with its fields is published for Sonyflake: this is what `toID` of its source (sonyflake.go) makes of
-/// a time, a sequence and a machine: time << 24 | sequence << 16 | machine, and its start time is
-/// 2014-09-01 00:00:00 UTC.
+/// For Sonyflake no ID with its fields is published. This one follows `toID` in its source (sonyflake.go): time << 24 |
+/// sequence << 16 | machine, with the start time 2014-09-01 00:00:00 UTC.
 #[test]
 fn a_sonyflake_is_read_as_its_source_makes_it() {
     let id = 8_640_001_i64 << (8 + 16) | 200 << 16 | 0xA8_2A;
     assert_fields("sonyflake", id, "2014-09-02T00:00:00.010Z", [None, Some(0xA8_2A), Some(200)]);
 }
 
-/// The README of uid-generator parses a UID: timestamp 2017-01-19 12:15:46 in China, worker 4, sequence 9. It
-/// was made with the README's own settings, and not with the defaults.
+/// The README of uid-generator parses a UID: timestamp 2017-01-19 12:15:46 in China, worker 4, sequence 9. It was
+/// generated with the README's own settings, not with the defaults.
 #[test]
 fn uid_generators_example_is_read_as_its_readme_reads_it() {
     let layout = "29/21/13 1s 2016-09-20T00:00:00+08:00";
@@ -90,8 +89,8 @@ fn uid_generators_example_is_read_as_its_readme_reads_it() {
     assert_fields(layout, 180_363_646_902_239_241, time, [None, Some(4), Some(9)]);
 }
 
-/// No ID with its fields is published for the defaults: these are the constants of `DefaultUidGenerator`, whose
-/// epoch is 1463673600000 ms Unix time.
+/// For the defaults no ID with its fields is published. These are the constants of `DefaultUidGenerator`, whose epoch
+/// is 1463673600000 ms Unix time.
 #[test]
 fn a_uid_of_the_defaults_is_read_as_its_source_makes_it() {
     let id = 1_000_000_i64 << (22 + 13) | 4 << 13 | 9;
@@ -100,9 +99,9 @@ fn a_uid_of_the_defaults_is_read_as_its_source_makes_it() {
     assert_eq!(parts.created_at_us, (1_463_673_600 + 1_000_000) * 1_000_000);
 }
 
-/// An ID that a README of Leaf (improvements by the community, May 2020) shows as the answer of
-/// `/api/snowflake/get/test`. Its fields are not published; its time is that of the README. Leaf's own
-/// `decodeSnowflakeId` takes the time as (id >> 22) + 1288834974657.
+/// An ID that a README of Leaf (improvements by the community, May 2020) shows as the response of
+/// `/api/snowflake/get/test`. Its fields are not published, but its time must be that of the README. Leaf's own
+/// `decodeSnowflakeId` computes the time as (id >> 22) + 1288834974657.
 #[test]
 fn leafs_example_is_of_the_time_of_its_readme() {
     let id = 1_256_557_484_213_448_722;
@@ -111,8 +110,8 @@ fn leafs_example_is_of_the_time_of_its_readme() {
 }
 
 /// pgEdge's documentation ("Snowflake functions") has `get_epoch(136169504773242881)` = 1704996539.845. Its page
-/// "index" and its source (`SNOWFLAKE_NODE_SHIFT` 12, `SNOWFLAKE_COUNT_SHIFT` 0, since 2023-10-31) give the bits:
-/// 12-21 the node, 0-11 the counter. The first page still reads node and counter in the order before.
+/// "index" and its source (`SNOWFLAKE_NODE_SHIFT` 12, `SNOWFLAKE_COUNT_SHIFT` 0, since 2023-10-31) give the bits: 12-21
+/// the node, 0-11 the counter. The first page still shows node and counter in the earlier order.
 #[test]
 fn pgedges_example_is_read_as_its_documentation_reads_it() {
     let time = "2024-01-11T18:08:59.845Z";
@@ -121,8 +120,8 @@ fn pgedges_example_is_read_as_its_documentation_reads_it() {
     assert_eq!(parse_epoch(time).unwrap() / 1_000, 1_704_996_539_845);
 }
 
-/// No ID with its fields is published for ShardingSphere: this is what its `SnowflakeKeyGenerateAlgorithm`
-/// makes, with the epoch that it takes from a calendar of the host's time zone.
+/// For ShardingSphere no ID with its fields is published. This one follows its `SnowflakeKeyGenerateAlgorithm`, which
+/// takes the epoch from a calendar in the host's time zone.
 #[test]
 fn a_key_of_shardingsphere_is_read_as_its_source_makes_it() {
     let id = 86_400_000_i64 << (10 + 12) | 5 << 12 | 7;
@@ -157,7 +156,7 @@ fn an_epoch_is_a_date_in_utc_or_has_an_offset() {
     }
 }
 
-/// The highest bit of 64 is the sign: it is clear in every ID that is read.
+/// The highest of 64 bits is the sign, which is clear in every ID that can be read.
 #[test]
 fn sixty_four_bits_are_read_up_to_the_sign() {
     let layout = foreign("instagram");
@@ -237,7 +236,7 @@ fn bad_base62_says_why() {
     }
 }
 
-/// No file of failures in the source tree.
+/// Without a file of failures, which would land in the source tree.
 fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -260,7 +259,7 @@ proptest! {
     }
 }
 
-// ---- layouts of ours, read as those of others, and spans of time ----
+// ---- our own layouts, read as foreign ones, and spans of time ----
 
 fn layouts() -> impl Strategy<Value = Layout> {
     let tick = prop_oneof![Just(Tick::Millisecond), Just(Tick::Centisecond), Just(Tick::Second)];
@@ -304,8 +303,8 @@ proptest! {
         prop_assert_eq!(read.map(|r| [r.datacenter, r.worker, r.sequence]), Some(expected));
     }
 
-    /// An ID was created at or after a time exactly if it is not below the lowest that was; and before it
-    /// exactly if it is not above the highest that was. The very last ID of 63 bits is the exception of the first.
+    /// An ID was created at or after a time exactly if it is not below `lowest_id_from`, and before it exactly if it is
+    /// not above `highest_id_before`. The very last ID of 63 bits is an exception to the first.
     #[test]
     fn a_span_has_exactly_the_ids_that_were_created_in_it(
         layout in layouts(),

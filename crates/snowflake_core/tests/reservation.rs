@@ -1,4 +1,4 @@
-//! How far a reservation reaches, who writes it, and what is shown of it.
+//! How far a reservation reaches, who writes it, and what the status shows of it.
 
 #![cfg(not(loom))]
 
@@ -24,7 +24,7 @@ fn seconds() -> Config {
     config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default())
 }
 
-/// A server that has been making IDs for an hour.
+/// A server that has been generating IDs for an hour.
 fn running(config: Config) -> Rc<Machine> {
     let machine = Machine::alone(config);
     machine.start_up();
@@ -37,7 +37,7 @@ fn reserved_until(machine: &Machine) -> i64 {
     machine.with(|generator| generator.status()).reserved_until_us.expect("a reservation")
 }
 
-/// What needs neither a lock nor the disk makes the same IDs, and leaves everything else to a call that may wait.
+/// The path without waits generates the same IDs, and leaves everything else to a call that may wait.
 #[test]
 fn a_call_without_waits_makes_ids_up_to_the_end_of_the_reservation() {
     let machine = Machine::alone(plain());
@@ -61,8 +61,8 @@ fn a_call_without_waits_makes_ids_up_to_the_end_of_the_reservation() {
     }
 }
 
-/// The boot clock goes on while a machine sleeps, so that write seems to have taken hours. The reservation after it
-/// does not reach for hours: a crash would have the next start wait for them.
+/// The boot clock goes on while a machine sleeps, so the write seems to have taken hours. If the next reservation
+/// reached as far ahead, the start after a crash would wait for hours.
 #[test]
 fn a_machine_that_slept_in_a_write_reserves_no_more_than_a_minute() {
     for asleep in [MINUTE, HOUR, 9 * HOUR] {
@@ -85,7 +85,7 @@ fn a_machine_that_slept_in_a_write_reserves_no_more_than_a_minute() {
     }
 }
 
-/// Both find the reservation used up. Who comes second to the lock finds it renewed, and writes nothing.
+/// Both calls find the reservation used up. The second to get the lock finds it moved, and writes nothing.
 #[test]
 fn a_call_that_comes_second_does_not_renew_the_reservation_again() {
     let writes_of_a_call = |interrupted_at: Option<u32>| {
@@ -123,9 +123,9 @@ fn a_call_that_comes_second_does_not_renew_the_reservation_again() {
     assert!(interrupted >= 3, "the last look before the lock is among them");
 }
 
-/// Nothing can be issued before the clock is there again, and a reservation from here would reach too far.
+/// Nothing can be issued before the clock has caught up, and a reservation from the frontier would reach too far.
 #[test]
-fn keep_writes_nothing_while_the_clock_is_back() {
+fn keep_up_writes_nothing_while_the_clock_is_back() {
     for back in [MAX_AHEAD + RESERVE, MINUTE, DAY] {
         let machine = running(plain());
         // Less than half of the reservation is left.
@@ -143,8 +143,8 @@ fn keep_writes_nothing_while_the_clock_is_back() {
     }
 }
 
-/// The keeper looks ten times a second, and at worst right before a tick begins. With ticks of a second it has to see
-/// then that the tick to come is the last one that is reserved.
+/// The keeper looks ten times per second, at worst right before a tick begins. With ticks of a second, it must see then
+/// that the coming tick is the last reserved one.
 #[test]
 fn with_ticks_of_a_second_the_keeper_spares_every_call_its_write() {
     for phase in [0, 1, 50 * MS, 100 * MS - 1] {
@@ -164,7 +164,7 @@ fn with_ticks_of_a_second_the_keeper_spares_every_call_its_write() {
     }
 }
 
-/// An ID of the mark's own tick may have been made: the reservation ends with that tick.
+/// An ID may have been generated in the mark's own tick, so the reservation ends with that tick.
 #[test]
 fn reserved_until_is_the_tick_after_the_mark() {
     const EPOCH: i64 = 1_704_067_200_000_000;

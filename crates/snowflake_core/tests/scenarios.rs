@@ -1,5 +1,5 @@
-//! One story a test: another caller, or time itself, comes in between two steps of a call. The host's look
-//! at the clock is where they come in, so each story is told the same way every time.
+//! One scenario per test: another caller, or time itself, intervenes between two steps of a call. It does so when the
+//! call looks at the clock, so each scenario runs the same way every time.
 
 #![cfg(not(loom))]
 
@@ -26,7 +26,7 @@ fn tick(config: &Config, id: i64) -> i64 {
 
 // ---- Calls that are overtaken by a rotation ----
 
-/// Lane, then clock: read the other way round, the call would push the new lane ahead by a clock that is gone.
+/// Lane, then clock: in the other order, the call would push the new lane ahead to the time before the step.
 #[test]
 fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
@@ -48,7 +48,7 @@ fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
     assert_eq!(ours.status().rotations, 1);
 }
 
-/// Whoever comes late to the lock finds that the rotation is done.
+/// The call that comes late to the lock finds the rotation done.
 #[test]
 fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     for look in 1..=4 {
@@ -60,7 +60,7 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
         ours.next_id().unwrap();
         world.step(-HOUR);
         world.interrupt(look, When::AfterRead, || {
-            // Under the lock nobody else can rotate.
+            // While this thread holds the lock, nobody else can rotate.
             if common::locks_held() == 0 {
                 theirs.next_id().unwrap();
             }
@@ -76,7 +76,8 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
 
 // ---- Bursts ----
 
-/// Four IDs per tick, all borrowed that may be: the last call has waited for a tick, and has the first of its IDs.
+/// A generator with four IDs per tick that has run ahead as far as it may. The last call waited for a tick, and took
+/// the first of its IDs.
 fn used_up(world: &'static World) -> [&'static Gen; 2] {
     let config = config("41/10/2", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let [ours, theirs] = generators(&config, world).map(leak);
@@ -105,13 +106,13 @@ fn a_call_waits_only_for_what_max_ahead_forbids() {
     assert_eq!(waited(world, || theirs.next_range(4)), MS, "a whole tick");
 }
 
-/// Others take the tick that a call has slept for: it sleeps for the next, as long as there are ticks.
+/// Others take the tick for which a call has slept; it sleeps for the next one, as long as there are ticks.
 #[test]
 fn a_call_that_wakes_late_waits_for_the_next_tick() {
     let world = World::starting_at(DAY);
     let [ours, theirs] = used_up(world);
     theirs.next_range(3).unwrap();
-    // Looks at the clock: the attempt, the observation, the ladder's; the fourth comes after the wait.
+    // The looks at the clock: the attempt's, the observation's and the ladder's; the fourth comes after the wait.
     world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_range(4)), 0));
     assert_eq!(waited(world, || ours.next_id()), 2 * MS);
     assert!(world.all_hooks_ran());
@@ -124,13 +125,13 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
     world.stalled.set(true);
     assert_eq!(waited(world, || theirs.next_range(3)), 0);
     assert_eq!(ours.status().rotations, 0);
-    // The tick that max_ahead allows is full: no wait brings another.
+    // The tick that max_ahead allows is full, and no wait brings another.
     ours.next_id().unwrap_err();
 }
 
 // ---- Replay ----
 
-/// The clock is right again by the time that the call would lower `last`: then nothing may be lowered.
+/// By the time that the call would lower the frontier, the clock has been corrected; then it must not lower it.
 #[test]
 fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
     let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
@@ -141,10 +142,10 @@ fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
     ours.next_id().unwrap();
     world.step(-10 * MS);
     let highest: &'static std::cell::Cell<i64> = Box::leak(Box::default());
-    // Looks at the clock: the attempt, the observation, then the one that the ladder goes by.
+    // The looks at the clock: the attempt's, the observation's, then the ladder's, which decides.
     world.interrupt(3, When::AfterRead, || {
         world.step(11 * MS);
-        // The second range does not fit the rest of its tick, and leaves one ID there.
+        // The second range does not fit into the rest of its tick, and leaves one ID there.
         theirs.next_range(3).unwrap();
         highest.set(theirs.next_range(3).unwrap().last);
     });
@@ -153,7 +154,7 @@ fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
     assert!(late > highest.get(), "{late} comes after {}", highest.get());
 }
 
-/// Each tick that is visited again goes on from its own last sequence.
+/// Each revisited tick continues from its own last sequence.
 #[test]
 fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
     let config = config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0));
@@ -174,7 +175,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
     assert_eq!(ours.status().issued, 40);
 }
 
-/// The second step is inside the ring seen from `last`, but the words there have gone to later ticks.
+/// From the frontier, the second step is within the ring, but the words there belong to later ticks.
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
     let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
@@ -193,7 +194,7 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
     assert_eq!(ours.status().issued, 42);
 }
 
-/// Every tick that the clock reaches is full already. The error names a time at which there is an ID again.
+/// Every tick that the clock reaches is full already. The error names a time from which there are IDs again.
 #[test]
 fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
     let config = config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0));
@@ -213,7 +214,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
     ours.next_id().expect("at the time that the refusal named");
 }
 
-/// At the end of the time field, replay lowers `last` below ticks that are all full.
+/// At the end of the time field, replay lowers the frontier below ticks that are all full.
 #[test]
 fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
     let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
@@ -251,7 +252,7 @@ fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
     }
 }
 
-/// 63 bits of time and sequence: the last word of the last tick is the highest there is.
+/// With 63 bits of time and sequence, the last word of the last tick is the highest that there is.
 #[test]
 fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
     let config = Config {
@@ -271,7 +272,7 @@ fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
     assert_eq!(ours.lane_statuses()[0].mark_us, Some(world.wall.get()));
 }
 
-/// A clock can say anything. It gets IDs or a true refusal, never a panic and never an endless loop.
+/// A clock can return any value. The caller gets IDs or a correct refusal, never a panic or an endless loop.
 #[test]
 fn extreme_clocks_are_survived() {
     for epoch in [0, i64::MIN / 2, 1_704_067_200_000_000, i64::MAX / 2] {
@@ -287,7 +288,7 @@ fn extreme_clocks_are_survived() {
                     ours.open(&Start::of_timeline(1)).unwrap();
                     ours.next_id().unwrap();
                     world.wall.set(clock);
-                    // With no end to the patience, only a clock that has caught up ends the wait.
+                    // With unlimited patience, only a clock that has caught up ends the wait.
                     if max_wait < i64::MAX || layout.relative(clock) > 0 {
                         let _ = ours.next_id();
                     }
@@ -316,7 +317,7 @@ fn before_the_epoch_the_error_says_by_how_much() {
 
 // ---- Waiting ----
 
-/// The wall clock does not move at all: the wait ends by the monotonic clock, and the lane is left.
+/// The wall clock does not move at all: the wait ends by the monotonic clock, and the call leaves the lane.
 #[test]
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
@@ -335,9 +336,9 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     }
 }
 
-// ---- Counting steps, and telling ----
+// ---- Counting and reporting steps ----
 
-/// Two callers see one step: the one that had read the clock before it must not count it back.
+/// Two callers see one step. The one that had read the clock before it must not count a step back.
 #[test]
 fn a_reading_from_before_a_step_counts_no_step() {
     let config = config("41/10/12", 3, 64, Limits::default());
@@ -356,7 +357,7 @@ fn a_reading_from_before_a_step_counts_no_step() {
     assert_eq!(*world.events.borrow(), []);
 }
 
-/// The process slept between its looks at the two clocks. That is no step, and leaves no false offset.
+/// The process slept between its looks at the two clocks. That is no step, and must leave no false offset.
 #[test]
 fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
     let config = config("41/10/12", 3, 64, Limits::default());
@@ -376,7 +377,7 @@ fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
     assert_eq!(status.largest_rollback_us, HOUR);
 }
 
-/// A report may take long, or ask the generator something: no lock is held.
+/// The host may take long over a report, or call the generator, so no lock is held.
 #[test]
 fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
     let config = config("41/10/12", 3, 64, Limits::default());
@@ -401,7 +402,7 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
             ours.next_id().unwrap_err();
         }
         assert_eq!(world.events.borrow().len(), told);
-        // Back to where it was: IDs go on in the tick of the last one.
+        // Back at the old time, IDs continue in the tick of the last one.
         world.step(HOUR);
         ours.next_id().unwrap();
     }
@@ -465,9 +466,9 @@ fn another_timeline_starts_on_its_own_lane_and_half() {
     }
 }
 
-/// A backend that starts late is a generator that comes late.
+/// A backend that starts late creates a generator on memory that is in use.
 #[test]
-fn a_further_generator_leaves_the_rules_in_force_alone() {
+fn a_further_generator_leaves_the_limits_in_force_alone() {
     let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let memory = Box::leak(Box::new(snowflake_core::Memory::<common::Tracked>::new(&config)));
@@ -478,7 +479,7 @@ fn a_further_generator_leaves_the_rules_in_force_alone() {
     assert_eq!(ours.limits(), changed);
 }
 
-/// Bits of the datacenter above its field would be read as time.
+/// Datacenter bits above their field would be read as time.
 #[test]
 #[should_panic(expected = "datacenter")]
 fn a_datacenter_outside_its_field_is_no_configuration() {

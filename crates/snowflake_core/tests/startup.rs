@@ -1,5 +1,4 @@
-//! What a start makes of what it finds: each step of the order in which it decides, then the writing that
-//! the next start relies on.
+//! The decisions of a start, by the steps in `state/start.rs`, and the writes on which the next start relies.
 
 #![cfg(not(loom))]
 
@@ -7,6 +6,7 @@
 mod model;
 
 use model::disk::{EIO, ENOSPC, Fault, Point, Power};
+use model::server::{DAY, HOUR, MS, SECOND, Server};
 use model::tape::Tape;
 use model::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
@@ -19,10 +19,6 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-const MS: i64 = 1_000;
-const SECOND: i64 = 1_000_000;
-const HOUR: i64 = 3_600 * SECOND;
-const DAY: i64 = 24 * HOUR;
 /// `max_ahead` and `reserve` of the default limits.
 const MAX_AHEAD: i64 = 2 * SECOND;
 const RESERVE: i64 = 500 * MS;
@@ -35,103 +31,14 @@ fn with_backups(backups: usize) -> Config {
     config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Limits::default())
 }
 
-/// What only these tests ask of a machine.
-trait Server {
-    fn open(&self) -> Result<(), Unopened>;
-    fn try_id(&self) -> Result<Parts, Refusal>;
-    fn id(&self) -> Parts;
-    fn settle(&self) -> i64;
-    fn start(&self) -> i64;
-    fn crash(&self);
-    fn stop(&self);
-    fn adopt(&self, floor_us: i64) -> Result<(), AdoptError>;
-    fn lower(&self, floor_us: i64) -> Result<(), AdoptError>;
-    fn set_start(&self, change: impl FnOnce(&mut Start));
-    fn set_config(&self, config: Config);
-    fn closed(&self) -> ClosedReason;
-    fn lane(&self) -> usize;
-    fn mark(&self, worker: i64) -> i64;
+/// Changes to the records in the file, which only these tests make.
+trait Rewrite {
     fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value));
     fn rewrite_both(&self, change: impl Fn(&mut Value));
-    fn told(&self, event: impl Fn(&Event) -> bool) -> usize;
 }
 
-impl Server for Machine {
-    fn open(&self) -> Result<(), Unopened> {
-        self.with(|generator| generator.open(&self.start.get()))
-    }
-
-    fn try_id(&self) -> Result<Parts, Refusal> {
-        let layout = self.config.borrow().layout;
-        self.with(|generator| generator.next_id()).map(|id| layout.unpack(id).unwrap())
-    }
-
-    fn id(&self) -> Parts {
-        self.try_id().expect("an ID")
-    }
-
-    /// Waits for the gate to open; how long that took.
-    fn settle(&self) -> i64 {
-        let before = self.boot.get();
-        for _ in 0..100 {
-            match self.open() {
-                Ok(()) => return self.boot.get() - before,
-                Err(Unopened::Settling(micros)) => self.pass(micros),
-                Err(closed) => panic!("{closed:?}"),
-            }
-        }
-        panic!("it never settles");
-    }
-
-    fn start(&self) -> i64 {
-        self.boot_up();
-        self.settle()
-    }
-
-    fn crash(&self) {
-        self.go_down();
-    }
-
-    fn stop(&self) {
-        self.with(|generator| generator.write_exact_marks()).unwrap();
-        self.go_down();
-    }
-
-    fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.with(|generator| generator.adopt(&self.start.get(), floor_us, false))
-    }
-
-    fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.with(|generator| generator.adopt(&self.start.get(), floor_us, true))
-    }
-
-    fn set_start(&self, change: impl FnOnce(&mut Start)) {
-        let mut start = self.start.get();
-        change(&mut start);
-        self.start.set(start);
-    }
-
-    fn set_config(&self, config: Config) {
-        *self.config.borrow_mut() = config;
-    }
-
-    /// Why a new start stays closed.
-    fn closed(&self) -> ClosedReason {
-        self.boot_up();
-        let Err(Unopened::Closed(why)) = self.open() else { panic!("the gate is not closed") };
-        assert_eq!(self.try_id(), Err(Refusal::GateClosed));
-        why
-    }
-
-    fn lane(&self) -> usize {
-        self.with(|generator| generator.status().lane)
-    }
-
-    fn mark(&self, worker: i64) -> i64 {
-        self.disk.said().expect("a record").mark(worker)
-    }
-
-    /// Changes what a slot says, and seals it again.
+impl Rewrite for Machine {
+    /// Changes a slot's record and its checksum.
     fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value)) {
         self.disk.scribble(slot, |bytes| {
             let mut document: Value = serde_json::from_slice(bytes).unwrap();
@@ -149,24 +56,20 @@ impl Server for Machine {
         self.rewrite(0, &change);
         self.rewrite(1, &change);
     }
-
-    fn told(&self, event: impl Fn(&Event) -> bool) -> usize {
-        self.events.borrow().iter().filter(|told| event(told)).count()
-    }
 }
 
 fn tick(unix_us: i64) -> i64 {
     unix_us / MS
 }
 
-/// A server that was first started two days ago, has made an ID and has crashed since.
+/// A server that was first started two days ago, has generated an ID, and has crashed since.
 fn crashed() -> Rc<Machine> {
     let machine = Machine::alone(plain());
     machine.step(-2 * DAY);
-    machine.start();
+    machine.start_up();
     machine.step(2 * DAY);
     machine.id();
-    machine.crash();
+    machine.go_down();
     machine
 }
 
@@ -176,7 +79,7 @@ fn crashed() -> Rc<Machine> {
 fn a_whole_file_of_this_timeline_opens_above_its_mark_on_its_lane() {
     let machine = crashed();
     let mark = machine.mark(0);
-    machine.start();
+    machine.start_up();
     let parts = machine.id();
     assert!(parts.tick > mark, "guarantee 3");
     assert_eq!(parts.worker, 0);
@@ -189,7 +92,7 @@ fn one_torn_slot_is_made_good_by_the_other() {
         let machine = crashed();
         let mark = machine.mark(0);
         machine.disk.scribble(slot, |bytes| bytes[60..].fill(b'?'));
-        machine.start();
+        machine.start_up();
         assert!(machine.id().tick > mark);
         let slots = machine.disk.slots().unwrap();
         assert!(
@@ -209,13 +112,13 @@ fn the_newer_of_two_slots_counts_whichever_it_is() {
             document["record"]["generation"] = (generation + 1).into();
             document["record"]["marks"]["0"] = mark.into();
         });
-        machine.start();
+        machine.start_up();
         let parts = machine.id();
         assert!(parts.worker == 0 && parts.tick > mark);
     }
 }
 
-/// What can happen to a slot so that it cannot be read.
+/// Makes a slot unreadable.
 type Ruin = fn(&mut Vec<u8>);
 
 const RUIN: [(&str, Ruin); 6] = [
@@ -241,7 +144,7 @@ fn a_file_without_a_readable_slot_never_means_start_from_nothing() {
             machine.disk.scribble(0, ruin);
             machine.disk.scribble(1, other_ruin);
             let before = machine.disk.slots();
-            assert_eq!(machine.closed(), ClosedReason::Unreadable, "{name}, {other_name}");
+            assert_eq!(machine.why_closed(), ClosedReason::Unreadable, "{name}, {other_name}");
             assert_eq!(machine.disk.slots(), before, "a closed gate writes nothing");
         }
     }
@@ -254,7 +157,7 @@ fn each_kind_of_ruin_of_one_slot_leaves_the_other_to_open() {
             let machine = crashed();
             let mark = machine.mark(0);
             machine.disk.scribble(slot, ruin);
-            machine.start();
+            machine.start_up();
             assert!(machine.id().tick > mark, "{name} in slot {slot}");
         }
     }
@@ -265,7 +168,7 @@ fn a_slot_of_a_later_version_closes_even_beside_a_whole_one() {
     for slot in 0..SLOTS {
         let machine = crashed();
         machine.rewrite(slot, |document| document["version"] = 2.into());
-        assert_eq!(machine.closed(), ClosedReason::NewerVersion(2));
+        assert_eq!(machine.why_closed(), ClosedReason::NewerVersion(2));
         assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(ClosedReason::NewerVersion(2))));
     }
 }
@@ -277,7 +180,7 @@ fn a_version_without_its_checksum_is_a_torn_slot_and_no_version() {
         let at = String::from_utf8_lossy(bytes).find("\"version\":1").unwrap() + 10;
         bytes[at] = b'9';
     });
-    machine.start();
+    machine.start_up();
     machine.id();
 }
 
@@ -293,7 +196,7 @@ fn a_file_that_cannot_be_read_closes_and_is_tried_again_once_a_second() {
         }
         _ => Fault::None,
     });
-    assert_eq!(machine.closed(), ClosedReason::Os(EIO));
+    assert_eq!(machine.why_closed(), ClosedReason::Os(EIO));
     machine.pass(SECOND - 1);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
     assert_eq!(loads.get(), 1);
@@ -323,9 +226,9 @@ fn another_layout_tick_or_epoch_closes_and_names_the_recorded_one() {
     for (name, other) in other_layouts() {
         let machine = crashed();
         machine.set_config(other);
-        assert_eq!(machine.closed(), ClosedReason::OtherLayout(plain().layout), "{name}");
+        assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(plain().layout), "{name}");
         machine.set_config(plain());
-        machine.start();
+        machine.start_up();
         machine.id();
     }
 }
@@ -335,7 +238,7 @@ fn another_layout_tick_or_epoch_closes_and_names_the_recorded_one() {
 fn a_layout_with_which_no_id_was_generated_binds_nobody() {
     let unused = || {
         let machine = Machine::alone(plain());
-        machine.start();
+        machine.start_up();
         machine.with(|generator| generator.keep_up()).unwrap();
         machine.stop();
         machine
@@ -344,21 +247,21 @@ fn a_layout_with_which_no_id_was_generated_binds_nobody() {
         let machine = unused();
         assert_eq!(machine.disk.load().unwrap().and_then(|loaded| recorded_layout(&loaded)), None);
         machine.set_config(other);
-        machine.start();
+        machine.start_up();
         let parts = machine.id();
         assert!(parts.tick <= other.layout.tick_at(machine.wall() + MAX_AHEAD), "{name}");
-        // From then on it binds.
+        // After an ID, the layout is binding.
         machine.stop();
         machine.set_config(plain());
-        assert_eq!(machine.closed(), ClosedReason::OtherLayout(other.layout), "{name}");
+        assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(other.layout), "{name}");
     }
 
-    // A crash writes no exact marks: an ID may exist.
+    // After a crash there are no exact marks, so an ID may exist.
     let crashed = Machine::alone(plain());
-    crashed.start();
+    crashed.start_up();
     crashed.with(|generator| generator.keep_up()).unwrap();
-    crashed.crash();
-    // The original of a copy may generate IDs by now, and so may that of a standby.
+    crashed.go_down();
+    // The original of a copy or of a standby may have generated IDs by now.
     let copied = unused();
     copied.disk.put(copied.disk.slots().unwrap());
     let foreign = unused();
@@ -369,7 +272,7 @@ fn a_layout_with_which_no_id_was_generated_binds_nobody() {
     promoted.set_start(|start| start.timeline = 2);
     for machine in [crashed, copied, foreign, followed, promoted] {
         machine.set_config(other_layouts()[0].1);
-        assert_eq!(machine.closed(), ClosedReason::OtherLayout(plain().layout));
+        assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(plain().layout));
     }
 }
 
@@ -379,7 +282,7 @@ fn another_layout_is_noticed_before_a_copy_or_a_foreign_state() {
     machine.disk.put(machine.disk.slots().unwrap());
     machine.set_start(|start| start.system_identifier += 1);
     machine.set_config(other_layouts()[0].1);
-    assert!(matches!(machine.closed(), ClosedReason::OtherLayout(_)));
+    assert!(matches!(machine.why_closed(), ClosedReason::OtherLayout(_)));
 }
 
 #[test]
@@ -388,28 +291,28 @@ fn a_layout_is_adopted_only_where_its_ids_lie_above_all_earlier_ones() {
     let (narrow, wide) = (of_bits("41/9/12"), of_bits("41/10/12"));
 
     let machine = Machine::alone(wide);
-    machine.start();
+    machine.start_up();
     machine.id();
-    machine.crash();
+    machine.go_down();
     machine.set_config(narrow);
-    machine.closed();
+    machine.why_closed();
     let before = machine.disk.slots();
     assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::LayoutBelow(wide.layout)));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.disk.slots(), before, "a refused adopt writes nothing");
 
     let machine = Machine::alone(narrow);
-    machine.start();
+    machine.start_up();
     let old = machine.with(|generator| generator.next_id()).unwrap();
-    machine.crash();
+    machine.go_down();
     machine.set_config(wide);
-    machine.closed();
+    machine.why_closed();
     assert_eq!(machine.adopt(machine.wall()), Ok(()));
     machine.settle();
     let new = machine.with(|generator| generator.next_id()).unwrap();
     assert!(new > old);
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     assert!(machine.with(|generator| generator.next_id()).unwrap() > new);
 }
 
@@ -420,7 +323,7 @@ fn a_layout_of_the_same_widths_is_adopted_from_the_tick_after_the_old_mark() {
     let highest = plain().layout.highest_id(machine.mark(0));
     let same_widths = config("41/11/11", Tick::Millisecond, 0, 7, 16_384, Limits::default());
     machine.set_config(same_widths);
-    machine.closed();
+    machine.why_closed();
     machine.adopt(machine.wall()).unwrap();
     machine.settle();
     assert!(machine.with(|generator| generator.next_id()).unwrap() > highest);
@@ -432,12 +335,12 @@ fn a_layout_of_the_same_widths_is_adopted_from_the_tick_after_the_old_mark() {
 fn the_state_of_another_cluster_closes() {
     let machine = crashed();
     machine.set_start(|start| start.system_identifier += 1);
-    assert_eq!(machine.closed(), ClosedReason::Foreign(SYSTEM));
+    assert_eq!(machine.why_closed(), ClosedReason::Foreign(SYSTEM));
     machine.set_start(|start| start.timeline = 2);
-    assert_eq!(machine.closed(), ClosedReason::Foreign(SYSTEM), "also on another timeline");
+    assert_eq!(machine.why_closed(), ClosedReason::Foreign(SYSTEM), "also on another timeline");
 }
 
-/// The machine with the file replaced by one of the same bytes, as in a copied directory.
+/// The machine with the file replaced by one with the same bytes, as in a copied directory.
 fn copied() -> Rc<Machine> {
     let machine = crashed();
     machine.disk.put(machine.disk.slots().unwrap());
@@ -448,10 +351,10 @@ fn copied() -> Rc<Machine> {
 fn a_copy_of_the_directory_on_the_same_timeline_stays_closed() {
     let machine = copied();
     let before = machine.disk.slots();
-    assert_eq!(machine.closed(), ClosedReason::Copied);
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
     machine.pass(HOUR);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)), "time does not heal it");
-    assert_eq!(machine.closed(), ClosedReason::Copied, "nor does another start");
+    assert_eq!(machine.why_closed(), ClosedReason::Copied, "nor does another start");
     assert_eq!(machine.disk.slots(), before);
 }
 
@@ -463,7 +366,7 @@ fn the_inode_alone_and_the_time_of_birth_alone_tell_a_copy() {
             let known = document["record"]["file"][field].as_i64().unwrap();
             document["record"]["file"][field] = (known + 1).into();
         });
-        assert_eq!(machine.closed(), ClosedReason::Copied, "{field}");
+        assert_eq!(machine.why_closed(), ClosedReason::Copied, "{field}");
     }
 }
 
@@ -472,41 +375,41 @@ fn a_copy_on_a_new_timeline_opens_and_is_made_anew_with_an_identity_of_its_own()
     let machine = copied();
     machine.set_start(|start| start.timeline = 2);
     let identity = machine.disk.identity();
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.id().worker, 128);
     assert_ne!(machine.disk.identity(), identity);
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     assert_eq!(machine.id().worker, 128, "from now on it is this server's own");
 }
 
-/// The hint of a closed copy is to adopt it, or to set another worker.
+/// The hint for a copy is to adopt it, or to configure another worker.
 #[test]
 fn a_copy_opens_under_a_worker_that_its_original_does_not_own() {
     let machine = copied();
     machine.set_config(config("41/10/12", Tick::Millisecond, 5, 7, 16_384, Limits::default()));
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.id().worker, 5);
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     assert_eq!(machine.id().worker, 5);
 }
 
-/// Linux 4.11, or a newer file system, begins to tell times of birth that were not told before.
+/// Linux 4.11, or a newer file system, begins to report times of birth.
 #[test]
 fn a_file_system_that_begins_to_tell_times_of_birth_makes_no_copy() {
     let machine = crashed();
     machine.rewrite_both(|document| document["record"]["file"]["born_ns"] = 0.into());
-    machine.start();
+    machine.start_up();
     machine.id();
     let told = machine.disk.identity().unwrap().born_ns;
     for slot in machine.disk.slots().unwrap() {
         let document: Value = serde_json::from_slice(&slot).unwrap();
         assert_eq!(document["record"]["file"]["born_ns"], told, "from now on it is known");
     }
-    machine.crash();
+    machine.go_down();
     machine.rewrite_both(|document| document["record"]["file"]["born_ns"] = (told + 1).into());
-    assert_eq!(machine.closed(), ClosedReason::Copied, "another time of birth is another file");
+    assert_eq!(machine.why_closed(), ClosedReason::Copied, "another time of birth is another file");
 }
 
 #[test]
@@ -515,33 +418,34 @@ fn a_file_system_that_tells_no_time_of_birth_any_more_is_not_trusted() {
     let slots = machine.disk.slots().unwrap();
     let inode = machine.disk.identity().unwrap().inode;
     machine.disk.put_as(slots, FileIdentity { inode, born_ns: 0 });
-    assert_eq!(machine.closed(), ClosedReason::Copied);
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
 }
 
 // ---- 3. Standbys that were started without a promotion
 
-/// A start on a timeline that another server began: by its control file, the directory was there before.
+/// A start on a timeline that another server began: the control file says that the directory had reached it before.
 fn as_a_follower(start: &mut Start, timeline: u32) {
     (start.timeline, start.timeline_before, start.was_in_recovery) = (timeline, timeline, true);
 }
 
-/// Whatever a start finds that was in recovery before, once it runs without.
+/// The next start of a server that was in recovery and then ran without.
 fn after_recovery(start: &mut Start) {
     start.was_in_recovery = false;
 }
 
-/// A standby does not write its file: it names the timeline of the backup that the standby was made from.
+/// A standby does not write its file, so that names the timeline of the base backup.
 #[test]
 fn a_standby_that_has_followed_a_failover_and_is_started_beside_its_primary_stays_closed() {
     for timeline in [2, 3, 6] {
-        // With a file that was copied from the primary, and with its own: the first primary, after a switchover.
+        // With a file that was copied from the primary, and with its own: that of the first primary, after a
+        // switchover.
         for machine in [copied(), crashed()] {
             let mark = machine.mark(0);
             machine.set_start(|start| as_a_follower(start, timeline));
-            assert_eq!(machine.closed(), ClosedReason::NotPromoted(timeline));
+            assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(timeline));
             machine.set_start(after_recovery);
             assert_eq!(
-                machine.closed(),
+                machine.why_closed(),
                 ClosedReason::NotPromoted(timeline),
                 "nor does it open at the second start"
             );
@@ -557,38 +461,38 @@ fn a_standby_that_has_followed_a_failover_opens_when_it_is_promoted() {
             as_a_follower(start, 2);
             start.timeline = 3;
         });
-        machine.start();
+        machine.start_up();
         machine.id();
     }
 }
 
-/// A former primary that was killed soon after it began to follow: its control file does not name the timeline of its
-/// successor yet, and its state file is its own.
+/// A former primary that was killed soon after it began to follow. Its control file does not name its successor's
+/// timeline yet, and its state file is its own.
 #[test]
 fn an_old_primary_that_was_in_recovery_stays_closed_on_its_own_timeline_too() {
     let machine = crashed();
     let mark = machine.mark(0);
     machine.set_start(|start| as_a_follower(start, 1));
-    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
-    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), ClosedReason::Copied, "the next start finds what the first has left");
+    assert_eq!(machine.why_closed(), ClosedReason::Copied, "the next start finds what the first has left");
     assert_eq!(machine.mark(0), mark);
     machine.set_start(|start| (start.timeline, start.timeline_before) = (3, 2));
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.id().worker, 256, "promoted later, it is a primary as any");
 }
 
-/// A backup from before the first ID has no file, and a standby that is made of it gets none.
+/// A backup from before the first ID has no file, so a standby created from it has none.
 #[test]
 fn a_standby_without_a_file_that_is_started_beside_its_primary_stays_closed_for_good() {
     let machine = Machine::alone(plain());
     machine.set_start(|start| as_a_follower(start, 1));
-    assert_eq!(machine.closed(), ClosedReason::NotPromoted(1));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), ClosedReason::Copied, "the next start finds what the first has left");
+    assert_eq!(machine.why_closed(), ClosedReason::Copied, "the next start finds what the first has left");
     machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.id().worker, 128, "promoted later, it is a primary as any");
 }
 
@@ -597,15 +501,15 @@ fn a_standby_without_a_file_stays_closed_while_the_mark_of_that_cannot_be_writte
     let machine = Machine::alone(plain());
     machine.set_start(|start| as_a_follower(start, 1));
     break_disk(&machine, 0, ENOSPC, |_| true);
-    assert_eq!(machine.closed(), ClosedReason::Os(ENOSPC));
+    assert_eq!(machine.why_closed(), ClosedReason::Os(ENOSPC));
     machine.disk.heal();
     machine.pass(SECOND);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::NotPromoted(1))));
     machine.set_start(after_recovery);
-    assert_eq!(machine.closed(), ClosedReason::Copied);
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
 }
 
-/// The workers of the whole group were changed after the standby had been made: its record does not know them. Found
+/// The whole group's workers were changed after the standby had been created, so its record does not know them. Found
 /// by the chaos program.
 #[test]
 fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_know() {
@@ -613,20 +517,20 @@ fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_
     for machine in [copied(), crashed()] {
         machine.set_start(|start| as_a_follower(start, 2));
         machine.set_config(with_worker(5));
-        assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
+        assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
         machine.set_start(after_recovery);
-        assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
-        // A worker that is set after that is one that somebody has chosen for it.
+        assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
+        // If the worker is set after that, an operator has chosen it for this server.
         machine.set_config(with_worker(6));
-        machine.start();
+        machine.start_up();
         assert_eq!(machine.id().worker % 128, 6);
-        machine.crash();
-        machine.start();
+        machine.go_down();
+        machine.start_up();
         assert_eq!(machine.id().worker % 128, 6);
-        machine.crash();
+        machine.go_down();
         for home in [0, 5] {
             machine.set_config(with_worker(home));
-            assert_eq!(machine.closed(), ClosedReason::Copied, "home worker {home}");
+            assert_eq!(machine.why_closed(), ClosedReason::Copied, "home worker {home}");
         }
     }
 }
@@ -640,7 +544,7 @@ fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
         as_a_follower(start, 2);
         start.replayed_us = Some(NOON);
     });
-    assert_eq!(machine.closed(), ClosedReason::NotPromoted(2));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
     machine.adopt(machine.wall()).unwrap();
     for worker in (0..1_024).step_by(128) {
         assert!(machine.mark(worker) >= tick(NOON + MAX_AHEAD), "worker {worker}: {}", machine.mark(worker));
@@ -648,23 +552,23 @@ fn an_adopted_standby_starts_above_all_that_it_has_replayed() {
     machine.pass(45 * SECOND);
     machine.settle();
     machine.id();
-    machine.crash();
+    machine.go_down();
     machine.set_start(after_recovery);
-    machine.start();
+    machine.start_up();
     machine.id();
 }
 
 // ---- 4. A new timeline
 
-/// `max_ahead` is read by each server for itself.
+/// Each server reads `max_ahead` from its own files.
 #[test]
 fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_primary() {
     let limits = |max_ahead_us| Limits { max_ahead_us, ..Limits::default() };
     let with = |max_ahead_us| config("41/10/12", Tick::Millisecond, 0, 0, 1 << 18, limits(max_ahead_us));
     for lowered_since in [false, true] {
         let primary = Machine::alone(with(60 * SECOND));
-        primary.start();
-        // As far ahead as it may.
+        primary.start_up();
+        // As far ahead as it may run.
         let highest = loop {
             primary.with(|generator| generator.next_range(4_096)).unwrap();
             let highest = primary.with(|generator| generator.frontier());
@@ -691,11 +595,11 @@ fn a_new_timeline_starts_above_what_was_made_under_the_longer_max_ahead_of_its_p
     }
 }
 
-/// A backup is taken before a longer `max_ahead` would be recorded by the next reservation.
+/// Otherwise a backup could be taken with the old `max_ahead`, because the next reservation may be far off.
 #[test]
 fn a_longer_max_ahead_is_recorded_by_the_next_round_of_the_keeper() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.id();
     machine.with(|generator| generator.keep_up()).unwrap();
     machine.with(|generator| generator.set_limits(Limits { max_ahead_us: 4 * SECOND, ..Limits::default() }));
@@ -709,7 +613,7 @@ fn a_longer_max_ahead_is_recorded_by_the_next_round_of_the_keeper() {
     assert_eq!(machine.disk.changes(), written, "once");
 }
 
-/// The row of a prepared transaction is committed after the promotion, and its ID may be the newest there is.
+/// The row of a prepared transaction is committed after the promotion, and its ID may be the newest of all.
 #[test]
 fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let promoted = || {
@@ -740,14 +644,14 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let _ = machine.open();
     is_above(&machine);
 
-    // Made under a longer `max_ahead`, which the record names: also where the start is written before they are read.
+    // Prepared under a longer `max_ahead`, which the record names, even if the start is written before they are read.
     for crashes in [false, true] {
         let machine = promoted();
         machine.rewrite_both(|document| document["record"]["max_ahead_us"] = (60 * SECOND).into());
         machine.boot_up();
         assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
         if crashes {
-            machine.crash();
+            machine.go_down();
             machine.set_start(|start| start.timeline_before = 2);
             machine.boot_up();
             assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
@@ -757,11 +661,11 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
         assert!(machine.mark(0) >= tick(NOON + 60 * SECOND), "{}", machine.mark(0));
     }
 
-    // Nobody came to read them before a crash: the next start knows of it.
+    // The server crashes before a session has read them; the next start still has to.
     let machine = promoted();
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
-    machine.crash();
+    machine.go_down();
     machine.set_start(|start| start.timeline_before = 2);
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
@@ -769,7 +673,7 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let _ = machine.open();
     is_above(&machine);
 
-    // They are read, and it cannot be written that they were: it is tried again, and nothing is forgotten.
+    // They are read, but the raised marks cannot be written: the next attempt still knows of them.
     let machine = promoted();
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
@@ -784,10 +688,10 @@ fn a_new_timeline_starts_above_the_transactions_that_were_prepared_before_it() {
     let _ = machine.open();
     is_above(&machine);
 
-    // None is there: nothing more is waited for than what was replayed asks for.
+    // There are none, so only the replayed WAL is waited for.
     let machine = promoted();
     machine.set_start(|start| start.prepared = Prepared::Read(None));
-    assert!(machine.start() <= SECOND + MS);
+    assert!(machine.start_up() <= SECOND + MS);
 }
 
 #[test]
@@ -798,14 +702,14 @@ fn the_second_timeline_starts_at_once_on_lane_1_whatever_the_clock_was() {
         start.timeline = 2;
         start.replayed_us = Some(NOON + HOUR);
     });
-    let waited = machine.start();
+    let waited = machine.start_up();
     let parts = machine.id();
     assert_eq!(parts.worker, 128);
     assert_eq!(waited, 0);
 }
 
-/// Found by the chaos program: the clock was a day ahead when the last transactions were made, and the primary
-/// had another worker by then than when the standby was made. Lanes of the other half were used, whosever.
+/// Found by the chaos program: the clock was a day ahead at the last transactions, and the primary had another worker
+/// by then than when the standby was created. Only lanes of the other half were used, under either worker.
 #[test]
 fn a_second_timeline_with_another_worker_starts_at_once_on_its_half_too() {
     let machine = copied();
@@ -814,11 +718,11 @@ fn a_second_timeline_with_another_worker_starts_at_once_on_its_half_too() {
         start.timeline = 2;
         start.replayed_us = Some(NOON + DAY);
     });
-    assert_eq!(machine.start(), 0);
+    assert_eq!(machine.start_up(), 0);
     assert_eq!(machine.id().worker, 5 + 128);
 }
 
-/// With other halves nothing is known of them.
+/// With another number of lanes, its half may overlap the first timeline's.
 #[test]
 fn a_second_timeline_that_counts_lanes_otherwise_starts_above_what_was_replayed() {
     let machine = copied();
@@ -834,8 +738,8 @@ fn a_second_timeline_that_counts_lanes_otherwise_starts_above_what_was_replayed(
     }
 }
 
-/// Found by the chaos program: the first timeline had rotated to worker 256, a standby had replayed it and
-/// was promoted; with fewer backups that worker was its own, and its mark that of the base backup.
+/// Found by the chaos program: the first timeline had rotated to worker 256, and a standby had replayed that and was
+/// promoted. With fewer backup workers it then owned that worker, with the mark of the base backup.
 #[test]
 fn a_worker_of_the_other_half_that_a_later_setting_brings_in_starts_above_what_was_replayed() {
     let machine = copied();
@@ -843,11 +747,11 @@ fn a_worker_of_the_other_half_that_a_later_setting_brings_in_starts_above_what_w
         start.timeline = 2;
         start.replayed_us = Some(NOON + HOUR);
     });
-    machine.start();
+    machine.start_up();
     machine.id();
-    machine.crash();
+    machine.go_down();
     machine.set_config(with_backups(3));
-    machine.start();
+    machine.start_up();
     assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
     machine.pass(HOUR + 2 * SECOND);
     let parts = machine.id();
@@ -855,7 +759,7 @@ fn a_worker_of_the_other_half_that_a_later_setting_brings_in_starts_above_what_w
     assert!(parts.tick > tick(NOON + HOUR + MAX_AHEAD), "{parts:?}");
 }
 
-/// With halves, the third timeline is back on lanes that the first has used.
+/// With halves, the third timeline uses lanes that the first has used.
 #[test]
 fn the_third_timeline_starts_above_what_was_replayed() {
     let machine = copied();
@@ -891,9 +795,9 @@ fn a_third_timeline_that_replayed_no_commit_goes_by_the_control_file() {
 fn without_halves_the_second_timeline_starts_above_what_was_replayed() {
     for backups in 0..3 {
         let machine = Machine::alone(with_backups(backups));
-        machine.start();
+        machine.start_up();
         machine.id();
-        machine.crash();
+        machine.go_down();
         machine.set_start(|start| {
             start.timeline = 2;
             start.replayed_us = Some(NOON + 20 * SECOND);
@@ -917,11 +821,12 @@ fn a_floor_of_a_new_timeline_never_lowers_a_mark() {
         start.timeline = 3;
         start.replayed_us = Some(NOON - DAY);
     });
-    machine.start();
+    machine.start_up();
     assert!(machine.mark(0) >= mark);
 }
 
-/// A base backup from before the first ID has no state at all; the timeline says that IDs were made since.
+/// A base backup from before the first ID has no state at all, but the timeline tells that IDs may have been generated
+/// since.
 #[test]
 fn a_promoted_server_without_a_file_respects_what_was_replayed_too() {
     for (backups, timeline) in [(0, 2), (2, 2), (7, 3)] {
@@ -938,41 +843,41 @@ fn a_promoted_server_without_a_file_respects_what_was_replayed_too() {
     }
 }
 
-/// What the old primary issued and did not get across lies after the last commit that was replayed, but
-/// not after the clock, where the clocks agree.
+/// IDs that the old primary generated but did not replicate lie after the last replayed commit. If the clocks agree,
+/// they do not lie after this clock.
 #[test]
 fn a_new_timeline_on_used_lanes_starts_above_its_own_clock_too() {
     let old = Machine::alone(with_backups(0));
-    old.start();
+    old.start_up();
     old.id();
     let new = Machine::new(with_backups(0), &old.boot, old.disk.copy(&Rc::new(Tape::given(vec![], 0)), 500));
     new.set_start(|start| {
         start.timeline = 2;
         start.replayed_us = Some(old.wall());
     });
-    // The standby's link breaks. The old primary goes on, at full speed: its IDs run ahead of its clock.
+    // Replication stops. The old primary goes on at full speed, so its IDs run ahead of its clock.
     old.pass(3 * SECOND);
     let mut highest = old.id();
     while highest.tick < tick(old.wall() + MAX_AHEAD) {
         old.with(|generator| generator.next_range(4_096)).unwrap();
         highest = old.id();
     }
-    old.crash();
-    new.start();
+    old.go_down();
+    new.start_up();
     let parts = new.id();
     assert!(parts.tick > highest.tick, "{parts:?} could be {highest:?} again");
 }
 
-/// Since the copy was made, the old primary may have had other workers, which the copy knows nothing of.
+/// Since the copy was made, the old primary may have used other workers, which the copy does not know.
 #[test]
 fn a_worker_that_the_copy_does_not_know_starts_above_what_was_replayed() {
     let old = Machine::alone(config("41/10/12", Tick::Millisecond, 128, 0, 16_384, Limits::default()));
-    old.start();
+    old.start_up();
     let tape = Rc::new(Tape::given(vec![], 0));
     let new = Machine::new(plain(), &old.boot, old.disk.copy(&tape, 500));
     old.pass(HOUR);
     let id = old.id();
-    // The whole fleet goes over to worker 0 with 7 backups; then the standby, whose clock lags, takes over.
+    // The whole fleet changes to worker 0 with 7 backup workers; then the standby, whose clock lags, takes over.
     new.step(-HOUR / 2);
     new.set_start(|start| {
         start.timeline = 2;
@@ -988,15 +893,15 @@ fn a_worker_that_the_copy_does_not_know_starts_above_what_was_replayed() {
 #[test]
 fn a_crash_never_uses_up_a_lane() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     for round in 0..20 {
         assert_eq!(machine.id().worker, 0, "round {round}");
-        // At full speed, with the reservation as far ahead as it goes.
+        // At full speed, with the reservation as far ahead as it gets.
         while machine.with(|generator| generator.frontier()) < tick(machine.wall() + MAX_AHEAD) - 1 {
             machine.with(|generator| generator.next_range(4_096)).unwrap();
         }
         machine.with(|generator| generator.keep_up()).unwrap();
-        machine.crash();
+        machine.go_down();
         machine.boot_up();
         let Err(Unopened::Settling(micros)) = machine.open() else { panic!("the mark is ahead") };
         assert!(micros <= RESERVE + 2 * MS, "{micros} us");
@@ -1016,7 +921,7 @@ fn a_mark_at_the_limit_is_waited_for_and_one_beyond_it_rotates() {
         let machine = crashed();
         let starts_at = (machine.mark(0) + 1) * MS;
         machine.step(starts_at - MAX_AHEAD - limit - beyond - machine.wall());
-        machine.start();
+        machine.start_up();
         assert_eq!(machine.id().worker, worker, "{beyond} us beyond");
     }
 }
@@ -1026,18 +931,18 @@ fn a_clock_that_went_far_back_while_stopped_rotates_within_the_half() {
     for (timeline, worker) in [(1, 256), (2, 384)] {
         let machine = Machine::alone(plain());
         machine.set_start(|start| start.timeline = timeline);
-        machine.start();
+        machine.start_up();
         machine.id();
-        // Later lanes of the half have a mark of the first start; a day is beyond it.
+        // The other lanes of the half still have the mark of the first start; a day later they are past it.
         machine.pass(DAY);
         machine.id();
-        machine.crash();
+        machine.go_down();
         machine.step(-HOUR);
-        assert_eq!(machine.start(), 0);
+        assert_eq!(machine.start_up(), 0);
         assert_eq!(machine.id().worker, worker);
         assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
-        machine.crash();
-        machine.start();
+        machine.go_down();
+        machine.start_up();
         assert_eq!(machine.id().worker, worker, "the next start stays there");
     }
 }
@@ -1047,14 +952,14 @@ fn neither_policy_goes_below_a_restored_mark() {
     for policy in [Policy::Hold, Policy::Replay] {
         let limits = Limits { policy, ..Limits::default() };
         let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, limits));
-        machine.start();
+        machine.start_up();
         machine.id();
         machine.pass(HOUR);
         machine.id();
-        machine.crash();
+        machine.go_down();
         let mark = machine.mark(0);
         machine.step(-5 * SECOND);
-        machine.start();
+        machine.start_up();
         assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))), "{policy:?}");
         machine.pass(6 * SECOND);
         assert!(machine.id().tick > mark, "{policy:?}");
@@ -1100,22 +1005,22 @@ fn a_start_whose_choice_cannot_be_written_stays_closed_and_opens_once_it_can() {
 fn a_worker_that_comes_back_goes_on_above_its_mark() {
     let home = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default());
     let machine = Machine::alone(home(3));
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     let first = machine.id();
-    machine.crash();
-    // The clock goes back meanwhile, so that only marks can keep the workers apart from their past.
+    machine.go_down();
+    // The clock steps back meanwhile, so only the marks keep the workers above their earlier IDs.
     machine.step(-MS);
     let mut seen = vec![(first.worker, first.tick)];
     for worker in [5, 3, 7, 5, 3] {
         machine.set_config(home(worker));
-        machine.start();
+        machine.start_up();
         let parts = machine.id();
         assert_eq!(parts.worker, worker);
         let before = seen.iter().filter(|(known, _)| *known == worker).map(|(_, tick)| *tick).max();
         assert!(before.is_none_or(|before| parts.tick > before));
         seen.push((parts.worker, parts.tick));
-        machine.crash();
+        machine.go_down();
     }
 }
 
@@ -1123,19 +1028,19 @@ fn a_worker_that_comes_back_goes_on_above_its_mark() {
 fn a_worker_that_comes_back_after_the_clock_went_far_back_is_not_trusted_below_its_mark() {
     let home = |home| config("41/10/12", Tick::Millisecond, home, 0, 16_384, Limits::default());
     let machine = Machine::alone(home(3));
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     let first = machine.id();
-    machine.crash();
+    machine.go_down();
     machine.step(-HOUR / 2);
     for worker in [5, 7] {
         machine.set_config(home(worker));
-        machine.start();
+        machine.start_up();
         let _ = machine.try_id();
-        machine.crash();
+        machine.go_down();
     }
     machine.set_config(home(3));
-    machine.start();
+    machine.start_up();
     assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
     assert!(machine.mark(3) >= first.tick);
 }
@@ -1143,7 +1048,7 @@ fn a_worker_that_comes_back_after_the_clock_went_far_back_is_not_trusted_below_i
 #[test]
 fn lanes_that_are_given_up_and_taken_back_keep_their_marks() {
     let machine = Machine::alone(with_backups(7));
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     machine.id();
     // Lane 4 of 8 is worker 512, which is lane 1 of 2.
@@ -1152,25 +1057,25 @@ fn lanes_that_are_given_up_and_taken_back_keep_their_marks() {
     }
     let parts = machine.id();
     assert_eq!(parts.worker, 512);
-    machine.crash();
+    machine.go_down();
     for backups in [1, 0, 3, 0, 7] {
         machine.set_config(with_backups(backups));
         machine.boot_up();
         let _ = machine.open();
         assert!(machine.mark(512) >= parts.tick, "{backups} backups");
-        machine.crash();
+        machine.go_down();
     }
 }
 
 #[test]
 fn an_active_worker_that_is_no_longer_owned_gives_way_to_the_first_of_the_half() {
     let machine = Machine::alone(with_backups(7));
-    machine.start();
+    machine.start_up();
     machine.with(|generator| generator.rotate_now()).unwrap();
     assert_eq!(machine.id().worker, 256);
-    machine.crash();
+    machine.go_down();
     machine.set_config(with_backups(1));
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.id().worker, 0);
 }
 
@@ -1184,10 +1089,10 @@ fn a_first_start_waits_until_its_ids_are_not_ahead_of_the_clock() {
             machine.boot_up();
             let _ = machine.open();
             machine.pass(SECOND);
-            machine.crash();
-            machine.start() + SECOND
+            machine.go_down();
+            machine.start_up() + SECOND
         } else {
-            machine.start()
+            machine.start_up()
         };
         let expected = MAX_AHEAD + SECOND;
         assert!((expected..=expected + 2 * MS).contains(&waited), "{waited} us");
@@ -1199,8 +1104,8 @@ fn a_first_start_waits_until_its_ids_are_not_ahead_of_the_clock() {
         // So a small step back is held.
         machine.step(-500 * MS);
         assert_eq!(machine.id().tick, parts.tick);
-        machine.crash();
-        machine.start();
+        machine.go_down();
+        machine.start_up();
         assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, .. })), 0);
     }
 }
@@ -1212,7 +1117,7 @@ fn a_floor_of_a_wrong_clock_is_told_from_a_clock_that_moved_and_can_be_lowered()
     machine.step(2 * HOUR);
     machine.boot_up();
     let _ = machine.open();
-    machine.crash();
+    machine.go_down();
     machine.step(-2 * HOUR);
     machine.boot_up();
     machine.open().unwrap();
@@ -1221,7 +1126,7 @@ fn a_floor_of_a_wrong_clock_is_told_from_a_clock_that_moved_and_can_be_lowered()
         no_lane
     };
     assert_eq!(refused(&machine).floor, Some(FloorCause::NoState));
-    // As it always was, adopt does not lower.
+    // Plain adopt does not lower.
     machine.adopt(machine.wall()).unwrap();
     assert_eq!(refused(&machine).floor, Some(FloorCause::NoState));
     machine.lower(machine.wall()).unwrap();
@@ -1230,15 +1135,15 @@ fn a_floor_of_a_wrong_clock_is_told_from_a_clock_that_moved_and_can_be_lowered()
     for worker in (0..1_024).step_by(128) {
         assert!(machine.mark(worker) <= tick(machine.wall() + MAX_AHEAD + RESERVE) + 1, "{worker}");
     }
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     assert!(machine.id().tick > parts.tick);
 
-    // IDs that were made ahead: the clock moved, whatever floor is above the other workers.
+    // IDs were generated ahead of the clock, so the clock moved, whatever floor is above the other workers.
     machine.step(HOUR);
     machine.id();
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     machine.id();
     machine.step(-HOUR);
     assert_eq!(machine.try_id().unwrap().worker, 256, "another worker, which was never ahead");
@@ -1247,7 +1152,7 @@ fn a_floor_of_a_wrong_clock_is_told_from_a_clock_that_moved_and_can_be_lowered()
 #[test]
 fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
     let machine = crashed();
-    machine.start();
+    machine.start_up();
     machine.step(2 * HOUR);
     let ahead = machine.id();
     let mark = machine.mark(0);
@@ -1258,8 +1163,8 @@ fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
     assert!(machine.mark(256) <= tick(machine.wall() - DAY + MAX_AHEAD));
     let parts = machine.id();
     assert_eq!((parts.worker, parts.tick), (256, tick(machine.wall())));
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     machine.pass(2 * HOUR);
     machine.with(|generator| generator.rotate_now()).unwrap();
     machine.with(|generator| generator.rotate_now()).unwrap();
@@ -1268,11 +1173,11 @@ fn marks_are_lowered_only_for_lanes_that_made_nothing_in_this_run() {
     assert!(parts.worker == 0 && parts.tick > ahead.tick, "{parts:?} after {ahead:?}");
 }
 
-/// A call can make its first ID while the lower marks are being written.
+/// A call can generate its first ID while the lower marks are being written.
 #[test]
 fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
     let machine = crashed();
-    machine.start();
+    machine.start_up();
     machine.with(|generator| generator.keep_up()).unwrap();
     let mark = machine.mark(0);
     assert!(mark > tick(machine.wall()), "it is reserved");
@@ -1286,14 +1191,14 @@ fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
 fn a_first_start_with_a_long_max_ahead_waits_no_longer() {
     let limits = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };
     let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, limits));
-    assert!(machine.start() <= MAX_AHEAD + SECOND + 2 * MS);
+    assert!(machine.start_up() <= MAX_AHEAD + SECOND + 2 * MS);
     machine.id();
 }
 
 #[test]
 fn marks_that_could_not_be_lowered_on_disk_stay() {
     let machine = crashed();
-    machine.start();
+    machine.start_up();
     machine.adopt(machine.wall() + HOUR).unwrap();
     break_disk(&machine, 0, EIO, |_| true);
     assert_eq!(machine.lower(machine.wall()), Err(AdoptError::Closed(ClosedReason::Os(EIO))));
@@ -1308,7 +1213,7 @@ fn marks_that_could_not_be_lowered_on_disk_stay() {
 #[test]
 fn a_floor_of_an_operator_and_of_a_new_timeline_are_told_apart() {
     let machine = crashed();
-    machine.start();
+    machine.start_up();
     machine.adopt(machine.wall() + HOUR).unwrap();
     let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
     assert_eq!(no_lane.floor, Some(FloorCause::Operator));
@@ -1318,7 +1223,7 @@ fn a_floor_of_an_operator_and_of_a_new_timeline_are_told_apart() {
         start.timeline = 3;
         start.replayed_us = Some(NOON + HOUR);
     });
-    machine.start();
+    machine.start_up();
     let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("no lane can be used") };
     assert_eq!(no_lane.floor, Some(FloorCause::NewTimeline));
 }
@@ -1330,7 +1235,7 @@ fn a_deleted_file_starts_above_the_clock_and_the_control_file() {
         machine.disk.delete();
         let latest = machine.wall() + control_ahead.max(0);
         machine.set_start(|start| start.control_us = machine.wall() + control_ahead);
-        machine.start();
+        machine.start_up();
         machine.pass(control_ahead.max(0) + SECOND);
         assert!(machine.id().tick > tick(latest + MAX_AHEAD + SECOND), "{control_ahead}");
     }
@@ -1354,7 +1259,7 @@ fn a_first_start_whose_file_cannot_be_made_stays_closed_and_opens_once_it_can() 
     for point in [Point::Make, Point::SyncNew, Point::Rename, Point::SyncFolder] {
         let machine = Machine::alone(plain());
         machine.disk.set_faults(move |at| if at == point { Fault::Fail(ENOSPC) } else { Fault::None });
-        assert_eq!(machine.closed(), ClosedReason::Os(ENOSPC), "{point:?}");
+        assert_eq!(machine.why_closed(), ClosedReason::Os(ENOSPC), "{point:?}");
         machine.disk.heal();
         machine.pass(SECOND);
         machine.settle();
@@ -1384,7 +1289,7 @@ fn a_clean_stop_costs_the_next_start_nothing() {
         {
             let limits = Limits { policy, ..Limits::default() };
             let machine = Machine::alone(config(bits, tick, 0, 7, 16_384, limits));
-            machine.start();
+            machine.start_up();
             machine.pass(10 * SECOND);
             machine.id();
             // IDs run ahead of the clock as far as they may.
@@ -1408,12 +1313,12 @@ fn a_clean_stop_costs_the_next_start_nothing() {
 #[test]
 fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
     let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default()));
-    machine.start();
+    machine.start_up();
     machine.pass(10 * SECOND);
     let last = machine.id();
     machine.with(|generator| generator.keep_up()).unwrap();
-    machine.crash();
-    let waited = machine.start();
+    machine.go_down();
+    let waited = machine.start_up();
     assert!(waited <= 2 * SECOND, "{waited} us");
     let next = machine.id();
     assert!(next.tick > last.tick && next.worker == last.worker);
@@ -1422,11 +1327,11 @@ fn a_crash_with_ticks_of_a_second_settles_within_two_of_them() {
 #[test]
 fn the_first_ids_of_a_start_ahead_of_the_clock_wait_for_nothing_more() {
     let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default()));
-    machine.start();
-    machine.crash();
+    machine.start_up();
+    machine.go_down();
     // A third timeline starts above the clock.
     machine.set_start(|start| start.timeline = 3);
-    machine.start();
+    machine.start_up();
     let begun = machine.boot.get();
     let last = machine.with(|session| (0..100).map(|_| session.next_id().unwrap()).last().unwrap());
     assert_eq!(machine.boot.get(), begun);
@@ -1444,7 +1349,7 @@ fn a_stop_before_the_gate_was_open_writes_nothing() {
     assert_eq!(machine.disk.slots(), before);
 
     let machine = copied();
-    machine.closed();
+    machine.why_closed();
     let before = machine.disk.slots();
     machine.with(|generator| generator.write_exact_marks()).unwrap();
     assert_eq!(machine.disk.slots(), before);
@@ -1454,7 +1359,7 @@ fn a_stop_before_the_gate_was_open_writes_nothing() {
 fn an_idle_run_keeps_the_marks_it_found() {
     let machine = crashed();
     let mark = machine.mark(0);
-    machine.start();
+    machine.start_up();
     machine.stop();
     assert_eq!(machine.mark(0), mark);
 }
@@ -1462,13 +1367,13 @@ fn an_idle_run_keeps_the_marks_it_found() {
 #[test]
 fn a_day_ahead_stopped_and_started_with_the_true_time_goes_on_another_lane() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.step(DAY);
     machine.id();
     machine.stop();
     machine.step(-DAY);
     machine.pass(MS);
-    machine.start();
+    machine.start_up();
     machine.pass(2 * SECOND);
     assert_eq!(machine.id().worker, 256);
     machine.pass(DAY);
@@ -1477,7 +1382,8 @@ fn a_day_ahead_stopped_and_started_with_the_true_time_goes_on_another_lane() {
 
 // ---- Failed writes
 
-/// Lets the next `free` writes pass and fails all later ones with `errno`, at `points`; tells how often.
+/// Lets the next `free` writes pass and makes all later ones fail with `errno` at `points`; returns a count of them
+/// all.
 fn break_disk(machine: &Machine, free: u32, errno: i32, points: fn(Point) -> bool) -> Rc<Cell<u32>> {
     let seen = Rc::new(Cell::new(0));
     let count = seen.clone();
@@ -1491,7 +1397,7 @@ fn break_disk(machine: &Machine, free: u32, errno: i32, points: fn(Point) -> boo
     seen
 }
 
-/// IDs at this rate until one is refused.
+/// Generates IDs at this rate until a call is refused.
 fn issue_until_refused(machine: &Machine, each_us: i64) -> (Vec<i64>, Refusal) {
     let mut ticks = Vec::new();
     loop {
@@ -1512,7 +1418,7 @@ fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
     for (errno, points) in [(ENOSPC, opens), (ENOSPC, writes), (EIO, syncs)] {
         for free in 0..4 {
             let machine = Machine::alone(plain());
-            machine.start();
+            machine.start_up();
             machine.id();
             let calls = break_disk(&machine, free, errno, points);
             let (ticks, refusal) = issue_until_refused(&machine, 10 * MS);
@@ -1523,14 +1429,14 @@ fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
             assert!(end - 10 * MS <= (ticks.last().unwrap() + 1) * MS, "it stopped before the end");
             assert_eq!(machine.told(|event| *event == Event::WriteFailed(errno)), 1);
 
-            // At most one attempt a second, by the boot clock and whatever the wall clock does.
+            // At most one attempt per second, by the boot clock, whatever the wall clock does.
             let before = calls.get();
             for _ in 0..50 {
                 machine.step(DAY);
                 machine.pass(100 * MS);
                 assert_eq!(machine.try_id(), Err(Refusal::NotDurable(errno)));
             }
-            // Each tries the file that is there, and then a new one.
+            // Each attempt tries the existing file, and then a new one.
             let tries = (calls.get() - before) / 2;
             assert!((4..=6).contains(&tries), "{tries} attempts in 5 s");
             assert_eq!(machine.told(|event| *event == Event::WriteFailed(errno)), 1, "told once");
@@ -1548,7 +1454,7 @@ fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
 #[test]
 fn a_second_slot_that_fails_is_written_first_the_next_time() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     let order = Rc::new(RefCell::new(Vec::new()));
     let written = order.clone();
     let count = Rc::new(Cell::new(0));
@@ -1567,11 +1473,11 @@ fn a_second_slot_that_fails_is_written_first_the_next_time() {
     assert_eq!(order[2..4], [order[1], 1 - order[1]]);
 }
 
-/// A bad block, say.
+/// For example, a bad block.
 #[test]
 fn a_slot_that_cannot_be_written_makes_a_new_file() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.id();
     let identity = machine.disk.identity();
     break_disk(&machine, 0, EIO, |point| matches!(point, Point::Sync(0) | Point::Write(0)));
@@ -1589,12 +1495,12 @@ fn a_start_overwrites_its_file_and_needs_no_room_for_another() {
     let machine = crashed();
     let identity = machine.disk.identity();
     break_disk(&machine, 0, ENOSPC, |point| point == Point::Make);
-    machine.start();
+    machine.start_up();
     machine.id();
     assert_eq!(machine.disk.identity(), identity);
 }
 
-/// Overwriting one slot could destroy the only one that is on disk.
+/// Overwriting one slot could destroy the only durable copy.
 #[test]
 fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another() {
     for point in [Point::WriteAgain, Point::SyncAgain] {
@@ -1609,19 +1515,19 @@ fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another()
         assert_eq!((machine.disk.identity(), machine.disk.slots()), (identity, before), "{point:?}");
         machine.disk.set_faults(move |at| if at == point { Fault::Fail(EIO) } else { Fault::None });
         machine.pass(SECOND);
-        machine.start();
+        machine.start_up();
         machine.id();
         assert_ne!(machine.disk.identity(), identity, "{point:?}");
     }
 }
 
-/// Found by the chaos program: with a write of 600 ms and a reservation of 500, every reservation was past
-/// when it was published, and no ID was made.
+/// Found by the chaos program: with writes of 600 ms and a reservation of 500 ms, every reservation was past when it
+/// was published, and no ID was generated.
 #[test]
 fn a_disk_whose_writes_take_longer_than_the_reservation_still_lets_ids_through() {
     for write_us in [300 * MS, 600 * MS, 3 * SECOND] {
         let machine = Rc::new(Machine::alone(plain()));
-        machine.start();
+        machine.start_up();
         let slow = Rc::downgrade(&machine);
         machine.disk.set_faults(move |point| {
             if matches!(point, Point::Sync(_))
@@ -1638,17 +1544,17 @@ fn a_disk_whose_writes_take_longer_than_the_reservation_still_lets_ids_through()
             ids += 1;
             machine.pass(10 * MS);
         }
-        // Nobody keeps the reservation here: half of the time goes into writing it.
+        // There is no keeper here, so half of the time is spent on writes.
         assert!(ids > 2_000, "{ids} IDs in a minute, writes of {write_us} us");
     }
 }
 
-/// A slow write makes the next reservation long, and a crash finds that mark on disk.
+/// A slow write lengthens the next reservation, and a crash leaves that mark on disk.
 #[test]
 fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
     for write_us in [4 * SECOND, 20 * SECOND] {
         let machine = Rc::new(Machine::alone(plain()));
-        machine.start();
+        machine.start_up();
         let lane = machine.lane();
         let slow = Rc::downgrade(&machine);
         machine.disk.set_faults(move |point| {
@@ -1659,7 +1565,7 @@ fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
             }
             Fault::None
         });
-        // Right after a reservation was written that knows how long the one before it took.
+        // Right after a reservation that was lengthened because the one before it took long to write.
         for _ in 0..2 {
             let written = machine.disk.changes();
             while machine.disk.changes() == written {
@@ -1667,9 +1573,9 @@ fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
                 machine.id();
             }
         }
-        machine.crash();
+        machine.go_down();
         machine.disk.heal();
-        let waited = machine.start();
+        let waited = machine.start_up();
         assert_eq!(machine.lane(), lane, "a crash used up a lane, writes of {write_us} us");
         assert!(waited > SECOND, "{waited}");
         assert!(waited <= 2 * write_us + SECOND, "{waited} for writes of {write_us} us");
@@ -1677,11 +1583,11 @@ fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
     }
 }
 
-/// After a clean stop marks are exact: a clock that goes far back then is no reservation to wait for.
+/// After a clean stop, marks are exact: if the clock then steps far back, there is no reservation to wait for.
 #[test]
 fn a_clean_stop_leaves_no_reservation_to_be_waited_for() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     machine.with(|generator| generator.set_limits(Limits { reserve_us: 60 * SECOND, ..Limits::default() }));
     for _ in 0..10 {
         machine.id();
@@ -1690,14 +1596,14 @@ fn a_clean_stop_leaves_no_reservation_to_be_waited_for() {
     machine.stop();
     machine.set_config(plain());
     machine.step(-30 * SECOND);
-    assert_eq!(machine.start(), 0);
+    assert_eq!(machine.start_up(), 0);
     machine.id();
     assert_ne!(machine.lane(), 0);
 }
 
 // ---- The keeper writes
 
-/// A keeper that answers at its `nth` call, and how often it was waited for.
+/// A keeper that answers at its `nth` call; returns how often it was waited for.
 fn with_keeper(machine: &Rc<Machine>, nth: u32) -> Rc<Cell<u32>> {
     let waits = Rc::new(Cell::new(0));
     let (counted, keeper) = (waits.clone(), Rc::downgrade(machine));
@@ -1713,7 +1619,7 @@ fn with_keeper(machine: &Rc<Machine>, nth: u32) -> Rc<Cell<u32>> {
 #[test]
 fn calls_leave_the_reservation_to_the_keeper() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     let waits = with_keeper(&machine, 3);
     machine.pass(10 * SECOND);
     let written = machine.disk.changes();
@@ -1731,7 +1637,7 @@ fn calls_leave_the_reservation_to_the_keeper() {
 #[test]
 fn calls_leave_a_rotation_to_the_keeper() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     machine.id();
     let waits = with_keeper(&machine, 2);
     let asked = waits.clone();
@@ -1749,7 +1655,7 @@ fn calls_leave_a_rotation_to_the_keeper() {
     assert_eq!(machine.told(|event| matches!(event, Event::Rotated { .. })), 1);
 }
 
-/// After a replay the ticks between the lane's last and its reservation can be full.
+/// After a replay, the ticks between the lane's last one and its reservation can be full.
 #[test]
 fn the_keeper_reserves_for_the_call_that_asks() {
     let machine = Rc::new(Machine::alone(config(
@@ -1760,7 +1666,7 @@ fn the_keeper_reserves_for_the_call_that_asks() {
         16_384,
         Limits { policy: Policy::Replay, ..Limits::default() },
     )));
-    machine.start();
+    machine.start_up();
     machine.pass(10 * SECOND);
     for _ in 0..1_000 {
         machine.id();
@@ -1776,7 +1682,7 @@ fn the_keeper_reserves_for_the_call_that_asks() {
 #[test]
 fn a_keeper_that_does_nothing_is_done_without_after_a_second() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     let waits = with_keeper(&machine, u32::MAX);
     machine.pass(10 * SECOND);
     let before = machine.boot.get();
@@ -1789,7 +1695,7 @@ fn a_keeper_that_does_nothing_is_done_without_after_a_second() {
 #[test]
 fn a_keeper_that_is_stuck_is_waited_for_once() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     let waits = with_keeper(&machine, u32::MAX);
     machine.pass(10 * SECOND);
     machine.id();
@@ -1809,7 +1715,7 @@ fn a_keeper_that_is_stuck_is_waited_for_once() {
 #[test]
 fn a_call_is_refused_when_the_keeper_cannot_write() {
     let machine = Rc::new(Machine::alone(plain()));
-    machine.start();
+    machine.start_up();
     with_keeper(&machine, 1);
     machine.pass(10 * SECOND);
     break_disk(&machine, 0, EIO, |_| true);
@@ -1824,7 +1730,7 @@ fn a_call_is_refused_when_the_keeper_cannot_write() {
 #[test]
 fn a_rotation_that_cannot_be_written_does_not_happen() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(DAY);
     machine.id();
     break_disk(&machine, 0, ENOSPC, |point| matches!(point, Point::Open | Point::Make));
@@ -1841,7 +1747,7 @@ fn a_rotation_that_cannot_be_written_does_not_happen() {
 fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
     for is_replaced in [false, true] {
         let machine = Machine::alone(plain());
-        machine.start();
+        machine.start_up();
         machine.id();
         let old = machine.disk.slots().unwrap();
         if is_replaced {
@@ -1853,8 +1759,8 @@ fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
         let parts = machine.id();
         assert_eq!(parts.worker, 0);
         assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "guarantee 2");
-        machine.crash();
-        machine.start();
+        machine.go_down();
+        machine.start_up();
         assert!(machine.id().tick > parts.tick);
     }
 }
@@ -1862,7 +1768,7 @@ fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
 #[test]
 fn a_file_that_vanishes_between_the_slots_is_made_anew_too() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     let twin = machine.clone();
     let opened = Cell::new(0);
     machine.disk.set_faults(move |point| {
@@ -1898,22 +1804,22 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
 
 // ---- Power
 
-/// The newest record may be in a slot whose fsync failed and whose page looks clean: then an fsync before
-/// reading says nothing, and the first write after the start must not touch the other slot's only copy.
+/// The newest record may be in a slot whose fsync failed and whose page looks clean. Then an fsync before reading
+/// proves nothing, and the first write after the start must not touch the other slot, which has the only copy.
 #[test]
 fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
-    // The tape decides what becomes of slots: 1 is lost, 2 is torn.
+    // The tape decides the slots' fates: 1 is lost, 2 is torn.
     for fates in [[1, 0, 1], [1, 0, 2], [2, 0, 1], [2, 0, 2]] {
         for writes in 1..3 {
             let tape = Rc::new(Tape::given(fates.to_vec(), 0));
             let boot = Rc::new(Cell::new(77_000_000));
             let machine = Machine::new(plain(), &boot, model::disk::SimDisk::new(&tape));
-            machine.start();
+            machine.start_up();
             for _ in 1..writes {
                 machine.pass(HOUR);
                 machine.id();
             }
-            // The fsync of the second slot fails: the promise is durable, but in the first alone.
+            // The fsync of the second slot fails: the promise is durable, but only in the first.
             let syncs = Cell::new(0);
             machine.disk.set_faults(move |point| {
                 let is_sync = matches!(point, Point::Sync(_));
@@ -1922,8 +1828,8 @@ fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
             });
             machine.pass(HOUR);
             let last = machine.id();
-            machine.crash();
-            // The next start's first write does not come to its end: the power goes.
+            machine.go_down();
+            // The power fails during the next start's first write.
             machine.disk.set_faults(|point| match point {
                 Point::Sync(_) | Point::Rename | Point::SyncFolder => Fault::Down(Power::Machine),
                 _ => Fault::None,
@@ -1949,7 +1855,7 @@ fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
     }
 }
 
-/// A new file whose name is not durable yet looks like any other after a crash of the server alone.
+/// After a crash of the server alone, a new file whose name is not durable yet looks like any other.
 #[test]
 fn a_start_never_relies_on_a_name_that_is_not_durable() {
     let boot = Rc::new(Cell::new(77_000_000));
@@ -1965,7 +1871,7 @@ fn a_start_never_relies_on_a_name_that_is_not_durable() {
     let _ = catch_unwind(AssertUnwindSafe(|| machine.open()));
     machine.go_down();
     machine.disk.heal();
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     let last = machine.id();
     machine.go_down();
@@ -1982,7 +1888,7 @@ fn adopt_opens_a_copy_above_its_floor_and_its_marks() {
     for floor in [NOON - DAY, NOON + 10 * SECOND] {
         let machine = copied();
         let mark = machine.mark(0);
-        machine.closed();
+        machine.why_closed();
         machine.adopt(floor).unwrap();
         machine.settle();
         let least = mark.max(tick(floor + MAX_AHEAD));
@@ -1992,8 +1898,8 @@ fn adopt_opens_a_copy_above_its_floor_and_its_marks() {
         assert!(machine.mark(0) >= mark, "a mark that can be read is never lowered");
         machine.pass(20 * SECOND);
         assert!(machine.id().tick > least);
-        machine.crash();
-        machine.start();
+        machine.go_down();
+        machine.start_up();
         machine.id();
     }
 }
@@ -2004,7 +1910,7 @@ fn adopt_opens_an_unreadable_state_above_its_floor_and_above_the_clock() {
         let machine = crashed();
         machine.disk.scribble(0, Vec::clear);
         machine.disk.scribble(1, Vec::clear);
-        machine.closed();
+        machine.why_closed();
         machine.adopt(floor).unwrap();
         let clock = machine.wall();
         machine.settle();
@@ -2018,28 +1924,28 @@ fn adopt_opens_a_foreign_state_under_the_clusters_own_name() {
     let machine = crashed();
     let mark = machine.mark(0);
     machine.set_start(|start| start.system_identifier += 1);
-    machine.closed();
+    machine.why_closed();
     machine.adopt(machine.wall()).unwrap();
     machine.settle();
     assert!(machine.id().tick > mark);
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     machine.id();
 }
 
 #[test]
 fn adopt_on_a_new_timeline_respects_what_was_replayed() {
     let machine = Machine::alone(with_backups(0));
-    machine.start();
+    machine.start_up();
     machine.id();
-    machine.crash();
+    machine.go_down();
     machine.disk.scribble(0, Vec::clear);
     machine.disk.scribble(1, Vec::clear);
     machine.set_start(|start| {
         start.timeline = 2;
         start.replayed_us = Some(NOON + 30 * SECOND);
     });
-    machine.closed();
+    machine.why_closed();
     machine.adopt(NOON).unwrap();
     assert!(machine.mark(0) >= tick(NOON + 30 * SECOND + MAX_AHEAD));
 }
@@ -2047,13 +1953,13 @@ fn adopt_on_a_new_timeline_respects_what_was_replayed() {
 #[test]
 fn a_floor_more_than_a_day_ahead_is_refused() {
     let machine = copied();
-    machine.closed();
+    machine.why_closed();
     assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
     machine.adopt(machine.wall() + DAY).unwrap();
 
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
     machine.id();
 }
@@ -2061,7 +1967,7 @@ fn a_floor_more_than_a_day_ahead_is_refused() {
 #[test]
 fn adopt_raises_the_marks_of_an_open_gate_durably() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     machine.id();
     let floor = machine.wall() + 500 * MS;
@@ -2081,7 +1987,7 @@ fn adopt_raises_the_marks_of_an_open_gate_durably() {
 #[test]
 fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     let before = machine.id();
     machine.adopt(NOON - DAY).unwrap();
@@ -2089,13 +1995,13 @@ fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
     assert_eq!((before.tick, before.sequence + 1), (after.tick, after.sequence));
 }
 
-/// The replay of a call that looked before `adopt` must not lower `last` below the floor after it.
+/// A call that decided to replay before `adopt` must not lower the frontier below the floor after it.
 #[test]
 fn a_replay_under_way_does_not_undo_an_adopt() {
     let limits = Limits { policy: Policy::Replay, ..Limits::default() };
     for nth in 1..6 {
         let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, limits));
-        machine.start();
+        machine.start_up();
         machine.pass(HOUR);
         machine.id();
         machine.step(-5 * SECOND);
@@ -2143,7 +2049,7 @@ fn adopt_that_cannot_be_written_leaves_no_floor() {
 #[test]
 fn adopt_that_cannot_be_written_opens_nothing() {
     let machine = copied();
-    machine.closed();
+    machine.why_closed();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
     assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(ClosedReason::Os(ENOSPC))));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
@@ -2155,12 +2061,12 @@ fn adopt_that_cannot_be_written_opens_nothing() {
     machine.id();
 }
 
-// ---- keep
+// ---- keep_up
 
 #[test]
-fn keep_moves_a_short_reservation_and_leaves_a_long_one_alone() {
+fn keep_up_moves_a_short_reservation_and_leaves_a_long_one_alone() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     machine.id();
     let reserved =
@@ -2176,7 +2082,7 @@ fn keep_moves_a_short_reservation_and_leaves_a_long_one_alone() {
 #[test]
 fn with_a_keeper_no_call_writes() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     machine.id();
     for round in 0..100 {
@@ -2194,7 +2100,7 @@ fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() 
         for reserve_us in [0, 400, MS, RESERVE] {
             let limits = Limits { max_ahead_us, reserve_us, ..Limits::default() };
             let machine = Machine::alone(config("41/20/2", Tick::Millisecond, 0, 0, 16_384, limits));
-            machine.start();
+            machine.start_up();
             machine.pass(HOUR);
             for _ in 0..3_000 {
                 let before = machine.wall();
@@ -2213,22 +2119,22 @@ fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() 
 fn a_reservation_is_at_least_a_whole_tick_ahead() {
     let limits = Limits { max_ahead_us: 0, reserve_us: 0, ..Limits::default() };
     let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 0, 16_384, limits));
-    machine.start();
+    machine.start_up();
     machine.pass(HOUR);
     let parts = machine.id();
     assert!(machine.mark(0) > parts.tick);
 }
 
 #[test]
-fn keep_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
+fn keep_up_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     let machine = copied();
-    machine.closed();
+    machine.why_closed();
     let before = machine.disk.changes();
     machine.with(|generator| generator.keep_up()).unwrap();
     assert_eq!(machine.disk.changes(), before);
 
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.id();
     machine.with(|generator| generator.write_exact_marks()).unwrap();
     machine.pass(HOUR);
@@ -2238,9 +2144,9 @@ fn keep_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
 }
 
 #[test]
-fn keep_survives_a_clock_that_steps_back() {
+fn keep_up_survives_a_clock_that_steps_back() {
     let machine = Machine::alone(plain());
-    machine.start();
+    machine.start_up();
     machine.pass(DAY);
     machine.id();
     let mark = machine.mark(0);
@@ -2289,9 +2195,9 @@ fn sixteen_lanes_with_the_longest_numbers_fit_a_slot() {
         start.timeline = u32::MAX;
         start.control_us = i64::MIN;
     });
-    machine.start();
+    machine.start_up();
     machine.id();
-    machine.crash();
-    machine.start();
+    machine.go_down();
+    machine.start_up();
     machine.id();
 }

@@ -1,4 +1,4 @@
-//! What a step of the clock costs, and which steps are told of.
+//! The cost of a step of the clock, and the steps that are reported.
 
 #![cfg(not(loom))]
 
@@ -15,8 +15,8 @@ fn parts(config: &Config, id: i64) -> snowflake_core::Parts {
     config.layout.unpack(id).unwrap()
 }
 
-/// A replay ends behind the ring, where the words have gone to later ticks, and somebody else rotates between any two
-/// looks of the call. The later ticks belong to the lane that was left: the one that is entered follows the clock.
+/// A replay goes further back than the ring reaches, where the words belong to later ticks, and another process rotates
+/// between any two looks of the call. The later ticks belong to the old lane; the new lane follows the clock.
 #[test]
 fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
     const LOOKS: usize = 12;
@@ -36,7 +36,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             ours.next_id().unwrap();
             world.step(-10 * MS);
             world.interrupt(look, when, || {
-                // Under the lock nobody else can rotate.
+                // While this thread holds the lock, nobody else can rotate.
                 if common::locks_held() == 0 && theirs.status().rotations == 0 {
                     theirs.rotate_now().unwrap();
                 }
@@ -45,7 +45,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             interrupted += usize::from(world.all_hooks_ran());
             let now = world.wall.get() / MS;
             assert_eq!(ours.status().rotations, 1, "look {look}");
-            // A call that had read the lane before it was left may still use that.
+            // A call that had read the old lane before the rotation may still use it.
             let next = ours.next_id().unwrap();
             for id in [id, next] {
                 let parts = parts(&config, id);
@@ -74,8 +74,8 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
     }
 }
 
-/// IDs run ahead of the clock by up to `max_ahead`, and by a tick more where the clock has not reached its next one:
-/// so far a rotation says nothing of the clock.
+/// IDs run ahead of the clock by up to `max_ahead`, and by part of a tick more. A rotation within that does not mean
+/// that the clock has moved.
 #[test]
 fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahead() {
     let max_ahead = 10 * MS;
@@ -98,7 +98,7 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
     }
 }
 
-/// The last tick of the time field is a time to wait for; there is none after it.
+/// The last tick of the time field can be waited for; there is none after it.
 #[test]
 fn a_rotation_at_the_end_of_the_time_field_is_refused_by_what_is_left_of_it() {
     let config = config("5/0/1", 0, 64, limits(Policy::Hold, 0, 0));

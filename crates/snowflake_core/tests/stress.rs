@@ -1,4 +1,4 @@
-//! Real threads at full speed, against what a sequential generator would have done.
+//! Real threads at full speed, compared with what a sequential generator would have generated.
 
 #![cfg(not(loom))]
 
@@ -18,7 +18,7 @@ fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Conf
     Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
 }
 
-/// One call that got its ID: two moments of a count that all threads share, and the ID.
+/// A call that got its ID: the moments at which it began and ended, in a count that all threads share, and the ID.
 #[derive(Clone, Copy)]
 struct Call {
     began: u64,
@@ -26,7 +26,7 @@ struct Call {
     id: i64,
 }
 
-/// Lets `threads` threads make `calls` IDs each, all at once.
+/// Lets `threads` threads generate `calls` IDs each, all at once.
 fn hammer<H: Host + Sync + Copy>(config: &Config, host: H, threads: usize, calls: usize) -> Outcome {
     let memory = Memory::<Lock>::new(config);
     let generators: Vec<_> = (0..threads).map(|_| Generator::new(config, memory.view(), host)).collect();
@@ -66,7 +66,7 @@ impl Outcome {
         ids
     }
 
-    /// A sequential generator fills each tick from its first sequence on without a gap, and counts right.
+    /// A sequential generator fills each tick from its first sequence on without a gap, and counts correctly.
     fn is_what_one_caller_could_have_made(&self, config: &Config) {
         let ids = self.ids();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "an ID was made twice");
@@ -84,8 +84,8 @@ impl Outcome {
         }
     }
 
-    /// Guarantee 5: what ended before another began is below it. Goes through the calls by their beginnings and
-    /// keeps the highest ID of those that had ended by then.
+    /// Guarantee 5: an ID whose call ended before another call began is below that call's ID. Goes through the calls in
+    /// the order in which they began, and keeps the highest ID of those that had ended by then.
     fn is_in_order(&self) {
         for thread in &self.threads {
             assert!(thread.windows(2).all(|pair| pair[0].id < pair[1].id), "one thread's own order");
@@ -116,7 +116,7 @@ fn millions_of_ids_by_the_systems_clock() {
     outcome.is_what_one_caller_could_have_made(&config);
 }
 
-/// Four IDs a tick and a ring of 64 ticks: the ring wraps, each tick is fought for, calls wait.
+/// Four IDs per tick and a ring of 64 ticks: the ring wraps, the threads compete for each tick, and calls wait.
 #[test]
 fn a_tiny_ring_under_the_systems_clock() {
     let limits =
@@ -140,8 +140,8 @@ fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
     assert!(outcome.ids().len() as i64 <= most, "{} IDs in {ticks} ticks", outcome.ids().len());
 }
 
-/// Threads that make single IDs as fast as they come, and one that takes whole ticks: neither may starve. A
-/// range ends the tick before it, so ranges that came first in every tick would leave nothing to the others.
+/// Threads that generate single IDs as fast as they can, and one that takes whole ticks: neither may starve. A
+/// whole-tick range ends the tick for the others, so if it always came first, they would get nothing.
 #[test]
 fn single_calls_go_on_beside_ranges_of_whole_ticks() {
     let limits =
@@ -162,7 +162,7 @@ fn single_calls_go_on_beside_ranges_of_whole_ticks() {
                 }
             });
         }
-        // Until all that may be borrowed is used up.
+        // Until IDs run as far ahead of the clock as they may.
         while whole.status().ahead_us < 19_000 {
             std::thread::yield_now();
         }
@@ -179,7 +179,7 @@ fn single_calls_go_on_beside_ranges_of_whole_ticks() {
     assert!(took < Duration::from_secs(30), "{ranges} whole ticks took {took:?}");
 }
 
-/// A clock that any thread can step, which moves on a little at each look.
+/// A clock that any thread can step, and that moves on a little with each look.
 struct Stepping {
     wall: AtomicI64,
     boot: AtomicI64,
@@ -222,7 +222,7 @@ impl Host for &Stepping {
     }
 }
 
-/// No step: order over all threads, and no lane is left, though ticks of four IDs fill all the time.
+/// Without a step, order holds over all threads and no lane is left, although ticks of four IDs keep filling up.
 #[test]
 fn millions_of_ids_in_order_by_a_clock_of_our_own() {
     for policy in [Policy::Hold, Policy::Replay] {
@@ -235,7 +235,7 @@ fn millions_of_ids_in_order_by_a_clock_of_our_own() {
     }
 }
 
-/// Steps back by up to 200 ticks and forward again, all the time: each ID once, each counted once.
+/// Steps back by up to 200 ticks and forward again, all the time: each ID is unique, and counted once.
 #[test]
 fn millions_of_ids_while_somebody_steps_the_clock() {
     for policy in [Policy::Hold, Policy::Replay] {

@@ -1,19 +1,19 @@
-//! What is compared.
+//! The candidates and references that are compared.
 
-/// Something that people use as a key.
+/// A kind of key that people use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its name in the data files, and in the names of its tables.
     pub key: &'static str,
     /// Its name for readers.
     pub label: &'static str,
-    /// One call that makes one value.
+    /// One call that generates one value.
     pub call: &'static str,
-    /// The type of a primary key that is made so.
+    /// The type of a primary key with these values.
     pub column: &'static str,
-    /// The first major version of PostgreSQL that has it.
+    /// The first major version of PostgreSQL that supports it.
     pub since: u32,
-    /// Its colour in the plots: those of Okabe and Ito, which colour-blind readers can tell apart.
+    /// Its colour in the plots, from the palette of Okabe and Ito, which colour-blind readers can tell apart.
     pub color: (u8, u8, u8),
 }
 
@@ -28,7 +28,7 @@ const fn candidate(
     Candidate { key, label, call, column, since, color }
 }
 
-/// All of them, in the order of tables and plots; ours first.
+/// All candidates, in the order of tables and plots; ours first.
 pub const CANDIDATES: [Candidate; 6] = [
     candidate(
         "snowflake",
@@ -66,22 +66,22 @@ pub const CANDIDATES: [Candidate; 6] = [
     ),
 ];
 
-/// No key, but what a key is measured against.
+/// Not keys, but references that keys are measured against.
 pub const REFERENCES: [Candidate; 3] = [
     candidate("clock", "clock_timestamp()", "clock_timestamp()", "", 15, (0, 0, 0)),
     candidate("sleep", "pg_sleep(0.001)", "pg_sleep(0.001)", "", 15, (0, 0, 0)),
     candidate("constant", "no ID at all", "pg_backend_pid()", "", 15, (0, 0, 0)),
 ];
 
-/// The PL/pgSQL function of the kind that people copy: our own, in the shape of Instagram's.
+/// A PL/pgSQL function of the kind that people copy: written here, in the form of Instagram's.
 pub const GIST_ID: &str = include_str!("gist_id.sql");
 
-/// What a server of this major version has.
+/// The candidates that a server of this major version supports.
 pub fn of_version(major: u32) -> Vec<Candidate> {
     CANDIDATES.into_iter().filter(|candidate| candidate.since <= major).collect()
 }
 
-/// The reference of this name.
+/// The reference with this name.
 ///
 /// # Panics
 /// If there is none.

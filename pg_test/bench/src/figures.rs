@@ -1,4 +1,4 @@
-//! What a run has found: a data file for each major version of PostgreSQL, and the statistics of it.
+//! The results of a run: a data file for each major version of PostgreSQL, and their statistics.
 
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
@@ -8,12 +8,12 @@ use std::io;
 use std::num::ParseFloatError;
 use std::path::{Path, PathBuf};
 
-/// Everything that one run measured, and where.
+/// All results of one run, and the machine on which they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Major version of PostgreSQL.
     pub major: u32,
-    /// Its whole version.
+    /// Its full version.
     pub postgres: String,
     /// Version and commit of the extension, and the compiler.
     pub snowflake_id: String,
@@ -27,17 +27,17 @@ pub struct Run {
     pub minutes: f64,
     /// Too short to mean anything.
     pub is_quick: bool,
-    /// Measurement, then candidate, then one figure a round.
+    /// Measurement, then candidate, then one figure per round.
     pub figures: BTreeMap<String, BTreeMap<String, Rounds>>,
 }
 
-/// One figure a round; a line of text in the data files, for JSON would give each number a line of its own.
+/// One figure per round; a line of text in the data files, because JSON would give each number a line of its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// Their median, least and greatest.
+    /// Their median, minimum and maximum.
     pub fn spread(&self) -> Option<Spread> {
         Spread::of(&self.0)
     }
@@ -58,21 +58,21 @@ impl TryFrom<String> for Rounds {
 }
 
 impl Run {
-    /// Notes what a round has found.
+    /// Records the result of a round.
     pub fn note(&mut self, measurement: &str, candidate: &str, figure: f64) {
-        // Four digits are more than any of them is worth, and keep the data files readable.
+        // Four digits are more than any of them is accurate to, and keep the data files readable.
         let rounded = format!("{figure:.3e}").parse().expect("a number that was printed just now");
         let candidates = self.figures.entry(measurement.to_owned()).or_default();
         candidates.entry(candidate.to_owned()).or_default().0.push(rounded);
     }
 
-    /// What was measured of a candidate, if anything.
+    /// The figures of a candidate, if it was measured.
     pub fn of(&self, measurement: &str, candidate: &str) -> Option<Spread> {
         self.figures.get(measurement)?.get(candidate)?.spread()
     }
 
-    /// By round, how much of the other's figure a candidate's is. Rounds are compared with themselves, so that
-    /// what comes and goes on the machine touches both sides.
+    /// For each round, the ratio of a candidate's figure to the other's. Comparing within a round cancels disturbances
+    /// of the machine that come and go, because they affect both.
     pub fn ratio(&self, measurement: &str, candidate: &str, other: (&str, &str)) -> Option<Spread> {
         let ours = self.figures.get(measurement)?.get(candidate)?;
         let theirs = self.figures.get(other.0)?.get(other.1)?;
@@ -83,7 +83,7 @@ impl Run {
     /// Writes the data file into a folder.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// An error of the operating system.
     pub fn save(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
         let path = folder.join(format!("{}.json", self.major));
@@ -94,37 +94,37 @@ impl Run {
     /// Reads what [`Run::save`] wrote.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// A description of what is wrong with the file.
     pub fn load(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// The runs whose data files lie in a folder, by version.
+    /// The runs whose data files are in a folder, by version.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// A file cannot be read.
     pub fn load_all(folder: &Path) -> Result<Vec<Self>, String> {
         let files = (15..=18).map(|major| folder.join(format!("{major}.json")));
         files.filter(|file| file.exists()).map(|file| Self::load(&file)).collect()
     }
 }
 
-/// Median, least and greatest of some rounds.
+/// Median, minimum and maximum of some rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Half of the rounds are below.
+    /// Half of the rounds are below it.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
     /// How many rounds.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Of one round at least.
+    /// The statistics of at least one round.
     pub fn of(figures: &[f64]) -> Option<Self> {
         let fold = |pick: fn(f64, f64) -> f64| figures.iter().copied().reduce(pick);
         let (min, max) = (fold(f64::min)?, fold(f64::max)?);
@@ -132,15 +132,15 @@ impl Spread {
     }
 }
 
-/// The value that a share (0.999, say) of the values does not exceed.
+/// The value that this share (0.999, for example) of the values does not exceed.
 pub fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    // The smallest value with that share at or below it, as percentile_disc has it: one that was seen.
+    // The smallest value with that share at or below it, as in percentile_disc, so it is one of the values.
     let rank = (share * values.len() as f64).ceil().max(1.0) as usize;
     values[rank - 1]
 }
 
-/// A number with three digits that count, thousands set apart; whole numbers as they are.
+/// A number with three significant digits and separated thousands; whole numbers as they are.
 pub fn readable(number: f64) -> String {
     if number == 0.0 {
         return "0".to_owned();

@@ -1,12 +1,12 @@
-//! What `snowflake_id` costs beside what people would pick instead, on real servers, and the page about it.
+//! The cost of `snowflake_id` beside the keys that people would choose instead, on real servers, and the page about it.
 //!
-//! * [`candidates`]: what is compared;
+//! * [`candidates`]: the keys that are compared;
 //! * [`measure`]: the measurements, on a server of their own;
-//! * [`figures`]: what they found, a data file for each major version, and its statistics;
-//! * [`targets`]: what the project has set itself to reach;
+//! * [`figures`]: their results, a data file for each major version, and its statistics;
+//! * [`targets`]: the project's performance targets;
 //! * [`plots`], [`page`]: `docs/benchmarks.md` and its SVGs, from the data files and the template.
 //!
-//! Started by `scripts/bench --full`, which builds and installs the extension before.
+//! `scripts/bench --full` starts it, after it has built and installed the extension.
 
 mod candidates;
 mod figures;
@@ -93,7 +93,7 @@ fn run(options: &Options) -> Result<(), String> {
             print(&run);
             return Ok(());
         }
-        // Before the page, which may be refused: the figures are there then.
+        // Before the page, so that the figures are there even if the page is refused.
         let file = run.save(&page::folder(&options.docs)).map_err(|e| e.to_string())?;
         say(&format!("-- {}", shown(&file)));
     }

@@ -1,4 +1,4 @@
-//! The measurements, each over some rounds in which the candidates take turns in changing order.
+//! The measurements, each over several rounds in which the candidates take turns in changing order.
 
 use crate::candidates::{Candidate, GIST_ID, of_version, reference};
 use crate::figures::{Run, quantile};
@@ -10,32 +10,32 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How much of everything.
+/// The size of each measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     pub rounds: usize,
     /// Rounds of the cost of a call, which are short.
     pub call_rounds: usize,
-    /// Calls a query where the cost of a call is measured.
+    /// Calls per query when the cost of a call is measured.
     pub calls: u32,
-    /// Seconds for each figure of IDs a second.
+    /// Seconds for each figure of IDs per second.
     pub seconds: u32,
-    /// pgbench's scale, the seconds of a run of its TPC-B, and the rounds: commits wait for the disk, whose
-    /// speed varies by more than the keys do.
+    /// pgbench's scale, the seconds of each TPC-B run, and the rounds: commits wait for the disk, whose speed varies
+    /// more than the candidates do.
     pub tpcb: (u32, u32, usize),
     /// Rows of one INSERT, and of one COPY.
     pub rows: u32,
-    /// Statements of 1,000 rows each that each of four clients inserts afterwards.
+    /// Statements of 1,000 rows each that each of four clients executes afterwards.
     pub fills: u32,
-    /// Calls a round that are timed one by one, with the machine saturated: 100,000 in all.
+    /// Calls per round that are timed one by one, on a saturated machine: 100,000 in all.
     pub timed_calls: u32,
-    /// For how long whole queries are timed then.
+    /// How many seconds whole queries are timed then.
     pub timed_for: Duration,
-    /// `shared_buffers` that no index fits into.
+    /// A value of `shared_buffers` that no index fits into.
     pub small_buffers: &'static str,
 }
 
-/// What the page is made from. On two cores some 20 minutes.
+/// The sizes for the page. On two cores this takes some 20 minutes.
 pub const FULL: Scale = Scale {
     rounds: 5,
     call_rounds: 11,
@@ -49,7 +49,7 @@ pub const FULL: Scale = Scale {
     small_buffers: "64MB",
 };
 
-/// Shows that the benchmark works, not what anything costs.
+/// The sizes to show that the benchmark works. The figures mean nothing.
 pub const QUICK: Scale = Scale {
     rounds: 2,
     call_rounds: 2,
@@ -63,13 +63,13 @@ pub const QUICK: Scale = Scale {
     small_buffers: "4MB",
 };
 
-/// Clients of the measurements of IDs a second.
+/// Clients in the measurements of IDs per second.
 pub const CLIENTS: [u32; 4] = [1, 2, 8, 64];
 
-/// Something that is measured, and its name.
+/// A measurement and its name.
 type Measurement = (&'static str, fn(&mut Bench));
 
-/// In the order in which they run: `lookups` needs what `rows` leaves behind.
+/// In the order in which they run: `lookups` needs the tables of `rows`.
 pub const MEASUREMENTS: [Measurement; 7] = [
     ("call", Bench::call),
     ("ids", Bench::ids),
@@ -82,7 +82,7 @@ pub const MEASUREMENTS: [Measurement; 7] = [
 
 const LARGE_BUFFERS: &str = "1GB";
 
-/// A server, and what was measured on it.
+/// A server, and the results measured on it.
 pub struct Bench {
     server: Server,
     session: Client,
@@ -94,8 +94,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A fresh server. No settings but the worker are snowflake_id's; the others keep background work out of
-    /// the measurements, and nothing weakens what a commit means.
+    /// A new server. The worker is the only setting of snowflake_id; the others keep background work out of the
+    /// measurements, and none weakens a commit.
     pub fn new(scale: Scale) -> Self {
         let server = Server::builder()
             .without("fsync")
@@ -109,7 +109,7 @@ impl Bench {
         let mut session = server.connect();
         run(&mut session, "CREATE SEQUENCE plain; CREATE SEQUENCE cached CACHE 1000");
         run(&mut session, GIST_ID);
-        // It decides what a random number costs.
+        // It determines the cost of a random number.
         let postgres = one(
             &mut session,
             "SELECT current_setting('server_version') || CASE current_setting('ssl_library')
@@ -126,7 +126,8 @@ impl Bench {
         Self { server, session, scale, candidates: of_version(major), stopped_keeper: None, run }
     }
 
-    /// In another order in each round: nobody is always first, or always after the same other.
+    /// The candidates in a different order for each round, so that none is always first, or always after the same
+    /// other.
     fn turns(&self, others: &[Candidate], round: usize) -> Vec<Candidate> {
         let mut turns: Vec<Candidate> = others.iter().chain(&self.candidates).copied().collect();
         let first = round % turns.len();
@@ -137,8 +138,8 @@ impl Bench {
         turns
     }
 
-    /// Who does not use the extension does not pay for its keeper, which writes on for a minute after an ID: it
-    /// stands still while others have their turn.
+    /// The other candidates must not pay for the keeper, which keeps writing for a minute after an ID, so it is stopped
+    /// during their turns.
     fn begin_turn(&mut self, candidate: Candidate) {
         if candidate.key == "snowflake" {
             self.let_keeper_go_on();
@@ -161,7 +162,8 @@ impl Bench {
 
     // ---- the cost of a call
 
-    /// Time of a query of many calls, less that of the same query with a constant, by the number of calls.
+    /// The time of a query with many calls, minus that of the same query with a constant, divided by the number of
+    /// calls.
     fn call(&mut self) {
         let constant = Candidate { call: "1::bigint", ..reference("constant") };
         for round in 0..=self.scale.call_rounds {
@@ -178,7 +180,7 @@ impl Bench {
         }
     }
 
-    /// Of a run in which no call had to wait for the clock: that would measure the layout.
+    /// From a run in which no call had to wait for the clock, because that would measure the layout.
     fn ns_a_call(&mut self, candidate: Candidate) -> f64 {
         let slow = matches!(candidate.key, "gist" | "uuid4" | "uuid7");
         let calls = self.scale.calls / if slow { 6 } else { 1 };
@@ -198,9 +200,9 @@ impl Bench {
         panic!("snowflake_nextval() was throttled in each of five measurements");
     }
 
-    // ---- IDs a second
+    // ---- IDs per second
 
-    /// One ID a query, and 1,000 a query, by more and more clients.
+    /// One ID per query, and 1,000 per query, with more and more clients.
     fn ids(&mut self) {
         for round in 0..self.scale.rounds {
             for clients in CLIENTS {
@@ -229,9 +231,9 @@ impl Bench {
         pgbench
     }
 
-    // ---- latency of a call, with the machine saturated
+    // ---- latency of a call, on a saturated machine
 
-    /// Eight clients take 1,000 values a query, as fast as they can; one more times each of its calls.
+    /// Eight clients take 1,000 values per query, as fast as they can, while another one times each of its calls.
     fn latency(&mut self) {
         for round in 0..self.scale.rounds {
             for candidate in self.turns(&[], round) {
@@ -244,7 +246,7 @@ impl Bench {
                 self.time_calls(candidate, self.scale.timed_calls);
                 self.time_queries(candidate);
                 if candidate.key == "snowflake" {
-                    // How late the operating system wakes whoever sleeps, beside the same clients.
+                    // How late the operating system wakes a sleeping process, beside the same clients.
                     self.time_calls(reference("sleep"), self.scale.timed_calls / 20);
                     let issued = (status(&mut self.session).issued - issued) as f64;
                     self.note("saturated_ids_a_s", candidate, issued / began.elapsed().as_secs_f64());
@@ -255,9 +257,9 @@ impl Bench {
         }
     }
 
-    /// Calls of one session, timed inside the server, whose clock tells microseconds. Between them it does some
-    /// 20 us of other work: a session that only calls would take whole milliseconds for itself when it has a
-    /// core, and hide its few waits among thousands of calls.
+    /// Calls of one session, timed inside the server, whose clock has microseconds. Between two calls it does some 20
+    /// us of other work. A session that only calls would take whole milliseconds when it has a core, and hide its few
+    /// waits among thousands of calls.
     fn time_calls(&mut self, candidate: Candidate, n: u32) {
         let calls = format!(
             "SELECT (extract(epoch FROM after - before) * 1e6)::float8
@@ -272,7 +274,7 @@ impl Bench {
         self.note_quantiles("call", candidate, took);
     }
 
-    /// Whole queries of one call, as an application makes them, timed by the client.
+    /// Whole queries of one call, as an application sends them, timed by the client.
     fn time_queries(&mut self, candidate: Candidate) {
         let query = format!("SELECT {}", candidate.call);
         let query = self.session.prepare(&query).expect("a query of one call");
@@ -301,7 +303,8 @@ impl Bench {
 
     // ---- TPC-B
 
-    /// pgbench's own transaction, whose history has a key of each kind in turn. Every commit is on disk.
+    /// pgbench's own transaction, with a history table that has each kind of key in turn. Every commit is flushed to
+    /// disk.
     fn tpcb(&mut self) {
         let (scale, seconds, rounds) = self.scale.tpcb;
         let mut pgbench = self.server.client_program("pgbench", "postgres");
@@ -352,8 +355,8 @@ impl Bench {
         }
     }
 
-    /// One INSERT of many rows; then, after a checkpoint, more rows from four clients at once. The tables of
-    /// the last round stay.
+    /// One INSERT of many rows; then, after a checkpoint, more rows from four clients at once. The tables of the last
+    /// round are kept.
     fn rows(&mut self) {
         let rows = self.scale.rows;
         let all = f64::from(rows + 4 * self.scale.fills * 1000);
@@ -382,8 +385,8 @@ impl Bench {
         }
     }
 
-    /// Rows a second of four clients, and how many of their statements met a key that was there already: not
-    /// every candidate is unique. Such a statement is done again.
+    /// Rows per second of four clients, and how many of their statements met a key that existed already, because not
+    /// every candidate is unique. Such a statement is repeated.
     fn fill(&self, table: &str) -> (f64, u32) {
         let insert = format!("INSERT INTO {table} (v) SELECT generate_series(1, 1000)");
         let client = || {
@@ -411,7 +414,7 @@ impl Bench {
         (rows / began.elapsed().as_secs_f64(), repeated.iter().sum())
     }
 
-    /// An empty table, everything before it on disk, and no time borrowed.
+    /// An empty table, with everything before it on disk, and IDs not ahead of the clock.
     fn fresh_table(&mut self, prefix: &str, candidate: Candidate) -> String {
         let table = format!("{prefix}_{}", candidate.key);
         let statements = format!(
@@ -426,8 +429,8 @@ impl Bench {
         table
     }
 
-    /// The newest hundredth of the rows of `rows`, each looked up once and in random order; with all tables in
-    /// memory, and with a buffer that the indexes do not fit into.
+    /// Looks up the newest hundredth of the rows of `rows` one by one, in random order: with all tables in memory, and
+    /// with a buffer that the indexes do not fit into.
     fn lookups(&mut self) {
         for candidate in self.candidates.clone() {
             let statements = format!(
@@ -462,10 +465,10 @@ impl Bench {
         }
     }
 
-    /// Microseconds, and pages that were not in the buffer, for each lookup.
+    /// Microseconds and pages outside the buffer, per lookup.
     fn look_up(&mut self, candidate: Candidate) -> (f64, f64) {
         let key = candidate.key;
-        // One row of the index after the other, as single queries would.
+        // One row of the index after another, as single queries would do.
         run(
             &mut self.session,
             "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_memoize = off;
@@ -490,9 +493,9 @@ impl Bench {
         (ms * 1000.0 / lookups, read / lookups)
     }
 
-    // ---- what they share
+    // ---- shared by the measurements
 
-    /// pgbench with so many clients.
+    /// Runs pgbench with this many clients.
     fn pgbench(&self, clients: u32) -> Command {
         let mut pgbench = self.server.client_program("pgbench", "postgres");
         pgbench.args(["-c", &clients.to_string(), "-j", "2"]);
@@ -505,12 +508,12 @@ impl Bench {
         began.elapsed().as_secs_f64()
     }
 
-    /// Where the WAL ends, in bytes.
+    /// The end of the WAL, in bytes.
     fn wal(&mut self) -> f64 {
         one(&mut self.session, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8")
     }
 
-    /// Waits until no time is borrowed: the clock alone gives it back. Of no concern to the others.
+    /// Waits until IDs are not ahead of the clock; only time changes that. Does nothing for the other candidates.
     fn give_back(&mut self, candidate: Candidate) {
         if candidate.key != "snowflake" {
             return;
@@ -520,14 +523,14 @@ impl Bench {
         });
     }
 
-    /// Borrows all the time that there is, so that what follows is what can be kept up. Once the clients are
-    /// there: while they connect, the clock would give time back.
+    /// Makes IDs run ahead as far as they may, so that the measurement shows the rate that can be sustained. Called
+    /// once the clients are connected, because the clock catches up while they connect.
     fn use_up(&mut self, candidate: Candidate, clients: u32) {
         self.wait_for_clients(clients);
         if candidate.key != "snowflake" {
             return;
         }
-        // As much as is left, and not more: that would be taken from the clients.
+        // Only as much as is left: more would be taken from the clients.
         loop {
             let left = 1_995.0 - status(&mut self.session).ahead_ms.unwrap_or(0.0);
             if left <= 0.0 {
@@ -538,7 +541,7 @@ impl Bench {
         }
     }
 
-    /// Waits until so many clients are connected besides this one.
+    /// Waits until this many clients are connected besides this one.
     fn wait_for_clients(&mut self, clients: u32) {
         wait_until("the clients to come or to leave", Duration::from_secs(30), || {
             let query = "SELECT count(*) FROM pg_stat_activity
@@ -552,7 +555,7 @@ fn thousand(candidate: Candidate) -> String {
     format!("SELECT count({}) FROM generate_series(1, 1000);", candidate.call)
 }
 
-/// Progress.
+/// Prints progress.
 pub fn say(text: &str) {
     eprintln!("{text}");
 }
@@ -575,7 +578,7 @@ fn output_of(program: Child) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What pgbench says of transactions a second, connecting aside.
+/// pgbench's transactions per second, without connection times.
 fn tps(output: &str) -> f64 {
     let line = output.lines().find_map(|line| line.strip_prefix("tps = "));
     let number = line.and_then(|rest| rest.split(' ').next()).and_then(|number| number.parse().ok());

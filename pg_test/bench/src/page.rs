@@ -1,4 +1,4 @@
-//! The page: the template's words, the runs' figures.
+//! The page: the template's text with the runs' figures.
 
 use crate::candidates::{CANDIDATES, Candidate, GIST_ID, REFERENCES};
 use crate::figures::{Run, Spread, readable};
@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 const TEMPLATE: &str = include_str!("page.md.j2");
 
-/// Where the data files and the plots lie, beside the page.
+/// The folder of the data files and plots, beside the page.
 pub fn folder(docs: &Path) -> PathBuf {
     docs.join("benchmarks")
 }
 
-/// The page and its plots, with their places under `docs`.
+/// The page and its plots, with their paths under `docs`.
 ///
 /// # Errors
-/// A target that was missed and has no cause in the template, or what the libraries say.
+/// A missed target without a cause in the template, or an error of a library.
 pub fn make(docs: &Path, runs: &[Run]) -> Result<Vec<(PathBuf, String)>, String> {
     let mut files = vec![(docs.join("benchmarks.md"), text(runs)?)];
     for plot in PLOTS.iter().filter(|_| !runs.is_empty()) {
@@ -31,10 +31,10 @@ pub fn make(docs: &Path, runs: &[Run]) -> Result<Vec<(PathBuf, String)>, String>
     Ok(files)
 }
 
-/// Writes the page that belongs to the data files under `docs`.
+/// Writes the page for the data files under `docs`.
 ///
 /// # Errors
-/// As of [`make`], and what the operating system says.
+/// As for [`make`], and errors of the operating system.
 pub fn write(docs: &Path) -> Result<PathBuf, String> {
     let files = make(docs, &Run::load_all(&folder(docs))?)?;
     for (path, text) in &files {
@@ -45,11 +45,11 @@ pub fn write(docs: &Path) -> Result<PathBuf, String> {
 
 fn text(runs: &[Run]) -> Result<String, String> {
     let mut text = render(runs).map_err(|e| {
-        // The cause says what is wrong with the arguments of a function, say.
+        // The source of the error says more, for example what is wrong with a function's arguments.
         let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{e}{cause}")
     })?;
-    // What is left out leaves its blank lines behind.
+    // Omitted parts leave their blank lines behind.
     while text.contains("\n\n\n") {
         text = text.replace("\n\n\n", "\n\n");
     }
@@ -118,14 +118,14 @@ fn render(runs: &[Run]) -> Result<String, Error> {
     })
 }
 
-/// A target's result, with what a cause may rest on.
+/// A target's result, and the facts that its cause may refer to.
 fn judged(target: &Target, run: &Run) -> Result<Value, Error> {
     let (found, is_met) = target
         .judge(run)
         .ok_or_else(|| wrong(format!("{}: not measured on PostgreSQL {}", target.key, run.major)))?;
     Ok(context! {
         major => run.major, found => spread(found), is_met, is_quick => run.is_quick,
-        // Some rounds on this side of 1, some on the other.
+        // Some rounds below 1, some above.
         is_split => found.min < 1.0 && found.max > 1.0,
     })
 }
@@ -139,7 +139,7 @@ fn wrong(what: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, what)
 }
 
-/// Median, and in brackets the least and the greatest.
+/// The median, with minimum and maximum in brackets.
 fn spread(spread: Spread) -> String {
     let [median, min, max] = [spread.median, spread.min, spread.max].map(readable);
     if min == max { median } else { format!("{median} ({min}–{max})") }
@@ -150,7 +150,7 @@ fn rows() -> impl Iterator<Item = Candidate> {
 }
 
 fn head(candidate: Candidate) -> String {
-    // Code looks like code.
+    // Code is set as code.
     if candidate.label.ends_with(')') && !candidate.label.contains(' ') {
         format!("`{}`", candidate.label)
     } else {
@@ -158,7 +158,7 @@ fn head(candidate: Candidate) -> String {
     }
 }
 
-/// A table with the versions side by side: each figure, and how many times ours that is.
+/// A table with the versions side by side: each figure, and its ratio to ours.
 fn versions(runs: &[Run], measurement: &str) -> Result<String, Error> {
     if runs.is_empty() {
         return Ok(String::new());
@@ -210,7 +210,7 @@ fn columns(runs: &[Run], heads: &[(String, String)]) -> Result<String, Error> {
     Ok(tables.join("\n"))
 }
 
-/// A figure within a sentence, of each version.
+/// A figure within a sentence, for each version.
 fn each(runs: &[Run], measurement: &str, candidate: &str, unit: &str) -> Result<String, Error> {
     let figure = |run: &Run| {
         let found = run.of(measurement, candidate);
@@ -229,7 +229,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
     }
 
-    /// A run of invented figures, in which every target is met.
+    /// A run of invented figures that meet every target.
     fn invented(major: u32) -> Run {
         let mut run = Run { major, postgres: format!("{major}.0"), ..Run::default() };
         let mut names: Vec<String> = [
@@ -266,7 +266,7 @@ mod tests {
         run
     }
 
-    /// The same, but for one figure.
+    /// The same, except for one figure.
     fn with(mut run: Run, measurement: &str, candidate: &str, figure: f64) -> Run {
         run.figures.get_mut(measurement).unwrap().remove(candidate);
         run.note(measurement, candidate, figure);
@@ -299,7 +299,7 @@ mod tests {
         assert!(page.contains("| pass |"));
     }
 
-    // The benchmark is not run on 17, so the template has no cause for it.
+    // The benchmark does not run on 17, so the template has no cause for it.
     #[test]
     fn a_missed_target_without_a_cause_is_an_error() {
         let run = with(invented(17), "insert_s", "snowflake", 2500.0);

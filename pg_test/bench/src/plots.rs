@@ -1,4 +1,4 @@
-//! The plots, as SVG: a white card of its own, readable on a light page and on a dark one.
+//! The plots, as SVG: white cards that are readable on a light page and on a dark one.
 
 use crate::candidates::{CANDIDATES, Candidate};
 use crate::figures::{Run, Spread, readable};
@@ -11,11 +11,11 @@ use std::error::Error;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A plot of the page.
+/// One plot of the page.
 pub struct Plot {
-    /// Its file's name, without the ending.
+    /// Its file name, without the extension.
     pub name: &'static str,
-    /// What it shows, with the unit: its heading, and what stands in for it where no image is shown.
+    /// Its subject, with the unit: the heading, and the text shown where images are not.
     pub title: &'static str,
     kind: Kind,
 }
@@ -23,14 +23,14 @@ pub struct Plot {
 enum Kind {
     /// Bars from zero, the versions side by side, a panel for each of the measurements.
     Bars(&'static [(&'static str, &'static str)]),
-    /// Points on a logarithmic axis, a panel for each version: the measurements of a candidate in one row.
+    /// Points on a logarithmic axis, a panel for each version, with all measurements of a candidate in one row.
     Points(&'static [(&'static str, &'static str)]),
-    /// A line for each candidate over the number of clients, a panel for each version. Measurements are named
-    /// by this and that number.
+    /// A line for each candidate over the number of clients, a panel for each version. The names of the measurements
+    /// are this name and that number.
     Lines { prefix: &'static str, log: bool },
 }
 
-/// All of them.
+/// All plots.
 pub const PLOTS: [Plot; 10] = [
     Plot {
         name: "call",
@@ -104,7 +104,7 @@ impl Plot {
     /// The plot as SVG.
     ///
     /// # Errors
-    /// What the drawing library says.
+    /// An error of the drawing library.
     pub fn svg(&self, runs: &[Run]) -> Result<String> {
         let mut svg = String::new();
         let marks = match self.kind {
@@ -191,7 +191,7 @@ impl Plot {
         for (area, run) in body.split_evenly((1, runs.len().max(1))).iter().zip(runs) {
             let rows = shown(&names, std::slice::from_ref(run));
             let title = format!("PostgreSQL {}", run.major);
-            // Room for a label to the right of the greatest.
+            // Room for a label to the right of the greatest value.
             let from = least * 0.7;
             let range = Range { from, to: from * (most / from).powf(1.6), last: most, log: true };
             let chart = Rows { area, title: &title, rows: &rows, marks: marks.len() };
@@ -282,7 +282,7 @@ impl Rows<'_, '_> {
         Self::TOP + row as i32 * self.row_height() + 5 + nth as i32 * BAR as i32 + BAR as i32 / 2
     }
 
-    /// Draws title, names, grid and axis, then what `inside` draws with the scale from values to pixels.
+    /// Draws title, names, grid and axis, and then `inside`, with the scale from values to pixels.
     fn draw_axis(
         &self,
         range: Range,
@@ -310,7 +310,7 @@ impl Rows<'_, '_> {
 struct Range {
     from: f64,
     to: f64,
-    /// No grid beyond this.
+    /// The grid ends here.
     last: f64,
     log: bool,
 }
@@ -322,13 +322,13 @@ impl From<std::ops::Range<f64>> for Range {
 }
 
 impl Range {
-    /// Where a value lies, 0 to 1.
+    /// The position of a value, from 0 to 1.
     fn share(self, value: f64) -> f64 {
         let at = |value: f64| if self.log { value.ln() } else { value };
         ((at(value) - at(self.from)) / (at(self.to) - at(self.from))).clamp(0.0, 1.0)
     }
 
-    /// Powers of ten, or what lies between them too; or round numbers, at most five of them.
+    /// Powers of ten, with values between them if there are few; or at most five round numbers.
     fn ticks(self) -> Vec<f64> {
         if self.log {
             let decades = self.from.log10().floor() as i32..=self.last.log10().floor() as i32;
@@ -345,7 +345,7 @@ impl Range {
     }
 }
 
-/// A round number in few letters.
+/// A round number in few characters.
 fn tick_label(tick: f64) -> String {
     let (number, unit) = match tick {
         _ if tick >= 1e6 => (tick / 1e6, "M"),
@@ -356,7 +356,7 @@ fn tick_label(tick: f64) -> String {
     format!("{}{unit}", (number * 1e6).round() / 1e6)
 }
 
-/// The candidates that have a figure in one of the measurements; the references, if they have one, after them.
+/// The candidates that have a figure in one of the measurements, followed by the references that have one.
 fn shown(measurements: &[String], runs: &[Run]) -> Vec<Candidate> {
     let has = |candidate: &Candidate| {
         measurements.iter().any(|name| runs.iter().any(|run| run.of(name, candidate.key).is_some()))
@@ -364,7 +364,7 @@ fn shown(measurements: &[String], runs: &[Run]) -> Vec<Candidate> {
     CANDIDATES.into_iter().chain(crate::candidates::REFERENCES).filter(has).collect()
 }
 
-/// The server's clock tells microseconds: what took less than one is drawn at half of one.
+/// The server's clock has microseconds, so a value below one is drawn at half of one.
 fn above_zero(value: f64) -> f64 {
     value.max(0.5)
 }
@@ -376,7 +376,7 @@ fn color(candidate: &Candidate) -> RGBColor {
 
 fn whisker(area: &Area, from: (i32, i32), to: (i32, i32), color: &RGBColor) -> Result<()> {
     area.draw(&PathElement::new(vec![from, to], color.stroke_width(1)))?;
-    // Its ends stand across it.
+    // With caps at both ends.
     let (dx, dy) = if from.1 == to.1 { (0, 3) } else { (3, 0) };
     for (x, y) in [from, to] {
         area.draw(&PathElement::new(vec![(x - dx, y - dy), (x + dx, y + dy)], color.stroke_width(1)))?;
@@ -390,13 +390,13 @@ fn text(area: &Area, words: &str, at: (i32, i32), size: i32, color: &RGBColor, a
     Ok(())
 }
 
-/// Writes a part of the legend, and says where the next part goes.
+/// Draws an entry of the legend, and returns the position of the next one.
 fn legend_text(area: &Area, words: &str, x: i32) -> Result<i32> {
     text(area, words, (x, TITLE as i32 + 8), 12, &INK, HPos::Left)?;
     Ok(x + words.chars().count() as i32 * 6 + 12)
 }
 
-/// For readers who hear the page.
+/// For readers who use a screen reader.
 fn with_title(svg: &str, title: &str) -> String {
     let at = svg.find("<svg").and_then(|start| svg[start..].find('>').map(|end| start + end + 1));
     match at {

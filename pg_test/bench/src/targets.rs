@@ -1,13 +1,13 @@
-//! What the project has set itself to reach, and whether a run reached it.
+//! The project's performance targets, and whether a run met them.
 
 use crate::figures::{Run, Spread};
 
 /// A limit to a ratio of two figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name in the page's template, where a miss needs its cause.
+    /// Its name in the page's template, which must give a cause if the target is missed.
     pub key: &'static str,
-    /// What is compared with what.
+    /// A description of the comparison.
     pub what: &'static str,
     measurement: &'static str,
     /// The candidate to compare with.
@@ -61,7 +61,7 @@ pub const TARGETS: [Target; 5] = [
 ];
 
 impl Target {
-    /// What a run has found, and whether that is a pass: the median decides.
+    /// The result of a run, and whether it meets the target: the median decides.
     pub fn judge(&self, run: &Run) -> Option<(Spread, bool)> {
         let found = run.ratio(self.measurement, "snowflake", (self.measurement, self.against))?;
         let is_met = match self.limit {
@@ -71,7 +71,7 @@ impl Target {
         Some((found, is_met))
     }
 
-    /// The limit, for readers.
+    /// The limit as text.
     pub fn limit(&self) -> String {
         match self.limit {
             Limit::AtMost(most) => format!("at most {most}"),

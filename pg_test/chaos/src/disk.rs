@@ -1,14 +1,13 @@
-//! What can go wrong under the state file: a file system of its own that can be filled and made
-//! read-only, a library that fails or cuts short what the server writes there, and damage to the file.
+//! Tools to break the disk under the state file: a file system of its own that can be filled and made
+//! read-only, a library that fails or cuts short the server's writes there, and damage to the file.
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use snowflake_server_tests::{Preload, Server, faults};
+use snowflake_server_tests::{Preload, Server, faults, secs, wait_until};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Bytes of a slot of the state file.
 pub const SLOT: usize = 4096;
@@ -69,14 +68,11 @@ impl SmallDisk {
 
     pub fn read_only(&self, yes: bool) {
         let flag = if yes { MsFlags::MS_RDONLY } else { MsFlags::empty() };
-        let began = Instant::now();
-        // Busy while a process has a file open for writing: for moments only.
-        while let Err(e) =
-            mount(None::<&str>, &self.folder, None::<&str>, MsFlags::MS_REMOUNT | flag, None::<&str>)
-        {
-            assert!(began.elapsed() < Duration::from_secs(10), "cannot remount: {e}");
-            std::thread::sleep(Duration::from_micros(300));
-        }
+        let flags = MsFlags::MS_REMOUNT | flag;
+        // Busy while a process has a file open for writing, which lasts for moments only.
+        wait_until("the small disk to be remounted", secs(10), || {
+            mount(None::<&str>, &self.folder, None::<&str>, flags, None::<&str>).ok()
+        });
     }
 }
 
@@ -184,7 +180,7 @@ pub fn older_slot(bytes: &[u8], either: usize) -> usize {
     }
 }
 
-/// What the preloaded library does to the next writes of the state.
+/// The preloaded library's effect on the next writes of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     None,

@@ -1,227 +1,264 @@
-//! The faults, and how a seed draws them: which come, in which order and with what parameters depends on
-//! the seed and the options alone, never on time or on what the servers did.
+//! The table of faults, and how a seed draws from it. The functions that its rows name are in the modules
+//! below, by what they attack.
 
+mod clock;
+mod copies;
+mod disk;
+mod processes;
+mod replication;
+mod settings;
+mod state_file;
+
+use crate::act::{A_COPY, Act, Down};
 use crate::random::Random;
+use crate::world::World;
 use std::fmt;
 
-macro_rules! kinds {
-    ($($kind:ident $name:literal $weight:literal $text:literal,)*) => {
-        /// What can happen.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Kind { $(#[doc = $text] $kind,)* }
-
-        impl Kind {
-            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
-
-            pub fn name(self) -> &'static str {
-                match self { $(Kind::$kind => $name,)* }
-            }
-
-            pub fn text(self) -> &'static str {
-                match self { $(Kind::$kind => $text,)* }
-            }
-
-            /// How often it is drawn, against the others.
-            fn weight(self) -> u64 {
-                match self { $(Kind::$kind => $weight,)* }
-            }
-        }
-    };
+/// A row of the table.
+pub struct Kind {
+    pub name: &'static str,
+    /// How often it is drawn, relative to the other weights.
+    weight: u64,
+    /// Whether the extension promises to survive it in this world: `docs/reliability.md` lists the rest.
+    is_survivable: fn(&World) -> bool,
+    pub clock: Clock,
+    /// Until it is repaired, every call must be refused for one of these reasons, if there are any.
+    closed_for: &'static [&'static str],
+    pub inflict: fn(&mut Act, &Fault),
+    /// For `--list`.
+    pub text: &'static str,
 }
 
-kinds! {
-    KillBackend "kill-backend" 8 "SIGKILL of a backend",
-    KillKeeper "kill-keeper" 6 "SIGKILL of the keeper",
-    KillPostmaster "kill-postmaster" 8 "SIGKILL of the postmaster, then a start",
-    EndKeeper "end-keeper" 6 "SIGTERM of the keeper",
-    FreezeKeeper "freeze-keeper" 4 "SIGSTOP of the keeper for a while",
-    FreezeBackend "freeze-backend" 4 "SIGSTOP of a backend for a while",
-    Cancel "cancel" 5 "statements cancelled and sessions terminated",
-    Immediate "immediate-stop" 7 "an immediate stop, then a start",
-    Fast "fast-stop" 5 "a fast stop, then a start",
-    Smart "smart-stop" 4 "a smart stop, then a start",
-    ClockBack "clock-back" 10 "the clock back by 1 ms to 1 year while running, and right again",
-    ClockForward "clock-forward" 8 "the clock forward by 1 ms to 1 year while running, and right again",
-    ClockBackStopped "clock-back-stopped" 5 "a stop, a start with the clock back, and right again",
-    ClockForwardStopped "clock-forward-stopped" 4 "a stop, a start with the clock forward, and right again",
-    DayForward "day-forward" 3 "the clock a day forward, a stop, a start with the true time",
-    DiskFull "disk-full" 4 "no byte free beside the state file",
-    DiskFullLost "disk-full-lost" 4 "no byte free, and the state file deleted: it cannot be made anew",
-    ReadOnly "read-only" 5 "the folder of the state file read-only",
-    WriteError "write-error" 4 "writes of the state fail",
-    FsyncError "fsync-error" 4 "fsyncs of the state fail",
-    SlowDisk "slow-disk" 2 "fsyncs of the state take long",
-    SlowCrash "slow-disk-crash" 5 "processes killed while an fsync of the state takes seconds",
-    TornWrite "torn-write" 5 "a writer of the state killed within its write, or before its fsync",
-    TornSlot "torn-slot" 5 "the older slot overwritten in whole or in part while stopped",
-    BadChecksum "bad-checksum" 3 "one bit of the older slot turned while stopped",
-    LostState "lost-state" 3 "both slots destroyed, or the file truncated: closed until adopted",
-    Foreign "foreign-state" 3 "the state of another cluster: closed until adopted",
-    Newer "newer-state" 3 "a slot of a later version: closed until it is gone",
-    DeletedRunning "deleted-running" 4 "the state file, or its folder, deleted while running",
-    DeletedStopped "deleted-stopped" 3 "the state file, or its folder, deleted while stopped",
-    OtherLayout "other-layout" 2 "another layout configured: closed until it is set back",
-    Worker "worker" 4 "worker_id changed, and sometimes changed back",
-    Backups "backup-workers" 3 "backup_workers 7, 3, 7",
-    Reload "reload" 6 "rollback_policy, max_ahead, max_wait and reserve reloaded",
-    Rotate "rotate" 4 "snowflake_rotate by hand",
-    Adopt "adopt" 3 "snowflake_adopt while the gate is open",
-    Promotion "promotion" 9 "a standby promoted, its clock behind, the old primary running on for a while",
-    Restarted "standby-restart" 4 "a standby restarted, its clock behind, after all that its primary did; then promoted",
-    Switchovers "switchovers" 5 "five switchovers among three servers, one of which is then started without recovery",
-    Alone "standby-alone" 4 "a standby, or an old primary that follows, started without recovery beside its primary",
-    Copy "copy" 6 "a backup or a copy of a primary or a standby, started beside the primary or in its place",
-    Restore "restore" 3 "a base backup recovered onto a new timeline, in the place of the original",
+/// The clock when the fault begins: as an earlier fault left it, or set right before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    Any,
+    True,
+}
+use Clock::{Any, True};
+
+const DAY_US: i64 = 86_400_000_000;
+
+const fn kind(
+    name: &'static str,
+    weight: u64,
+    is_survivable: fn(&World) -> bool,
+    clock: Clock,
+    closed_for: &'static [&'static str],
+    inflict: fn(&mut Act, &Fault),
+    text: &'static str,
+) -> Kind {
+    Kind { name, weight, is_survivable, clock, closed_for, inflict, text }
 }
 
-impl Kind {
-    pub fn named(name: &str) -> Option<Kind> {
-        Kind::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
+const OPEN: &[&str] = &[];
+const UNREADABLE: &[&str] = &["contains no valid record"];
+const FOREIGN: &[&str] = &["another database cluster"];
+const NEWER: &[&str] = &["later version"];
+const LAYOUT: &[&str] = &["configured snowflake layout differs from that of existing IDs"];
+
+/// Every fault. The checks after it are the same for all. `Act::must_serve_after` gives each server and each
+/// client 40 s to go on. A call may be refused only with an SQLSTATE of `clients::EXPECTED`. No ID may be
+/// further ahead of the clock than `max_ahead` allows, or be acknowledged twice.
+#[rustfmt::skip] // Columns.
+pub static FAULTS: &[Kind] = &[
+    //   name               weight  survivable      clock closed_for  inflict; below it, the text
+
+    // ---- processes
+    kind("kill-backend",          8, always,         Any,  OPEN,       processes::kill_backend,
+         "SIGKILL of a backend"),
+    kind("kill-keeper",           6, always,         Any,  OPEN,       processes::kill_keeper,
+         "SIGKILL of the keeper"),
+    kind("kill-postmaster",       8, always,         Any,  OPEN,       |act, _| act.restart(Down::Killed),
+         "SIGKILL of the postmaster, then a start"),
+    kind("end-keeper",            6, always,         Any,  OPEN,       processes::end_keeper,
+         "SIGTERM of the keeper"),
+    kind("freeze-keeper",         4, always,         Any,  OPEN,       processes::freeze_keeper,
+         "SIGSTOP of the keeper for a while"),
+    kind("freeze-backend",        4, always,         Any,  OPEN,       processes::freeze_backend,
+         "SIGSTOP of a backend for a while"),
+    kind("cancel",                5, always,         Any,  OPEN,       processes::cancel,
+         "statements cancelled and sessions terminated"),
+    kind("immediate-stop",        7, always,         Any,  OPEN,       |act, _| act.restart(Down::Immediate),
+         "an immediate stop, then a start"),
+    kind("fast-stop",             5, always,         Any,  OPEN,       |act, _| act.restart(Down::Fast),
+         "a fast stop, then a start"),
+    kind("smart-stop",            4, always,         Any,  OPEN,       |act, _| act.restart(Down::Smart),
+         "a smart stop, then a start"),
+
+    // ---- the clock
+    kind("clock-back",           10, always,         True, OPEN,       clock::step_back,
+         "the clock back by 1 ms to 1 year while running, and right again"),
+    kind("clock-forward",         8, lane_left,      True, OPEN,       clock::step_forward,
+         "the clock forward by 1 ms to 1 year while running, and right again"),
+    kind("clock-back-stopped",    5, always,         True, OPEN,       clock::step_back_stopped,
+         "a stop, a start with the clock back, and right again"),
+    kind("clock-forward-stopped", 4, lane_left,      True, OPEN,       clock::step_forward_stopped,
+         "a stop, a start with the clock forward, and right again"),
+    kind("day-forward",           3, lane_left,      True, OPEN,       clock::start_after_a_day_forward,
+         "the clock a day forward, a stop, a start with the true time"),
+
+    // ---- the disk under the state file
+    kind("disk-full",             4, small_disk,     Any,  OPEN,       disk::fill,
+         "no byte free beside the state file"),
+    kind("disk-full-lost",        4, small_disk,     True, OPEN,       disk::fill_and_delete,
+         "no byte free, and the state file deleted: it cannot be made anew"),
+    kind("read-only",             5, always,         Any,  OPEN,       disk::write_protect,
+         "the folder of the state file read-only"),
+    kind("write-error",           4, always,         Any,  OPEN,       disk::fail_writes,
+         "writes of the state fail"),
+    kind("fsync-error",           4, always,         Any,  OPEN,       disk::fail_fsyncs,
+         "fsyncs of the state fail"),
+    kind("slow-disk",             2, always,         Any,  OPEN,       disk::slow_down,
+         "fsyncs of the state take long"),
+    kind("slow-disk-crash",       5, always,         True, OPEN,       disk::crash_while_slow,
+         "processes killed while an fsync of the state takes seconds"),
+    kind("torn-write",            5, always,         Any,  OPEN,       disk::tear_a_write,
+         "a writer of the state killed within its write, or before its fsync"),
+
+    // ---- the state file
+    kind("torn-slot",             5, always,         Any,  OPEN,       state_file::tear_older_slot,
+         "the older slot overwritten in whole or in part while stopped"),
+    kind("bad-checksum",          3, always,         Any,  OPEN,       state_file::flip_a_bit,
+         "one bit of the older slot turned while stopped"),
+    kind("lost-state",            3, no_future,      True, UNREADABLE, state_file::lose,
+         "both slots destroyed, or the file truncated: closed until adopted"),
+    kind("foreign-state",         3, no_future,      True, FOREIGN,    state_file::take_foreign,
+         "the state of another cluster: closed until adopted"),
+    kind("newer-state",           3, always,         Any,  NEWER,      state_file::take_newer,
+         "a slot of a later version: closed until it is gone"),
+    kind("deleted-running",       4, no_future,      True, OPEN,       state_file::delete_while_running,
+         "the state file, or its folder, deleted while running"),
+    kind("deleted-stopped",       3, no_future,      True, OPEN,       state_file::delete_while_stopped,
+         "the state file, or its folder, deleted while stopped"),
+
+    // ---- settings and functions
+    kind("other-layout",          2, always,         Any,  LAYOUT,     settings::other_layout,
+         "another layout configured: closed until it is set back"),
+    kind("worker",                4, no_future,      True, OPEN,       settings::worker,
+         "worker_id changed, and sometimes changed back"),
+    kind("backup-workers",        3, alone,          True, OPEN,       settings::backup_workers,
+         "backup_workers 7, 3, 7"),
+    kind("reload",                6, always,         Any,  OPEN,       settings::reload,
+         "rollback_policy, max_ahead, max_wait and reserve reloaded"),
+    kind("rotate",                4, always,         Any,  OPEN,       settings::rotate,
+         "snowflake_rotate by hand"),
+    kind("adopt",                 3, no_future,      True, OPEN,       settings::adopt,
+         "snowflake_adopt while the gate is open"),
+
+    // ---- standbys, copies and backups
+    kind("promotion",             9, promotable,     True, OPEN,       replication::promote,
+         "a standby promoted, its clock behind, the old primary running on for a while"),
+    kind("standby-restart",       4, promotable,     True, OPEN,       replication::promote_after_a_restart,
+         "a standby restarted, its clock behind, after all that its primary did; then promoted"),
+    kind("switchovers",           5, standby,        True, A_COPY,     replication::switch_over_often,
+         "five switchovers among three servers, one of which is then started without recovery"),
+    kind("standby-alone",         4, standby,        True, A_COPY,     copies::start_the_standby_alone,
+         "a standby, or an old primary that follows, started without recovery beside its primary"),
+    kind("copy",                  6, no_future,      True, A_COPY,     copies::start_a_copy,
+         "a backup or a copy of a primary or a standby, started beside the primary or in its place"),
+    kind("restore",               3, first_timeline, True, OPEN,       copies::restore,
+         "a base backup recovered onto a new timeline, in the place of the original"),
+];
+
+// ---- when a fault is survivable
+
+fn always(_: &World) -> bool {
+    true
 }
 
-/// How a server goes down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Down {
-    Killed,
-    Immediate,
-    Fast,
-    Smart,
+fn small_disk(world: &World) -> bool {
+    world.has_small_disk
 }
 
-/// A fault with its parameters. All are drawn for every fault; which count depends on the kind.
-#[derive(Clone, Debug)]
+/// A step forward uses up a lane. If it is the last one, the operator's way out is a worker that was never
+/// used; a further step would need another such worker before the first is in place.
+fn lane_left(world: &World) -> bool {
+    world.future < World::LANES
+}
+
+/// A server without its marks knows only the clock and the control file, and IDs in the future are beyond
+/// both. They are also beyond the floor of an adoption, which is at most a day ahead; a copy that takes the
+/// primary's place is adopted. A new worker has no IDs in the future, so the count would be wrong for it.
+fn no_future(world: &World) -> bool {
+    world.future == 0
+}
+
+/// Every server has to be stopped for another number of lanes, which gives each timeline another half.
+fn alone(world: &World) -> bool {
+    no_future(world) && !world.has_standby
+}
+
+/// From the third timeline on, a server knows the first one's IDs only by the commits that it replayed, and
+/// those do not show IDs in the future. (The first primary no longer runs by then.)
+fn promotable(world: &World) -> bool {
+    world.has_standby && (world.timeline == 1 || no_future(world))
+}
+
+/// Both faults with a standby end as a copy's do, see [`no_future`].
+fn standby(world: &World) -> bool {
+    no_future(world) && world.has_standby
+}
+
+/// Recovery of a backup promotes a standby that replays no newer commit, so from the third timeline on the
+/// commits give no floor.
+fn first_timeline(world: &World) -> bool {
+    world.timeline == 1 && alone(world)
+}
+
+// ---- drawing
+
+/// A fault that was drawn. Every parameter has a value; the kind decides which of them it uses.
 pub struct Fault {
     pub number: u32,
-    pub kind: Kind,
+    pub kind: &'static Kind,
     pub down: Down,
     /// A step of the clock (µs).
-    pub step_us: i64,
-    /// How long it lasts (ms).
-    pub hold_ms: u64,
-    /// The clock stays as it is for some faults more.
-    pub stays: bool,
+    step_us: i64,
+    hold_ms: u64,
+    /// The clock stays wrong for some more faults.
+    stays: bool,
     /// The server crashes meanwhile.
-    pub crashes: bool,
-    /// Whatever else there is to choose.
+    crashes: bool,
+    /// Decides everything else.
     pub variant: u64,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { number, kind, down, step_us, hold_ms, stays, crashes, variant } = self;
-        write!(f, "{number} {} step {} ms", kind.name(), *step_us as f64 / 1e3)?;
-        write!(f, " hold {hold_ms} ms {down:?}{}", if *stays { " stays" } else { "" })?;
-        write!(f, "{} variant {variant}", if *crashes { " crashes" } else { "" })
-    }
-}
-
-/// A cluster's life within a run.
-#[derive(Clone, Debug)]
-pub struct ActPlan {
-    /// Made 400 days ago by its clock: a clock that goes back finds lanes that it can use.
-    pub is_old: bool,
-    /// Its state lies on a small disk of its own.
-    pub has_small_disk: bool,
-    pub has_standby: bool,
-    pub spread: bool,
-    /// Pause of the clients that take whole ticks (µs); 0: as fast as it goes.
-    pub pause_us: u64,
-    pub faults: u32,
-}
-
-impl ActPlan {
-    pub fn draw(random: &mut Random, can_mount: bool) -> Self {
-        Self {
-            is_old: random.percent(65),
-            has_small_disk: random.percent(60) && can_mount,
-            has_standby: random.percent(60),
-            spread: random.percent(20),
-            pause_us: random.pick(&[0, 3_000, 8_000, 20_000]),
-            faults: random.between(12, 30) as u32,
-        }
-    }
-}
-
-/// What the drawing knows of the cluster: only what follows from the faults drawn so far.
-#[derive(Clone, Debug)]
-pub struct World {
-    pub has_small_disk: bool,
-    pub has_standby: bool,
-    pub timeline: u32,
-    pub backups: u32,
-    /// Lanes that made IDs of a time to come, with the worker that is configured now.
-    pub future: u32,
-    /// The clock was left wrong.
-    pub shifted: bool,
-}
-
-impl World {
-    pub fn new(plan: &ActPlan) -> Self {
-        Self {
-            has_small_disk: plan.has_small_disk,
-            has_standby: plan.has_standby,
-            timeline: 1,
-            backups: 7,
-            future: 0,
-            shifted: false,
-        }
-    }
-
-    /// Lanes that the timeline may use.
-    pub fn lanes(&self) -> u32 {
-        self.backups.div_ceil(2)
-    }
-
-    /// Whether a fault is one that the extension promises to survive, the world being what it is. What
-    /// is left out here is what the manual names as unprotected.
-    fn may_have(&self, kind: Kind) -> bool {
-        let no_future = self.future == 0;
-        match kind {
-            Kind::DiskFull | Kind::DiskFullLost => self.has_small_disk,
-            // With every lane but one in the future, the next goes there, and a worker that was never
-            // used is the operator's way out: one more would need another first.
-            Kind::ClockForward | Kind::ClockForwardStopped | Kind::DayForward => self.future < self.lanes(),
-            // Whoever has lost the marks has only the clock and the control file to go by: IDs of a time
-            // to come are beyond both. So is the floor of an adoption, by at most a day.
-            Kind::LostState | Kind::Foreign | Kind::DeletedRunning | Kind::DeletedStopped | Kind::Adopt => {
-                no_future
-            }
-            Kind::Worker => no_future,
-            // Halves are counted by lanes: with another number of lanes a worker changes its half, so the
-            // whole fleet has to be stopped for it.
-            Kind::Backups => no_future && !self.has_standby,
-            // From the third timeline on, IDs of the first are known only by what was replayed: those of
-            // a time to come are not. (And the first primary does not run any more by then.)
-            Kind::Promotion | Kind::Restarted => {
-                self.has_standby && self.backups == 7 && (self.timeline == 1 || no_future)
-            }
-            Kind::Switchovers => self.has_standby && self.backups == 7 && no_future,
-            // A copy that takes over is adopted with a floor; a backup that is recovered is a promotion
-            // of a standby that stands still, so its commits give no floor from the third timeline on.
-            Kind::Copy => no_future,
-            Kind::Alone => no_future && self.has_standby,
-            Kind::Restore => self.timeline == 1 && self.backups == 7 && !self.has_standby && no_future,
-            _ => true,
-        }
-    }
-
-    pub fn draw(&self, random: &mut Random, number: u32, only: &[Kind]) -> Option<Fault> {
-        let kinds: Vec<Kind> = only.iter().copied().filter(|kind| self.may_have(*kind)).collect();
-        let total: u64 = kinds.iter().map(|kind| kind.weight()).sum();
-        // All parameters are drawn whatever happens, so that one fault's are independent of another's.
+impl Fault {
+    /// A fault of a kind among `only` that is survivable in this world, if there is one.
+    pub fn draw(random: &mut Random, world: &World, number: u32, only: &[&'static Kind]) -> Option<Fault> {
+        let kinds: Vec<&Kind> = only.iter().copied().filter(|kind| (kind.is_survivable)(world)).collect();
+        let total: u64 = kinds.iter().map(|kind| kind.weight).sum();
+        // Every fault takes as many random numbers, so that its parameters do not depend on other faults'.
         let mut at = random.below(total.max(1));
         let down = random.pick(&[Down::Killed, Down::Immediate, Down::Fast, Down::Smart]);
         let step_us = draw_step(random);
         let hold_ms = random.between(50, 600);
         let (stays, crashes, variant) = (random.percent(20), random.percent(25), random.below(1_000_000));
-        let kind = *kinds.iter().find(|kind| {
-            let weight = kind.weight();
-            let is_it = at < weight;
-            at = at.saturating_sub(weight);
+        let kind = kinds.into_iter().find(|kind| {
+            let is_it = at < kind.weight;
+            at = at.saturating_sub(kind.weight);
             is_it
         })?;
         Some(Fault { number, kind, down, step_us, hold_ms, stays, crashes, variant })
+    }
+
+    /// Lets the fault last for so many times its unit.
+    fn hold(&self, times: u32) {
+        std::thread::sleep(snowflake_server_tests::ms(self.hold_ms) * times);
+    }
+
+    fn pick(&self, from: &[i32]) -> Option<i32> {
+        from.get(self.variant as usize % from.len().max(1)).copied()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { number, kind, down, step_us, hold_ms, stays, crashes, variant } = self;
+        write!(f, "{number} {} step {} ms", kind.name, *step_us as f64 / 1e3)?;
+        write!(f, " hold {hold_ms} ms {down:?}{}", if *stays { " stays" } else { "" })?;
+        write!(f, "{} variant {variant}", if *crashes { " crashes" } else { "" })
     }
 }
 
@@ -237,14 +274,16 @@ fn draw_step(random: &mut Random) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::ActPlan;
 
     #[test]
     fn a_seed_draws_the_same_faults_again() {
         let draw = || {
             let mut random = Random::new(7);
-            let plan = ActPlan::draw(&mut random, true);
-            let world = World::new(&plan);
-            (0..200).map(|n| world.draw(&mut random, n, Kind::ALL).unwrap().to_string()).collect::<Vec<_>>()
+            let world = World::new(&ActPlan::draw(&mut random, true));
+            let all: Vec<&Kind> = FAULTS.iter().collect();
+            let mut fault = |n| Fault::draw(&mut random, &world, n, &all).expect("a fault").to_string();
+            (0..200).map(&mut fault).collect::<Vec<_>>()
         };
         assert_eq!(draw(), draw());
     }
@@ -258,7 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn names_find_their_kinds() {
-        assert!(Kind::ALL.iter().all(|kind| Kind::named(kind.name()) == Some(*kind)));
+    fn no_two_faults_have_one_name() {
+        let names: std::collections::BTreeSet<&str> = FAULTS.iter().map(|kind| kind.name).collect();
+        assert_eq!(names.len(), FAULTS.len());
     }
 }

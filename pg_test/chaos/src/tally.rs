@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is noted about acknowledged IDs: consecutive ones of one call.
+/// Consecutive IDs that one call acknowledged, and its circumstances.
 #[derive(Clone, Copy, Debug)]
 pub struct Note {
     pub first: i64,
@@ -72,7 +72,7 @@ pub struct Tally {
     count: AtomicU64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -151,7 +151,12 @@ impl Tally {
         whole.twice_count
     }
 
-    /// The lowest and the highest ID, of all that was compared.
+    /// How many IDs came twice, of those that were compared.
+    pub fn twice(&self) -> u64 {
+        lock(&self.whole).twice_count
+    }
+
+    /// The lowest and the highest ID, of those that were compared.
     pub fn range(&self) -> Option<(i64, i64)> {
         let whole = lock(&self.whole);
         Some((whole.intervals.first()?.0, whole.intervals.last()?.1))

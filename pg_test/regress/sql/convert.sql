@@ -1,4 +1,4 @@
--- Conversion of existing keys. In this order: the parts, the plan, the execution, the checks, the sequences, the rights.
+-- Conversion of existing keys: the parts, the plan, the execution, the checks, the sequences, the rights.
 CREATE EXTENSION snowflake_id;
 \set SHOW_CONTEXT never
 
@@ -24,11 +24,11 @@ INSERT INTO line VALUES (1, 1), (2, 1);
 SELECT step, statement, locks, rewrites FROM snowflake_convert('customer', 'id');
 SELECT note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL;
 SELECT statement FROM snowflake_convert('customer', 'id', keep_sequence => true);
--- an integer key: it is, with the columns that reference it
+-- an integer key: its table is rewritten, and those with columns that reference it
 SELECT step, statement, locks, rewrites FROM snowflake_convert('"Order"', 'id');
--- a partitioned table: as a whole
+-- a partitioned table is converted as a whole
 SELECT step, statement FROM snowflake_convert('event', 'id');
--- a dry run locks tables as SELECT does, and sequences as nextval()
+-- a dry run locks tables as SELECT does, and sequences as nextval() does
 BEGIN;
 SELECT count(*) AS steps FROM snowflake_convert('"Order"', 'id');
 SELECT relation::regclass, mode FROM pg_locks
@@ -92,12 +92,12 @@ INSERT INTO stub VALUES (9223372036854775807);
 \set VERBOSITY terse
 SELECT snowflake_convert('stub', 'id', keep_sequence => true);
 \set VERBOSITY default
--- that of a serial column can be kept
+-- a serial column's sequence can be kept
 CREATE TABLE kept (id serial PRIMARY KEY);
 INSERT INTO kept DEFAULT VALUES;
 SELECT count(*) AS steps FROM snowflake_convert('kept', 'id', dry_run => false, keep_sequence => true);
 SELECT nextval('kept_id_seq');
--- that of an identity cannot
+-- an identity column's sequence cannot
 CREATE TABLE lost (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
 SELECT snowflake_convert('lost', 'id', keep_sequence => true);
 SELECT snowflake_convert('lost', 'id', dry_run => false, keep_sequence => true);
@@ -111,7 +111,7 @@ RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_convert TO passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
--- the internal functions give nobody a right
+-- the internal functions give no role any rights
 SELECT snowflake_convert_lock('customer', 'id', false);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;

@@ -1,6 +1,6 @@
--- What the extension consists of.
+-- The extension's objects.
 CREATE EXTENSION snowflake_id;
--- As \dx+ lists it up to 16. Later versions count in the types of rows and arrays.
+-- As \dx+ of PostgreSQL 16 and earlier lists them. Later versions also list the types of rows and arrays.
 SELECT pg_describe_object(classid, objid, 0) AS "Object description"
 FROM pg_depend LEFT JOIN pg_type ON classid = 'pg_type'::regclass AND pg_type.oid = objid
 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')

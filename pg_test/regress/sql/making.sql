@@ -1,4 +1,4 @@
--- Making IDs, in every way that a table can ask for them.
+-- Generating IDs, in every way that a table can ask for them.
 CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), item text);
 INSERT INTO orders (item) VALUES ('a'), ('b') RETURNING snowflake_worker(id) AS worker, item;
 INSERT INTO orders (item) SELECT 'bulk' FROM generate_series(1, 5000);
@@ -14,7 +14,7 @@ EXECUTE one;
 EXECUTE one;
 SELECT count(*), count(DISTINCT id), min(id) > 0 AS positive FROM orders;
 
--- in the order of their making
+-- in the order in which they were generated
 SELECT bool_and(made) AS ascending
 FROM (SELECT id > lag(id) OVER (ORDER BY ordinality) AS made
       FROM snowflake_nextval_batch(10000) WITH ORDINALITY AS batch (id, ordinality)) steps;
@@ -26,19 +26,19 @@ SELECT snowflake_lastval() = last AS lastval FROM snowflake_nextval_range(1);
 SELECT count(*) FROM snowflake_nextval_batch(0);
 SELECT snowflake_nextval_range(NULL) IS NULL AS null_in_null_out;
 
--- bad numbers
+-- invalid numbers of IDs
 SELECT snowflake_nextval_batch(-1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_nextval_range(0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_nextval_range(4097);
 
--- a session that has made none
+-- a session that has generated none
 \c
 SELECT snowflake_lastval();
 \echo :LAST_ERROR_SQLSTATE
 
--- in a read-only transaction, and under a temporary table's default
+-- in a read-only transaction, and as a temporary table's default
 BEGIN READ ONLY;
 SELECT snowflake_nextval() > 0 AS made;
 COMMIT;

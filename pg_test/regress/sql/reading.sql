@@ -17,12 +17,12 @@ SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NU
     snowflake_worker(NULL) IS NULL AS worker, snowflake_sequence(NULL) IS NULL AS sequence,
     snowflake_owner(NULL) IS NULL AS owner;
 
--- what is not an ID
+-- numbers that are not IDs
 SELECT snowflake_worker(-1);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_timestamp((-9223372036854775808)::bigint);
 
--- the planner sees through decode: each field once, unused ones not at all
+-- the planner inlines decode: it computes each field once, and unused ones not at all
 CREATE TABLE t (id bigint);
 EXPLAIN (VERBOSE, COSTS OFF) SELECT (snowflake_decode(id)).* FROM t;
 EXPLAIN (VERBOSE, COSTS OFF) SELECT (snowflake_decode(id)).created_at FROM t;
@@ -50,7 +50,7 @@ SELECT id, snowflake_between(id, '2024-01-02 00:00:00.123+00', '2024-01-02 00:00
     snowflake_between(id, '-infinity', 'infinity') AS ever
 FROM (VALUES (362388381519879), (0), (9223372036854775807), (-1), (NULL)) AS ids (id);
 
--- two comparisons for the planner: the primary key finds them, and partitions are left out
+-- the planner sees two comparisons, so it uses the primary key, and prunes partitions
 CREATE TABLE t (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
 CREATE TABLE t_2025 PARTITION OF t
     FOR VALUES FROM (snowflake_min('2025-01-01 00:00+00')) TO (snowflake_min('2026-01-01 00:00+00'));
@@ -60,7 +60,7 @@ EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_between(id, '2025-01-01 00:0
 EXPLAIN (COSTS OFF) SELECT * FROM t WHERE snowflake_between(id, '2025-12-31 23:59:59.999+00', 'infinity');
 DROP TABLE t;
 
--- text that sorts as the IDs do
+-- texts that sort as the IDs do
 SELECT id, snowflake_to_base62(id), snowflake_from_base62(snowflake_to_base62(id)) = id AS same
 FROM (VALUES (0), (61), (62), (362388381519879), (9223372036854775807), (NULL)) AS ids (id)
 ORDER BY snowflake_to_base62(id);

@@ -31,12 +31,12 @@ SELECT sum(issued) AS issued FROM snowflake_workers;
 SELECT snowflake_nextval_batch(3) IS NOT NULL AS made;
 SELECT issued FROM snowflake_status;
 
--- no session can change a setting, not even a superuser's
+-- no session can change a setting, not even one of a superuser
 SET snowflake_id.worker_id = 2;
 SET snowflake_id.max_ahead = '1min';
 SET snowflake_id.rollback_policy = 'replay';
 SET snowflake_id.no_such_setting = 1;
--- and the server's files take no value that would stop the next start
+-- ALTER SYSTEM writes no value that would keep the gate closed at the next start
 ALTER SYSTEM SET snowflake_id.layout = '41/10/13';
 ALTER SYSTEM SET snowflake_id.layout = '41-10-12';
 ALTER SYSTEM SET snowflake_id.epoch = '2024-01-01 00:00:00';

@@ -1,13 +1,13 @@
-//! The wall clock of a server, moved at will while the server runs.
+//! A server's wall clock, which a test can move while the server runs.
 //!
-//! libfaketime stands between the server and the C library. It reads the offset from a file at every
-//! call, so that all processes of the server see a step at the same moment. The monotonic clocks stay
-//! true, as they do when a machine's clock is set.
+//! libfaketime stands between the server and the C library. It reads the offset from a file at every call, so all
+//! processes of the server see a step at the same moment. The monotonic clocks stay true, as they do when a machine's
+//! clock is set.
 //!
-//! One thing it does too well: while it passes `epoll_wait` on, it shows the true time, also to a signal
-//! handler that runs meanwhile. PostgreSQL waits there, and its timeouts look at the clock in such a
-//! handler: a step back would not stretch them as it does on a real machine. So `epoll_wait` goes past
-//! libfaketime, by a few lines of C of our own.
+//! In one point libfaketime is not faithful: while it forwards `epoll_wait`, it shows the true time, also to a signal
+//! handler that runs meanwhile. PostgreSQL waits there, and the handlers of its timeouts look at the clock, so a step
+//! back would not stretch the timeouts as it does on a real machine. A few lines of C let `epoll_wait` bypass
+//! libfaketime.
 
 use crate::install::{install, run};
 use crate::sandbox;
@@ -44,7 +44,7 @@ int epoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 }
 "#;
 
-/// A server's wall clock: the machine's plus an offset.
+/// A server's wall clock: the machine's clock plus an offset.
 #[derive(Debug)]
 pub struct Clock {
     file: PathBuf,
@@ -53,24 +53,24 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A true clock, to be kept in `folder`.
+    /// A true clock, whose file is kept in `folder`.
     pub(crate) fn new(folder: &Path) -> Self {
         let clock = Self { file: folder.join("clock"), offset: Mutex::new(0) };
         clock.shift(0);
         clock
     }
 
-    /// Puts the clock back. It goes on from there at its usual pace.
+    /// Moves the clock backwards. It goes on from there at its usual pace.
     pub fn back(&self, by: Duration) {
         self.shift(-micros(by));
     }
 
-    /// Puts the clock forward.
+    /// Moves the clock forward.
     pub fn forward(&self, by: Duration) {
         self.shift(micros(by));
     }
 
-    /// How far the clock is ahead of the machine's, in microseconds.
+    /// How far the clock is ahead of the machine's clock, in microseconds.
     pub fn offset(&self) -> i64 {
         *self.offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,14 +81,14 @@ impl Clock {
         let sign = if *offset < 0 { '-' } else { '+' };
         let size = offset.unsigned_abs();
         let text = format!("{sign}{}.{:06}\n", size / 1_000_000, size % 1_000_000);
-        // A reader sees the old file or the new one, never half of one.
+        // A reader sees the old file or the new one, never part of one.
         let next = self.file.with_extension("next");
         std::fs::write(&next, text).expect("the clock's file can be written");
         install().own(&next);
         std::fs::rename(&next, &self.file).expect("the clock's file can be replaced");
     }
 
-    /// Makes a command see this clock.
+    /// Makes a command's process use this clock.
     pub(crate) fn apply_to(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", format!("{}:{}", straight().display(), library().display()))
@@ -104,8 +104,9 @@ fn micros(by: Duration) -> i64 {
     i64::try_from(by.as_micros()).expect("a step of less than 292,000 years")
 }
 
-/// Waiting without libfaketime: while it waits, it shows the true time to signal handlers, and for ever to
-/// the processes that these start. Up to 15, a postmaster starts its background workers from one. There is a C compiler wherever there is a Rust one: it links.
+/// Lets waiting calls bypass libfaketime. While it waits, it shows the true time to signal handlers, and to the
+/// processes that these start for as long as they live; up to PostgreSQL 15, a postmaster starts its background workers
+/// from a handler. A C compiler is there wherever Rust is, because Rust needs it to link.
 fn straight() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -119,7 +120,7 @@ fn straight() -> &'static Path {
     })
 }
 
-/// Debian's libfaketime. Tests that need it fail without it: they are not skipped.
+/// Debian's libfaketime. Tests that need it fail without it; they are not skipped.
 fn library() -> PathBuf {
     let mut folders = vec![PathBuf::from("/usr/lib"), PathBuf::from("/usr/lib64")];
     folders.extend(std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|e| e.path()));

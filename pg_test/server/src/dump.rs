@@ -1,11 +1,11 @@
-//! Dumps of a server's databases, and their restoration, as `pg_dump | psql` does it.
+//! Dumps of a server's databases, and restoring them, as with `pg_dump | psql`.
 
 use crate::Server;
 use std::io::Write;
 use std::process::Stdio;
 
 impl Server {
-    /// What `pg_dump` writes of a database. Without the two lines that differ from dump to dump: newer
+    /// The output of `pg_dump` for a database, without the two lines that differ from dump to dump, because newer
     /// versions put a random key into them.
     #[track_caller]
     pub fn dump(&self, database: &str, options: &[&str]) -> String {
@@ -18,7 +18,7 @@ impl Server {
         dump.lines().filter(|line| !varies(line)).map(|line| line.to_owned() + "\n").collect()
     }
 
-    /// Restores a dump into a database; every statement must succeed, and say nothing.
+    /// Restores a dump into a database; every statement must succeed, and print nothing.
     #[track_caller]
     pub fn restore(&self, database: &str, dump: &str) {
         self.try_restore(database, dump).unwrap_or_else(|errors| panic!("psql: {errors}"));
@@ -27,13 +27,13 @@ impl Server {
     /// Restores a dump into a database, up to the first statement that fails.
     ///
     /// # Errors
-    /// What psql had to say.
+    /// The output of psql.
     pub fn try_restore(&self, database: &str, dump: &str) -> Result<(), String> {
         let mut psql = self.client_program("psql", database);
         psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-"]);
         psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = psql.spawn().expect("psql can be run");
-        // psql reads to the end even when it has something to complain about, and complains in few words.
+        // psql reads on to the end after an error, and reports it in few words.
         let sent = child.stdin.take().expect("a pipe").write_all(dump.as_bytes());
         let output = child.wait_with_output().expect("it is our child");
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! What is done to a server from outside: cloning it, rewinding it, signals that nobody expects, and
-//! libraries that come between the server and the operating system.
+//! Interventions from outside the server: cloning, rewinding, unexpected signals, and libraries between the server and
+//! the operating system.
 
 use crate::install::{install, run};
 use crate::server::{Builder, Server};
@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A library of our own that the server loads before all others, and a file through which it is told
-/// what to do.
+/// A library that the server loads before all others, and a file that tells the library what to do.
 #[derive(Clone, Debug)]
 pub struct Preload {
     library: PathBuf,
@@ -21,7 +20,7 @@ pub struct Preload {
 }
 
 impl Preload {
-    /// Compiles `source`, which finds the name of `file` in the environment `variable`.
+    /// Compiles `source`. It finds the name of `file` in the environment `variable`.
     pub fn compile(source: &str, variable: &'static str, file: PathBuf) -> Self {
         let folder = sandbox::new_folder();
         let (code, library) = (folder.join("preload.c"), folder.join("preload.so"));
@@ -32,7 +31,7 @@ impl Preload {
         Self { library, variable, file }
     }
 
-    /// The same library, told by another file.
+    /// The same library with another file.
     pub fn with_file(&self, file: PathBuf) -> Self {
         Self { file, ..self.clone() }
     }
@@ -48,7 +47,7 @@ impl Preload {
     }
 }
 
-/// A new empty folder of this process, which goes away with it; the servers' owner owns it.
+/// A new empty folder of the servers' owner, which is removed when this process ends.
 pub fn new_folder() -> PathBuf {
     sandbox::new_folder()
 }
@@ -76,13 +75,13 @@ impl Server {
         self.preload = Some(preload);
     }
 
-    /// Whether the server was started and not stopped since.
+    /// Whether the server was started and has not been stopped since.
     pub fn is_started(&self) -> bool {
         self.postmaster.is_some()
     }
 
-    /// Starts the server, and waits until it accepts connections. A server that finds the shared memory
-    /// of its predecessor still in use, because that was killed, is started again.
+    /// Starts the server, and waits until it accepts connections. Tries again if the shared memory of its predecessor
+    /// is still in use, because that was killed.
     ///
     /// # Errors
     /// The server's log, if it accepts no connection within the limit.
@@ -108,17 +107,17 @@ impl Server {
         Err(self.log())
     }
 
-    /// Sends a signal to one of this server's processes, unless it is gone meanwhile; whether it was there.
+    /// Sends a signal to one of this server's processes; returns whether the process still existed.
     pub fn try_signal(&self, pid: i32, signal: Signal) -> bool {
         process::parent(pid) == Some(self.pid()) && kill(Pid::from_raw(pid), signal).is_ok()
     }
 
-    /// Has the server read its settings again, and does not wait for it.
+    /// Has the server read its settings again, without waiting for it.
     pub fn reread_settings(&self) {
         self.signal(Signal::SIGHUP);
     }
 
-    /// A base backup of this server, not started: neither a standby nor yet a server of its own.
+    /// A base backup of this server, not started: neither a standby nor a server of its own yet.
     #[track_caller]
     pub fn backup(&self) -> Server {
         let copy = self.sibling();
@@ -130,7 +129,7 @@ impl Server {
         copy
     }
 
-    /// A server with the same settings and the same clock, and no data directory as yet.
+    /// A server with the same settings and the same clock, without a data directory so far.
     pub fn sibling(&self) -> Server {
         let builder = Builder {
             install: self.install,
@@ -160,16 +159,16 @@ impl Server {
         self.write_settings();
     }
 
-    /// Rewinds this server, which was stopped, to where `source`, which runs, left its history.
+    /// Rewinds this stopped server to the point at which it left the history of `source`, which runs.
     ///
     /// # Errors
-    /// What `pg_rewind` said.
+    /// The output of `pg_rewind`.
     pub fn rewind(&mut self, source: &Server) -> Result<(), String> {
         let mut rewind = self.install.command("pg_rewind", &self.folder);
         let from = format!("host={} port=5432 user=postgres dbname=postgres", source.folder.display());
         rewind.arg("--no-sync").arg("--source-server").arg(from).arg("-D").arg(self.data());
         let output = rewind.output().map_err(|e| e.to_string())?;
-        // It copies the source's settings too.
+        // pg_rewind copies the source's settings too.
         self.write_settings();
         match output.status.success() {
             true => Ok(()),

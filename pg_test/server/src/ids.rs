@@ -1,26 +1,24 @@
-//! What is known about IDs without asking the extension: how they are made up, whether any repeats,
-//! and who made it.
+//! Facts about IDs, found without the extension: their fields, whether any repeats, and which client got it.
 
 use std::collections::HashMap;
 
-/// How the bits of an ID are shared out. Written anew here: the tests must not believe the code that
-/// they test.
+/// The layout of an ID. Written independently, because the tests must not trust the code that they test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bits of the worker field, datacenter included.
     pub worker_bits: u32,
     /// Bits of the sequence field.
     pub sequence_bits: u32,
-    /// Length of a tick in milliseconds.
+    /// The length of a tick in milliseconds.
     pub tick_ms: i64,
     /// The epoch in milliseconds since 1970.
     pub epoch_ms: i64,
 }
 
-/// An ID, taken apart.
+/// The fields of an ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Start of the tick, in milliseconds since 1970.
+    /// The start of the tick, in milliseconds since 1970.
     pub at_ms: i64,
     /// The worker field, datacenter included.
     pub worker: i64,
@@ -33,7 +31,7 @@ impl Layout {
     pub const DEFAULT: Layout =
         Layout { worker_bits: 10, sequence_bits: 12, tick_ms: 1, epoch_ms: 1_704_067_200_000 };
 
-    /// Takes an ID apart.
+    /// Splits an ID into its fields.
     pub fn parts(&self, id: i64) -> Parts {
         let field = |bits: u32| (1i64 << bits) - 1;
         Parts {
@@ -54,19 +52,19 @@ pub fn at_ms(id: i64) -> i64 {
     Layout::DEFAULT.parts(id).at_ms
 }
 
-/// IDs from many origins, to be checked against each other.
+/// IDs from many origins, to be compared with each other.
 #[derive(Debug, Default)]
 pub struct Ids {
     origins: Vec<(String, Vec<i64>)>,
 }
 
 impl Ids {
-    /// Nothing as yet.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds what one origin made, in the order in which it was made.
+    /// Adds the IDs of one origin, in the order in which they were generated.
     pub fn add(&mut self, origin: impl Into<String>, ids: Vec<i64>) {
         self.origins.push((origin.into(), ids));
     }
@@ -81,7 +79,7 @@ impl Ids {
         self.len() == 0
     }
 
-    /// Panics, and names both makers, if an ID was made twice. Returns all IDs in ascending order.
+    /// Returns all IDs in ascending order. Panics if an ID was generated twice, and names both origins.
     #[track_caller]
     pub fn assert_unique(&self) -> Vec<i64> {
         let mut all: Vec<i64> = Vec::with_capacity(self.len());
@@ -117,7 +115,7 @@ impl Ids {
         format!("{id} {:?}: {}", Layout::DEFAULT.parts(id), makers.join(", "))
     }
 
-    /// Panics if what one origin made is not strictly ascending (rule 5).
+    /// Panics if the IDs of one origin are not strictly ascending (guarantee 5).
     #[track_caller]
     pub fn assert_each_ascending(&self) {
         for (origin, ids) in &self.origins {
@@ -134,11 +132,11 @@ pub fn assert_ascending(origin: &str, ids: &[i64]) {
     }
 }
 
-/// A set of very many IDs that lie close together, one bit each: four thousand a millisecond for many
-/// seconds. It remembers no order.
+/// A set of very many IDs that lie close together, one bit each: four thousand per millisecond for many seconds. It
+/// does not remember their order.
 #[derive(Debug, Default)]
 pub struct Dense {
-    /// By the ID without its lowest 12 bits: which of the 4,096 below it were made.
+    /// Keyed by the ID without its lowest 12 bits; the bits say which of the 4,096 IDs below that were generated.
     blocks: HashMap<i64, Box<[u64; 64]>>,
     len: u64,
 }
@@ -147,13 +145,13 @@ impl Dense {
     /// Adds a contiguous range.
     ///
     /// # Errors
-    /// The first ID of it that was there before.
+    /// The first ID of the range that was there before.
     pub fn add(&mut self, first: i64, last: i64) -> Result<(), i64> {
         assert!(0 < first && first <= last, "{first}..{last} is no range of IDs");
         let mut id = first;
         while id <= last {
             let block = self.blocks.entry(id >> 12).or_insert_with(|| Box::new([0; 64]));
-            // As much of the range as lies in one word.
+            // The part of the range that lies in one word.
             let word = &mut block[(id as usize >> 6) & 63];
             let low = id & 63;
             let high = (low + (last - id)).min(63);
@@ -190,7 +188,7 @@ impl Dense {
     }
 }
 
-/// Panics, and names both makers, if an ID was made by two of them.
+/// Panics if two of the origins generated the same ID, and names both.
 #[track_caller]
 pub fn assert_disjoint(origins: &[(String, Dense)]) {
     for (i, (origin, ids)) in origins.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which PostgreSQL the tests run against, which older one they upgrade from, and as which user.
+//! The PostgreSQL that the tests run against, the older one that they upgrade from, and the user they run it as.
 
 use nix::unistd::{Uid, User};
 use std::os::unix::process::CommandExt;
@@ -13,25 +13,25 @@ pub(crate) struct Install {
     sharedir: PathBuf,
     /// Major version, for instance 15.
     version: u32,
-    /// Who the servers run as: `None` for the user who runs the tests.
+    /// The user that the servers run as; `None` for the user who runs the tests.
     owner: Option<User>,
 }
 
-/// Major version of the PostgreSQL under test.
+/// The major version of the PostgreSQL under test.
 pub fn pg_version() -> u32 {
     install().version
 }
 
-/// Whether the PostgreSQL under test has contrib modules. The 16 that `scripts/postgres` gets comes without; nobody
-/// else may.
+/// Whether the PostgreSQL under test has contrib modules. The 16 that `scripts/postgres` installs comes without them;
+/// every other must have them.
 pub fn has_contrib() -> bool {
     let has = install().sharedir.join("extension/amcheck.control").exists();
     assert!(has || pg_version() == 16, "this PostgreSQL lacks its contrib modules");
     has
 }
 
-/// The installation named by `PG_CONFIG`; else the newest of Debian's that has the extension, else
-/// the newest of Debian's, else the `pg_config` in `PATH`.
+/// The installation that `PG_CONFIG` names; else the newest of Debian's that has the extension; else the newest of
+/// Debian's; else the `pg_config` in `PATH`.
 pub(crate) fn install() -> &'static Install {
     static FOUND: OnceLock<Install> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -39,7 +39,7 @@ pub(crate) fn install() -> &'static Install {
     })
 }
 
-/// The older installation, named by `PG_CONFIG_OLD`, from whose servers pg_upgrade comes.
+/// The older installation that `PG_CONFIG_OLD` names, from whose servers pg_upgrade upgrades.
 #[track_caller]
 pub(crate) fn older() -> &'static Install {
     static FOUND: OnceLock<Install> = OnceLock::new();
@@ -94,9 +94,9 @@ fn ask(pg_config: &Path, option: &str) -> String {
 }
 
 impl Install {
-    /// A command of this installation (`initdb`, `postgres`, ...), to be run in `folder` as the
-    /// servers' owner and without the caller's `PG*` and `RUST_*` environment: with `RUST_BACKTRACE=1` an
-    /// error that ends a wait would look up the symbols of its backtrace first, for tens of milliseconds.
+    /// A command of this installation (`initdb`, `postgres`, ...), to be run in `folder` as the servers' owner and
+    /// without the caller's `PG*` and `RUST_*` environment. With `RUST_BACKTRACE=1`, an error that ends a wait would
+    /// first look up the symbols of its backtrace, which takes tens of milliseconds.
     pub(crate) fn command(&self, program: &str, folder: &Path) -> Command {
         let mut command = Command::new(self.bindir.join(program));
         command.current_dir(folder).env("LC_ALL", "C").process_group(0);
@@ -107,7 +107,7 @@ impl Install {
             }
         }
         if let Some(user) = &self.owner {
-            // The standard library drops the supplementary groups along with root.
+            // The standard library also drops the supplementary groups when it drops root.
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
             command.env("HOME", folder).env("USER", &user.name).env("LOGNAME", &user.name);
         }
@@ -123,7 +123,7 @@ impl Install {
     }
 }
 
-/// Runs a command to its end and panics with all its output when it fails.
+/// Runs a command to its end; panics with all its output if it fails.
 #[track_caller]
 pub(crate) fn run(mut command: Command) {
     let output = command.output().unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));

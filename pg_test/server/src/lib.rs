@@ -1,22 +1,21 @@
 //! A harness for tests of `snowflake_id` against real PostgreSQL servers.
 //!
-//! Every test starts a server of its own in a temporary folder, talks to it over a Unix socket and
-//! stops exactly that server when it goes out of scope. Nothing is shared with a server that may
-//! already run on the machine. The parts:
+//! Every test starts a server of its own in a temporary folder, connects to it over a Unix socket, and stops exactly
+//! that server when it goes out of scope. It shares nothing with other servers on the machine. The parts:
 //!
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
 //! * [`clock`]: move the wall clock of a running server (libfaketime);
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
-//! * [`ids`]: take IDs apart independently of the extension, find duplicates and say who made them;
-//! * [`partman`]: the extension pg_partman, several versions of it;
-//! * [`process`]: what Linux tells of a server's processes;
-//! * `programs`: those of PostgreSQL, run on a server or on its files;
-//! * `replication`: standbys, switchovers, servers that are started without recovery;
-//! * [`traffic`]: clients that make IDs in the background while a test does something to the server;
+//! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
+//! * [`partman`]: several versions of the extension pg_partman;
+//! * [`process`]: the state of a server's processes as Linux reports it;
+//! * `programs`: PostgreSQL's own programs, run on a server or on its files;
+//! * `replication`: standbys, switchovers, and servers that are started without recovery;
+//! * [`traffic`]: clients that generate IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
 //!
-//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation, `PG_CONFIG_OLD` the older one that
-//! some tests upgrade from. Run as root, the servers run as the operating system's user `postgres`, for
+//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation, `PG_CONFIG_OLD` the older one that some
+//! tests upgrade from. If the tests run as root, the servers run as the operating system's user `postgres`, because
 //! PostgreSQL refuses to run as root.
 
 pub mod clock;
@@ -65,15 +64,15 @@ pub const fn days(n: u64) -> Duration {
     Duration::from_secs(n * 86_400)
 }
 
-/// Held by tests that keep every core busy, or that measure time, so that the tests of one file
-/// which run side by side do not disturb each other.
+/// Held by tests that keep every core busy, or that measure time, so that parallel tests of one file do not disturb
+/// each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed while it held the lock leaves nothing behind that another could see.
+    // A test that panicked while it held the lock leaves nothing behind that others could see.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `ready` until it answers, and panics with `what` when that takes longer than `limit`.
+/// Calls `ready` until it returns a value; panics with `what` if that takes longer than `limit`.
 #[track_caller]
 pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! pg_partman, as Debian's packages have it.
+//! pg_partman from Debian's packages.
 
 use crate::sql;
 use postgres::Client;
@@ -9,13 +9,13 @@ use std::sync::OnceLock;
 /// A version of pg_partman.
 #[derive(Clone, Debug)]
 pub struct Partman {
-    /// As numbers, so that they compare.
+    /// As numbers, so that versions can be compared.
     pub version: Vec<u32>,
     script: PathBuf,
 }
 
-/// All versions that `fetch_partman` of `scripts/lib.sh` brings, the oldest first: at least one, and none that
-/// is older than the time encoder.
+/// All versions that `fetch_partman` in `scripts/lib.sh` fetches, the oldest first: at least one, and none older than
+/// the time encoder.
 pub fn versions() -> &'static [Partman] {
     static FOUND: OnceLock<Vec<Partman>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -48,8 +48,8 @@ impl Partman {
         Self { version, script }
     }
 
-    /// What `CREATE EXTENSION pg_partman SCHEMA partman` does, but for the membership of its objects: so no
-    /// file comes into a server's folder that others use.
+    /// Does what `CREATE EXTENSION pg_partman SCHEMA partman` does, except that the objects do not belong to an
+    /// extension. So no file is installed into a server's folder that others use.
     #[track_caller]
     pub fn create(&self, session: &mut Client) {
         let script = std::fs::read_to_string(&self.script).expect("the script can be read");

@@ -1,19 +1,19 @@
-//! What Linux tells of a process.
+//! The state of a process as Linux reports it.
 
-/// The fields of `/proc/PID/stat` from the third, the state, on; none when the process is gone.
+/// The fields of `/proc/PID/stat` from the third, the state, on; none if the process is gone.
 fn fields(pid: i32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // "pid (name) state ...", where the name may hold spaces and brackets.
+    // "pid (name) state ...", where the name may contain spaces and brackets.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     fields.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a process is gone, or only waits for its parent to take note of it.
+/// Whether a process is gone, or only waits to be reaped by its parent.
 pub fn has_ended(pid: i32) -> bool {
     fields(pid).first().is_none_or(|state| state == "Z")
 }
 
-/// Whether a process stands still, by SIGSTOP.
+/// Whether a process is stopped by SIGSTOP.
 pub fn is_stopped(pid: i32) -> bool {
     fields(pid).first().is_some_and(|state| state == "T")
 }
@@ -22,7 +22,7 @@ pub(crate) fn parent(pid: i32) -> Option<u32> {
     fields(pid).get(1)?.parse().ok()
 }
 
-/// What a process has used of a processor, in hundredths of a second.
+/// The processor time that a process has used, in hundredths of a second.
 #[track_caller]
 pub fn processor_ticks(pid: i32) -> u64 {
     let fields = fields(pid);

@@ -1,4 +1,4 @@
-//! PostgreSQL's own programs, from the PostgreSQL of the server that they are used on.
+//! PostgreSQL's own programs, from the installation of the server that they are used on.
 
 use crate::Server;
 use crate::install::run;
@@ -6,22 +6,22 @@ use std::path::Path;
 use std::process::Command;
 
 impl Server {
-    /// Runs a program of PostgreSQL's, which must succeed; what it said. It connects to this server unless
-    /// it is told otherwise, and its working directory is the one around the data directory, `data`.
+    /// Runs a PostgreSQL program, which must succeed; returns its output. It connects to this server unless told
+    /// otherwise. Its working directory is the parent of the data directory, `data`.
     #[track_caller]
     pub fn tool(&self, program: &str, args: &[&str]) -> String {
         self.try_tool(program, args).unwrap_or_else(|said| panic!("{program} {args:?}: {said}"))
     }
 
-    /// The same for one that may fail.
+    /// The same for a program that may fail.
     ///
     /// # Errors
-    /// What it said, if it did not succeed.
+    /// The output, if it did not succeed.
     pub fn try_tool(&self, program: &str, args: &[&str]) -> Result<String, String> {
         said(self.client_program(program, "postgres").env("PGDATA", "data").args(args))
     }
 
-    /// Unpacks an archive into a new folder, which the server's owner owns as all that is in it.
+    /// Unpacks an archive into a new folder, which belongs to the servers' owner with everything in it.
     #[track_caller]
     pub fn unpack(&self, archive: &Path, folder: &Path) {
         crate::sandbox::make_folder(folder);
@@ -30,10 +30,10 @@ impl Server {
         run(tar);
     }
 
-    /// Has pg_upgrade make a server that was never started the successor of this one, which is stopped.
+    /// Has pg_upgrade upgrade this stopped server into `new`, which was never started.
     ///
     /// # Errors
-    /// What pg_upgrade said, and the errors in the logs that it leaves.
+    /// The output of pg_upgrade, and the errors in the logs that it leaves.
     pub fn upgrade_to(&self, new: &Server, options: &[&str]) -> Result<String, String> {
         let mut upgrade = new.install.command("pg_upgrade", &new.folder);
         upgrade.arg("-b").arg(&self.install.bindir).arg("-B").arg(&new.install.bindir);

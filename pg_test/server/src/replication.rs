@@ -5,7 +5,7 @@ use crate::{secs, sql};
 use std::fs;
 
 impl Server {
-    /// Waits until this standby has replayed all that `primary` has written.
+    /// Waits until this standby has replayed everything that `primary` has written.
     #[track_caller]
     pub fn catch_up_with(&self, primary: &Server) {
         let position: String = sql::one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
@@ -15,7 +15,7 @@ impl Server {
         });
     }
 
-    /// Makes a restart of this standby begin after all that `primary` has done until now.
+    /// Makes a restart of this standby begin after everything that `primary` has written so far.
     #[track_caller]
     pub fn restartpoint_with(&self, primary: &Server) {
         sql::run(&mut primary.connect(), "CHECKPOINT");
@@ -23,8 +23,8 @@ impl Server {
         sql::run(&mut self.connect(), "CHECKPOINT");
     }
 
-    /// From its next start on, this stopped server follows nobody and recovers from its own WAL alone: an
-    /// operator has removed the signal files.
+    /// From its next start on, this stopped server follows no primary and recovers only from its own WAL, as if an
+    /// operator had removed the signal files.
     pub fn stand_alone(&self) {
         for signal in ["standby.signal", "recovery.signal"] {
             let _ = fs::remove_file(self.data().join(signal));
@@ -39,11 +39,11 @@ impl Server {
         self.start();
     }
 
-    /// A planned switchover: this primary stops cleanly, `successor` is promoted, and this server and the
-    /// other standbys follow it.
+    /// A planned switchover: this primary stops cleanly, `successor` is promoted, and this server and the other
+    /// standbys follow it.
     #[track_caller]
     pub fn hand_over(&mut self, successor: &Server, others: &mut [&mut Server]) {
-        // A primary that stops sends the rest to those standbys that stream by then.
+        // A stopping primary sends its last WAL only to those standbys that are streaming by then.
         successor.catch_up_with(self);
         others.iter().for_each(|other| other.catch_up_with(self));
         self.stop(Stop::Fast);

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Removes the folder when the test process is gone, however it went: its standard input is a pipe
-/// whose other end only the test process has. A test that was killed leaves servers behind; they are
-/// known by their `postmaster.pid`, and their working directory proves that the pid is still theirs.
-/// A small file system may lie over the folder of the extension's state.
+/// Removes the folder when the test process has ended, for whatever reason: its standard input is a pipe whose other
+/// end only the test process has. A test that was killed leaves servers behind. Their `postmaster.pid` names them, and
+/// their working directory proves that the pid is still theirs. A small file system may be mounted on the folder of the
+/// extension's state.
 const JANITOR: &str = r#"
 read -r _
 for file in "$1"/*/data/postmaster.pid; do
@@ -33,17 +33,18 @@ rm -rf "$1"
 
 struct Sandbox {
     root: PathBuf,
-    /// Holds the pipe whose end wakes the janitor.
+    /// Keeps the pipe open whose end wakes the janitor.
     _janitor: Child,
     next: AtomicU32,
-    /// By whose `initdb` made the template, and how far the clock was back then, in seconds.
+    /// The template data directories, by the installation whose `initdb` created them, and how far the clock was back
+    /// then, in seconds.
     templates: Mutex<HashMap<(PathBuf, u64), PathBuf>>,
 }
 
 fn sandbox() -> &'static Sandbox {
     static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
     SANDBOX.get_or_init(|| {
-        // A Unix socket's path has at most 107 bytes: short names.
+        // A Unix socket's path has at most 107 bytes, so the name is short.
         let name = format!("snowflake.{}.{:08x}", std::process::id(), rand::random::<u32>());
         let root = std::env::temp_dir().join(name);
         make_folder(&root);
@@ -63,10 +64,9 @@ fn sandbox() -> &'static Sandbox {
     })
 }
 
-/// Has ext4 put each folder in here somewhere else on the disk (`T` marks the top of unrelated folders). Else
-/// they share a place where a new file looks at every one that was deleted within the last minute before it
-/// has an inode: the copies of data directories, made and removed again, would take half of the tests' CPU time.
-/// Where the file system knows no such mark, it needs none.
+/// Tells ext4 to spread these folders over the disk (`T` marks the top of unrelated folders). Otherwise they share an
+/// area in which creating a file inspects every inode that was freed within the last minute, and creating and removing
+/// copies of data directories would take half of the tests' CPU time. File systems without this mark do not need it.
 fn spread_folders(root: &Path) {
     let mut mark = Command::new("chattr");
     let _ = mark.arg("+T").arg(root).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -80,21 +80,21 @@ pub(crate) fn make_folder(path: &Path) {
     install().own(path);
 }
 
-/// A new empty folder that the servers' owner owns.
+/// A new empty folder that belongs to the servers' owner.
 pub(crate) fn new_folder() -> PathBuf {
     let sandbox = sandbox();
-    // The place on the disk goes by the name alone: so no two processes have the same.
+    // The place on the disk depends only on the name, so no two processes may use the same name.
     let n = sandbox.next.fetch_add(1, Ordering::Relaxed);
     let path = sandbox.root.join(format!("{}-{n}", std::process::id()));
     make_folder(&path);
     path
 }
 
-/// Makes the data directory `to`, as `initdb` would have made it `behind` ago. (`pg_control` carries
-/// the time of `initdb`, and a server without a state of its own goes by that.)
+/// Creates the data directory `to`, as `initdb` would have created it `behind` ago. `pg_control` carries the time of
+/// `initdb`, which a server without a state file relies on.
 pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
     let sandbox = sandbox();
-    // Held meanwhile: the first test makes the template, the others wait for it.
+    // Held meanwhile, so that the first test creates the template and the others wait for it.
     let mut templates = sandbox.templates.lock().unwrap_or_else(PoisonError::into_inner);
     let made_by = (install.bindir.clone(), behind.as_secs());
     let name = format!("template-{}", templates.len());

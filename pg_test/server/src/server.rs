@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own.
+//! A PostgreSQL server that belongs to one test.
 
 use crate::clock::Clock;
 use crate::faults::Preload;
@@ -14,18 +14,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How a server is stopped.
+/// How to stop a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Waits for the clients to leave.
     Smart,
-    /// Disconnects the clients, writes a checkpoint.
+    /// Disconnects the clients, and writes a checkpoint.
     Fast,
-    /// As after a crash: the next start recovers from the WAL.
+    /// As in a crash: the next start recovers from the WAL.
     Immediate,
 }
 
-/// What a server is to be like; see [`Server::builder`].
+/// The configuration of a new server; see [`Server::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) install: &'static Install,
@@ -41,13 +41,13 @@ impl Builder {
         self
     }
 
-    /// Takes a line out of `postgresql.conf`, one of the harness's own for instance.
+    /// Removes a line from `postgresql.conf`, for instance one that the harness sets.
     pub fn without(mut self, name: &str) -> Self {
         self.settings.remove(name);
         self
     }
 
-    /// A server of the older PostgreSQL, which the environment variable `PG_CONFIG_OLD` names.
+    /// A server of the older PostgreSQL that the environment variable `PG_CONFIG_OLD` names.
     pub fn of_older_version(mut self) -> Self {
         self.install = older();
         self
@@ -59,13 +59,13 @@ impl Builder {
         self
     }
 
-    /// The cluster is made, and started, with its clock back by as much; implies `faketime`.
+    /// Creates and starts the cluster with its clock this far back; implies `faketime`.
     pub fn born(mut self, ago: Duration) -> Self {
         self.behind = ago;
         self.faketime(true)
     }
 
-    /// A started server that accepts connections.
+    /// Starts the server, and waits until it accepts connections.
     #[track_caller]
     pub fn start(self) -> Server {
         let mut server = self.build();
@@ -82,7 +82,7 @@ impl Builder {
         server
     }
 
-    /// Starts a server that cannot start with such settings, and returns its log.
+    /// Starts a server that cannot start with these settings, and returns its log.
     #[track_caller]
     pub fn start_expecting_failure(self) -> String {
         let mut server = self.build();
@@ -103,7 +103,7 @@ impl Builder {
         server
     }
 
-    /// The server's folder, with no data directory in it as yet.
+    /// The server's folder, without a data directory so far.
     pub(crate) fn lay_out(&self) -> Server {
         let folder = new_folder();
         let clock = self.faketime.then(|| {
@@ -134,8 +134,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that preloads `snowflake_id` as worker 1, listens on a Unix socket only, and does
-    /// not fsync its tables (the extension's own files are its own affair).
+    /// A server that preloads `snowflake_id` as worker 1, listens only on a Unix socket, and does not fsync its tables.
+    /// (The extension fsyncs its own files nonetheless.)
     pub fn builder() -> Builder {
         let settings = [
             ("autovacuum", "off"),
@@ -165,13 +165,13 @@ impl Server {
         self.folder.join("log")
     }
 
-    /// Changes a line of `postgresql.conf`; it counts from the next reload or start.
+    /// Changes a line of `postgresql.conf`, which takes effect at the next reload or start.
     pub fn set(&mut self, name: &str, value: &str) {
         self.settings.insert(name.to_owned(), value.to_owned());
         self.write_settings();
     }
 
-    /// Takes a line out of `postgresql.conf`.
+    /// Removes a line from `postgresql.conf`.
     pub fn unset(&mut self, name: &str) {
         self.settings.remove(name);
         self.write_settings();
@@ -188,8 +188,7 @@ impl Server {
         install().own(&file);
     }
 
-    /// Has the server read its settings again, and waits until `name` shows as `value` in a session
-    /// that was there before.
+    /// Has the server read its settings again, and waits until a session that existed before shows `name` as `value`.
     #[track_caller]
     pub fn reload(&mut self, name: &str, value: &str) {
         let mut session = self.connect();
@@ -202,7 +201,7 @@ impl Server {
         });
     }
 
-    /// Starts a server that was stopped.
+    /// Starts a stopped server.
     #[track_caller]
     pub fn start(&mut self) {
         self.spawn();
@@ -226,8 +225,8 @@ impl Server {
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
 
-    /// Waits until the clock has passed the marks of a first start, some 3 s ahead. A gate that is closed for
-    /// another reason is not waited for.
+    /// Waits until the clock has passed the marks of a first start, some 3 s ahead. Does not wait if the gate is closed
+    /// for another reason.
     fn wait_until_seasoned(&self) {
         let mut session = self.connect();
         let settling =
@@ -238,7 +237,7 @@ impl Server {
         });
     }
 
-    /// Waits until the server accepts connections, after a crash of one of its processes too.
+    /// Waits until the server accepts connections, even after a crash of one of its processes.
     #[track_caller]
     pub fn wait_until_ready(&mut self) {
         let began = Instant::now();
@@ -278,8 +277,8 @@ impl Server {
         self.wait_for_exit(secs(60));
     }
 
-    /// Kills the postmaster, as a machine's out-of-memory killer would, and waits until its children are
-    /// gone: only then does the shared memory let another server start.
+    /// Kills the postmaster, as a machine's out-of-memory killer would, and waits until its children are gone, because
+    /// only then the shared memory lets another server start.
     #[track_caller]
     pub fn crash(&mut self) {
         let pid = self.pid();
@@ -293,7 +292,7 @@ impl Server {
         }
     }
 
-    /// Stops the server and copies its data directory; neither is started.
+    /// Stops the server and copies its data directory; starts neither.
     #[track_caller]
     pub fn copy(&mut self) -> Server {
         self.stop(Stop::Fast);
@@ -311,7 +310,7 @@ impl Server {
         copy
     }
 
-    /// Stops the server (fast) and starts it again, with the settings as they are now.
+    /// Stops the server (fast) and starts it again with the present settings.
     #[track_caller]
     pub fn restart(&mut self) {
         self.stop(Stop::Fast);
@@ -334,7 +333,7 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("the backend can be signalled");
     }
 
-    /// The process of the extension's keeper, as soon as there is one.
+    /// The process of the extension's keeper; waits until there is one.
     #[track_caller]
     pub fn keeper(&self) -> i32 {
         self.wait_for_worker("a keeper", secs(10), |session| {
@@ -342,9 +341,9 @@ impl Server {
         })
     }
 
-    /// Waits for something that a background worker does. Each look is a new session, which wakes the postmaster:
-    /// PostgreSQL 15's first computes how long it may sleep. A child that ends before it sleeps does not shorten
-    /// that, so the postmaster may start a worker a minute late.
+    /// Waits for something that a background worker does. Each look opens a new session, which wakes the postmaster.
+    /// PostgreSQL 15's postmaster computes how long it may sleep, and a child that ends just before it sleeps does not
+    /// shorten that, so otherwise it may start a worker a minute late.
     #[track_caller]
     pub fn wait_for_worker<T>(
         &self,
@@ -361,8 +360,8 @@ impl Server {
         })
     }
 
-    /// Kills one of this server's processes and waits until the server is back from the crash. Its client
-    /// sees the end first: until the postmaster has noticed, it takes connections only to end them.
+    /// Kills one of this server's processes and waits until the server has recovered from the crash. A client sees the
+    /// end first; until the postmaster has noticed, it accepts connections only to end them.
     #[track_caller]
     pub fn kill_backend(&mut self, pid: i32) {
         let crashes = |server: &Server| server.log().matches("was terminated by signal 9").count();
@@ -372,8 +371,8 @@ impl Server {
         self.wait_until_ready();
     }
 
-    /// Stops processes of this server, as a debugger or a hypervisor does, at a moment that is meant and at which
-    /// none of them writes the generator's state: whoever does holds its lock, and all others would wait.
+    /// Stops processes of this server, as a debugger or a hypervisor does, at a moment that `is_meant` accepts and at
+    /// which none of them writes the state file: a writer holds the cold lock, and all others would wait for it.
     #[track_caller]
     pub fn stop_between_writes(&self, pids: &[i32], mut is_meant: impl FnMut(&mut Client) -> bool) {
         let signal = |signal| pids.iter().for_each(|pid| self.signal_backend(*pid, signal));
@@ -381,26 +380,26 @@ impl Server {
         sql::run(&mut watcher, "SET statement_timeout = '2s'");
         crate::wait_until("processes to be stopped, but not within a write", secs(60), || {
             signal(Signal::SIGSTOP);
-            // The view waits for whoever writes.
+            // The view waits for the lock, and so for a process that writes.
             let are_stopped = is_meant(&mut watcher)
                 && watcher.batch_execute("SELECT FROM snowflake_status").is_ok()
                 && pids.iter().all(|pid| process::is_stopped(*pid));
             if !are_stopped {
                 signal(Signal::SIGCONT);
-                // What is not meant now gets time to come.
+                // Wait for a better moment.
                 std::thread::sleep(ms(200));
             }
             are_stopped.then_some(())
         });
     }
 
-    /// Everything that the server has logged since it was made.
+    /// Everything that the server has logged since it was created.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// How to connect, as the superuser `postgres`.
+    /// How to connect as the superuser `postgres`.
     pub fn config(&self) -> Config {
         let mut config = Config::new();
         config.host_path(&self.folder).port(5432).user("postgres").dbname("postgres");
@@ -422,11 +421,11 @@ impl Server {
         }
     }
 
-    /// A client program of this PostgreSQL (`psql`, `pgbench`, ...), told how to reach the server as the
-    /// superuser `postgres`.
+    /// A client program of this PostgreSQL (`psql`, `pgbench`, ...) that connects to the server as the superuser
+    /// `postgres`.
     pub fn client_program(&self, program: &str, database: &str) -> Command {
         let mut command = self.install.command(program, &self.folder);
-        // Not by options: in pgbench, up to PostgreSQL 16, -d has another meaning.
+        // By environment, because -d means something else in pgbench up to PostgreSQL 16.
         command.env("PGHOST", &self.folder).env("PGPORT", "5432");
         command.env("PGUSER", "postgres").env("PGDATABASE", database);
         command
@@ -438,8 +437,8 @@ impl Server {
         self.clock.as_ref().expect("the server was built with faketime(true)")
     }
 
-    /// The bounds, in microseconds, of how far the server's wall clock is ahead of the machine's, as
-    /// the server itself tells it; at most `width` apart.
+    /// Bounds, in microseconds, of how far the server's wall clock is ahead of the machine's, according to the server;
+    /// at most `width` apart.
     #[track_caller]
     pub fn measured_offset(&self, width: Duration) -> (i64, i64) {
         let mut session = self.connect();
@@ -451,8 +450,7 @@ impl Server {
             let told: SystemTime = session.query_one(&ask, &[]).expect("clock_timestamp").get(0);
             let after = now();
             let told = micros_since_1970(told);
-            // The server read its clock between `before` and `after`, give or take the microsecond
-            // that each side drops.
+            // The server read its clock between `before` and `after`, within the microsecond that each side rounds off.
             low = low.max(told - after - 1);
             high = high.min(told - before + 1);
             (i128::from(high) - i128::from(low) <= width.as_micros() as i128).then_some(())
@@ -460,14 +458,14 @@ impl Server {
         (low, high)
     }
 
-    /// Puts the server's wall clock back, and proves that the server sees it.
+    /// Moves the server's wall clock backwards, and checks that the server sees it.
     #[track_caller]
     pub fn step_back(&self, by: Duration) {
         self.clock().back(by);
         self.assert_clock_moved(by);
     }
 
-    /// Puts the server's wall clock forward, and proves that the server sees it.
+    /// Moves the server's wall clock forward, and checks that the server sees it.
     #[track_caller]
     pub fn step_forward(&self, by: Duration) {
         self.clock().forward(by);
@@ -476,7 +474,7 @@ impl Server {
 
     #[track_caller]
     fn assert_clock_moved(&self, by: Duration) {
-        // Narrow enough to tell the new offset from the old one.
+        // Narrow enough to distinguish the new offset from the old one.
         let (low, high) = self.measured_offset((by / 2).clamp(ms(1) / 2, secs(1)));
         let expected = self.clock().offset();
         assert!(
@@ -485,8 +483,8 @@ impl Server {
         );
     }
 
-    /// A running standby of this server, cloned with `pg_basebackup`. It has this server's settings,
-    /// except those that `change` changes.
+    /// A running standby of this server, cloned with `pg_basebackup`. It has this server's settings, except for those
+    /// that `change` changes.
     #[track_caller]
     pub fn standby(&self, change: impl FnOnce(Builder) -> Builder) -> Server {
         let builder = Builder {
@@ -526,8 +524,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.postmaster {
-            // Not reaped yet, so the pid is still this server's. The postmaster kills a backend that
-            // does not answer (one that a test has stopped, say) after 5 seconds.
+            // Not reaped yet, so the pid is still this server's. After 5 seconds the postmaster kills a backend that
+            // does not respond, for example because a test has stopped it.
             let _ = kill(as_pid(child.id()), Signal::SIGQUIT);
             let _ = child.wait();
         }

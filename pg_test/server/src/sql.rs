@@ -1,4 +1,4 @@
-//! Short-hands for what the tests ask of a server.
+//! Shorthands for what tests ask of a server.
 
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Error};
@@ -11,14 +11,14 @@ pub struct Failure {
     pub code: String,
     /// The primary message.
     pub message: String,
-    /// DETAIL, or nothing.
+    /// DETAIL, or empty.
     pub detail: String,
-    /// HINT, or nothing.
+    /// HINT, or empty.
     pub hint: String,
 }
 
 impl Failure {
-    /// The server's part of an error; a broken connection has SQLSTATE `closed` here.
+    /// The server's part of an error; for a broken connection, the SQLSTATE is `closed`.
     pub fn from(error: &Error) -> Self {
         match error.as_db_error() {
             Some(e) => Self {
@@ -48,7 +48,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The one value of a query's one row.
+/// The one value of a query's only row.
 #[track_caller]
 pub fn one<T: FromSqlOwned>(client: &mut Client, query: &str) -> T {
     match client.query_one(query, &[]) {
@@ -93,7 +93,7 @@ pub fn next(client: &mut Client) -> i64 {
     one(client, "SELECT snowflake_nextval()")
 }
 
-/// Many IDs of one session, in the order in which they were made, in one answer of 8 bytes an ID.
+/// Many IDs of one session, in the order in which they were generated, in one response with 8 bytes per ID.
 #[track_caller]
 pub fn take(client: &mut Client, n: i32) -> Vec<i64> {
     let query =
@@ -108,7 +108,7 @@ pub fn unpack(bytes: &[u8]) -> Vec<i64> {
     ids.iter().map(|id| i64::from_be_bytes(*id)).collect()
 }
 
-/// `snowflake_status`, as far as the tests look at it.
+/// The columns of `snowflake_status` that tests use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// `open`, `closed` or `recovery`.
@@ -123,21 +123,21 @@ pub struct Status {
     pub lane: Option<i64>,
     /// How far the newest ID is ahead of the wall clock.
     pub ahead_ms: Option<f64>,
-    /// IDs made.
+    /// The number of IDs generated.
     pub issued: i64,
-    /// Waits for the clock, and how long they took together.
+    /// How often calls waited for the clock, and how long in total.
     pub waits: i64,
     /// See `waits`.
     pub wait_ms: f64,
-    /// Steps back of the clock that were noticed.
+    /// How many steps back of the clock were noticed.
     pub rollbacks: i64,
     /// The largest of them.
     pub largest_rollback_ms: f64,
-    /// Steps forward of more than a minute.
+    /// How many steps forward of more than a minute were noticed.
     pub forward_jumps: i64,
-    /// Changes of the lane.
+    /// How many rotations there were.
     pub rotations: i64,
-    /// Calls that were refused.
+    /// How many calls were refused.
     pub refusals: i64,
 }
 

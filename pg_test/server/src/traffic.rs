@@ -1,4 +1,4 @@
-//! Clients that make IDs in the background.
+//! Clients that generate IDs in the background.
 
 use crate::ids::Ids;
 use crate::sql::{Failure, unpack};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a client asks for, again and again.
+/// The call that a client repeats.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// `snowflake_nextval()`
@@ -52,9 +52,9 @@ pub struct Call {
     pub client: usize,
     /// When it was sent, by a clock that no test moves.
     pub began: Instant,
-    /// When its answer was there.
+    /// When its response arrived.
     pub ended: Instant,
-    /// The IDs, in the order in which they were made, or the error.
+    /// The IDs, in the order in which they were generated, or the error.
     pub outcome: Result<Vec<i64>, Failure>,
 }
 
@@ -65,7 +65,7 @@ impl Call {
     }
 }
 
-/// Running clients. A client whose connection breaks tries to get a new one until it succeeds.
+/// Running clients. A client whose connection breaks reconnects until it succeeds.
 #[derive(Debug)]
 pub struct Traffic {
     stop: Arc<AtomicBool>,
@@ -92,14 +92,14 @@ impl Traffic {
         traffic
     }
 
-    /// Waits until every client has had `n` more calls answered, by IDs or by errors.
+    /// Waits until every client has had `n` more calls answered, with IDs or with errors.
     #[track_caller]
     pub fn go_on(&self, n: usize) {
         let count = || self.done.iter().map(|done| done.load(Ordering::Relaxed));
-        // One more: the call that is under way now began before.
+        // One more, because the call that is under way began earlier.
         let goal: Vec<usize> = count().map(|done| done + n + 1).collect();
         wait_until(&format!("{n} calls of every client"), secs(120), || {
-            // A client that ended before it was told to has panicked: finish() tells.
+            // A client that ended early has panicked; finish() reports it.
             let dead = self.threads.iter().any(JoinHandle::is_finished);
             (dead || count().zip(&goal).all(|(done, goal)| done >= *goal)).then_some(())
         });
@@ -114,7 +114,7 @@ impl Traffic {
         std::thread::sleep(time.saturating_sub(began.elapsed()));
     }
 
-    /// Stops the clients; all their calls, in the order in which they began.
+    /// Stops the clients; returns all their calls, in the order in which they began.
     #[track_caller]
     pub fn finish(mut self) -> Vec<Call> {
         self.stop.store(true, Ordering::Relaxed);
@@ -193,8 +193,8 @@ pub fn ids_of(calls: &[Call]) -> Ids {
     ids
 }
 
-/// Panics unless the IDs of each call are ascending, and those of each call that began after another
-/// had returned are greater than the other's (rule 5).
+/// Panics unless the IDs of each call are ascending, and greater than those of every call that had returned before it
+/// began (guarantee 5).
 #[track_caller]
 pub fn assert_ordered<'a>(calls: impl IntoIterator<Item = &'a Call>) {
     let mut by_beginning: Vec<&Call> = calls.into_iter().filter(|call| !call.ids().is_empty()).collect();

@@ -1,4 +1,4 @@
-//! What is refused: with which SQLSTATE, in which words, and that nothing is lost by it.
+//! Bad input is refused with the right SQLSTATE and words, and nothing is lost by it.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const CALLS: [&str; 3] =
     ["SELECT snowflake_nextval()", "SELECT snowflake_nextval_batch(2)", "SELECT snowflake_nextval_range(2)"];
 
-/// Texts of Rust and its libraries speak to programmers, and no user should read one.
+/// Messages of Rust and its libraries are for programmers, and no user should see one.
 #[track_caller]
 fn assert_no_rust(text: &str) {
     for foreign in ["..=", "::", "panicked", "unwrap", "Err(", "None", "Some(", "os error", "utf-8", "parse"]
@@ -41,7 +41,7 @@ fn all_fail(session: &mut Client, code: &str, words: &[&str]) {
     }
 }
 
-/// Why a generator is closed that has none of the figures of one that makes IDs.
+/// Why the generator is closed, when its status has none of the numbers of one that generates IDs.
 #[track_caller]
 fn closed_reason(session: &mut Client) -> String {
     let row = session.query_one("SELECT state, reason, issued FROM snowflake_status", &[]).unwrap();
@@ -49,7 +49,7 @@ fn closed_reason(session: &mut Client) -> String {
     row.get(1)
 }
 
-// ---- settings that keep IDs from being made, while the server runs ----
+// ---- settings that prevent IDs while the server runs ----
 
 #[test]
 fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
@@ -95,7 +95,7 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
     assert!(now.reason.expect("a reason").contains("epoch"));
     assert_eq!(now.issued, 0);
 
-    // To a second after the epoch, as this clock has it.
+    // To a second after the epoch, by this clock.
     let epoch: Duration = secs(4_102_444_800);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     server.step_forward(epoch + secs(1) - now);
@@ -106,7 +106,7 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
     assert!((0..60_000).contains(&(layout.parts(ids[0]).at_ms - layout.epoch_ms)));
     assert_eq!(status(&mut session).state, "open");
 
-    // And back before it.
+    // And back to before it.
     server.step_back(days(1));
     all_fail(&mut session, "55000", &["snowflake_id.epoch"]);
     assert_eq!(status(&mut session).state, "closed");
@@ -116,10 +116,10 @@ fn an_epoch_that_the_clock_has_not_reached_closes_the_gate_until_it_has() {
 
 // ---- settings that keep the generator closed ----
 
-/// A server that is started again and again, each time with settings of which one cannot be used.
+/// A server that is restarted again and again, each time with settings of which one cannot be used.
 struct Misconfigured {
     server: Server,
-    /// An ID that it made before any setting was changed.
+    /// An ID that it generated before any setting was changed.
     newest: i64,
 }
 
@@ -132,8 +132,8 @@ impl Misconfigured {
         Self { server, newest }
     }
 
-    /// Starts it with these settings. The server is there, and says in its log, in its status and in each call what
-    /// is wrong and what to do. IDs can be read unless it is their layout that is wrong.
+    /// Starts it with these settings. The server runs, and says in its log, in its status and in each call what is
+    /// wrong and how to correct it. IDs can be read, unless their layout is what is wrong.
     #[track_caller]
     fn is_closed(&mut self, settings: &[(&str, &str)], words: &[&str], can_read: bool) {
         let is_read_from = self.server.log().len();
@@ -216,12 +216,12 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     let server = Server::builder().setting(worker, "128").start_with_extension();
     let mut session = server.connect();
     assert_eq!(one::<Option<i32>>(&mut session, "SELECT home_worker_id FROM snowflake_status"), None);
-    // The server still knows who owns the other workers.
+    // The server still knows the owners of the other workers.
     let owner = "SELECT (home_worker_id, lane) = (5, 6) FROM snowflake_owner(773::bigint << 12)";
     assert!(one::<bool>(&mut session, owner));
 }
 
-/// PostgreSQL accepts each of the statements, and the server is restarted some other day.
+/// PostgreSQL accepts each of the statements, and the server is restarted at a later date.
 #[test]
 fn a_worker_that_another_setting_puts_outside_its_range_does_not_hold_the_database() {
     let mut server = Server::builder().start_with_extension();
@@ -239,7 +239,7 @@ fn a_worker_that_another_setting_puts_outside_its_range_does_not_hold_the_databa
     assert!(next(&mut server.connect()) > before);
 }
 
-/// The settings that count are those of the next start, not those that the server runs with.
+/// The settings that count are those of the next start, not those with which the server runs.
 #[test]
 fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     let mut server = Server::builder().start_with_extension();
@@ -252,7 +252,7 @@ fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     run(&mut session, "ALTER SYSTEM SET snowflake_id.backup_workers = 3");
     run(&mut session, &worker(200));
     assert_tells(&fails(&mut session, "22023", &worker(256)), &["3 backup workers", "0 to 255"]);
-    // By hand in the other file as well; that of ALTER SYSTEM comes after it.
+    // The other file is edited by hand as well; that of ALTER SYSTEM takes precedence.
     server.set("snowflake_id.layout", "41/5+5/12");
     assert_tells(&fails(&mut session, "22023", &worker(8)), &["41/5+5/12", "0 to 7"]);
     run(&mut session, &worker(7));
@@ -263,13 +263,13 @@ fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     run(&mut session, &worker(255));
     server.restart();
     assert_eq!(worker_of_this_server(&mut server.connect()), 255);
-    // Where the layout itself cannot be read, no worker is to blame.
+    // If the layout itself cannot be read, the worker is not to blame.
     run(&mut server.connect(), "ALTER SYSTEM RESET ALL");
     server.set("snowflake_id.layout", "twitter");
     run(&mut server.connect(), &worker(1_000));
 }
 
-/// The files may change in more than one place before the restart: a reload judges none of it by what runs.
+/// The files may be changed in several places before the restart, so a reload must not compare them with what runs.
 #[test]
 fn a_reload_does_not_blame_a_worker_that_the_next_start_has_room_for() {
     let mut server = Server::builder().start_with_extension();
@@ -298,7 +298,8 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     for value in ["-1", "16", "many"] {
         server.is_closed(&[(backups, value)], &[backups, value], true);
     }
-    // A worker field of 2 bits has no room for 8 lanes. IDs were made with another layout, and are not read either.
+    // A worker field of 2 bits has no room for 8 lanes. IDs were generated with another layout, and cannot be read
+    // either.
     let mut new = Server::builder().setting("snowflake_id.layout", "41/2/12").start_with_extension();
     let mut session = new.connect();
     all_fail(&mut session, "55000", &[backups, "\"7\"", "4 workers", "needs 8"]);
@@ -331,7 +332,7 @@ fn a_layout_that_does_not_add_up_closes_the_generator_and_no_id_is_read() {
     ] {
         server.is_closed(&[(layout, value)], &[layout, &format!("\"{value}\"")], false);
     }
-    // Each by itself could be used.
+    // Each by itself would be valid.
     server.is_closed(&[(layout, "52/3/7"), ("snowflake_id.tick", "1s")], &[layout, "52/3/7", "42"], false);
     server.opens();
 }
@@ -388,7 +389,7 @@ fn other_settings_that_cannot_be_close_the_generator() {
     server.opens();
 }
 
-/// Two faults are two lines, and neither is told of a layout that only stands in for the one that is wrong.
+/// Two faults are two lines, and neither mentions the default layout that replaces a bad one.
 #[test]
 fn each_value_that_cannot_be_used_is_told_once() {
     let server = Server::builder()
@@ -455,7 +456,7 @@ fn a_preloaded_library_without_a_worker_says_so_once() {
     for word in ["snowflake_id.worker_id is not set", "HINT:", "0 to 127"] {
         assert!(told.contains(word), "{word:?} is missing in {told}");
     }
-    // A server that does not preload the library has nothing to say.
+    // A server that does not preload the library logs nothing.
     let plain = Server::builder().without("shared_preload_libraries").start_with_extension();
     assert!(!plain.log().contains("snowflake_id:"), "{}", plain.log());
 }
@@ -540,7 +541,7 @@ fn no_session_can_change_a_setting() {
                 fails(&mut session, "55P02", &statement);
             }
         }
-        // By the options of the connection neither.
+        // Nor by the options of the connection.
         let options = "-c snowflake_id.worker_id=5";
         let refused = server.config().user(role).options(options).connect(NoTls);
         let failure = Failure::from(&refused.err().expect("the connection is refused"));
@@ -556,7 +557,7 @@ fn no_session_can_change_a_setting() {
         }
     }
     fails(&mut server.connect_as("app"), "42501", "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
-    // The server's files are the superuser's.
+    // Only a superuser may change the server's files.
     run(&mut superuser, "ALTER SYSTEM SET snowflake_id.max_wait = '1s'");
     fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.layout = '41/10/13'");
     fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.epoch = 'tomorrow'");
@@ -598,7 +599,7 @@ fn an_ordinary_role_makes_and_reads_ids_and_administers_nothing() {
     assert_eq!((now.state.as_str(), now.home_worker_id), ("open", Some(1)));
     assert_eq!(one::<i64>(&mut watcher, "SELECT count(*) FROM snowflake_workers"), 8);
 
-    // The right can be given away.
+    // The right can be granted.
     run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_rotate() TO watcher");
     assert_eq!(one::<i32>(&mut watcher, "SELECT snowflake_rotate()"), 257);
 }
@@ -620,7 +621,7 @@ fn a_number_of_ids_that_cannot_be_is_refused_and_costs_none() {
         assert_tells(&failure, &[&n.to_string(), "4096"]);
     }
     fails(&mut session, "42883", "SELECT snowflake_nextval_batch(1::bigint)");
-    // STRICT: of null nothing comes.
+    // STRICT: null in, null out.
     assert!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(NULL)").is_empty());
     assert!(column::<i64>(&mut session, "SELECT id FROM snowflake_nextval_batch(NULL) id").is_empty());
     let row = session.query_one("SELECT first, last FROM snowflake_nextval_range(NULL)", &[]).unwrap();
@@ -641,7 +642,7 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     let mut session = server.connect();
     let undefined = ["not yet defined in this session", "parallel workers"];
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
-    // Those of a parallel worker are not the session's.
+    // The IDs of a parallel worker are not the session's.
     run(
         &mut session,
         "CREATE TABLE many AS SELECT generate_series(1, 10000) AS x;
@@ -654,7 +655,7 @@ fn before_the_first_id_of_a_session_there_is_no_last_one() {
     assert_tells(&fails(&mut session, "55000", "SELECT snowflake_lastval()"), &undefined);
 }
 
-/// A pool of sessions sends DISCARD ALL between two clients, so that neither reads what the other did.
+/// A pool of sessions sends DISCARD ALL between two clients, so that neither sees what the other did.
 #[test]
 fn the_last_id_is_forgotten_with_what_a_session_discards() {
     let server = Server::builder().start_with_extension();
@@ -668,7 +669,7 @@ fn the_last_id_is_forgotten_with_what_a_session_discards() {
             fails(&mut session, "55000", last);
         }
     }
-    // Statements that keep the last value of a sequence keep ours.
+    // Statements that keep a sequence's last value keep ours.
     let id = next(&mut session);
     run(&mut session, "SELECT nextval('s')");
     for kept in ["DISCARD PLANS", "DISCARD TEMP", "RESET ALL", "DEALLOCATE ALL", "BEGIN; ROLLBACK"] {
@@ -691,7 +692,7 @@ fn the_last_id_is_forgotten_with_what_a_session_discards() {
     assert_eq!(one::<i64>(&mut session, "SELECT snowflake_lastval()"), id);
 }
 
-/// Utility statements pass by one extension after the other, in either order.
+/// Utility statements pass through one extension after another, in either order.
 #[test]
 fn other_extensions_see_what_is_discarded_too() {
     if !has_contrib() {
@@ -709,7 +710,7 @@ fn other_extensions_see_what_is_discarded_too() {
     }
 }
 
-/// Rust's texts are UTF-8, a database's need not be.
+/// Rust's texts are UTF-8; a database's may be in another encoding.
 #[test]
 fn a_text_in_another_encoding_is_refused_as_any_other() {
     let server = Server::builder().start_with_extension();
@@ -722,7 +723,7 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
         );
         let mut session = server.config().dbname(database).connect(NoTls).expect("a session");
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        // These two bytes are one character or two in each of the encodings.
+        // These two bytes are one character in some of the encodings and two in others.
         let text = "E'\\xb0\\xa1345678901'";
         for call in [
             format!("snowflake_from_base62({text})"),
@@ -745,13 +746,13 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
         let there_and_back = format!("SELECT snowflake_from_base62(snowflake_to_base62({id}))");
         assert_eq!(one::<i64>(&mut session, &there_and_back), id);
     }
-    // In UTF-8 a message shows the text as it is.
+    // In UTF-8, a message shows the text as it is.
     let mut session = server.connect();
     assert_tells(&fails(&mut session, "22023", "SELECT snowflake_from_base62('Zürich')"), &["Zürich"]);
     assert_tells(&fails(&mut session, "22023", "SELECT snowflake_decode(1, 'Zürich')"), &["Zürich"]);
 }
 
-/// Each argument that can be wrong, as wrong as it can be.
+/// Each argument that can be wrong, in the worst way.
 #[test]
 fn no_error_has_a_text_of_rust() {
     let server = Server::builder().start_with_extension();
@@ -813,7 +814,7 @@ fn no_error_has_a_text_of_rust() {
         assert!(["22023", "22008", "55000"].contains(&failure.code.as_str()), "{call}: {failure}");
         assert_tells(&failure, &[]);
     }
-    // The words are about what was asked for.
+    // The words refer to what was asked for.
     let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(0)");
     assert!(failure.message.contains("between 1 and") && failure.hint.is_empty(), "{failure}");
     let failure = fails(&mut session, "22023", "SELECT snowflake_decode(-1, 'instagram')");
@@ -865,7 +866,7 @@ const TINY_TICKS: i64 = 1 << 20;
 fn server_at_the_end(left: Duration) -> Server {
     let end = ms((TINY.epoch_ms + TINY_TICKS) as u64);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    // The cluster takes its time to start: the last seconds begin only then.
+    // Starting the cluster takes time, so the last seconds begin only then.
     let server = Server::builder()
         .setting("snowflake_id.layout", "20/10/12")
         .setting("snowflake_id.epoch", "2026-01-01T00:00:00Z")
@@ -913,8 +914,8 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
     all_fail(&mut session, "55000", &["exhausted"]);
     server.step_forward(hours(24));
     all_fail(&mut session, "55000", &["exhausted"]);
-    // A clock that was only ahead gets its IDs back when it is set right. (To a time after the server's start,
-    // which may have taken most of a minute: no worker makes IDs of a time before that.)
+    // If the clock was only ahead, IDs are available again once it is corrected. (To a time after the server's start,
+    // which may have taken most of a minute, because no worker generates IDs of a time before that.)
     server.step_back(hours(24) + ms(TINY_TICKS as u64 - 1_000) + secs(10));
     let id = next(&mut session);
     ids.push(id);
@@ -929,7 +930,7 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
 fn a_time_field_that_is_used_up_in_advance_is_an_error_too() {
     let server = server_at_the_end(secs(4));
     let mut session = server.connect();
-    // Whole milliseconds, faster than the clock: the last tick is reached ahead of time.
+    // Whole milliseconds, faster than the clock, so the last tick is reached ahead of time.
     run(&mut session, "CREATE TABLE made (first bigint, last bigint)");
     let failure = fails(
         &mut session,
@@ -959,7 +960,7 @@ fn a_field_that_was_used_up_by_a_clock_ahead_is_not_the_end_when_the_clock_is_se
     let server = server_at_the_end(secs(600));
     let mut session = server.connect();
     let before = next(&mut session);
-    // The clock is ahead by 10 minutes, and the last milliseconds are used up whole.
+    // The clock is ahead by 10 minutes, and the last milliseconds are used up.
     server.step_forward(secs(596));
     let failure = fails(
         &mut session,
@@ -1005,8 +1006,8 @@ fn a_standby_makes_no_ids_until_it_is_promoted() {
     ids.assert_unique();
 }
 
-/// An operator that configures all instances alike: the timeline keeps an old primary that still runs
-/// apart from its successor.
+/// The operator configures all instances alike; the timeline separates an old primary that still runs from its
+/// successor.
 #[test]
 fn a_promoted_standby_with_the_primarys_worker_never_meets_it() {
     let primary = Server::builder().start_with_extension();
@@ -1022,7 +1023,7 @@ fn a_promoted_standby_with_the_primarys_worker_never_meets_it() {
             let made = take(session, 2_000);
             workers.extend(made.iter().map(|id| worker(*id)));
             ids.add(format!("{name} primary, round {round}"), made);
-            // Through all the lanes that it may use, and around.
+            // Through all the lanes that it may use, and around again.
             run(session, "SELECT snowflake_rotate()");
         }
     }

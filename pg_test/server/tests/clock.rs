@@ -1,8 +1,8 @@
-//! The wall clock of a running server is moved while clients make IDs. None ever repeats; what else
-//! happens is the ladder of the manual, rung by rung, for both policies.
+//! The wall clock of a running server moves while clients generate IDs. No ID ever repeats; what else happens is the
+//! manual's ladder, rung by rung, for both policies.
 //!
-//! The cluster of each test is made 400 days ago and then brought to today, so that every lane is
-//! usable, however far the clock goes back.
+//! The cluster of each test is created 400 days ago and then brought to today, so that every lane is usable, however
+//! far the clock goes back.
 
 use postgres::Client;
 use rand::Rng;
@@ -23,7 +23,7 @@ const MAX_AHEAD: Duration = secs(2);
 /// Workers of the lanes 0, 2, 4 and 6 of home worker 1: the half of timeline 1.
 const WORKERS: [i64; 4] = [1, 257, 513, 769];
 
-/// A server of today whose statistics start now.
+/// A server at today's date whose statistics start now.
 fn server(policy: &str) -> Server {
     server_with(Server::builder().setting("snowflake_id.rollback_policy", policy))
 }
@@ -40,8 +40,8 @@ fn server_with(builder: Builder) -> Server {
     server
 }
 
-/// An ID that carries the time of the server's wall clock, and not a later one: 5 ms are what other calls of
-/// a loaded moment may borrow.
+/// Asserts that an ID carries the time of the server's wall clock, and not a later one, but for 5 ms that other calls
+/// may take on a busy machine.
 #[track_caller]
 fn next_on_time(session: &mut Client) -> i64 {
     let now = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -55,7 +55,7 @@ fn wall_ms(server: &Server) -> i64 {
     one(&mut server.connect(), "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 }
 
-/// Clients that stay far below what a millisecond holds, so that IDs do not run ahead by themselves.
+/// Clients that stay far below what a millisecond holds, so that their IDs do not run ahead.
 const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(5), Kind::Range(3), Kind::One];
 
 fn traffic(server: &Server) -> Traffic {
@@ -66,7 +66,7 @@ fn status_of(server: &Server) -> Status {
     status(&mut server.connect())
 }
 
-/// The calls that ended before, and those that began after.
+/// The calls that ended before that moment, and those that began after it.
 fn around(calls: &[Call], step: Instant, settled: Instant) -> (Vec<&Call>, Vec<&Call>) {
     let before: Vec<&Call> = calls.iter().filter(|call| call.ended < step).collect();
     let after: Vec<&Call> = calls.iter().filter(|call| call.began > settled).collect();
@@ -92,7 +92,7 @@ fn assert_workers<'a>(calls: impl IntoIterator<Item = &'a Call>, expected: i64) 
     }
 }
 
-/// What the extension says of IDs is what they are.
+/// Compares the extension's reading of IDs with the harness's.
 #[track_caller]
 fn assert_decodes(server: &Server, ids: &[i64]) {
     let mut session = server.connect();
@@ -110,13 +110,13 @@ fn assert_decodes(server: &Server, ids: &[i64]) {
     }
 }
 
-/// Rung 1. No ID waits, none fails, all ascend across the step, on the same lane.
+/// Rung 1. No ID waits or fails, and all ascend across the step, on the same lane.
 fn a_step_that_is_held(policy: &str, by: Duration) {
     let server = server(policy);
     let traffic = traffic(&server);
     traffic.go_on_for(10, ms(300));
     let mut session = server.connect();
-    // One call at the last moment, so that something is to be held.
+    // One call at the last moment, so that there is something to hold.
     let asked = Instant::now();
     let newest = next(&mut session);
     let step = Instant::now();
@@ -142,7 +142,7 @@ fn a_step_that_is_held(policy: &str, by: Duration) {
     let all = ids_of(&calls).assert_unique();
     assert_decodes(&server, &all);
     if by == ms(500) {
-        // Less than the step, by what the clock has made good since the last call before it.
+        // Less than the step, because the clock has gone on since the last call before it.
         let least = 498.0 - since.as_secs_f64() * 1e3;
         assert!((least..=510.0).contains(&held), "IDs are ahead of the clock by {held} ms, after {since:?}");
     }
@@ -152,7 +152,7 @@ fn a_step_that_is_held(policy: &str, by: Duration) {
     assert_rollback(&status, by);
 }
 
-/// The largest step back that the status tells of is this one.
+/// Asserts that the largest step back in the status is this one.
 #[track_caller]
 fn assert_rollback(status: &Status, by: Duration) {
     let error = (status.largest_rollback_ms - by.as_secs_f64() * 1_000.0).abs();
@@ -189,8 +189,8 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     assert!(server.log().contains("257"), "the log tells of the new worker: {}", server.log());
 }
 
-/// Rung 2. No rotation, no wait, nothing fails: IDs follow the wall clock back, on the same lane, and go
-/// on inside milliseconds in which IDs were made before.
+/// Rung 2. No rotation, no wait, nothing fails: IDs follow the wall clock back on the same lane, and continue within
+/// milliseconds in which IDs were generated before.
 fn a_step_that_is_replayed(by: Duration) {
     let server = server("replay");
     let traffic = traffic(&server);
@@ -280,7 +280,7 @@ fn replay_follows_the_clock_back_by_5_s() {
     a_step_that_is_replayed(secs(5));
 }
 
-// The ring remembers 16,384 ms: from before that nothing can go on.
+// The ring remembers 16,384 ms; from before that, nothing can be continued.
 
 #[test]
 fn replay_rotates_after_a_step_of_60_s() {
@@ -381,7 +381,7 @@ fn a_hundred_sessions_that_see_one_step_make_one_rotation() {
     ids.assert_unique();
 }
 
-/// Two, three steps in a row: further lanes, each with its own mark; then there is none left.
+/// Two or three steps in a row: further lanes, each with its own mark, until there is none left.
 fn steps_in_a_row(policy: &str, by: Duration) {
     let server = server(policy);
     let mut session = server.connect();
@@ -474,8 +474,8 @@ fn refuses(server: &Server, by: Duration) {
         .unwrap();
     let (usable, lowest_mark, newest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let now = wall_ms(server);
-    // The lane that is the least ahead, as soon as it is no more than max_ahead so. That is the active one,
-    // which goes on from its last ID; a mark is what was reserved.
+    // The lane that is the least ahead, as soon as it is within max_ahead. That is the active one, which continues from
+    // its last ID; the others' marks are the ends of reservations.
     assert!((newest - 2_001..=newest - 1_999).contains(&usable), "{usable} {newest}");
     assert!(lowest_mark >= newest, "{lowest_mark} {newest}");
     let until = usable - now;
@@ -483,7 +483,7 @@ fn refuses(server: &Server, by: Duration) {
     assert!((by_ms - 5_000..=by_ms - 1_900).contains(&until), "{until} ms to go after a step of {by_ms} ms");
     assert_refusal_tells(server, &failure, newest - after..=newest - before, usable);
 
-    // It goes on failing, and the log tells it once, not once a call.
+    // It keeps failing, and the log reports it once, not at every call.
     let told = |server: &Server| {
         let log = server.log();
         let ours = log.lines().filter(|line| line.contains(" LOG:  snowflake_id: "));
@@ -502,7 +502,7 @@ fn refuses(server: &Server, by: Duration) {
     assert_eq!(status.refusals, before + 150, "{status:?}");
     assert_eq!(status.rotations, 3, "{status:?}");
     assert_eq!(told(server), 1, "{}", server.log());
-    // Nor can an operator's hand find one.
+    // Nor can an operator rotate to one.
     fails(&mut session, "55000", "SELECT snowflake_rotate()");
 
     // The clock catches up, and IDs flow again without anybody's help.
@@ -522,7 +522,7 @@ fn refuses(server: &Server, by: Duration) {
 #[track_caller]
 fn assert_refusal_tells(server: &Server, failure: &Failure, behind_ms: RangeInclusive<i64>, usable_ms: i64) {
     assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
-    // How far, to the digits that it shows.
+    // How far, to the precision that it shows.
     let far_ms = seconds_in(&failure.detail).unwrap_or_else(|| panic!("no time in: {failure}")) * 1e3;
     let digits_ms = if *behind_ms.start() > 600_000 { 2_000 } else { 150 };
     let told = behind_ms.start() - digits_ms..=behind_ms.end() + digits_ms;
@@ -565,13 +565,13 @@ fn seconds_in(text: &str) -> Option<f64> {
     Some(part(first)? + part(first + 2).unwrap_or(0.0))
 }
 
-/// Rung 4 again: a lane comes back into use once the clock has passed its mark.
+/// Rung 4 again: a lane is usable again once the clock has passed its mark.
 #[test]
 fn a_lane_is_used_again_once_the_clock_has_passed_its_mark() {
     let server = server("hold");
     let mut session = server.connect();
     let mut ids = Ids::new();
-    // Twice around: each time the clock goes forward to where no lane has been, and back a little.
+    // Twice around: each time the clock goes forward to a time at which no lane has been, and back a little.
     for round in 0..8 {
         let expected = WORKERS[round % 4];
         let made = take(&mut session, 100);
@@ -586,12 +586,12 @@ fn a_lane_is_used_again_once_the_clock_has_passed_its_mark() {
     ids.assert_unique();
     ids.assert_each_ascending();
     let status = status_of(&server);
-    // The last step back was not followed by a call.
+    // No call followed the last step back.
     assert_eq!((status.rotations, status.refusals), (7, 0), "{status:?}");
     assert_eq!(status.forward_jumps, 0, "30 s are no jump: {status:?}");
 }
 
-/// A clock that is a day ahead for a while, and then is set right; up to three times.
+/// A clock that is a day ahead for a while and is then corrected, up to three times.
 fn a_day_forward_and_back(policy: &str) {
     let server = server(policy);
     let traffic = traffic(&server);
@@ -616,7 +616,7 @@ fn a_day_forward_and_back(policy: &str) {
     let all = ids_of(&calls).assert_unique();
     assert_decodes(&server, &all);
 
-    // The fourth time there is no lane that was not used tomorrow.
+    // The fourth time, there is no lane left that was not used at tomorrow's date.
     server.step_forward(days(1));
     next(&mut server.connect());
     server.step_back(days(1));
@@ -649,7 +649,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     assert!(next(&mut session) > before);
     assert_eq!(status_of(&server).forward_jumps, 0, "not more than a minute");
     server.step_forward(secs(70));
-    // Counted by the calls themselves: no status has been asked for since.
+    // The calls themselves have counted it, because nobody has read the status since.
     take(&mut session, 1_000);
     wait_until("a line in the log", secs(5), || (lines(&server) > logged).then_some(()));
     assert_eq!(lines(&server), logged + 1);
@@ -657,7 +657,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");
 }
 
-/// What a wrong clock usually does: nobody has looked at the status while it was ahead.
+/// The usual case of a wrong clock: nobody has read the status while it was ahead.
 #[test]
 fn a_step_back_is_counted_although_nobody_noticed_the_step_forward_before_it() {
     let server = server("hold");
@@ -693,7 +693,7 @@ fn replay_follows_the_clock_back_a_second_and_a_third_time() {
     assert_all_worked(&calls);
     assert_workers(&calls, 1);
     let all = ids_of(&calls).assert_unique();
-    // Not vacuous: the same milliseconds were used several times over.
+    // To be sure that the test tests something: the same milliseconds were used several times.
     let times: HashSet<i64> = all.iter().map(|id| at_ms(*id)).collect();
     let span = times.iter().max().unwrap() - times.iter().min().unwrap();
     assert!(span < 4 * 2_800 - 3 * 1_500, "the calls span {span} ms");
@@ -710,7 +710,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     );
     let mut session = server.connect();
     let mut ids = Dense::default();
-    // Some seconds of which every millisecond is used, in advance: the clock overtakes no more than the first.
+    // Some seconds of which every millisecond is used, ahead of time; the clock overtakes no more than the first.
     let ticks: i64 = 3_800;
     let whole: Vec<u8> = one(
         &mut session,
@@ -721,7 +721,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     );
     let firsts = unpack(&whole);
     let last = at_ms(firsts[firsts.len() - 1]);
-    // From here on no millisecond is left out.
+    // From here on, no millisecond is left out.
     let dense =
         firsts.iter().rev().enumerate().take_while(|(i, first)| at_ms(**first) == last - *i as i64).count();
     assert!(dense >= 2_000, "only {dense} of them");
@@ -736,7 +736,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
         ids.add(id, id).unwrap_or_else(|id| panic!("after a step of 9 s {id} was made again"));
     }
     assert_eq!(status_of(&server).rotations, 0);
-    // Now 16,384 ms before that: its words lie where those of this time would be.
+    // Now 16,384 ms earlier, whose words in the ring belong to those later milliseconds.
     let by = wall_ms(&server) - (began + 100 - 16_384);
     assert!((1_000..14_000).contains(&by), "{by}");
     server.clock().back(ms(by as u64));
@@ -752,8 +752,8 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     assert_eq!(status.rollbacks, 2, "{status:?}");
 }
 
-/// The full fields of a saturated second are revisited: replay finds no free sequence in them, and may
-/// neither repeat one nor run ahead further than it may.
+/// Replay revisits the full milliseconds of a saturated second. It finds no free sequence in them, and must neither
+/// repeat one nor run further ahead than allowed.
 #[test]
 fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
     let _alone = alone();
@@ -765,7 +765,7 @@ fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE made (at_step integer, first bigint, last bigint)");
     for step in 0..4 {
-        // 2.5 s of IDs, however fast they come.
+        // 2.5 s of IDs, however fast they are generated.
         run(
             &mut session,
             &format!(
@@ -793,19 +793,19 @@ fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
     assert_eq!(overlaps, 0);
 }
 
-/// Rule 4: whatever the clock does, no ID lies further ahead of it than `max_ahead`.
+/// Guarantee 4: whatever the clock does, no ID lies further ahead of it than `max_ahead`.
 #[test]
 fn no_id_is_ahead_of_the_clock_by_more_than_max_ahead() {
     let _alone = alone();
     for policy in ["hold", "replay"] {
-        // With a reservation that takes no writing in between.
+        // With a reservation that needs no write in between.
         let server = server_with(
             Server::builder()
                 .setting("snowflake_id.rollback_policy", policy)
                 .setting("snowflake_id.reserve", "10s"),
         );
         let mut session = server.connect();
-        // Whole milliseconds, as fast as they come: saturated, so IDs run as far ahead as they may.
+        // Whole milliseconds, as fast as they come, so that IDs run as far ahead as they may.
         let mut saturate = |ticks: i32| -> f64 {
             one(
                 &mut session,
@@ -864,7 +864,7 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     assert_eq!((status.rotations, status.rollbacks, status.refusals), (1, 2, 0), "{status:?}");
 }
 
-/// A clock gone mad: steps of any size in either direction, a few a second, under load.
+/// A clock out of control: steps of any size in either direction, a few per second, under load.
 fn a_mad_clock(policy: &str) {
     let server = server(policy);
     let mut kinds = CLIENTS.to_vec();
@@ -874,15 +874,15 @@ fn a_mad_clock(policy: &str) {
     let mut watcher = server.connect();
     let began = Instant::now();
     let mut steps = 0;
-    // How much happens in a time is a matter of chance, and of the machine.
+    // How much happens in a given time depends on chance and on the machine.
     let is_enough = |steps: usize, watcher: &mut Client| {
         let status = status(watcher);
         steps > 60 && status.rollbacks > 10 && status.rotations >= 3 && status.issued > 20_000
     };
     while began.elapsed() < secs(5) || !is_enough(steps, &mut watcher) {
         assert!(began.elapsed() < secs(90), "{steps} steps, but {:?}", status(&mut watcher));
-        // Back and forward in turn, from 1 ms to a day, small steps as often as large ones; never far
-        // from today in the end, so that lanes come back into use.
+        // Back and forward in turn, from 1 ms to a day, small steps as often as large ones. The sum stays near today,
+        // so that lanes become usable again.
         let by = Duration::from_secs_f64(10f64.powf(random.random_range(-3.0..5.0)));
         let offset = server.clock().offset();
         let back = if offset.unsigned_abs() < 3_600_000_000 { random.random_bool(0.5) } else { offset > 0 };
@@ -926,7 +926,7 @@ fn small_steps_to_and_fro_neither_rotate_nor_repeat() {
     while began.elapsed() < secs(2) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let by = Duration::from_micros(random >> 44);
-        // At most 1.05 s away from the truth.
+        // At most 1.05 s off.
         server.clock().back(by);
         traffic.go_on(2);
         server.clock().forward(by);

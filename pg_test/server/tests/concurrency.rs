@@ -1,4 +1,4 @@
-//! Many sessions and many ways to ask for IDs: none repeats, and the order is as promised.
+//! Many sessions and many ways to ask for IDs: no ID repeats, and the order is as promised.
 
 use postgres::Client;
 use rand::Rng;
@@ -41,7 +41,7 @@ fn a_hundred_sessions_make_ten_million_ids_and_none_repeats() {
     ids.assert_each_ascending();
     let all = ids.assert_unique();
     assert!(all.iter().all(|id| worker(*id) == 1), "the clock stood still: one lane");
-    // No more than a full sequence field a millisecond, of which 2 s can be borrowed.
+    // At most a full sequence field per millisecond, and IDs may run 2 s ahead.
     let ticks = (all[all.len() - 1] >> 22) - (all[0] >> 22);
     assert!(ticks as u128 <= took.as_millis() + 2_000, "{ticks} ticks in {took:?}");
     let status = status(&mut server.connect());
@@ -49,7 +49,7 @@ fn a_hundred_sessions_make_ten_million_ids_and_none_repeats() {
     assert_eq!((status.rotations, status.rollbacks, status.refusals), (0, 0, 0), "{status:?}");
 }
 
-/// By quarters of a millisecond, so that a quarter of a million numbers stand for all IDs.
+/// Grouped by quarters of a millisecond, so that a quarter of a million numbers stand for all IDs.
 #[test]
 fn a_minute_at_the_layouts_cap_stays_on_one_worker_and_within_max_ahead() {
     const RANGES: &str = "SELECT string_agg(int8send(r.first), ''::bytea)
@@ -82,7 +82,7 @@ fn a_minute_at_the_layouts_cap_stays_on_one_worker_and_within_max_ahead() {
     assert_eq!((status.rotations, status.rollbacks, status.refusals), (0, 0, 0), "{status:?}");
 }
 
-/// `n` IDs of one session: singly, by thousands, in batches and in ranges, in a random order.
+/// `n` IDs of one session: single, by the thousand, in batches and in ranges, in random order.
 fn make_in_many_ways(session: &mut Client, n: usize) -> Vec<i64> {
     let mut random = rand::rng();
     let single = session.prepare("SELECT snowflake_nextval()").unwrap();
@@ -129,8 +129,8 @@ fn what_two_sessions_make_in_turn_ascends() {
 
 #[test]
 fn what_is_handed_from_thread_to_thread_ascends() {
-    // The other session's call begins as soon as the first one's has returned, with no round trip of
-    // a test's main thread in between.
+    // The other session's call begins as soon as the first one's has returned, without a round trip of the test's main
+    // thread in between.
     let server = Server::builder().start_with_extension();
     let (to_b, from_a) = mpsc::channel::<i64>();
     let (to_a, from_b) = mpsc::channel::<i64>();
@@ -200,7 +200,7 @@ fn parallel_workers_make_ids_of_their_own() {
         ),
     );
     let query = "SELECT int8send(snowflake_nextval()) FROM source";
-    // The plan, as it ran: the calls lie below the Gather, and workers returned rows.
+    // The executed plan: the calls are below the Gather, and workers returned rows.
     run(&mut session, "SET parallel_leader_participation = off");
     let plan: Vec<String> =
         column(&mut session, &format!("EXPLAIN (ANALYZE, VERBOSE, COSTS OFF, TIMING OFF) {query}"));
@@ -258,8 +258,8 @@ fn a_session_knows_its_own_last_id_and_no_other() {
     assert_eq!(one::<i64>(&mut theirs, "SELECT snowflake_lastval()"), other);
 }
 
-/// A way to make IDs, to be repeated with a growing `round`; returns those that the client was told.
-/// All others are in tables.
+/// A way to generate IDs, which is repeated with a growing `round`. It returns the IDs that the client was told; all
+/// others are in tables.
 type Way = fn(&mut Client, round: i32) -> Vec<i64>;
 
 const WAYS: [(&str, Way); 9] = [
@@ -281,7 +281,7 @@ const WAYS: [(&str, Way); 9] = [
         let told: Vec<i64> = column(session, insert);
         assert_eq!(told.len(), 3);
         assert_ascending("INSERT ... RETURNING", &told);
-        // They are in the table: it would be a duplicate to return them as well.
+        // They are in the table, so returning them as well would count them twice.
         let stored: i64 =
             session.query_one("SELECT count(*) FROM returned WHERE id = ANY($1)", &[&told]).unwrap().get(0);
         assert_eq!(stored, 3);
@@ -290,7 +290,7 @@ const WAYS: [(&str, Way); 9] = [
     ("ON CONFLICT DO NOTHING", |session, round| {
         let insert = "INSERT INTO upserted (name) SELECT 'n' || i FROM generate_series($1, $1 + 19) i
                       ON CONFLICT (name) DO NOTHING";
-        // Half of the names are there already, or are put there by another session now.
+        // Half of the names exist already, or another session inserts them now.
         assert!(session.execute(insert, &[&(round * 10)]).unwrap() <= 20);
         Vec::new()
     }),
@@ -325,7 +325,7 @@ const WAYS: [(&str, Way); 9] = [
         if round == 0 {
             run(session, "PREPARE made AS SELECT snowflake_nextval()");
         }
-        // More often than the five times after which PostgreSQL may take a generic plan.
+        // More often than five times, after which PostgreSQL may use a generic plan.
         (0..20).map(|_| one(session, "EXECUTE made")).collect()
     }),
     ("plain calls", |session, _| {
@@ -392,7 +392,7 @@ fn ids_made_in_all_ways_at_the_same_time_do_not_repeat() {
     let all = ids.assert_unique();
     assert!(all.iter().all(|id| worker(*id) == 1));
     let status = status(&mut session);
-    // Conflicts and evaluated but unused defaults cost IDs too.
+    // Conflicts and unused defaults that were evaluated cost IDs too.
     assert!(status.issued >= all.len() as i64, "{status:?}");
 }
 
@@ -411,7 +411,7 @@ fn rows_copied_by_one_session_ascend() {
 
 #[test]
 fn a_batch_streams() {
-    // A billion values cannot be built beforehand; the first of them come at once.
+    // A billion values cannot be computed in advance; the first of them come at once.
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     run(&mut session, "SET statement_timeout = '20s'");

@@ -1,5 +1,5 @@
-//! `snowflake_convert`: every kind of key and table is converted, or refused with nothing changed; what was
-//! converted can be dumped, restored, and goes on making IDs.
+//! `snowflake_convert`: every kind of key and table is converted, or refused with nothing changed. What was converted
+//! can be dumped and restored, and generates IDs.
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, take};
@@ -27,7 +27,7 @@ fn converts(server: &Server, session: &mut Client, arguments: &str) -> Vec<Strin
     said
 }
 
-/// A conversion that is refused, in the dry run and in the real one, with nothing changed.
+/// A conversion that is refused, by the dry run and by the real one, with nothing changed.
 #[track_caller]
 fn refused(server: &Server, session: &mut Client, arguments: &str, code: &str) -> Failure {
     let before = server.dump("postgres", &[]);
@@ -36,7 +36,7 @@ fn refused(server: &Server, session: &mut Client, arguments: &str, code: &str) -
     failure
 }
 
-/// As [`refused`], for those who look at the database themselves.
+/// As [`refused`], for tests that check the database themselves.
 #[track_caller]
 fn refuses(session: &mut Client, arguments: &str, code: &str) -> Failure {
     let call = |dry_run| format!("SELECT * FROM snowflake_convert({arguments}, dry_run => {dry_run})");
@@ -59,7 +59,7 @@ fn restored(server: &Server, name: &str) -> Client {
     server.config().dbname(name).connect(postgres::NoTls).expect("the fresh database")
 }
 
-/// A new row's key, which must be an ID made now.
+/// A new row's key, which must be an ID generated now.
 #[track_caller]
 fn insert(session: &mut Client, insert: &str, key: &str) -> i64 {
     let low = next(session);
@@ -151,7 +151,7 @@ fn an_old_sequence_can_be_kept() {
     let mut fresh = restored(&server, "fresh");
     for session in [&mut session, &mut fresh] {
         insert(session, "INSERT INTO by_serial DEFAULT VALUES", "id");
-        // It goes on where it stood, and a table that is dropped does not take it along.
+        // The sequence continues at its value, and dropping a table does not drop it.
         run(session, "DROP TABLE by_serial");
         assert_eq!(one::<i64>(session, "SELECT nextval('\"It''s a \"\"Seq\"')"), 7 + 5 * 3);
         let settings = "SELECT format('%s %s %s %s', data_type, max_value, cycle, sequenceowner)
@@ -163,7 +163,7 @@ fn an_old_sequence_can_be_kept() {
     }
 }
 
-/// It goes with the identity, whoever converts.
+/// The sequence goes with the identity, whoever converts.
 #[test]
 fn the_sequence_of_an_identity_cannot_be_kept() {
     let server = Server::builder().start_with_extension();
@@ -195,7 +195,7 @@ fn the_sequence_of_an_identity_cannot_be_kept() {
             assert!(failure.hint.starts_with("Convert without keep_sequence"), "{failure}");
         }
     }
-    // What uses it has to go: the hint does not say that it could be kept.
+    // Dropping the sequence needs everything that uses it to go, so the hint does not offer to keep it.
     let failure = refused(&server, &mut owner, "'app.always', 'id'", "2BP01");
     assert!(failure.detail.contains("view app.numbers"), "{failure}");
     assert!(!failure.hint.contains("keep_sequence"), "{failure}");
@@ -206,7 +206,7 @@ fn the_sequence_of_an_identity_cannot_be_kept() {
     }
 }
 
-/// Locks of the table do not keep `nextval` from its sequence.
+/// A lock of the table does not keep `nextval` from using its sequence.
 #[test]
 fn a_kept_sequence_repeats_no_value() {
     const TABLES: usize = 12;
@@ -233,7 +233,7 @@ fn a_kept_sequence_repeats_no_value() {
                 values
             })
         });
-        // Not within a panic, which would wait for the callers for ever.
+        // Not during a panic, which would wait for the callers for ever.
         let outcomes: Vec<_> = (0..TABLES)
             .map(|table| {
                 let call = format!("SELECT count(*) FROM snowflake_convert('t{table}', 'id', false, true)");
@@ -334,7 +334,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
     );
     assert_eq!(one::<String>(&mut session, rows), before, "no value has changed");
 
-    // No column is left that could not hold what it references; what had nothing to do with it is as it was.
+    // No column is left that is too narrow for what it references, and unrelated columns are unchanged.
     let narrow =
         "SELECT attrelid::regclass || '.' || attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
         WHERE atttypid IN ('integer'::regtype, 'smallint'::regtype) AND attnum > 0
@@ -358,7 +358,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
     }
 }
 
-/// Of a foreign key over two columns, the one is widened that references the key, in whichever place it stands.
+/// If a foreign key has two columns, only the one that references the key is widened, in either place.
 #[test]
 fn of_a_foreign_key_over_two_columns_one_is_widened() {
     let server = Server::builder().start_with_extension();
@@ -398,7 +398,7 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
     }
 }
 
-/// The key itself need not be small.
+/// The key itself may be wide already.
 #[test]
 fn integer_columns_that_reference_a_bigint_key_are_widened() {
     let server = Server::builder().start_with_extension();
@@ -431,7 +431,7 @@ fn integer_columns_that_reference_a_bigint_key_are_widened() {
             run(session, &format!("INSERT INTO {table} VALUES ({id})"));
         }
     }
-    // What a column that is wide enough references is nobody else's business.
+    // A column that is wide enough needs no change, whatever it references.
     run(&mut session, "CREATE TABLE u (id bigserial PRIMARY KEY); CREATE TABLE of_u (u bigint REFERENCES u)");
     assert!(!converts(&server, &mut session, "'u', 'id'").join(" ").contains("of_u"));
     // A column that references a snowflake key already.
@@ -511,12 +511,12 @@ fn a_partitioned_table_is_converted_with_its_partitions() {
     }
 }
 
-/// Where the key decides on the partition, at whichever level, a new ID has to find one.
+/// If the key decides on the partition, at any level, a new ID must find one.
 #[test]
 fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
-    // Each with what refuses it; nothing where it is converted.
+    // Each with the partition that refuses it; none if it is converted.
     for (table, partitions, dead_end) in [
         (
             "below (id bigint, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)",
@@ -551,7 +551,7 @@ fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
         ),
         (
             "old (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
-            // No new ID comes to old_0, which is refused all the same: it is simple to add a partition.
+            // No new ID comes to old_0, but it is refused all the same, because adding a partition is simple.
             "CREATE TABLE old_0 PARTITION OF old FOR VALUES FROM (0) TO (1000) PARTITION BY RANGE (id);
              CREATE TABLE old_0_0 PARTITION OF old_0 FOR VALUES FROM (0) TO (500);
              CREATE TABLE old_1 PARTITION OF old FOR VALUES FROM (1000) TO (9000000000000000000)",
@@ -639,7 +639,8 @@ fn a_table_is_converted_with_those_that_inherit_from_it() {
     assert!(failure.message.contains("table public.seaport"), "{failure}");
     run(&mut session, "ALTER TABLE seaport ALTER COLUMN id DROP DEFAULT");
     let said = converts(&server, &mut session, "'city', 'id'");
-    // What references a child's column is widened with it, and what a referencing column is inherited from.
+    // Columns that reference a child's column are widened with it, and so are those that a referencing one inherits
+    // from.
     assert!(said.contains(&"ALTER TABLE public.trip ALTER COLUMN city TYPE bigint".to_owned()), "{said:?}");
     assert!(
         said.contains(&"ALTER TABLE public.visit ALTER COLUMN capital TYPE bigint".to_owned()),
@@ -655,7 +656,7 @@ fn a_table_is_converted_with_those_that_inherit_from_it() {
 
 // ---- names ----
 
-/// Names that would be statements, literals or other names if they were put into a statement as they are.
+/// Names that would act as statements, literals or other names if they were put into a statement unquoted.
 const NAMES: [&str; 7] = [
     "Mixed Case",
     "semi; DROP TABLE victim; --",
@@ -780,7 +781,7 @@ fn the_extension_may_lie_in_any_schema() {
 
 // ---- what is refused ----
 
-/// SQL that makes a case, the arguments, the SQLSTATE, and words of the error.
+/// The SQL that sets up a case, the arguments, the SQLSTATE, and words from the error.
 type Case = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 const REFUSED: &[Case] = &[
@@ -958,7 +959,7 @@ fn what_cannot_be_converted_is_refused_with_nothing_changed() {
     assert_eq!(server.dump("postgres", &[]), before);
 }
 
-/// What cannot be seen in the types of columns, and is cheap to see.
+/// Obstacles that the types of columns do not show, and that are cheap to find.
 #[test]
 fn what_only_the_real_run_would_meet_is_refused_before() {
     let server = Server::builder().start_with_extension();
@@ -992,7 +993,7 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
         let failure = refused(&server, &mut session, &format!("'{table}', 'id'"), code);
         assert!(failure.text().contains(words), "{table}: {failure}");
     }
-    // A foreign key from a wide column is not built again, and a check of a wide column stays as it is.
+    // A foreign key from a wide column is not rebuilt, and a check on a wide column stays as it is.
     converts(&server, &mut session, "'f13', 'id'");
     converts(&server, &mut session, "'f15', 'id'");
     run(&mut session, "BEGIN READ ONLY");
@@ -1014,7 +1015,7 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
     converts(&server, &mut session, "'g1', 'id'");
 }
 
-/// As in a database with Citus, whose table of distributed tables is all that is looked at.
+/// As in a database with Citus; only its table of distributed tables is looked at.
 #[test]
 fn a_column_by_which_citus_distributes_is_refused() {
     let server = Server::builder().start_with_extension();
@@ -1043,7 +1044,7 @@ fn a_column_by_which_citus_distributes_is_refused() {
     run(&mut session, "SELECT snowflake_convert('places', 'id', false)");
 }
 
-/// What PostgreSQL itself refuses is what is refused: none of the obstacles is imagined.
+/// PostgreSQL itself refuses each of these, so none of the obstacles is imaginary.
 #[test]
 fn each_obstacle_to_widening_is_one_for_postgresql_too() {
     let server = Server::builder().setting("wal_level", "logical").start_with_extension();
@@ -1071,7 +1072,7 @@ fn each_obstacle_to_widening_is_one_for_postgresql_too() {
         fails(&mut session, "2BP01", "SELECT snowflake_convert('t', 'id', false)");
         run(&mut session, "ROLLBACK");
     }
-    // And these are none.
+    // And these are not obstacles.
     for ally in [
         "CREATE VIEW v AS SELECT y FROM t",
         "CREATE VIEW v AS SELECT t FROM t",
@@ -1228,11 +1229,11 @@ fn only_the_owner_converts_and_only_if_allowed() {
     let failure = fails(&mut server.connect_as("other"), "42501", convert_t);
     assert_eq!(failure.message, "must be owner of table app.t");
     assert!(failure.hint.contains("owner"), "{failure}");
-    // A table that has to be widened along is somebody else's.
+    // A table that would have to be widened too belongs to somebody else.
     let mut owner = server.connect_as("owner");
     let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "must be owner of table app.u");
-    // So is a sequence that is to be dropped.
+    // So does a sequence that would be dropped.
     let failure = refused(&server, &mut owner, "'app.wide', 'id'", "42501");
     assert!(failure.message.contains("must be owner of sequence app.s"), "{failure}");
     converts(&server, &mut owner, "'app.wide', 'id', keep_sequence => true");
@@ -1241,7 +1242,7 @@ fn only_the_owner_converts_and_only_if_allowed() {
     let mut owner = server.connect_as("owner");
     converts(&server, &mut owner, "'app.t', 'id'");
     insert(&mut owner, "INSERT INTO app.t DEFAULT VALUES", "id");
-    // Whoever may insert needs no further right, not even one for a sequence.
+    // A role that may insert needs no further right, not even one for a sequence.
     run(&mut owner, "GRANT INSERT, SELECT ON app.wide TO stranger");
     insert(&mut server.connect_as("stranger"), "INSERT INTO app.wide DEFAULT VALUES", "id");
 }
@@ -1303,11 +1304,11 @@ fn a_dry_run_stands_in_nobodys_way() {
         ('t'::regclass, 'u'::regclass, 't_id_seq'::regclass)
         AND mode <> CASE relation WHEN 't_id_seq'::regclass THEN 'RowExclusiveLock' ELSE 'AccessShareLock' END";
     assert_eq!(one::<i64>(&mut session, strongest), 0);
-    // A sequence is locked as nextval() does it.
+    // A sequence is locked as nextval() locks it.
     run(&mut writer, "INSERT INTO t DEFAULT VALUES; LOCK TABLE t, u IN EXCLUSIVE MODE");
     run(&mut server.connect(), "SET statement_timeout = '5s'; SELECT nextval('t_id_seq')");
     run(&mut session, "ROLLBACK");
-    // The real run waits for the writer, no longer than it may.
+    // The real run waits for the writer, up to its limit.
     fails(&mut session, "55P03", "SELECT snowflake_convert('t', 'id', false)");
     run(&mut writer, "COMMIT");
     convert(&mut session, "'t', 'id'", false);
@@ -1319,7 +1320,7 @@ fn every_table_is_locked_before_any_value_is_looked_at() {
     let (mut writer, mut session) = (server.connect(), server.connect());
     run(&mut writer, "CREATE TABLE t (id bigserial PRIMARY KEY)");
     run(&mut writer, "BEGIN; INSERT INTO t VALUES (9223372036854775807)");
-    // It waits for the writer, and then sees what the writer has left.
+    // It waits for the writer, and then sees the rows that the writer has left.
     let waits = std::thread::spawn(move || {
         fails(&mut session, "55000", "SELECT snowflake_convert('t', 'id', false)")
     });
@@ -1364,7 +1365,7 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     }
 }
 
-/// Until somebody waits for a lock of a table.
+/// Waits until somebody waits for a lock of a table.
 fn wait_for_lock(server: &Server) {
     let mut watcher = server.connect();
     wait_until("somebody to wait for a lock", secs(10), || {
@@ -1396,7 +1397,7 @@ fn a_conversion_is_part_of_its_transaction() {
         assert!(failure.detail.contains(level), "{failure}");
         run(&mut session, "ROLLBACK");
     }
-    // Its own rows of this transaction are looked at like others.
+    // Its own rows of this transaction are checked like others.
     run(
         &mut session,
         "BEGIN; CREATE TABLE v (id bigint PRIMARY KEY); INSERT INTO v VALUES (9223372036854775807)",
@@ -1405,7 +1406,7 @@ fn a_conversion_is_part_of_its_transaction() {
     run(&mut session, "ROLLBACK");
 }
 
-// ---- servers that make no IDs ----
+// ---- servers that generate no IDs ----
 
 #[test]
 fn a_server_that_makes_no_ids_is_not_given_such_a_default() {
@@ -1430,7 +1431,7 @@ fn a_server_that_makes_no_ids_is_not_given_such_a_default() {
 
 // ---- keys of pgEdge's extension ----
 
-/// What pgEdge's extension leaves behind: its function, here a stand-in, and converted columns.
+/// The remains of pgEdge's extension: its function, here a stand-in, and converted columns.
 const PGEDGE: &str = "
     CREATE SCHEMA snowflake;
     CREATE FUNCTION snowflake.nextval(regclass) RETURNS bigint LANGUAGE sql AS
@@ -1458,7 +1459,7 @@ fn keys_of_pgedges_extension_go_on_above() {
     converts(&server, &mut session, "'by_serial', 'id'");
     assert!(insert(&mut session, "INSERT INTO by_serial DEFAULT VALUES", "id") > old);
 
-    // An identity that was converted by hand in the catalogs breaks dumps until it is mended.
+    // An identity that was converted by hand in the catalogs breaks dumps until it is repaired.
     let convert_it = "SELECT snowflake_convert('by_identity', 'id', false)";
     let failure = fails(&mut session, "55000", convert_it);
     assert!(
@@ -1491,7 +1492,7 @@ fn ids_of_this_server_become_the_default_of_their_column() {
     for id in take(&mut session, 1_000) {
         run(&mut session, &format!("INSERT INTO t VALUES ({id})"));
     }
-    // The last one's millisecond is over, and so is what the server may have been ahead.
+    // The last ID's millisecond is over, and so is the time by which the server may have been ahead.
     std::thread::sleep(ms(50));
     converts(&server, &mut session, "'t', 'id'");
     insert(&mut session, "INSERT INTO t DEFAULT VALUES", "id");

@@ -1,7 +1,7 @@
-//! `snowflake_convert` over schemas that are drawn at random: what it converts can be inserted into, referenced, dumped
-//! and restored, and has changed in nothing else; what it does not convert was refused by the dry run.
+//! `snowflake_convert` on random schemas. What it converts accepts new rows and references, can be dumped and restored,
+//! and is otherwise unchanged. What it does not convert was refused by the dry run.
 //!
-//! Each schema is drawn by a seed of its own, which is printed. `CONVERT_SEED=7 CONVERT_ROUNDS=1` draws one again.
+//! Each schema has its own seed, which is printed. `CONVERT_SEED=7 CONVERT_ROUNDS=1` repeats one.
 
 use postgres::{Client, NoTls};
 use rand::rngs::StdRng;
@@ -17,20 +17,20 @@ use std::env;
 struct Column {
     table: String,
     name: &'static str,
-    /// The place of the column that it references.
+    /// The index of the column that it references.
     references: Option<usize>,
     is_unique: bool,
-    /// A number that new IDs do not meet, if a check compares with it.
+    /// A number that no new ID equals, if a check compares with it.
     limit: Option<i64>,
 }
 
 #[derive(Debug, Default)]
 struct Schema {
     sql: String,
-    /// What a superuser alone may do.
+    /// Statements that only a superuser may execute.
     afterwards: String,
     columns: Vec<Column>,
-    /// Tables with a key, each with those that a row can be put into.
+    /// Tables with a key, each with the tables that a row can be inserted into.
     keys: Vec<(String, Vec<String>)>,
 }
 
@@ -217,7 +217,7 @@ fn draw_reference(random: &mut StdRng, n: usize, schema: &mut Schema, sql: &mut 
     schema.columns.push(Column { table, name: "c", references: Some(target), is_unique, limit });
 }
 
-/// All that can be said of a schema's objects, a line each, by what it is about.
+/// A full description of a schema's objects, a line per property, by object.
 fn catalog(session: &mut Client) -> BTreeMap<String, String> {
     let lines: Vec<Vec<String>> = column(
         session,
@@ -252,7 +252,7 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
     lines.into_iter().map(|mut line| (line.remove(0), line.remove(0))).collect()
 }
 
-/// What may differ after a conversion: the key's columns, narrow columns that are wide now, sequences.
+/// Asserts that a conversion has changed nothing but the key's columns, the columns that were widened, and sequences.
 fn assert_only_expected(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
@@ -272,7 +272,7 @@ fn assert_only_expected(
             let rest = old.strip_prefix("smallint").or(old.strip_prefix("integer")).unwrap_or(old);
             format!("bigint{rest}")
         });
-        // A default that names a sequence is the key's; a sequence that goes is named in a statement.
+        // A default that names a sequence belongs to the key, and a statement names each sequence that is dropped.
         let is_dropped = what.strip_prefix("sequence ").is_some_and(|name| {
             !keep_sequence
                 && new.is_none()
@@ -386,9 +386,9 @@ fn round(server: &Server, control: &mut Client, seed: u64) -> Vec<String> {
     outcomes
 }
 
-/// New rows come into all that was converted, and what references it takes their keys.
+/// Inserts new rows into everything that was converted, and references their keys.
 fn use_it(session: &mut Client, schema: &Schema, converted: &BTreeSet<String>, notes: &str) {
-    // The new values of a column, or nothing where a check is against them, which a note has told.
+    // The new values of a column; none if a check forbids them, in which case a note has said so.
     let mut values: BTreeMap<usize, i64> = BTreeMap::new();
     for (at, target) in schema.columns.iter().enumerate() {
         let new = match target.references {
@@ -418,7 +418,7 @@ fn use_it(session: &mut Client, schema: &Schema, converted: &BTreeSet<String>, n
                     let failure = Failure::from(&e);
                     let limit = target.limit.unwrap_or_else(|| panic!("{}\n{insert}: {failure}", schema.sql));
                     assert_eq!(failure.code, "23514", "{insert}: {failure}");
-                    // PostgreSQL shows the column of a domain with the cast to the type below it.
+                    // PostgreSQL shows the column of a domain with a cast to the underlying type.
                     let shown = [target.name.to_owned(), format!("({})::bigint", target.name)];
                     let checks = shown.map(|column| format!("CHECK (({column} < {limit}))"));
                     assert!(

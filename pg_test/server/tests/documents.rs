@@ -1,10 +1,10 @@
-//! The manual is true: its SQL runs and prints what it says, its settings, functions, views and errors are
-//! those of the extension, and its links lead somewhere.
+//! The manual is true: its SQL runs and prints what the manual says; its settings, functions, views and errors are the
+//! extension's; and its links work.
 //!
-//! Each document is played from top to bottom on servers of its own. How its blocks are read:
+//! Each document is played from top to bottom on servers of its own. Its blocks are read like this:
 //!
-//! * an `ini` block, or the comment `<!-- new server -->`: a fresh server, with the settings of the README's
-//!   first `ini` block and those of this one;
+//! * an `ini` block, or the comment `<!-- new server -->`: a new server, with the settings of the README's first `ini`
+//!   block and those of this one;
 //! * `sql`: every statement must succeed; `sql error=22023`: the last one must fail with this SQLSTATE;
 //! * `text`, which must follow an `sql` block: the output of its last statement, or its error. IDs, points in
 //!   time and durations need not agree, unless `<!-- exact -->` stands before the block; nor do the values of
@@ -16,17 +16,16 @@
 //! * `sh run`: each line is a program of PostgreSQL's with its arguments, which must succeed, in the folder around
 //!   the data directory;
 //! * `js`: node must run it to its end without an error;
-//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with nothing but
-//!   `…` stands for what is left out;
-//! * other `sh`, `java` and blocks without a language are not looked at.
+//! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with only `…` stands for
+//!   omitted lines;
+//! * other `sh`, `java` and blocks without a language are ignored.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::partman;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use yaml_rust2::YamlLoader;
@@ -59,6 +58,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
+    "docs/testing.md",
 ];
 
 #[test]
@@ -152,6 +152,11 @@ fn the_page_on_sql_runs_as_written() {
 }
 
 #[test]
+fn the_page_on_testing_runs_as_written() {
+    play("docs/testing.md");
+}
+
+#[test]
 fn no_document_is_left_out() {
     let pages = std::fs::read_dir(root().join("docs")).unwrap();
     let pages = pages.map(|page| format!("docs/{}", page.unwrap().file_name().to_string_lossy()));
@@ -168,7 +173,7 @@ fn the_readme_is_short() {
 
 // ---- playing a document ----
 
-/// A part of a document that means something here.
+/// A part of a document that has a meaning here.
 #[derive(Debug)]
 enum Part {
     /// Line number, language with its options, text.
@@ -201,7 +206,7 @@ fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
-/// What a block printed.
+/// The output of a block.
 enum Output {
     Rows { columns: Vec<String>, rows: Vec<Vec<String>> },
     Error(Failure),
@@ -212,13 +217,13 @@ struct Player {
     session: Client,
     /// Length of the log when the server was ready.
     log_from: usize,
-    /// Servers that run on beside this one.
+    /// Other servers that keep running.
     others: Vec<Server>,
 }
 
 impl Player {
-    /// A fresh server whose cluster was made long ago, so that no worker is out of use for the clock's being
-    /// near the time of that.
+    /// A new server whose cluster was created long ago, so that every worker is usable: a first start's marks lie near
+    /// its clock.
     fn new(document: &str, settings: &BTreeMap<String, String>) -> Self {
         let builder = Server::builder().setting("timezone", "UTC");
         let server = with(builder, settings).born(days(400)).start_with_extension();
@@ -236,14 +241,14 @@ impl Player {
         Self { server, session, log_from, others: Vec::new() }
     }
 
-    /// Runs a block of statements; the output of the last one that returned rows, or of the last one at all.
+    /// Runs a block of statements; returns the output of the last one that returned rows, or of the last one at all.
     fn sql(&mut self, place: &str, options: &str, text: &str) -> Option<Output> {
         let expected = options.trim().strip_prefix("error=");
         let statements = statements(text);
         let (last, before) = statements.split_last().unwrap_or_else(|| panic!("{place}: no statement"));
         let mut output = None;
         for statement in before.iter().chain(expected.is_none().then_some(last)) {
-            // Its files are in nobody's server: see there.
+            // Its files are not installed in any server: see `partman`.
             if statement.trim() == "CREATE EXTENSION pg_partman SCHEMA partman;" {
                 partman::versions().last().expect("one at least").create(&mut self.session);
                 continue;
@@ -273,7 +278,7 @@ impl Player {
             "crash" => self.server.stop(Stop::Immediate),
             "start" => self.server.start(),
             "restart" => self.server.restart(),
-            // Of a server that is stopped.
+            // The server is stopped.
             "clock" => {
                 let length = secs(seconds(place, value).unsigned_abs());
                 let clock = self.server.clock();
@@ -284,60 +289,25 @@ impl Player {
                 self.server.set(name.trim(), value.trim());
             }
             "wait" => std::thread::sleep(secs(seconds(place, value).unsigned_abs())),
-            // The copy takes the server's place.
+            // From now on the copy is the server.
             "copy" => {
                 let copy = self.server.copy();
                 drop(std::mem::replace(&mut self.server, copy));
                 self.log_from = 0;
             }
-            // The standby takes the server's place, which runs on.
+            // From now on the standby is the server; the old one keeps running.
             "standby" => {
                 let standby = self.server.standby(|settings| settings);
                 self.others.push(std::mem::replace(&mut self.server, standby));
                 self.log_from = 0;
             }
             "promote" => self.server.promote(),
-            // It has followed a failover, and is started beside the new primary.
-            "unpromoted standby" => {
-                let mut standby = self.server.standby(|settings| settings);
-                let primary = self.server.standby(|settings| settings);
-                primary.promote();
-                standby.stop(Stop::Fast);
-                standby.follow(&primary);
-                standby.start();
-                wait_until("the standby to follow", secs(30), || {
-                    let followed =
-                        "SELECT received_tli = 2 FROM pg_stat_wal_receiver WHERE status = 'streaming'";
-                    standby.connect().query_opt(followed, &[]).unwrap().filter(|row| row.get(0))
-                });
-                run(&mut primary.connect(), "CHECKPOINT");
-                let written: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
-                let replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'::pg_lsn");
-                wait_until("the standby to replay", secs(30), || {
-                    one::<bool>(&mut standby.connect(), &replayed).then_some(())
-                });
-                standby.stop(Stop::Fast);
-                fs::remove_file(standby.data().join("standby.signal")).expect("it is a standby");
-                standby.start();
-                self.others.push(primary);
-                self.others.push(std::mem::replace(&mut self.server, standby));
-                self.log_from = 0;
-            }
             "lose the state" => {
                 fs::write(self.state_file(), [0; 8192]).expect("the state can be overwritten")
             }
             "delete the state" => {
                 fs::remove_dir_all(self.state_file().parent().expect("a folder")).expect("it can be deleted");
             }
-            "another cluster's state" => {
-                let mut other = Server::builder().start_with_extension();
-                next(&mut other.connect());
-                other.stop(Stop::Fast);
-                let state = fs::read(other.data().join("snowflake_id/state")).expect("its state");
-                fs::write(self.state_file(), state).expect("the state can be overwritten");
-            }
-            "refuse writes" => self.permit(0o500),
-            "allow writes" => self.permit(0o700),
             other => panic!("{place}: nobody can do \"{other}\""),
         }
         if let Ok(session) = self.server.config().connect(postgres::NoTls) {
@@ -349,18 +319,10 @@ impl Player {
         self.server.data().join("snowflake_id/state")
     }
 
-    /// For the state file and its folder. The server does not run as root, so that this counts.
-    fn permit(&self, mode: u32) {
-        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
-        let file = self.state_file();
-        set(file.parent().expect("a folder"), mode).expect("it is there");
-        set(&file, mode & 0o666).expect("it is there");
-    }
-
     fn log(&self, place: &str, text: &str) {
         let log = || self.server.log()[self.log_from..].to_owned();
         for line in text.lines().map(without_variables).map(unpadded) {
-            // What a server does by itself comes when it comes.
+            // The server does this by itself, at a time of its own.
             wait_until(&format!("{place}: in the log: {line}"), secs(5), || {
                 log().lines().map(without_variables).map(unpadded).find(|logged| logged.contains(&line))
             });
@@ -447,7 +409,7 @@ fn play(document: &'static str) {
     assert!(player.is_some(), "{document} has no SQL");
 }
 
-/// Whether a file has the lines of a block, in the block's order.
+/// Whether a file contains the lines of a block, in the block's order.
 fn assert_quoted(place: &str, file: &str, text: &str) {
     let source = read(file.trim());
     let mut lines = source.lines().map(str::trim);
@@ -456,7 +418,7 @@ fn assert_quoted(place: &str, file: &str, text: &str) {
     }
 }
 
-/// The statements of a block: each ends with a semicolon at the end of a line, outside of `$$`.
+/// The statements of a block. Each ends with a semicolon at the end of a line, outside of `$$`.
 fn statements(text: &str) -> Vec<String> {
     let mut statements = vec![String::new()];
     for line in text.lines() {
@@ -489,9 +451,9 @@ fn rows(messages: &[SimpleQueryMessage]) -> Option<Output> {
     output
 }
 
-/// Compares what was printed with what the document says, as psql prints it.
+/// Compares the output with the document, in psql's format.
 fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]) {
-    // psql pads, and a plan is indented: neither is compared.
+    // psql pads, and plans are indented; neither is compared.
     let plain = |text: &str| if exact { text.trim().to_owned() } else { without_variables(text.trim()) };
     match output {
         Output::Rows { columns, rows } => {
@@ -527,7 +489,7 @@ fn compare(place: &str, output: &Output, text: &str, exact: bool, any: &[String]
     }
 }
 
-/// The text with placeholders for what differs from run to run: points in time, durations, IDs.
+/// The text with placeholders for everything that differs from run to run: points in time, durations, IDs.
 fn without_variables(text: &str) -> String {
     /// A digit in the pattern stands for any digit.
     fn has_shape(text: &str, shape: &str) -> bool {
@@ -580,7 +542,7 @@ fn without_variables(text: &str) -> String {
     result
 }
 
-/// With single spaces: PostgreSQL's log has two after `LOG:`.
+/// With single spaces, because PostgreSQL's log has two after `LOG:`.
 fn unpadded(line: String) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -607,7 +569,7 @@ fn conf(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The lines for `postgresql.conf` are all that a server needs: nothing of the harness's helps.
+/// The manual's lines for `postgresql.conf` are all that a server needs, without any of the harness's.
 #[test]
 fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
     let builder = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
@@ -615,7 +577,7 @@ fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
     assert!(next(&mut server.connect()) > 0);
 }
 
-/// The file that a package brings: with a worker it is enough, and what stands there as a comment is the default.
+/// The packages' configuration file: adding a worker is enough, and the values in its comments are the defaults.
 #[test]
 fn the_example_of_the_settings_has_the_defaults() {
     let text = read("packaging/snowflake_id.conf");
@@ -644,7 +606,7 @@ fn the_example_of_the_settings_has_the_defaults() {
     }
 }
 
-/// Those of a Cluster, which CloudNativePG takes as text only.
+/// The parameters of a Cluster, which CloudNativePG accepts only as texts.
 #[test]
 fn the_manifests_have_settings_that_exist() {
     let of_the_server = settings_of_the_server();
@@ -676,7 +638,7 @@ fn table(text: &str, header: &[&str]) -> Vec<Vec<String>> {
     lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect()
 }
 
-/// The rows of all such tables, in whatever document.
+/// The rows of all such tables, in any document.
 fn tables(header: &[&str]) -> Vec<Vec<String>> {
     let starts = |text: &str| text.contains(&format!("\n| {} |", header.join(" | ")));
     let texts: Vec<String> =
@@ -689,7 +651,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn code(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -721,7 +683,7 @@ fn plain(cell: &str) -> String {
     cell.replace('`', "")
 }
 
-/// A table of settings has all of them, each with its default and with when it takes effect.
+/// A table of settings has all of them, each with its default and with the moment at which a change takes effect.
 fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default: usize, changed_by: usize) {
     let names = |rows: &[Vec<String>]| rows.iter().map(|row| plain(&row[0])).collect::<BTreeSet<_>>();
     assert_eq!(names(stated), names(of_the_server));
@@ -751,7 +713,7 @@ fn the_table_of_settings_is_that_of_the_server() {
         assert_eq!(kind, if vartype == "string" { "text" } else { vartype }, "type of {name}");
         assert_eq!(unit, actual_unit, "unit of {name}");
         match (vartype, range.as_str()) {
-            // The bounds follow from other settings: PostgreSQL's own are only those of the type.
+            // Its bounds follow from other settings; PostgreSQL knows only those of the type.
             ("integer", "by layout") => assert_eq!(max, i32::MAX.to_string(), "{name}"),
             ("integer", range) => {
                 let ends: Vec<&str> = range.split(", ").flat_map(|part| part.split(" to ")).collect();
@@ -783,7 +745,7 @@ fn every_setting_has_a_section_that_says_what_to_know() {
 fn the_table_of_layouts_is_right() {
     for row in tables(&["`layout`", "`tick`", "lasts for"]) {
         let (layout, tick) = (code(&row[0]).remove(0), code(&row[1]).remove(0));
-        // A server of its own: another layout closes one that has made IDs.
+        // On a server of its own, because another layout closes one that has generated IDs.
         let server = Server::builder()
             .setting("snowflake_id.layout", &layout)
             .setting("snowflake_id.tick", &tick)
@@ -842,7 +804,7 @@ fn the_table_of_backup_workers_is_right() {
 #[test]
 fn the_tables_of_functions_are_those_of_the_extension() {
     let server = Server::builder().start_with_extension();
-    // A function with OUT parameters returns "record": then they tell.
+    // A function with OUT parameters returns "record", and its parameters say more.
     let query = "
         SELECT ARRAY[proname || '(' || regexp_replace(pg_get_function_identity_arguments(oid), '(^|, )OUT .*', '') || ')',
                      CASE pg_get_function_result(oid) WHEN 'record' THEN '(' || (
@@ -862,7 +824,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
     let actual: BTreeSet<(String, String)> =
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
-    let stated: BTreeSet<(String, String)> = ["making IDs", "reading IDs", "administering"]
+    let stated: BTreeSet<(String, String)> = ["generating IDs", "reading IDs", "administering"]
         .into_iter()
         .flat_map(|header| tables(&[header, "returns"]))
         .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
@@ -876,7 +838,7 @@ fn the_tables_of_the_views_have_every_column() {
     let reference = read("docs/sql.md");
     for (view, header) in [
         ("snowflake_status", "view `snowflake_status`, one row"),
-        ("snowflake_workers", "view `snowflake_workers`, a row for each lane"),
+        ("snowflake_workers", "view `snowflake_workers`, one row per lane"),
     ] {
         let query = format!(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"
@@ -890,7 +852,7 @@ fn the_tables_of_the_views_have_every_column() {
 
 // ---- errors ----
 
-/// The sources of the errors' texts, with the path of the state file put in.
+/// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
     let files = ["error", "gate", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
@@ -976,7 +938,7 @@ fn every_error_of_the_code_is_in_the_manual() {
 
     let stated = stated_errors();
     for (state, message) in errors {
-        // "{id}" in the code is "…" for a reader.
+        // "{id}" in the code is "…" in the manual.
         let mut pieces = message.split(['{', '}']);
         let mut shown = pieces.next().unwrap_or_default().to_owned();
         while let (Some(_), Some(text)) = (pieces.next(), pieces.next()) {
@@ -990,7 +952,7 @@ fn every_error_of_the_code_is_in_the_manual() {
 #[test]
 fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     let source = as_printed(&read("src/messages/log.rs").replace("\\\"", "”"));
-    // "{worker}" in the code is "…" for a reader.
+    // "{worker}" in the code is "…" in the manual.
     let logged: BTreeSet<Vec<String>> = source
         .split('"')
         .skip(1)
@@ -1023,67 +985,76 @@ fn the_figures_of_the_readme_are_measured() {
     }
 }
 
-// ---- the tables of faults and of tools ----
+// ---- the tables of promises, of faults and of tools ----
 
-/// Where the tests lie that they name, as `file::test`.
+/// The places of the tests that they name, as `file::test`.
 const TESTS: [&str; 2] = ["pg_test/server/tests", "crates/snowflake_core/tests"];
+
+/// The first cells of a table, in its order.
+fn first_cells(rows: &[Vec<String>]) -> Vec<&str> {
+    rows.iter().map(|row| row[0].as_str()).collect()
+}
+
+#[test]
+fn every_guarantee_names_tests_that_exist() {
+    let rows = table(&read("docs/testing.md"), &["promise", "mutants that break it", "shown by"]);
+    assert_all_shown(&rows, 3);
+    let reliability = read("docs/reliability.md");
+    let guarantees: Vec<&str> = reliability
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
+        .filter_map(|line| line.split("**").nth(1)?.strip_suffix('.'))
+        .collect();
+    assert!(guarantees.len() >= 9, "{guarantees:?}");
+    assert!(first_cells(&rows).starts_with(&guarantees), "{guarantees:?}");
+}
+
+#[test]
+fn every_mutant_breaks_one_promise() {
+    let page = read("docs/testing.md");
+    let rows = table(&page, &["promise", "mutants that break it", "shown by"]);
+    let mut stated: Vec<String> = rows.iter().flat_map(|row| code(&row[1])).collect();
+    stated.sort();
+    let mutants = fs::read_dir(root().join("crates/snowflake_core/mutants")).expect("mutants");
+    let mut mutants: Vec<String> =
+        mutants.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned()).collect();
+    mutants.sort();
+    assert_eq!(stated, mutants);
+    assert!(page.contains(&format!("{} deliberate faults", mutants.len())), "there are {}", mutants.len());
+}
 
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
-    let rows = table(&read("docs/reliability.md"), &["fault", "what happens", "IDs are away", "shown by"]);
+    let rows = table(&read("docs/testing.md"), &["fault", "shown by"]);
     assert!(rows.len() >= 40, "{} rows", rows.len());
-    assert_all_shown(&rows, 4);
+    assert_all_shown(&rows, 2);
+    let reliability = read("docs/reliability.md");
+    let of_users = table(&reliability, &["fault", "what the server does", "IDs unavailable for"]);
+    assert_eq!(first_cells(&rows), first_cells(&of_users));
 }
-
-/// The tools in the manual, each with the tests that show what the manual says of it.
-const TOOLS: [(&str, &[&str]); 8] = [
-    (
-        "pg_basebackup",
-        &[
-            "tools::a_plain_backup_is_verified_and_is_a_copy",
-            "tools::a_backup_in_tar_files_is_verified_and_recovers_to_a_worker_of_its_own",
-            "tools::an_incremental_backup_is_put_together_and_is_a_copy",
-        ],
-    ),
-    (
-        "pg_dump",
-        &[
-            "tools::all_databases_of_a_server_are_dumped_and_restored",
-            "dump::a_dump_is_restored_by_a_server_with_its_layout_and_goes_on",
-        ],
-    ),
-    ("pg_checksums", &["tools::checksums_are_enabled_and_checked_on_a_cluster_that_made_ids"]),
-    (
-        "pg_amcheck",
-        &[
-            "tools::indexes_on_ids_pass_amcheck",
-            "tools::vacuum_reindex_cluster_and_analyze_evaluate_indexes_on_ids",
-        ],
-    ),
-    ("pg_waldump", &["tools::ids_write_no_wal_and_their_rows_are_as_any"]),
-    ("pg_rewind", &["durability::a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing"]),
-    ("pg_createsubscriber", &["tools::a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted"]),
-    (
-        "pg_resetwal",
-        &[
-            "tools::after_a_reset_of_the_wal_no_id_repeats",
-            "tools::a_control_file_that_was_made_anew_keeps_the_gate_closed",
-        ],
-    ),
-];
 
 #[test]
-fn every_tool_of_the_table_is_shown_by_tests_that_exist() {
-    let rows = table(&read("docs/operations.md"), &["tool", "with this extension"]);
-    let stated: Vec<String> = rows.iter().map(|row| code(&row[0]).remove(0)).collect();
-    assert_eq!(stated, TOOLS.map(|(tool, _)| tool));
-    for (tool, tests) in TOOLS {
-        assert!(!tests.is_empty(), "nothing shows {tool}");
-        tests.iter().for_each(|test| assert_exists(test));
-    }
+fn every_kind_of_chaos_shows_something() {
+    let page = read("docs/testing.md");
+    let source = read("pg_test/chaos/src/faults.rs");
+    // Their names are the only strings of small letters there.
+    let is_name = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let kinds: Vec<&str> = source.split('"').skip(1).step_by(2).filter(is_name).collect();
+    assert!(kinds.len() >= 40, "{kinds:?}");
+    let missing: Vec<_> = kinds.iter().filter(|kind| !page.contains(&format!("`chaos {kind}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The last of so many columns names tests, or faults of `scripts/chaos`.
+#[test]
+fn every_tool_of_the_table_names_tests_that_exist() {
+    let rows = table(&read("docs/testing.md"), &["tool", "shown by"]);
+    assert_all_shown(&rows, 2);
+    let of_users = table(&read("docs/operations.md"), &["tool"]);
+    let tools = |rows: &[Vec<String>]| rows.iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
+    assert_eq!(tools(&rows), tools(&of_users));
+}
+
+/// The last column of tables with this many columns names tests, or faults of `scripts/chaos`.
 fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
     for row in rows {
         assert_eq!(row.len(), columns, "{row:?}");
@@ -1101,7 +1072,7 @@ fn assert_all_shown(rows: &[Vec<String>], columns: usize) {
 fn assert_exists(test: &str) {
     if let Some(kind) = test.strip_prefix("chaos ") {
         let chaos = read("pg_test/chaos/src/faults.rs");
-        assert!(chaos.contains(&format!(" \"{kind}\" ")), "scripts/chaos has no fault {kind}");
+        assert!(chaos.contains(&format!("kind(\"{kind}\",")), "scripts/chaos has no fault {kind}");
         return;
     }
     let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{test} is no test"));
@@ -1162,7 +1133,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// The anchor that a heading gets.
+/// The anchor of a heading.
 fn as_anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

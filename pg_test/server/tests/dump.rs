@@ -1,4 +1,4 @@
-//! A dump remembers what its IDs mean: restored into a server with another layout, it is refused.
+//! A dump records what its IDs mean: a server with another layout refuses to restore it.
 
 use snowflake_server_tests::sql::{column, fails, one, run};
 use snowflake_server_tests::{Builder, Server};
@@ -7,7 +7,7 @@ fn server() -> Server {
     Server::builder().start_with_extension()
 }
 
-/// A database with IDs in it, as `pg_dump` writes it, and one of its IDs with the time that it reads as.
+/// The dump of a database with IDs, and one of its IDs with its time.
 fn dump(server: &Server) -> (String, i64, String) {
     let mut session = server.connect();
     run(
@@ -33,7 +33,7 @@ fn a_dump_is_restored_by_a_server_with_its_layout_and_goes_on() {
     assert_eq!(one::<String>(&mut session, &format!("SELECT snowflake_timestamp({id})::text")), at);
     run(&mut session, "INSERT INTO orders (customer) VALUES ('Edsger')");
     assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders"), 3);
-    // Of the restored database, too.
+    // Also of the restored database.
     assert_eq!(other.dump("postgres", &[]).matches("41/10/12\t1\t2024-01-01").count(), 1);
 }
 
@@ -60,7 +60,7 @@ fn a_server_with_another_layout_tick_or_epoch_refuses_the_dump() {
     }
 }
 
-/// Tables are dumped in the order of their names, and the refusal comes with the one that says what IDs mean.
+/// pg_dump orders tables by name, and the refusal comes with the table that says what IDs mean.
 #[test]
 fn a_restore_in_one_transaction_leaves_nothing_behind_where_the_layout_differs() {
     let (dump, ..) = dump(&server());
@@ -89,7 +89,7 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_can_be_told_later()
     server.set("shared_preload_libraries", "snowflake_id");
     server.restart();
     let mut session = server.connect();
-    // The check of the manual counts the row that is missing.
+    // The manual's check counts the missing row.
     let agrees = "SELECT (c.layout, c.tick_ms, c.epoch) = (s.layout, s.tick_ms, s.epoch)
                   FROM snowflake_server_layout() AS s LEFT JOIN snowflake_config AS c ON true";
     assert_eq!(column::<Option<bool>>(&mut session, agrees), [None]);
@@ -119,7 +119,7 @@ fn nobody_makes_the_table_say_anything_else() {
     fails(&mut clerk, "42501", "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
 }
 
-/// A hostile schema and operators of the same name do not get in between.
+/// A hostile schema and operators of the same name have no effect.
 #[test]
 fn the_check_is_deaf_to_a_search_path() {
     let server = server();

@@ -1,6 +1,6 @@
-//! What survives: crashes, restarts, a bad disk, copies, promotions. No ID ever repeats, and the gate
-//! stays closed where that could not be promised. The rows of the fault table in `docs/reliability.md`
-//! that take seconds; `scripts/chaos` has the rest, and all of them in any order.
+//! Crashes, restarts, a bad disk, copies and promotions. No ID ever repeats, and the gate stays closed if
+//! that could not be promised. These are the rows of the fault table in `docs/reliability.md` that take seconds;
+//! `scripts/chaos` has the others, and all of them in any order.
 
 use nix::sys::signal::Signal;
 use postgres::Client;
@@ -33,8 +33,8 @@ fn seasoned(builder: Builder) -> Server {
     server
 }
 
-/// IDs that run ahead of the clock as far as they may: whole ticks, each by its first and its last ID, as
-/// a restart that forgot them would make them again from the first, and a few single ones.
+/// IDs that run as far ahead of the clock as they may: whole ticks, each by its first and its last ID, and a few single
+/// ones. A restart that forgot them would generate them again from the first.
 fn burst(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
     let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
@@ -44,7 +44,7 @@ fn burst(server: &Server) -> Vec<i64> {
     ids
 }
 
-/// Takes IDs as soon as the server makes them; tells how long that took.
+/// Takes IDs as soon as the server generates them; returns how long that took.
 fn take_soon(server: &Server, limit: Duration) -> (Vec<i64>, Duration) {
     let began = Instant::now();
     let mut session = server.connect();
@@ -93,7 +93,7 @@ fn after_a_kill_of_the_postmaster_the_first_id_comes_within_a_second_on_the_same
     server.crash();
     server.start();
     let (after, waited) = take_soon(&server, secs(5));
-    // The clock passes what was reserved within half a second; as much again and more is the machine's.
+    // The clock passes the reservation within half a second; the rest is allowed for a slow machine.
     assert!(waited < secs(2), "{waited:?}");
     assert!(after[0] > *before.last().unwrap());
     assert_eq!(worker(after[0]), HOME);
@@ -197,7 +197,7 @@ fn the_keeper_comes_back_after_being_terminated() {
     wait_until("another keeper", secs(20), || (server.keeper() != first).then_some(()));
 }
 
-/// The postmaster sleeps on when a child ends, as PostgreSQL 15's may. Later versions do not sleep in select().
+/// Makes the postmaster sleep on when a child ends, as PostgreSQL 15's may. Later versions do not sleep in select().
 const SOUND_SLEEP: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -236,7 +236,7 @@ fn a_test_that_waits_for_a_worker_wakes_a_postmaster_that_oversleeps() {
     server.wait_for_worker("another keeper", secs(20), |session| {
         looks += 1;
         if looks == 1 {
-            // The postmaster has seen this session, and sleeps again: the next thing that happens is that a child ends.
+            // The postmaster has seen this session and sleeps again, so the next event for it is that a child ends.
             std::thread::sleep(ms(200));
             server.signal_backend(first, Signal::SIGTERM);
         }
@@ -292,7 +292,7 @@ fn a_single_insert_every_3_seconds_pays_no_fsync() {
     }
 }
 
-/// Bytes that the session's process has written to files.
+/// How many bytes the session's process has written to files.
 fn written_by(session: &mut Client) -> u64 {
     let pid: i32 = one(session, "SELECT pg_backend_pid()");
     let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("/proc/PID/io");
@@ -318,7 +318,7 @@ fn a_server_that_is_idle_for_over_a_minute_writes_nothing() {
 
 // ---- the disk ----
 
-/// A tmpfs of a few blocks over the state's folder, while the server is stopped.
+/// A tmpfs of a few blocks on the state's folder, mounted while the server is stopped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -336,7 +336,7 @@ impl SmallDisk {
     }
 
     fn fill(&self) {
-        // Whatever is left, to the last block.
+        // Fills the disk to the last block.
         let _ = fs::write(self.0.join("filler"), vec![0; 1 << 20]);
     }
 
@@ -435,7 +435,7 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
         server.start();
         ids.add("a start on a full disk", take_soon(&server, secs(5)).0);
     }
-    // The file is deleted too, but not given up: there is no room for another.
+    // The file is deleted, but its space stays taken while it is open, so there is no room for another.
     let blocks = fs::File::open(state_file(&server)).unwrap();
     fs::remove_file(state_file(&server)).unwrap();
     wait_until("the disk to be missed", secs(10), || {
@@ -546,7 +546,7 @@ fn a_state_of_a_later_version_or_of_another_cluster_keeps_the_gate_closed() {
     next(&mut server.connect());
     server.stop(Stop::Fast);
     let foreign = {
-        // Of another initdb: clusters of one age are copies of each other.
+        // From another initdb, because clusters of one age are copies of each other.
         let mut other = Server::builder().born(hours(3)).start_with_extension();
         next(&mut other.connect());
         other.stop(Stop::Fast);
@@ -585,7 +585,7 @@ fn another_layout_tick_or_epoch_keeps_the_gate_closed_for_reading_too() {
 
 #[test]
 fn a_new_layout_is_adopted_only_where_its_ids_lie_above_all_old_ones() {
-    // A later epoch makes smaller IDs: refused.
+    // A later epoch gives smaller IDs: refused.
     let mut server = server();
     let id = next(&mut server.connect());
     server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
@@ -597,7 +597,7 @@ fn a_new_layout_is_adopted_only_where_its_ids_lie_above_all_old_ones() {
     server.restart();
     closed(&server, "configured snowflake layout differs from that of existing IDs");
     adopt(&server);
-    // What the database keeps of IDs still has the old meaning.
+    // Values that the database has computed from IDs still have the old meaning.
     closed(&server, "the snowflake layout of this database differs from this server's");
     server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
     let (after, _) = take_soon(&server, secs(10));
@@ -716,7 +716,7 @@ fn a_copied_directory_with_a_worker_of_its_own_needs_nobodys_help() {
         copy.restart();
     }
     ids.assert_unique();
-    // It is still no twin of the original.
+    // It is still not a twin of the original.
     copy.set("snowflake_id.worker_id", "1");
     copy.restart();
     closed(&copy, "is a copy");
@@ -756,7 +756,7 @@ fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_run
     }
 }
 
-/// Waits until the standby has replayed what the primary has done.
+/// Waits until the standby has replayed everything that the primary has written.
 fn catch_up(primary: &Server, standby: &Server) {
     let position: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
     wait_until("the standby to catch up", secs(20), || {
@@ -765,8 +765,8 @@ fn catch_up(primary: &Server, standby: &Server) {
     });
 }
 
-/// Found by the chaos program: 1,421 duplicates. The first timeline had rotated to worker 257, of which the
-/// standby's file knew only what it was copied with.
+/// Found by the chaos program, with 1,421 duplicates: the first timeline had rotated to worker 257, of which the
+/// standby's file knew only the mark at the time of the copy.
 #[test]
 fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() {
     let primary = seasoned(Server::builder());
@@ -786,13 +786,13 @@ fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() 
     standby.stop(Stop::Fast);
     standby.clock().back(began.elapsed() + ms(300));
     standby.start();
-    // The clock has to pass all that was done since.
+    // The clock has to pass all IDs that were generated since.
     ids.add("with 3 backups", take_soon(&standby, began.elapsed() + secs(10)).0);
     ids.add("with 3 backups", slow_burst(&standby, 4_000));
     ids.assert_unique();
 }
 
-/// About 3 IDs a millisecond, each its own call, so that none runs far ahead of the clock.
+/// About 3 IDs per millisecond, each with its own call, so that none runs far ahead of the clock.
 fn slow_burst(server: &Server, n: usize) -> Vec<i64> {
     let mut session = server.connect();
     let one = || {
@@ -812,7 +812,7 @@ fn a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing() {
     ids.add("the first", burst(&primary));
     standby.promote();
     ids.add("the second", take_soon(&standby, secs(10)).0);
-    // Split brain for a moment: the first goes on, and its history is thrown away.
+    // Split brain for a moment: the first server goes on, and its history is discarded.
     run(&mut primary.connect(), "CREATE TABLE lost ()");
     ids.add("the first, on", burst(&primary));
     primary.stop(Stop::Fast);
@@ -838,7 +838,7 @@ fn promoting_and_failing_back_three_times_repeats_nothing() {
     for timeline in 1..=4 {
         ids.add(format!("timeline {timeline}"), burst(&primary));
         let standby = primary.standby(|builder| builder);
-        // The clocks agree within a second, and what was made last was replayed.
+        // The clocks agree within a second, and the last IDs were replayed.
         run(
             &mut primary.connect(),
             "CREATE TABLE IF NOT EXISTS t (id bigint); INSERT INTO t SELECT snowflake_nextval()",

@@ -1,4 +1,4 @@
-//! The other tests believe the harness; here it shows that it does what it says. No extension needed.
+//! The other tests rely on the harness; these show that it does what it says. They do not need the extension.
 
 use nix::sys::signal::Signal;
 use snowflake_server_tests::sql::{fails, one, run};
@@ -63,7 +63,7 @@ fn a_running_session_sees_the_step_too() {
     assert!((90.0..=100.0).contains(&(before - after)), "{before} {after}");
 }
 
-/// As on a real machine: the tests of waits rest on it.
+/// As on a real machine, which the tests of waits rely on.
 #[test]
 fn a_step_back_stretches_the_timeouts_of_postgresql() {
     let server = plain().faketime(true).start();

@@ -1,12 +1,12 @@
-//! IDs that JavaScript can hold: layouts of 53 bits, and what node makes of their IDs.
+//! IDs that JavaScript can represent: layouts of 53 bits, and how node reads their IDs.
 
 use snowflake_server_tests::sql::{column, run, take};
 use snowflake_server_tests::{Builder, Server};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Reads a JSON array of IDs as numbers, and a second one of the same IDs as texts; prints how many numbers are
-/// no safe integers or read otherwise than their texts.
+/// Reads a JSON array of IDs as numbers, and a second one with the same IDs as texts; prints how many numbers are not
+/// safe integers or differ from their texts.
 const SCRIPT: &str = "
     const [numbers, texts] = JSON.parse(require('fs').readFileSync(0, 'utf8'));
     const wrong = numbers.filter((n, i) => !Number.isSafeInteger(n) || String(n) !== texts[i]
@@ -15,7 +15,7 @@ const SCRIPT: &str = "
     console.log(JSON.stringify([numbers.length, texts.length, wrong.length, unsorted.length]));
 ";
 
-/// Numbers, texts, numbers that are wrong, numbers that are not above the one before.
+/// How many numbers and texts there are, how many numbers are wrong, and how many are not above the number before.
 fn in_node(ids: &[i64]) -> [usize; 4] {
     let numbers: Vec<String> = ids.iter().map(i64::to_string).collect();
     let json = format!("[[{}],[\"{}\"]]", numbers.join(","), numbers.join("\",\""));
@@ -76,7 +76,7 @@ fn a_number_holds_every_id_of_the_documented_layouts() {
     }
 }
 
-/// What the page warns of, and the proof that the test above can fail.
+/// The problem of which the page warns; it also proves that the test above can fail.
 #[test]
 fn a_number_does_not_hold_the_ids_of_the_default_layout() {
     let server = Server::builder().start_with_extension();
@@ -91,7 +91,7 @@ fn json_of_postgresql_keeps_them_too() {
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval(), n int)");
     run(&mut session, "INSERT INTO t (n) SELECT generate_series(1, 1000)");
-    // jsonb has numerics, which are exact; it is JavaScript's reader that rounds.
+    // jsonb stores exact numerics; it is JavaScript's parser that rounds.
     let through: Vec<i64> = column(&mut session, "SELECT (to_jsonb(t)->>'id')::bigint FROM t ORDER BY id");
     let ids: Vec<i64> = column(&mut session, "SELECT id FROM t ORDER BY id");
     assert_eq!(through, ids);

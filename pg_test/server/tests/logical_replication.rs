@@ -1,10 +1,10 @@
-//! Logical replication of all tables takes the extension's own table along: it keeps its one row.
+//! Logical replication of all tables includes the extension's own table, which keeps its single row.
 
 use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run};
 use snowflake_server_tests::{Builder, Server, secs, wait_until};
 
-/// A node that publishes all its tables, with orders of which each comes to a node once, whichever way it took.
+/// A node that publishes all its tables. Each order reaches a node once, whichever way it took.
 fn node(worker: &str, change: impl FnOnce(Builder) -> Builder) -> Server {
     let builder = Server::builder().setting("wal_level", "logical").setting("snowflake_id.worker_id", worker);
     let node = change(builder).start_with_extension();
@@ -20,7 +20,7 @@ fn node(worker: &str, change: impl FnOnce(Builder) -> Builder) -> Server {
     node
 }
 
-/// Has one node follow another.
+/// Makes one node follow another.
 fn follow(follower: &Server, name: &str, publisher: &Server) {
     let from = publisher.data();
     let from = from.parent().expect("the server's folder").display();
@@ -33,7 +33,7 @@ fn follow(follower: &Server, name: &str, publisher: &Server) {
     );
 }
 
-/// An order of one node, once others have it as well.
+/// Inserts an order on one node, and waits until the others have it as well.
 #[track_caller]
 fn arrives(from: &Server, to: &[&Server]) {
     let id: i64 = one(&mut from.connect(), "INSERT INTO orders DEFAULT VALUES RETURNING id");
@@ -56,7 +56,7 @@ fn config(session: &mut Client) -> Vec<String> {
 const OURS: [&str; 1] = ["41/10/12 1 2024-01-01 00:00:00"];
 const REFUSAL: &str = "ERROR:  the publisher's snowflake layout differs from this server's";
 
-/// Until all tables of a node's subscriptions were copied.
+/// Waits until all tables of a node's subscriptions have been copied.
 #[track_caller]
 fn is_synchronised(node: &Server) {
     let mut session = node.connect();
@@ -81,7 +81,7 @@ fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
     arrives(&one_node, &[&other]);
     arrives(&other, &[&one_node]);
 
-    // What is done to the row of one node stays there, and the others' rows follow it.
+    // A change of one node's row stays there, and the other nodes' rows are not affected.
     let mut session = one_node.connect();
     run(&mut session, "UPDATE snowflake_config SET layout = layout");
     run(&mut session, "DELETE FROM snowflake_config");
@@ -121,7 +121,7 @@ fn a_publisher_with_another_layout_is_refused_and_its_other_tables_come_all_the_
     assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
 }
 
-/// The one case in which all tables wait: the row is made, or changed, once the table is followed.
+/// The one case in which all tables wait: the row is inserted or changed while the table is already followed.
 #[test]
 fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
     let publisher = node("1", |builder| builder);
@@ -150,7 +150,7 @@ fn no_session_gets_a_second_row_in() {
     let fill = "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()";
     run(&mut session, "DELETE FROM snowflake_config");
     run(&mut session, &format!("BEGIN; {fill}"));
-    // Neither sees the other's row.
+    // Neither node sees the other's row.
     let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
     let mut watcher = server.connect();
     wait_until("the other to wait", secs(10), || {
@@ -158,7 +158,7 @@ fn no_session_gets_a_second_row_in() {
     });
     run(&mut session, "COMMIT");
     waits.join().expect("the other was refused");
-    // A restore that switches triggers off is no way in.
+    // A restore that switches triggers off cannot get around this.
     run(&mut session, "ALTER TABLE snowflake_config DISABLE TRIGGER ALL");
     fails(&mut session, "23505", fill);
     fails(&mut session, "23514", "INSERT INTO snowflake_config VALUES ('40/10/13', 1, now(), false)");

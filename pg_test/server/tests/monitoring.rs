@@ -1,6 +1,6 @@
-//! The files of `docs/monitoring/` are right: a role that has only `pg_monitor` runs their query, an exporter
-//! serves their metrics, the numbers follow what happens to a server, and the alert rules are tested and use no
-//! other metric.
+//! The files of `docs/monitoring/` are correct: a role with only `pg_monitor` can run their query, an exporter serves
+//! their metrics, the numbers reflect what happens to a server, and the alert rules pass their tests and use no other
+//! metrics.
 
 use postgres::Client;
 use snowflake_server_tests::sql::{fails, next, one, run, status};
@@ -35,7 +35,7 @@ fn list(value: &Yaml) -> &[Yaml] {
     value.as_vec().unwrap_or_else(|| panic!("{value:?} is no list"))
 }
 
-/// A file of queries: the one query, and of each metric name, type and help.
+/// A file of queries: the query, and each metric's name, type and help.
 #[derive(Debug, PartialEq)]
 struct Queries {
     sql: String,
@@ -86,13 +86,13 @@ fn both_exporters_are_told_the_same() {
 #[track_caller]
 fn look(session: &mut Client) -> BTreeMap<String, f64> {
     let sql = of_postgres_exporter().sql;
-    // As an exporter does: everything is a number.
+    // Like an exporter, takes everything as a number.
     let sql = format!("SELECT key, value::float8 FROM ({sql}) AS q, json_each_text(row_to_json(q))");
     let rows = session.query(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// A role as docs/monitoring.md makes it.
+/// A role created as docs/monitoring.md says.
 fn watcher(server: &Server) -> Client {
     run(&mut server.connect(), "CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
     server.connect_as("watcher")
@@ -107,7 +107,7 @@ fn a_role_with_pg_monitor_alone_reads_every_column() {
         of_postgres_exporter().names().iter().map(|name| name.replacen("snowflake_", "", 1)).collect();
     assert_eq!(seen.keys().cloned().collect::<BTreeSet<_>>(), named);
 
-    // It is the membership that lets it.
+    // The membership is what allows it.
     run(&mut server.connect(), "CREATE ROLE stranger LOGIN");
     fails(&mut server.connect_as("stranger"), "42501", &of_postgres_exporter().sql);
 }
@@ -148,13 +148,13 @@ fn the_numbers_follow_what_happens() {
     server.step_back(secs(2));
     next(&mut session);
     let ahead = look(&mut watcher);
-    // Less than the step, by what the clock has made good since.
+    // Less than the step, because the clock has gone on since.
     assert!((0.2..2.0).contains(&ahead["ahead_seconds"]), "{ahead:?}");
     assert_eq!(ahead["rollbacks_total"], 1.0, "{ahead:?}");
     assert!((1.5..2.5).contains(&ahead["largest_rollback_seconds"]), "{ahead:?}");
     server.step_forward(secs(2));
 
-    // A jump forward, and the way back: one worker is left, and then none can be entered.
+    // A jump forward, and the way back: one worker is left, and then no other can be entered.
     server.step_forward(hours(1));
     next(&mut session);
     assert_eq!(look(&mut watcher)["forward_jumps_total"], 1.0);
@@ -165,7 +165,7 @@ fn the_numbers_follow_what_happens() {
     assert_ne!(rotated["worker_id"], 1.0, "{rotated:?}");
     assert_eq!(rotated["home_worker_id"], 1.0, "{rotated:?}");
     assert_eq!(rotated["backup_workers_usable"], 2.0, "{rotated:?}");
-    // Behind the start of all of them.
+    // Before the start of all of them.
     server.step_back(hours(1));
     fails(&mut session, "55000", "SELECT snowflake_nextval()");
     let refused = look(&mut watcher);
@@ -174,7 +174,7 @@ fn the_numbers_follow_what_happens() {
     assert_eq!(refused["backup_workers_usable"], 0.0, "{refused:?}");
     assert_eq!(refused["issued_total"], status(&mut session).issued as f64);
 
-    // Waits: with a worker that may wait, and no longer rotates.
+    // Waits, with a worker that may wait and does not rotate any more.
     server.step_forward(hours(1));
     server.reload("snowflake_id.max_wait", "10s");
     server.reload("snowflake_id.max_ahead", "0");
@@ -194,7 +194,7 @@ fn a_state_that_cannot_be_written_shows() {
     let mut session = server.connect();
     let mut watcher = watcher(&server);
     let folder = server.data().join("snowflake_id");
-    // Neither the file nor a new one; the server does not run as root, so that this counts.
+    // Neither the file nor a new one can be written. This needs a server that does not run as root.
     let permit = |file, folder_mode| {
         fs::set_permissions(folder.join("state"), Permissions::from_mode(file)).expect("it is a file");
         fs::set_permissions(&folder, Permissions::from_mode(folder_mode)).expect("it is a folder");
@@ -213,7 +213,7 @@ fn a_state_that_cannot_be_written_shows() {
     assert_eq!((seen["write_error"], seen["open"]), (0.0, 1.0), "{seen:?}");
 }
 
-/// While a directory entry of this name exists, whoever asks the disk for durability waits.
+/// While a directory entry of this name exists, every process that calls fsync waits.
 const HANGING_DISK: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -228,8 +228,8 @@ int fsync(int fd)
 }
 "#;
 
-/// What shows such a disk is that nothing is shown: the view waits for whoever writes. Its reader's
-/// statement_timeout ends that, so that the exporter has an error to tell, and its series end.
+/// Such a disk shows itself by the absence of values: the view waits for the process that writes. Its reader's
+/// statement_timeout ends that, so the exporter reports an error, and its series end.
 #[test]
 fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
     let mut server = Server::builder().create();
@@ -243,7 +243,7 @@ fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
     run(&mut watcher, "SET statement_timeout = '1s'");
     fs::write(&switch, "").expect("it can be made");
     let sql = of_postgres_exporter().sql;
-    // The keeper moves the reservation on for a minute after the last ID.
+    // The keeper moves the reservation for a minute after the last ID.
     server.wait_for_worker("the keeper to write", secs(10), |_| {
         watcher.batch_execute(&sql).is_err().then_some(())
     });
@@ -368,7 +368,7 @@ fn the_alert_rules_pass_their_tests() {
     }
 }
 
-/// The names of metrics in an expression.
+/// The names of the metrics in an expression.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("snowflake_")).map(str::to_owned).collect()

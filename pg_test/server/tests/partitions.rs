@@ -1,5 +1,5 @@
-//! Partitions by time on the ID: by hand, and by pg_partman, of which all versions are tried that
-//! `scripts/lib.sh` brings. What the page on partitioning shows is tried by playing it, in `documents.rs`.
+//! Partitions by time on the ID: by hand, and with pg_partman, in all versions that `scripts/lib.sh` fetches.
+//! `documents.rs` plays the examples on the page about partitioning.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::partman::{self, Partman};
@@ -14,7 +14,7 @@ const EVENTS: &str = "
     CREATE TABLE events_2026_12 PARTITION OF events
         FOR VALUES FROM (snowflake_min('2026-12-01 00:00Z')) TO (snowflake_min('2027-01-01 00:00Z'))";
 
-/// A table that is attached next, with a check that says what its bounds will say.
+/// A table that is about to be attached, with a check that equals its future bounds.
 const NEXT_MONTH: &str = "
     CREATE TABLE events_2027_01 (LIKE events INCLUDING DEFAULTS INCLUDING INDEXES, CONSTRAINT its_month
         CHECK (id >= snowflake_min('2027-01-01 00:00Z') AND id < snowflake_min('2027-02-01 00:00Z')));
@@ -49,7 +49,7 @@ fn the_first_and_the_last_id_of_a_month_are_in_its_partition() {
     }
 }
 
-/// A session, and what the server tells it at the level DEBUG1.
+/// A session, and the messages that the server sends it at the level DEBUG1.
 fn talkative(server: &Server) -> (Client, Arc<Mutex<Vec<String>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut config = server.config();
@@ -73,15 +73,14 @@ fn a_table_with_a_check_is_attached_without_a_look_at_its_rows() {
     run(&mut session, ATTACH);
     assert_eq!(implied(), 1, "{heard:?}");
 
-    // The same without the check: so the message is one that can be missing.
+    // The same without the check, which proves that the message can be missing.
     run(&mut session, "ALTER TABLE events DETACH PARTITION events_2027_01");
     run(&mut session, "ALTER TABLE events_2027_01 DROP CONSTRAINT its_month");
     run(&mut session, ATTACH);
     assert_eq!(implied(), 1, "{heard:?}");
 }
 
-/// What a default partition costs: with every new partition it is searched for rows of that, and such a row
-/// stops it.
+/// The cost of a default partition: each new partition searches it for rows of its own, and fails if there is one.
 #[test]
 fn a_default_partition_is_in_the_way_of_a_new_one() {
     let server = started();
@@ -114,11 +113,11 @@ fn spans_of_time_leave_out_partitions_when_the_query_is_planned() {
         let query = format!("EXPLAIN (COSTS OFF) SELECT * FROM events WHERE snowflake_between(id, {ends})");
         let plan = column::<String>(&mut session, &query).join("\n");
         let words = plan.split_whitespace().filter_map(|word| word.strip_prefix("events_"));
-        // Each scan has the table's name, and an alias or an index: neither of interest here.
+        // Each scan has the table's name, and an alias or an index, which do not matter here.
         let tables = words.filter(|word| !word.contains("_pkey") && word.parse::<u8>().is_err());
         tables.map(str::to_owned).collect()
     };
-    // The default partition has what no other has: of a span within the others, nothing.
+    // The default partition holds only rows that no other holds, so it is not scanned for a span within the others.
     assert_eq!(partitions("'2026-11-01 00:00Z', '2026-12-01 00:00Z'"), ["2026_11"]);
     assert_eq!(partitions("'2026-12-01 00:00Z', '2027-01-01 00:00Z'"), ["2026_12"]);
     assert_eq!(partitions("'2026-11-30 00:00Z', '2026-12-02 00:00Z'"), ["2026_11", "2026_12"]);
@@ -128,7 +127,7 @@ fn spans_of_time_leave_out_partitions_when_the_query_is_planned() {
 
 // ---- pg_partman ----
 
-/// Runs a test on each version of pg_partman, in a database of its own, on a server whose cluster is 400 days old.
+/// Runs a test with each version of pg_partman, in a database of its own, on a server whose cluster is 400 days old.
 fn on_every_version(test: impl Fn(&Server, &mut Client, &Partman)) {
     let server = Server::builder().setting("timezone", "UTC").born(days(400)).start_with_extension();
     next(&mut server.connect());
@@ -149,7 +148,7 @@ fn partitions(session: &mut Client, table: &str) -> Vec<String> {
     column(session, &query)
 }
 
-/// A month's partition has the name that pg_partman gives it, `months` after the present one.
+/// Asserts that a month's partition, `months` after the present one, has the name that pg_partman gives it.
 fn month(session: &mut Client, table: &str, months: i32) -> String {
     let query = format!(
         "SELECT to_char(date_trunc('month', now()) + {months} * interval '1 month', '\"{table}_p\"YYYYMM\"01\"')"
@@ -185,7 +184,7 @@ fn pg_partman_makes_and_drops_months_of_ids_in_base62() {
                            partman.show_partition_info('public.' || p.partition_tablename, '1 month', 'public.events')";
         assert!(one::<bool>(session, bounds), "{partman:?}");
 
-        // Each row is where it belongs, the first and the last ID of a month included.
+        // Each row is in its own partition, including the first and the last ID of a month.
         for (id, place) in [
             ("snowflake_nextval()", &made[2]),
             ("snowflake_min(date_trunc('month', now()))", &made[2]),
@@ -198,7 +197,7 @@ fn pg_partman_makes_and_drops_months_of_ids_in_base62() {
             assert_eq!(one::<String>(session, &insert), *place, "{partman:?}: {id}");
         }
 
-        // Maintenance makes the months that are missing, of a table into which nobody writes too.
+        // Maintenance creates the missing months, even of a table into which nobody writes.
         run(
             session,
             "UPDATE partman.part_config SET premake = 4, infinite_time_partitions = true, retention = '1 month',
@@ -206,7 +205,7 @@ fn pg_partman_makes_and_drops_months_of_ids_in_base62() {
         );
         run(session, "SELECT partman.run_maintenance('public.events')");
         let kept = expected(session, -1..=4);
-        // pg_partman rounds: late in a month it makes one more.
+        // pg_partman rounds: late in a month it creates one more.
         let all = partitions(session, "public.events");
         assert!(all.starts_with(&kept) && all.len() <= kept.len() + 1, "{partman:?}: {all:?}");
         assert_eq!(one::<i64>(session, "SELECT count(*) FROM events"), 3, "the old month is dropped");
@@ -215,7 +214,7 @@ fn pg_partman_makes_and_drops_months_of_ids_in_base62() {
         let plan = "EXPLAIN (COSTS OFF) SELECT * FROM events
                     WHERE id >= snowflake_time_encoder(date_trunc('month', now()) + interval '1 month')
                       AND id < snowflake_time_encoder(date_trunc('month', now()) + interval '2 months')";
-        // now() is known when the query starts: so here constants are put in.
+        // now() is known only when the query starts, so constants are substituted then.
         let constants = "SELECT format('EXPLAIN (COSTS OFF) SELECT * FROM events
                              WHERE id >= snowflake_time_encoder(%L) AND id < snowflake_time_encoder(%L)',
                              date_trunc('month', now()) + interval '1 month',
@@ -229,7 +228,7 @@ fn pg_partman_makes_and_drops_months_of_ids_in_base62() {
     });
 }
 
-/// The day on which an upstream version takes them for a bigint, the manual has something better to say.
+/// Once an upstream version supports bigint IDs, this fails, and the manual can recommend that.
 #[test]
 fn pg_partman_takes_no_time_encoder_for_a_bigint() {
     on_every_version(|_, session, partman| {
@@ -255,8 +254,8 @@ fn day(session: &mut Client, days: i32) -> i64 {
     )
 }
 
-/// What the manual has for days of bigint IDs: a call that asks for today's partition and the next ones by the
-/// clock, and then maintenance.
+/// The manual's way to have daily partitions of bigint IDs: a call that creates the partitions of today and the next
+/// days by the clock, and then maintenance.
 const MAINTAIN: &str = "
     SELECT partman.create_partition_id('public.events', ARRAY(
         SELECT (snowflake_min(now()) / partition_interval::bigint + n) * partition_interval::bigint
@@ -280,24 +279,24 @@ fn pg_partman_makes_and_drops_days_of_bigint_ids() {
         let where_to = "INSERT INTO events DEFAULT VALUES RETURNING tableoid::regclass::text";
         assert_eq!(one::<String>(session, where_to), days_of(session, &[0])[0], "{partman:?}");
 
-        // Ten days in which nobody writes: pg_partman, which counts from the highest ID, makes nothing.
+        // Ten days in which nobody writes: pg_partman counts from the highest ID, so it creates nothing.
         server.step_forward(days(10));
         run(session, "SELECT partman.run_maintenance('public.events')");
         assert_eq!(partitions(session, "public.events").len(), 5, "{partman:?}");
-        // Nor when somebody writes again: that row is in the default partition.
+        // Not even when somebody writes again: that row is in the default partition.
         run(session, "BEGIN");
         assert_eq!(one::<String>(session, where_to), "events_default", "{partman:?}");
         run(session, "SELECT partman.run_maintenance('public.events')");
         assert_eq!(partitions(session, "public.events").len(), 5, "{partman:?}");
         run(session, "ROLLBACK");
-        // What asks by the clock makes today's.
+        // The call that goes by the clock creates today's.
         run(session, MAINTAIN);
         let expected = days_of(session, &[-10, -9, -8, -7, -6, 0, 1, 2, 3, 4]);
         assert_eq!(partitions(session, "public.events"), expected, "{partman:?}");
         assert_eq!(one::<String>(session, where_to), days_of(session, &[0])[0], "{partman:?}");
         assert_eq!(one::<i64>(session, "SELECT count(*) FROM events_default"), 0);
 
-        // Older than a week is dropped; and to ask again changes nothing else.
+        // Partitions older than a week are dropped; repeating the call changes nothing else.
         run(
             session,
             "UPDATE partman.part_config SET retention_keep_table = false,

@@ -47,7 +47,7 @@ fn dense(origin: &str, ids: &[i64]) -> (String, Dense) {
     (origin.to_owned(), set)
 }
 
-/// Waits until the clients have borrowed all that can be borrowed: whoever calls now has to wait.
+/// Waits until the clients have run ahead as far as they may, so that the next call has to wait.
 fn wait_until_saturated(server: &Server) {
     let mut session = server.connect();
     wait_until("the clients to saturate", secs(30), || {
@@ -91,7 +91,7 @@ fn a_backend_that_was_stopped_between_two_calls_goes_on_where_the_others_are() {
     let others: u64 = made[..8].iter().map(|(_, ids)| ids.len()).sum();
     assert!(others > 4_000_000, "the others made only {others}");
     assert_disjoint(&made);
-    // Exact while nobody makes any: every ID that was made was returned.
+    // Exact while nobody generates any: every generated ID was returned.
     let issued = status(&mut server.connect()).issued;
     let total: u64 = made.drain(..).map(|(_, ids)| ids.len()).sum();
     assert_eq!(issued, total as i64);
@@ -101,7 +101,7 @@ fn a_backend_that_was_stopped_between_two_calls_goes_on_where_the_others_are() {
 fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
     let _alone = alone();
     let server = Server::builder().start_with_extension();
-    // Stopped again and again for moments, and for longer than the ring remembers (16.4 s).
+    // Stopped again and again, for moments and for longer than the ring remembers (16.4 s).
     let briefly: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     let for_long: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     let stop = AtomicBool::new(false);
@@ -150,7 +150,7 @@ fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
             stops += 1;
         }
         assert!(stops > 100, "only {stops}");
-        // Still as many IDs as the field holds: the ring has gone around.
+        // At least as many IDs as the field has values, so the ring has gone round.
         wait_until_saturated(&server);
         for pid in &for_long {
             server.signal_backend(*pid, Signal::SIGCONT);
@@ -173,7 +173,7 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
     let mut ids = Ids::new();
-    // Far below what a millisecond holds: nothing is borrowed from the future, which a crash forgets.
+    // Far below what a millisecond holds, so that IDs do not run ahead, which a crash would forget.
     let kinds = [Kind::One, Kind::Batch(3), Kind::Range(5), Kind::One];
     let traffic = Traffic::start(&server, &kinds, ms(1));
     for _ in 0..3 {
@@ -181,7 +181,7 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
         let mut victim = server.connect();
         let pid: i32 = one(&mut victim, "SELECT pg_backend_pid()");
         run(&mut victim, "INSERT INTO kept DEFAULT VALUES");
-        // Killed while it is making IDs itself, but few of them.
+        // Killed while it generates IDs itself, but only few.
         let busy = std::thread::spawn(move || {
             let work = "DO $$ BEGIN LOOP
                             PERFORM snowflake_nextval(), pg_sleep(0.001);
@@ -194,11 +194,11 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
         session.batch_execute("SELECT 1").expect_err("a crash ends all sessions");
         session = server.connect();
         run(&mut session, "INSERT INTO kept DEFAULT VALUES");
-        // The clients find back by themselves.
+        // The clients reconnect by themselves.
         traffic.go_on(10);
         let status = status(&mut session);
         assert_eq!((status.state.as_str(), status.lane), ("open", Some(0)), "{status:?}");
-        // Shared memory is fresh.
+        // Shared memory is new.
         assert_eq!((status.rotations, status.refusals), (0, 0), "{status:?}");
     }
     let calls = traffic.finish();

@@ -1,12 +1,12 @@
-//! Reading IDs on real servers: spans of time on large and on partitioned tables, what it costs, what works
-//! without preloading and without rights, and what a hostile schema can do to it.
+//! Reading IDs on real servers: spans of time on large and on partitioned tables, their cost, what works without
+//! preloading and without rights, and what a hostile schema can do.
 
 use postgres::Client;
 use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
 use snowflake_server_tests::{Server, alone};
 
-/// Five million IDs of one worker, one a second from the beginning of 2026: 57 days.
+/// Five million IDs of one worker, one per second from the beginning of 2026: 57 days.
 const FIVE_MILLION: &str = "
     CREATE TABLE orders (id bigint PRIMARY KEY, amount integer NOT NULL);
     INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '1 s', 1, 0), n
@@ -18,7 +18,7 @@ fn plan(session: &mut Client, query: &str) -> String {
     column::<String>(session, &format!("EXPLAIN (COSTS OFF) {query}")).join("\n")
 }
 
-/// The plan has an index condition with both ends, from this index, and checks no row afterwards.
+/// Asserts that the plan has an index condition with both ends, on this index, and does not recheck rows.
 #[track_caller]
 fn assert_spans(plan: &str, index: &str, key: &str) {
     assert!(plan.contains(index), "{index} is not used:\n{plan}");
@@ -53,7 +53,7 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
         let query = format!("SELECT * FROM orders WHERE snowflake_between(id, {ends})");
         assert_spans(&plan(session, &query), "orders_pkey", "id");
     }
-    // A prepared statement that is planned once for all parameters.
+    // A prepared statement with one plan for all parameters.
     run(
         session,
         "SET plan_cache_mode = force_generic_plan;
@@ -77,7 +77,7 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
         let query = format!("SELECT count(*) FROM orders WHERE snowflake_between(id, {ends})");
         assert_eq!(one::<i64>(session, &query), rows, "{ends}");
     }
-    // The planner sees how few rows a span has.
+    // The planner knows how few rows a span has.
     let estimate = "EXPLAIN SELECT FROM orders WHERE snowflake_between(id, '2026-01-10', '2026-01-11')";
     let estimate = column::<String>(session, estimate).remove(0);
     let rows = estimate.split("rows=").nth(1).and_then(|rest| rest.split(' ').next()).expect("an estimate");
@@ -99,7 +99,7 @@ fn an_index_on_the_time_of_an_id_is_used(session: &mut Client) {
     assert!(latest.contains("Index Scan Backward using orders_created"), "{latest}");
 }
 
-/// The fields of all rows, by this extension and by hand with floating point, the cheapest way that there is.
+/// The fields of all rows, by this extension and by hand with floating point, which is the cheapest way.
 const REPORTS: [(&str, &str); 3] = [
     (
         "SELECT count(snowflake_timestamp(id)) FROM orders",
@@ -121,8 +121,8 @@ const REPORTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// At most 1.3 times, where 0.8 to 1.1 is usual. What counts is the time on a processor, for the machine may be
-/// busy with something else.
+/// At most 1.3 times; 0.8 to 1.1 is usual. Measured in processor time, because the machine may be busy with something
+/// else.
 fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
     let pid: i32 = one(session, "SELECT pg_backend_pid()");
     let mut ticks = |query: &str| {
@@ -231,7 +231,7 @@ fn encode_makes_ids_of_this_servers_datacenter() {
         "SELECT snowflake_encode(created_at, worker_id, sequence) FROM snowflake_decode({id}) WHERE datacenter_id = 9"
     );
     assert_eq!(one::<i64>(&mut session, &encoded), id);
-    // All datacenters lie between the lowest and the highest of a tick.
+    // All datacenters lie between the lowest and the highest ID of a tick.
     let (lowest, highest): (i64, i64) = {
         let query = format!("SELECT snowflake_min(t), snowflake_max(t) FROM snowflake_timestamp({id}) AS t");
         let row = session.query_one(&query, &[]).expect("one row");
@@ -241,7 +241,8 @@ fn encode_makes_ids_of_this_servers_datacenter() {
     fails(&mut session, "22023", "SELECT snowflake_encode(now(), 32, 0)");
 }
 
-/// Below 63 bits there are positive numbers that are no IDs: no span has them, not even an endless one.
+/// Layouts with fewer than 63 bits have positive numbers that are not IDs. No span contains them, not even an endless
+/// one.
 #[test]
 fn a_short_layout_has_no_ids_above_its_end() {
     let server = Server::builder()
@@ -271,7 +272,7 @@ fn a_coarse_tick_is_read_as_a_whole() {
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE t AS SELECT snowflake_encode('2026-01-01 00:00:05.7', 1, 2) AS id");
     let of = |ends: &str| format!("SELECT count(*) FROM t WHERE snowflake_between(id, {ends})");
-    // The ID says 5 s: that is its time, whatever the fraction was.
+    // The ID says 5 s, so that is its time, whatever the fraction was.
     for (ends, rows) in [
         ("'2026-01-01 00:00:05', '2026-01-01 00:00:06'", 1),
         ("'2026-01-01 00:00:05', '2026-01-01 00:00:05.1'", 1),
@@ -282,7 +283,7 @@ fn a_coarse_tick_is_read_as_a_whole() {
     }
 }
 
-// ---- without preloading, without rights, among enemies ----
+// ---- without preloading, without rights, with hostile objects ----
 
 #[test]
 fn other_systems_are_read_without_preloading() {
@@ -295,7 +296,7 @@ fn other_systems_are_read_without_preloading() {
         "snowflake_from_base62(snowflake_to_base62(362388381519879)) = 362388381519879",
         "(SELECT count(*) FROM snowflake_layouts) = 9",
     ] {
-        // A session of its own: each of them must be able to load the library.
+        // A session of its own, because each must be able to load the library.
         assert!(one::<bool>(&mut server.connect(), &format!("SELECT {truth}")), "{truth}");
     }
     for call in [
@@ -326,8 +327,8 @@ fn everybody_may_read() {
     }
 }
 
-/// Objects of the same names and better matching types, first in the path: bodies that are parsed when the
-/// extension is created do not look at them.
+/// Objects of the same names and with better matching types come first in the path. Bodies that are parsed when the
+/// extension is created do not see them.
 #[test]
 fn a_hostile_schema_changes_nothing() {
     let server = Server::builder().setting("timezone", "UTC").start_with_extension();

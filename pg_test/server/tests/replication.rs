@@ -1,5 +1,5 @@
-//! Replication groups whose servers all have one `worker_id`: what is a copy of a server that may still run,
-//! what is its successor, and above which IDs a successor starts.
+//! Replication groups whose servers all have one `worker_id`: which servers are copies of one that may still run, which
+//! are successors, and above which IDs a successor starts.
 
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run, status, take, unpack};
@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// IDs that run ahead of the clock by as much as `ticks` allows: each whole tick by its first and its last ID, which
-/// a server that forgot them would make again.
+/// IDs that run as far ahead of the clock as `ticks` allows: whole ticks, each by its first and its last ID. A server
+/// that forgot them would generate them again.
 fn burst_of(server: &Server, ticks: u32) -> Vec<i64> {
     let query = format!(
         "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
@@ -22,7 +22,7 @@ fn burst(server: &Server) -> Vec<i64> {
     burst_of(server, 2_100)
 }
 
-/// The IDs that a server makes within a few moments; none where it refuses.
+/// The IDs that a server generates within a few moments; none if it refuses.
 fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
     let began = std::time::Instant::now();
     let mut session = server.connect();
@@ -37,7 +37,7 @@ fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
     ids
 }
 
-/// Waits until a server makes IDs.
+/// Waits until a server generates IDs.
 fn opens(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
     wait_until("the first ID", secs(15), || {
@@ -47,7 +47,7 @@ fn opens(server: &Server) -> Vec<i64> {
 
 // ---- copies of servers that follow, or followed ----
 
-/// What a server was before somebody started it without recovery, beside the primary.
+/// The former role of a server that somebody started without recovery, beside the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Was {
     /// A standby.
@@ -56,13 +56,13 @@ enum Was {
     Backup,
     /// A copy of a stopped standby's files.
     Files,
-    /// The primary of the timeline before, which follows since a switchover.
+    /// The primary of the previous timeline, which has followed since a switchover.
     Primary,
-    /// A standby that has no state file: it was cloned before the first ID.
+    /// A standby without a state file, because it was cloned before the first ID.
     Stateless,
 }
 
-/// Ticks that are used up soon, once more IDs than that are ahead of the clock already.
+/// A layout with few ticks, which are used up soon once enough IDs are ahead of the clock.
 const FEW: u32 = 300;
 
 /// A primary, and a stopped server that follows it at its next start.
@@ -72,12 +72,12 @@ struct Group {
     ids: Ids,
 }
 
-/// Servers that find each other quickly, also after a switchover.
+/// Servers that find each other quickly, even after a switchover.
 fn in_group(builder: Builder) -> Builder {
     builder.setting("wal_keep_size", "1GB").setting("wal_retrieve_retry_interval", "100ms")
 }
 
-/// Three servers that hand over to each other until `timeline`. The third always follows.
+/// Three servers that hand over to each other until `timeline`. The third one always follows.
 fn group(was: Was, timeline: usize) -> Group {
     let mut ids = Ids::new();
     let builder = in_group(Server::builder());
@@ -127,7 +127,7 @@ fn group(was: Was, timeline: usize) -> Group {
 }
 
 impl Group {
-    /// Both are asked for IDs at once. None repeats, and the follower's gate is closed.
+    /// Asks both for IDs at once. No ID repeats, and the follower's gate is closed.
     #[track_caller]
     fn is_closed(&mut self, when: &str) {
         let (mut of_primary, mut of_follower) = (Vec::new(), Vec::new());
@@ -149,7 +149,7 @@ impl Group {
         assert!(is_told, "{when}: {status:?}");
     }
 
-    /// Both make IDs, and none twice.
+    /// Asserts that both generate IDs, and none twice.
     #[track_caller]
     fn are_open(&mut self, when: &str) {
         self.ids.add(format!("the follower, {when}"), opens(&self.follower));
@@ -164,8 +164,8 @@ impl Group {
     }
 }
 
-/// Started without recovery beside its primary, a server is a copy, however often; it makes IDs with a worker of
-/// its own, or once somebody vouches that the primary is gone.
+/// Started without recovery beside its primary, a server is a copy, however often it is started. It generates IDs with
+/// a worker of its own, or once an operator vouches that the primary is gone.
 fn is_a_copy_beside_its_primary(was: Was, timeline: usize) {
     let mut group = group(was, timeline);
     group.follower.stand_alone();
@@ -184,7 +184,7 @@ fn is_a_copy_beside_its_primary(was: Was, timeline: usize) {
     group.follower.set("snowflake_id.worker_id", "1");
     group.follower.restart();
     group.is_closed("with the primary's worker again");
-    // The other one.
+    // The other way.
     let Group { mut primary, mut follower, mut ids } = group;
     primary.stop(Stop::Fast);
     run(&mut follower.connect(), "SELECT snowflake_adopt()");
@@ -196,7 +196,7 @@ fn is_a_copy_beside_its_primary(was: Was, timeline: usize) {
     ids.assert_unique();
 }
 
-/// Promoted, the same server is its primary's successor: it opens by itself, also after a restart.
+/// If it is promoted, the same server is its primary's successor: it opens by itself, even after a restart.
 fn succeeds_its_primary(was: Was, timeline: usize) {
     let mut group = group(was, timeline);
     group.follower.start();
@@ -208,7 +208,7 @@ fn succeeds_its_primary(was: Was, timeline: usize) {
     group.follower.crash();
     group.follower.start();
     group.are_open("promoted and crashed");
-    // Its predecessor comes back as its standby, and a third server was never there.
+    // Its predecessor comes back as its standby; the third server does not take part.
     let Group { mut primary, follower, ids } = group;
     primary.stop(Stop::Fast);
     drop(primary);
@@ -268,8 +268,8 @@ fn a_standby_without_a_state_promoted_is_a_successor() {
 
 // ---- above which IDs a successor starts ----
 
-/// A primary whose workers may all be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
-/// With no backup workers, a successor goes on where its primary was.
+/// A primary of which all workers may be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
+/// With no backup workers, a successor continues on its primary's worker.
 fn lagging_pair(builder: Builder, standby: impl FnOnce(&Server) -> Server) -> (Server, Server) {
     let builder = builder.setting("snowflake_id.backup_workers", "0").born(days(400));
     let primary = builder.start_with_extension();
@@ -283,7 +283,8 @@ fn lagging_pair(builder: Builder, standby: impl FnOnce(&Server) -> Server) -> (S
 
 const FILL: &str = "INSERT INTO made SELECT FROM generate_series(1, 100000)";
 
-/// Nothing that the promoted server makes reaches down to its primary's IDs, the clock as it is or nearly right.
+/// Asserts that all IDs of the promoted server are above its primary's, whether the clock stays as it is or is nearly
+/// right.
 #[track_caller]
 fn starts_above(standby: &Server, mut before: Ids) {
     let newest = *before.assert_unique().last().expect("IDs");
@@ -306,7 +307,7 @@ fn starts_above(standby: &Server, mut before: Ids) {
     assert!(rows.iter().filter(|id| **id > newest).count() >= 100_000);
 }
 
-/// The restart begins after the last commit, of which it then knows nothing.
+/// The restart begins after the last commit, so it knows nothing of that.
 #[test]
 fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() {
     let (mut primary, mut standby) =
@@ -342,7 +343,7 @@ fn a_prepared_transaction_is_respected(
     ids.add("the primary", column(&mut session, "SELECT id FROM made"));
     run(&mut session, "PREPARE TRANSACTION 'newest'");
     drop(session);
-    // An archive has whole segments only, and none of them may carry a later time.
+    // An archive has whole segments only, and none of them may contain a later time.
     let prepared: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
     run(&mut primary.connect(), "SELECT pg_switch_wal()");
     let has_replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{prepared}'::pg_lsn");
@@ -374,7 +375,7 @@ fn a_transaction_that_was_prepared_on_the_primary_is_respected() {
     }
 }
 
-/// Nobody has asked for an ID before it is committed, and afterwards nothing tells when it was prepared.
+/// Nobody asks for an ID before the commit, and after it nothing tells when the transaction was prepared.
 #[test]
 fn a_prepared_transaction_that_is_committed_before_the_first_id_is_respected() {
     let standby = |primary: &Server| primary.standby(|builder| builder);
@@ -392,7 +393,7 @@ fn a_prepared_transaction_is_respected_by_a_standby_that_has_an_archive_only() {
     a_prepared_transaction_is_respected(builder, standby, false, true);
 }
 
-/// A standby that never speaks with its primary.
+/// A standby that never connects to its primary.
 fn from_archive(primary: &Server, archive: &Path) -> Server {
     let mut standby = primary.backup();
     let signal = standby.data().join("standby.signal");
@@ -408,7 +409,8 @@ fn from_archive(primary: &Server, archive: &Path) -> Server {
 /// A primary with a `max_ahead` of a minute has IDs that far ahead of the clock.
 const AHEAD: u32 = 58_000;
 
-/// Its successor, with the default of 2 s, makes none of them again, neither at once nor when the clock has come so far.
+/// Its successor, with the default of 2 s, generates none of them again, neither at once nor when the clock reaches
+/// them.
 #[track_caller]
 fn starts_above_those_ahead(successor: &Server, mut ids: Ids) {
     let newest = *ids.assert_unique().last().expect("IDs");
@@ -432,7 +434,7 @@ fn starts_above_those_ahead(successor: &Server, mut ids: Ids) {
 fn runs_ahead(builder: Builder) -> Server {
     let mut primary = builder.born(days(400)).start_with_extension();
     primary.step_forward(days(400));
-    // Not from the first start on, which waits until no ID is ahead of the clock.
+    // Not from the first start on, because that waits until no ID is ahead of the clock.
     primary.set("snowflake_id.max_ahead", "60s");
     primary.restart();
     opens(&primary);
@@ -471,7 +473,7 @@ fn a_smaller_max_ahead_on_the_third_timeline_repeats_nothing() {
     starts_above_those_ahead(&third, ids);
 }
 
-/// What a server takes that was promoted with equal settings and a right clock: no more than before.
+/// The time that a promoted server needs, with equal settings and a correct clock: no longer than before.
 #[test]
 fn a_plain_promotion_opens_within_seconds_on_any_timeline() {
     let mut group = group(Was::Standby, 3);

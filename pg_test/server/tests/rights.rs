@@ -1,5 +1,5 @@
-//! What runs with somebody else's rights runs nothing of those who may create objects beside the extension: at
-//! restore, at its installation, in a conversion.
+//! Code that runs with somebody else's rights runs nothing that belongs to those who may create objects beside the
+//! extension: not in a restore, not at its installation, not in a conversion.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
@@ -10,14 +10,14 @@ use std::thread;
 
 // ---- the definitions ----
 
-/// The members of the extension of a kind, as `query` has them.
+/// The extension's members of one kind, as returned by `query`.
 const MEMBERS: &str = "
     CREATE TEMPORARY VIEW members AS
     SELECT classid, objid FROM pg_depend
     WHERE deptype = 'e' AND refclassid = 'pg_extension'::regclass
         AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')";
 
-/// SQL without its comments and literals.
+/// SQL without comments and literals.
 fn code_of(sql: &str) -> String {
     let mut code = String::new();
     let mut rest = sql;
@@ -37,7 +37,7 @@ fn code_of(sql: &str) -> String {
     code + rest
 }
 
-/// The names that begin as the extension's own do, with what stands before them: `ids.` where they are qualified.
+/// The names that begin as the extension's own do, with their qualification: `ids.`, for example.
 fn own_names(code: &str) -> Vec<(&str, &str)> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices("snowflake_")
@@ -82,9 +82,9 @@ fn no_function_depends_on_its_callers_search_path() {
             (function.get(3), function.get(4), function.get(5));
         assert!(!is_definer, "{name} is SECURITY DEFINER");
         match language.as_str() {
-            // Compiled: it looks up nothing by name.
+            // Compiled, so it looks up nothing by name.
             "c" => assert_eq!(path, "", "{name}"),
-            // Bound at its creation, and without SET, or the planner would not inline it.
+            // Bound when it is created, and without SET, because then the planner would not inline it.
             "sql" => assert!(has_sql_body && path.is_empty(), "{name} has a body of text"),
             _ => {
                 assert_eq!(path, "search_path=pg_catalog, pg_temp", "{name}");
@@ -101,7 +101,7 @@ fn no_function_depends_on_its_callers_search_path() {
     }
 }
 
-/// What the definitions of the extension's members are bound to, but for itself and what initdb made.
+/// The objects on which the extension's members depend, except for the extension and what initdb created.
 const FOREIGN: &str = "
     SELECT pg_describe_object(d.classid, d.objid, d.objsubid) || ' uses ' ||
         pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
@@ -130,7 +130,7 @@ fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
         "CREATE ROLE guest LOGIN; CREATE SCHEMA shared; GRANT ALL ON SCHEMA shared TO guest;
          GRANT ALL ON SCHEMA public TO guest",
     );
-    // All that a script could mean when it names one of its own or a built-in one, with arguments that fit better.
+    // Everything that a script could mean by the name of an own or built-in function, with arguments that match better.
     let mut guest = server.connect_as("guest");
     for schema in ["shared", "public"] {
         run(&mut guest, &format!("SET search_path = {schema}"));
@@ -184,7 +184,7 @@ fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
     run(&mut session, MEMBERS);
     assert_eq!(column::<String>(&mut session, FOREIGN), [""; 0]);
 
-    // One that fits as well as ours does is the end of it, and is not called.
+    // An equally good match makes the call ambiguous: it fails, and the function is not called.
     run(&mut session, "DROP EXTENSION snowflake_id CASCADE");
     run(
         &mut guest,
@@ -236,7 +236,7 @@ fn an_installation_takes_over_nothing_that_is_there() {
 
 // ---- restores ----
 
-/// What the owner of a database lays in the way of the extension's trigger.
+/// Traps that the owner of a database sets for the extension's trigger.
 const TRAPS: &str = "
     CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS
         $$ BEGIN RAISE LOG 'trapped: % as %', $1, current_user; RETURN $1; END $$;
@@ -268,7 +268,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
     let dump = dump.to_str().expect("a path");
     server.tool("pg_dump", &["-Fc", "-f", dump, "shop"]);
 
-    // The row is taken, refused for its layout, and refused where nothing says what the layout is.
+    // The row is accepted, refused because of its layout, and refused if nothing tells the server's layout.
     let as_it_was = Server::builder();
     let other = Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z");
     let bare = Server::builder().without("shared_preload_libraries");
@@ -281,11 +281,11 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         let mut session = shop(&other, "postgres");
         let traps = "SELECT count(*) FROM pg_proc WHERE proname IN ('trap', 'format') AND oid >= 16384";
         assert_eq!(one::<i64>(&mut session, traps), 2, "they were restored before the row");
-        // And so in a session that has them first.
+        // The same in a session whose search_path has the traps first.
         run(&mut session, "SET search_path = public, pg_catalog");
         let _ = session.batch_execute("UPDATE public.snowflake_config SET layout = '40/10/13'");
         assert!(!other.log().contains("trapped"), "{}", other.log());
-        // They would have been seen.
+        // The traps would have been noticed.
         run(&mut session, "SELECT public.trap('it works')");
         assert!(other.log().contains("trapped: it works as postgres"), "{}", other.log());
     }
@@ -293,7 +293,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
 
 // ---- conversions ----
 
-/// A table with a serial key, and views that lie in wait for the names of both. Whoever reads one calls the trap.
+/// A table with a serial key, and views that wait under the names of both. Reading one of them calls the trap.
 const IN_WAIT: &str = "
     CREATE SCHEMA app; CREATE SCHEMA evil;
     CREATE TABLE app.t (id bigserial PRIMARY KEY);
@@ -305,7 +305,7 @@ const IN_WAIT: &str = "
     CREATE VIEW evil.t AS SELECT evil.trap() AS id;
     CREATE VIEW evil.t_id_seq AS SELECT evil.trap() AS last_value, true AS is_called;";
 
-/// How a name comes to mean something else, and back.
+/// A name is changed to mean something else, and changed back.
 const SWAPS: [(&str, &str, &str); 3] = [
     (
         "a table",
@@ -373,15 +373,15 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
         assert!(!server.log().contains("trapped"), "{name}: {swaps} swaps, {said:?}");
         assert!(swaps > 20 && said.get("converted") > Some(&20), "{name}: {swaps} swaps, {said:?}");
     }
-    // The trap would have been seen.
+    // The trap would have been noticed.
     run(&mut session, "SELECT id FROM app.t_view");
     assert!(server.log().contains("trapped a superuser"));
 }
 
 // ---- the schema of the extension ----
 
-/// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can put another in its place, with
-/// functions of the extension's names and arguments.
+/// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can replace it by another one that
+/// has functions with the extension's names and arguments.
 const ANOTHER_SCHEMA: &str = "
     ALTER SCHEMA public RENAME TO old;
     CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC;
@@ -427,14 +427,14 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
         assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
         assert!(failure.detail.contains("public") && !failure.hint.is_empty(), "{failure}");
     }
-    // Nothing can be locked in this transaction, so nothing may be called.
+    // In this transaction nothing can be locked, so nothing may be called.
     run(&mut session, "BEGIN READ ONLY");
     fails(&mut session, "25006", "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')");
     run(&mut session, "ROLLBACK");
     let planted = "SELECT count(*) FROM pg_proc
                    WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'snowflake_convert_')";
     assert!(one::<i64>(&mut session, planted) >= 5);
-    // What needs no name goes on.
+    // Functions that need no name still work.
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(
         &mut session,

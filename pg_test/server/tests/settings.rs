@@ -7,8 +7,8 @@ use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Takes whole milliseconds as fast as they come, and tells by how many milliseconds the IDs were
-/// ahead of the clock at most.
+/// Takes whole milliseconds as fast as they come, and returns how many milliseconds at most the IDs were ahead of the
+/// clock.
 fn run_ahead(session: &mut Client, ticks: i32) -> f64 {
     one(
         session,
@@ -36,7 +36,7 @@ fn catch_up(session: &mut Client) {
     }
 }
 
-/// A server whose first start is an hour ago, so that other lanes may be entered although the clock goes back.
+/// A server whose first start was an hour ago, so that other lanes may be entered although the clock goes back.
 fn seasoned() -> Server {
     let server = Server::builder().born(hours(1)).start_with_extension();
     next(&mut server.connect());
@@ -70,13 +70,13 @@ fn a_reload_of_max_ahead_is_limited_by_the_ring() {
     let mut server = unhindered();
     let mut session = server.connect();
     server.reload("snowflake_id.max_ahead", "1min");
-    // The ring has 16,384 ticks, 4 times as many as IDs may be ahead.
+    // The ring has 16,384 ticks, four times as many as IDs may run ahead.
     let ahead = run_ahead(&mut session, 6_500);
     assert!((3_900.0..=4_096.0).contains(&ahead), "{ahead} ms");
-    // Who starts with it gets a ring to match.
+    // A server that starts with it gets a ring of the right size.
     server.restart();
     let mut session = server.connect();
-    // They go on above those that ran ahead before.
+    // New IDs continue above those that ran ahead before.
     let ahead = run_ahead(&mut session, 6_000);
     assert!((4_500.0..=10_100.0).contains(&ahead), "{ahead} ms");
 }
@@ -148,7 +148,7 @@ fn a_bad_value_in_a_reload_changes_nothing() {
     assert!(server.log().contains("snowflake_id.worker_id"), "{}", server.log());
 }
 
-/// IDs made one by one, each in a millisecond of its own.
+/// IDs generated one by one, each in a millisecond of its own.
 fn slowly(session: &mut Client, n: usize) -> Vec<i64> {
     let made: Vec<i64> = (0..n)
         .map(|_| {
@@ -176,17 +176,17 @@ fn a_spread_sequence_varies_the_low_bits_at_a_low_rate() {
     assert!(starts.iter().all(|start| *start < 64), "within 1/64 of the field: {starts:?}");
     let different: HashSet<i64> = starts.iter().copied().collect();
     assert!(different.len() >= 32, "only {} different starts", different.len());
-    // As many odd as even ones, give or take; and each of the six bits.
+    // About as many odd as even ones, and the same for each of the six bits.
     for bit in 0..6 {
         let set = starts.iter().filter(|start| *start >> bit & 1 == 1).count();
         assert!((90..=210).contains(&set), "bit {bit} is set {set} times of 300");
     }
-    // What is left of the smallest tick can be had in one range, and no more.
+    // One range can take what is left of the smallest tick, and no more.
     let most = "SELECT last - first + 1 FROM snowflake_nextval_range(4033)";
     assert_eq!(one::<i64>(&mut session, most), 4_033);
     let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_range(4034)");
     assert!(failure.text().contains("4033"), "{failure}");
-    // Unique, ascending and counted also when ticks are used to their end.
+    // Unique, ascending and counted even if ticks are used to their end.
     let before = status(&mut session).issued;
     let fast = take(&mut session, 200_000);
     assert_ascending("made fast", &fast);
@@ -204,7 +204,7 @@ fn the_layout_of_uid_generator_works_with_a_tick_of_a_second() {
     let layout = Layout { worker_bits: 22, sequence_bits: 13, tick_ms: 1_000, ..Layout::DEFAULT };
     let mut session = server.connect();
     let began = Instant::now();
-    // 8,192 a second, of which 2 s can be borrowed: the last ones have to wait.
+    // 8,192 per second, and IDs may run 2 s ahead, so the last ones have to wait.
     let made = take(&mut session, 40_000);
     let took = began.elapsed();
     assert_ascending("28/22/13", &made);
@@ -227,7 +227,7 @@ fn a_tick_of_ten_milliseconds_works() {
     let layout = Layout { worker_bits: 16, sequence_bits: 8, tick_ms: 10, ..Layout::DEFAULT };
     let mut session = server.connect();
     let began = Instant::now();
-    // 256 in 10 ms, of which 2 s can be borrowed: 51,200 and a few.
+    // 256 per 10 ms, and IDs may run 2 s ahead: 51,200 and a few.
     let made = take(&mut session, 60_000);
     assert!((ms(200)..secs(4)).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_ascending("39/16/8", &made);
@@ -245,7 +245,7 @@ fn a_datacenter_has_its_own_bits() {
         .setting("snowflake_id.worker_id", "3")
         .start_with_extension();
     let mut session = server.connect();
-    // 32 workers a datacenter: 4 home workers of 8 lanes each.
+    // 32 workers per datacenter: 4 home workers of 8 lanes each.
     for lane in [0, 2, 4, 6, 0] {
         let id = next(&mut session);
         assert_eq!(worker(id), (19 << 5) + 3 + 4 * lane, "lane {lane}");
@@ -295,7 +295,7 @@ fn an_epoch_with_an_offset_is_read_without_regard_to_the_time_zone() {
     });
 }
 
-/// The extension takes IDs apart as this harness does.
+/// The extension decodes IDs as this harness does.
 #[track_caller]
 fn agrees(session: &mut Client, layout: &Layout, ids: &[i64]) {
     for id in ids.iter().step_by(ids.len().div_ceil(50)) {

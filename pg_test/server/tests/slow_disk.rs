@@ -1,5 +1,5 @@
-//! While the disk takes seconds for an fsync of the state file, sessions that want IDs wait for the keeper's
-//! write: they answer a cancel and their timeout, can be seen, and leave the processors alone.
+//! While an fsync of the state file takes seconds, sessions that want IDs wait for the keeper's write: they respond to
+//! a cancel and to their timeout, are visible, and leave the processors alone.
 
 use postgres::Client;
 use snowflake_server_tests::process::{has_ended, processor_ticks};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// An fsync of the state file takes as many milliseconds longer as the file `SLOW_FSYNC` says.
+/// An fsync of the state file takes longer by as many milliseconds as the file `SLOW_FSYNC` says.
 const SLOW_FSYNC: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -76,7 +76,7 @@ impl Slow {
         std::fs::rename(new, &self.file).unwrap();
     }
 
-    /// Until the keeper writes nothing any more unless it is asked.
+    /// Waits until the keeper writes nothing any more unless it is asked.
     fn falls_asleep(&self) {
         let mut session = self.server.connect();
         let reserved = "SELECT reserved_until::text FROM snowflake_status";
@@ -91,7 +91,7 @@ impl Slow {
     }
 }
 
-/// IDs in a thread of its own, one after the other, as far as the disk lets them.
+/// IDs in a thread of its own, one after another, as fast as the disk lets them.
 fn issue(mut session: Client, seconds: u64) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let began = Instant::now();
@@ -129,7 +129,7 @@ fn the_first_call_after_an_idle_minute_answers_timeout_and_cancel_while_the_disk
     next(&mut other);
 }
 
-/// A step back that asks for another worker comes while the disk is slow.
+/// The clock steps back so far that another worker is needed, while the disk is slow.
 #[test]
 fn a_call_that_has_to_rotate_answers_its_timeout_while_the_disk_is_slow() {
     let slow = Slow::of(Server::builder().born(hours(1)));
@@ -164,15 +164,15 @@ fn a_write_shows_a_wait_event_and_a_keeper_that_waits_for_it_leaves_when_it_is_t
         (row.get::<_, Option<&str>>(0) == Some("Extension")).then(|| row.get::<_, Option<String>>(1).unwrap())
     });
     assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
-    // It comes for its round meanwhile, and finds the lock taken: sooner or later, by either of them.
+    // In the meantime the keeper makes its round, and waits for the lock that one of the two holds.
     sleep(ms(500));
     let asked = Instant::now();
-    // pg_terminate_backend() finds no process that is connected to no database.
+    // pg_terminate_backend() does not find a process that is connected to no database.
     slow.server.signal_backend(keeper, Signal::SIGTERM);
     wait_until("the keeper to leave", secs(2), || has_ended(keeper).then_some(()));
     slow.takes(secs(0));
     wait_until("another keeper", secs(90), || {
-        // A new connection wakes a postmaster that sleeps.
+        // A new connection wakes a sleeping postmaster.
         let mut session = slow.server.connect();
         let now: Option<i32> = one(&mut session, "SELECT keeper_pid FROM snowflake_status");
         now.filter(|pid| *pid != keeper && *pid != 0)

@@ -1,5 +1,5 @@
-//! The state file as the operating system sees it: who may read it, in what order it is made durable, and which
-//! marks a server leaves in it.
+//! The state file as the operating system sees it: who may read it, in what order it becomes durable, and which marks a
+//! server leaves in it.
 
 use postgres::Client;
 use snowflake_server_tests::ids::at_ms;
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// 2024-01-01, from where the ticks of the default layout count, in milliseconds.
+/// 2024-01-01, from which the default layout counts ticks, in milliseconds.
 const EPOCH_MS: i64 = 1_704_067_200_000;
 
 fn folder(server: &Server) -> PathBuf {
@@ -29,7 +29,7 @@ fn mark_in_file(server: &Server) -> i64 {
     EPOCH_MS + digits.parse::<i64>().expect("a mark is a number")
 }
 
-/// The first ID of a server that was just made, which has to wait for the clock.
+/// The first ID of a new server, which has to wait for the clock.
 fn first_id(session: &mut Client) -> i64 {
     wait_until("the first ID", secs(20), || {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
@@ -54,7 +54,7 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
             assert_eq!(mode_of(&file(&server)), file_mode, "the file in a folder of mode {mode:o}");
         };
         assert_modes();
-        // Made anew while the server runs.
+        // Created again while the server runs.
         fs::remove_dir_all(folder(&server)).unwrap();
         wait_until("another file", secs(20), || {
             next(&mut session);
@@ -66,7 +66,7 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
 
 // ---- the order of writes ----
 
-/// Writes down what a server does to its state: `name` is that of a file in the folder, `folder` or `data`.
+/// Records what a server does to its state: `name` is a file in the folder, or `folder` or `data`.
 const RECORDER: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -137,7 +137,7 @@ int rename(const char *from, const char *to)
 }
 "#;
 
-/// What is done to the state.
+/// The operations on the state.
 struct Record {
     path: PathBuf,
     taken: usize,
@@ -152,7 +152,7 @@ impl Record {
         Self { path, taken: 0 }
     }
 
-    /// What has been done since this was last asked. Not in the middle of a write: each ends with an fsync.
+    /// The operations since the last call. It is never in the middle of a write, because each ends with an fsync.
     fn take(&mut self) -> Vec<String> {
         let text = wait_until("the end of a write", secs(20), || {
             let text = fs::read_to_string(&self.path).unwrap();
@@ -164,11 +164,11 @@ impl Record {
     }
 }
 
-/// A new file: whole and durable before it has its name, and the name durable before anything relies on it.
+/// A new file is complete and durable before it gets its name, and the name is durable before anything relies on it.
 const MAKING: [&str; 5] =
     ["write state.new", "write state.new", "fsync state.new", "rename state.new", "fsync folder"];
 
-/// A power loss leaves what was fsynced, in the order in which it was; nothing else shows at once.
+/// A power loss keeps what was fsynced, in that order; nothing else would show it at once.
 #[test]
 fn each_write_of_the_state_is_durable_before_the_next_step() {
     let mut server = Server::builder().create();
@@ -182,7 +182,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     assert_eq!(first[..made.len()], made, "the first start");
     assert_each_slot_is_synced(&first[made.len()..]);
 
-    // The last run may have left pages that look written and are not, and a name that is not durable.
+    // The last run may have left pages that look written but are not, and a name that is not durable.
     server.restart();
     let mut session = server.connect();
     first_id(&mut session);
@@ -218,7 +218,7 @@ fn assert_each_slot_is_synced(done: &[String]) {
 
 // ---- which marks are left ----
 
-/// An immediate stop is a crash: IDs that are on their way to their tables may be missing in what the server knows.
+/// An immediate stop is a crash: IDs on their way to their tables may be missing from the server's knowledge.
 #[test]
 fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     let mut server = Server::builder().start_with_extension();
@@ -227,7 +227,7 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     // The first IDs run ahead of the clock.
     std::thread::sleep(secs(5));
     let last = next(&mut session);
-    // The keeper moves the reservation on for a minute.
+    // The keeper moves the reservation for a minute.
     std::thread::sleep(ms(400));
     server.stop(Stop::Immediate);
     let ahead = mark_in_file(&server) - at_ms(last);
@@ -243,7 +243,7 @@ const MARKS: &str = "
     SELECT (extract(epoch FROM min(mark)) * 1000000)::bigint, (extract(epoch FROM max(mark)) * 1000000)::bigint
     FROM snowflake_workers";
 
-/// Lowest and highest mark of this server's workers, as Unix times in milliseconds.
+/// The lowest and highest mark of this server's workers, as Unix times in milliseconds.
 fn marks(server: &Server) -> (i64, i64) {
     let row = server.connect().query_one(MARKS, &[]).expect("marks");
     (row.get::<_, i64>(0) / 1_000, row.get::<_, i64>(1) / 1_000)
@@ -258,15 +258,15 @@ fn now(server: &Server) -> i64 {
 /// `max_ahead`, in milliseconds.
 const MAX_AHEAD: i64 = 2_000;
 
-/// Nothing but the control file says that the clock has been further: the time of the last checkpoint, which is long
-/// ago where the server crashed, and its own.
+/// Only the control file says that the clock was ahead. It has two times: that of the last checkpoint, which is long
+/// ago if the server crashed, and that of its own last write.
 #[test]
 fn without_its_file_and_with_the_clock_back_a_server_starts_above_the_control_files_time() {
     for how in [Stop::Fast, Stop::Immediate] {
         let mut server = Server::builder().faketime(true).start_with_extension();
         server.stop(Stop::Fast);
         server.clock().forward(hours(1));
-        // The start is the last thing that the control file tells of where the stop is immediate.
+        // After an immediate stop, the start is the last event that the control file records.
         let before = now(&server);
         server.start();
         server.stop(how);
@@ -275,7 +275,7 @@ fn without_its_file_and_with_the_clock_back_a_server_starts_above_the_control_fi
         server.clock().back(secs(60));
         server.start();
         let (lowest, highest) = marks(&server);
-        // It names whole seconds.
+        // It has whole seconds.
         let least = before / 1_000 * 1_000 + MAX_AHEAD;
         assert!(lowest >= least, "{how:?}: {} ms below what may have been used", least - lowest);
         let most = after + MAX_AHEAD + 2_000;
@@ -283,14 +283,14 @@ fn without_its_file_and_with_the_clock_back_a_server_starts_above_the_control_fi
     }
 }
 
-/// Its lanes were the first timeline's, and its clock says a time at which that one made IDs.
+/// The first timeline used its lanes, and its clock is at a time at which that one generated IDs.
 #[test]
 fn on_a_third_timeline_a_server_whose_clock_is_back_starts_above_the_last_replayed_commit() {
     let first = Server::builder().faketime(true).start_with_extension();
     let second = first.standby(|builder| builder);
     second.promote();
     let third = second.standby(|builder| builder);
-    // Well after the checkpoint of the backup, which tells a time too.
+    // Well after the backup's checkpoint, which has a time too.
     std::thread::sleep(secs(4));
     let mut session = second.connect();
     run(&mut session, "CREATE TABLE the_last ()");
@@ -311,7 +311,7 @@ fn on_a_third_timeline_a_server_whose_clock_is_back_starts_above_the_last_replay
     assert!(highest <= most, "{} ms further than need be", highest - most);
 }
 
-/// IDs of the mark's own tick may have been made.
+/// IDs may have been generated in the mark's own tick.
 #[test]
 fn reserved_until_is_the_tick_after_the_mark_in_the_file() {
     for (tick, layout) in [("1ms", "41/10/12"), ("1s", "32/10/20")] {

@@ -1,5 +1,5 @@
-//! PostgreSQL's own tools, on servers that make IDs: they run clean, and what they leave behind goes on as
-//! `docs/reliability.md` says. `pg_rewind` is in `durability.rs`, `pg_dump` in `dump.rs`.
+//! PostgreSQL's own tools on servers that generate IDs: they run without complaints, and what they leave behind
+//! continues as `docs/reliability.md` says. `pg_rewind` is in `durability.rs`, `pg_dump` in `dump.rs`.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, worker};
@@ -8,8 +8,8 @@ use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, pg_versio
 use std::fs;
 use std::path::Path;
 
-/// Everything in a database that may hold the extension: keys, expression and partial indexes, a column that
-/// is generated, a check, partitions, a converted column, views. In a schema that no tool has in its search path.
+/// Everything in a database that can contain the extension: keys, expression and partial indexes, a generated column, a
+/// check, partitions, a converted column, views. All in a schema that is in no tool's search path.
 const SHOP: &str = "
     CREATE SCHEMA ids;
     CREATE EXTENSION snowflake_id SCHEMA ids;
@@ -36,7 +36,7 @@ const SHOP: &str = "
     CREATE MATERIALIZED VIEW days AS
         SELECT date_trunc('day', snowflake_timestamp(id)) AS day, count(*) FROM orders GROUP BY 1";
 
-/// New rows in each of its tables.
+/// Inserts rows into each of its tables.
 const SELL: &str = "
     INSERT INTO orders (customer) SELECT 'customer ' || i % 7 FROM generate_series(1, 1000) AS i;
     INSERT INTO events (what) SELECT 'event ' || i FROM generate_series(1, 1000) AS i;
@@ -50,7 +50,7 @@ fn shop(builder: Builder) -> Server {
     server
 }
 
-/// Sells, as soon as the server makes IDs.
+/// Sells as soon as the server generates IDs.
 fn sell(server: &Server) {
     let mut session = in_shop(server);
     wait_until("the first IDs", secs(10), || {
@@ -72,7 +72,7 @@ fn sold(server: &Server) -> Vec<i64> {
     column(&mut in_shop(server), ids)
 }
 
-/// The server goes on: it sells, above everything that was sold, and every index finds its rows.
+/// Asserts that the server goes on: it sells above everything that was sold, and every index finds its rows.
 fn goes_on(server: &Server) {
     let mut before = sold(server);
     assert!(before.len() >= 3_000, "{}", before.len());
@@ -89,7 +89,7 @@ fn goes_on(server: &Server) {
     indexes_are_whole(server);
 }
 
-/// Each index of the shop finds what the table has.
+/// Asserts that each index of the shop finds what the table has.
 #[track_caller]
 fn indexes_are_whole(server: &Server) {
     if !has_contrib() {
@@ -118,7 +118,7 @@ fn has_checksums(server: &Server) -> bool {
 fn checksums_are_enabled_and_checked_on_a_cluster_that_made_ids() {
     let mut server = shop(Server::builder());
     server.stop(Stop::Fast);
-    // From 18 on initdb enables them.
+    // From 18 on, initdb enables them.
     if has_checksums(&server) {
         server.tool("pg_checksums", &["--disable", "-D", "data"]);
     }
@@ -146,7 +146,7 @@ fn indexes_on_ids_pass_amcheck() {
     server.tool("vacuumdb", &["--table", "orders"]);
     sell(&server);
     indexes_are_whole(&server);
-    // It has looked at these, and would find a row that is in no index.
+    // amcheck has looked at these, and would report a row that is in no index.
     let checked = server.tool("pg_amcheck", &["--verbose", "--heapallindexed", "--parent-check"]);
     for index in
         ["orders_pkey", "orders_at", "orders_text", "orders_parts", "orders_of_worker_1", "legacy_pkey"]
@@ -163,7 +163,7 @@ fn indexes_on_ids_pass_amcheck() {
     assert!(found.contains("lacks matching index tuple within index \"orders_at\""), "{found}");
 }
 
-/// They evaluate expressions of indexes with a search path of their own, in which no extension is.
+/// They evaluate expressions of indexes with a search path of their own, which contains no extension.
 #[test]
 fn vacuum_reindex_cluster_and_analyze_evaluate_indexes_on_ids() {
     let server = shop(Server::builder());
@@ -186,13 +186,14 @@ fn vacuum_reindex_cluster_and_analyze_evaluate_indexes_on_ids() {
 
 // ---- backups ----
 
-/// Takes a base backup while IDs are made; a server of it that was not started.
+/// Takes a base backup while IDs are generated; returns a server with it that was not started.
 #[track_caller]
 fn backup(server: &Server, options: &[&str]) -> Server {
     backup_of(server, server, options)
 }
 
-/// The same of `source`, which is `server` or a standby of it. It follows nobody, whomever `source` follows.
+/// The same from `source`, which is `server` or a standby of it. The new server follows nobody, whomever `source`
+/// follows.
 #[track_caller]
 fn backup_of(source: &Server, server: &Server, options: &[&str]) -> Server {
     let copy = source.sibling();
@@ -230,7 +231,8 @@ fn verify(backup: &Server) {
     assert!(said.contains("backup successfully verified"), "{said}");
 }
 
-/// The state in a backup is a copy: started without recovery it makes no IDs until somebody vouches for it.
+/// The state in a backup is a copy: started without recovery, the server generates no IDs until somebody vouches for
+/// it.
 #[track_caller]
 fn is_a_copy(backup: &mut Server) {
     is_closed_until_adopted(backup, "this data directory is a copy");
@@ -246,7 +248,7 @@ fn is_closed_until_adopted(backup: &mut Server, reason: &str) {
     goes_on(backup);
 }
 
-/// Recovered to its end, it is a new timeline, which has a worker of its own.
+/// Recovered to its end, it is on a new timeline, which has a worker of its own.
 #[track_caller]
 fn recovers(backup: &mut Server, timeline: i64) {
     let signal = backup.data().join("recovery.signal");
@@ -262,7 +264,7 @@ fn recovers(backup: &mut Server, timeline: i64) {
     assert_eq!(worker(next(&mut in_shop(backup))), first, "the first worker of timeline {timeline}");
 }
 
-/// A cluster whose first start is long ago, so that every worker may be used at once.
+/// A cluster whose first start was long ago, so that every worker may be used at once.
 fn old_shop(builder: Builder) -> Server {
     let server = shop(builder.born(days(400)));
     server.step_forward(days(400));
@@ -276,7 +278,7 @@ fn a_plain_backup_is_verified_and_is_a_copy() {
     let mut copy = backup(&server, &[]);
     assert!(copy.data().join("snowflake_id/state").exists());
     verify(&copy);
-    // The manifest has the state, too.
+    // The manifest includes the state too.
     let state = fs::read(copy.data().join("snowflake_id/state")).expect("a state");
     let spoilt = [&state[..state.len() - 1], b"!"].concat();
     fs::write(copy.data().join("snowflake_id/state"), spoilt).expect("it can be written");
@@ -295,7 +297,7 @@ fn a_backup_in_tar_files_is_verified_and_recovers_to_a_worker_of_its_own() {
     recovers(&mut copy, 2);
 }
 
-/// A primary, and a standby that has followed it there through so many failovers.
+/// A primary, and a standby that has followed it through this many failovers.
 fn old_shop_after(failovers: usize) -> (Server, Server) {
     let mut primary = old_shop(Server::builder().setting("wal_keep_size", "1GB"));
     let mut standby = primary.standby(|builder| builder);
@@ -316,7 +318,7 @@ fn a_plain_backup_of_a_standby_is_verified_and_is_a_copy_on_every_timeline() {
         let mut copy = backup_of(&standby, &primary, &[]);
         verify(&copy);
         copy.stand_alone();
-        // The state still names the first timeline: nobody has written to it since the standby was made.
+        // The state still names the first timeline, because nobody has written to it since the standby was created.
         let reason = format!("another server may be generating IDs on timeline {}", failovers + 1);
         is_closed_until_adopted(&mut copy, &reason);
     }
@@ -333,12 +335,12 @@ fn a_backup_of_a_standby_in_tar_files_recovers_to_a_worker_of_its_own_on_every_t
     }
 }
 
-/// Backups that PostgreSQL 17 and later put together from increments.
+/// Backups that PostgreSQL 17 and later combine from increments.
 #[test]
 fn an_incremental_backup_is_put_together_and_is_a_copy() {
     let mut server = old_shop(Server::builder().setting("wal_level", "replica"));
     if pg_version() < 17 {
-        // An earlier server has no increments: it says so, and this is all that there is to see.
+        // An earlier server has no increments and says so; nothing else can be tested.
         let said = server.try_tool("pg_basebackup", &["-D", "x", "--incremental", "y"]).unwrap_err();
         assert!(said.contains("unrecognized option"), "{said}");
         return;
@@ -362,7 +364,7 @@ fn an_incremental_backup_is_put_together_and_is_a_copy() {
         let said = server.tool("pg_combinebackup", &[file(&from[0]), file(&from[1]), "-o", file(&to)]);
         assert_eq!(said, "");
         verify(&whole);
-        // Of the two states, it has the later one.
+        // It has the later one of the two states.
         assert_eq!(state(&whole), state(&increment));
         assert_ne!(state(&whole), state(&full));
         if recovered { recovers(&mut whole, 2) } else { is_a_copy(&mut whole) }
@@ -383,7 +385,7 @@ fn all_databases_of_a_server_are_dumped_and_restored() {
     let mut second = server.config().dbname("second").connect(NoTls).expect("a session");
     run(&mut second, SHOP);
     run(&mut second, SELL);
-    // The roles that are there already are those that initdb makes; the key of psql's is a random one.
+    // The roles that exist already are those that initdb creates; psql's key is random.
     let comparable = |dump: &str| -> String {
         let differs = ["CREATE ROLE postgres;", "\\restrict ", "\\unrestrict "];
         let kept = dump.lines().filter(|line| !differs.iter().any(|start| line.starts_with(start)));
@@ -406,12 +408,12 @@ fn ids_write_no_wal_and_their_rows_are_as_any() {
     let before: String = one(&mut session, position);
     take(&mut session, 100_000);
     run(&mut session, "SELECT snowflake_rotate()");
-    // pg_waldump wants to find something.
+    // pg_waldump fails if it finds nothing.
     run(&mut session, "SELECT pg_logical_emit_message(false, 'after', 'the IDs')");
     let after: String = one(&mut session, position);
     run(&mut session, "INSERT INTO orders (customer) VALUES ('in the WAL')");
     let row: String = one(&mut session, position);
-    // Whose the records are, and all that pg_waldump says.
+    // The resource managers of the records, and everything that pg_waldump prints.
     let records = |from: &str, to: &str| -> (Vec<String>, String) {
         let said = server.tool("pg_waldump", &["-p", "data/pg_wal", "-s", from, "-e", to]);
         let managers = said.lines().filter_map(|line| line.strip_prefix("rmgr: ")?.split(' ').next());
@@ -419,7 +421,7 @@ fn ids_write_no_wal_and_their_rows_are_as_any() {
     };
     let (managers, said) = records(&before, &after);
     assert!(managers.contains(&"LogicalMessage".to_owned()), "{said}");
-    // The rest is the server's housekeeping, which notes what runs, and prunes what a session happens to read.
+    // The rest is the server's housekeeping, which logs what runs, and prunes pages that a session happens to read.
     let housekeeping = ["LogicalMessage", "Standby", "XLOG", "Heap2"];
     assert!(managers.iter().all(|name| housekeeping.contains(&name.as_str())), "{said}");
     assert!(managers.len() < 20, "{said}");
@@ -432,11 +434,11 @@ fn ids_write_no_wal_and_their_rows_are_as_any() {
 
 // ---- a cluster that becomes another one ----
 
-/// pg_resetwal, where WAL is lost: the state is not in the WAL, and so counts as it is.
+/// pg_resetwal after a loss of WAL: the state file is not WAL, so it stays valid as it is.
 #[test]
 fn after_a_reset_of_the_wal_no_id_repeats() {
     let mut server = shop(Server::builder());
-    // Or the extension would be lost along with the WAL.
+    // Otherwise the extension would be lost along with the WAL.
     run(&mut server.connect(), "CHECKPOINT");
     let mut ids = Ids::new();
     ids.add("before", take(&mut in_shop(&server), 50_000));
@@ -452,8 +454,8 @@ fn after_a_reset_of_the_wal_no_id_repeats() {
     assert_eq!(status(&mut in_shop(&server)).lane, Some(0));
 }
 
-/// pg_resetwal, where the control file is lost as well: the cluster gets another system identifier, and the
-/// state is that of another cluster, until somebody vouches for it.
+/// pg_resetwal after a loss of the control file too: the cluster gets another system identifier, so the state belongs
+/// to another cluster until somebody vouches for it.
 #[test]
 fn a_control_file_that_was_made_anew_keeps_the_gate_closed() {
     let mut server = shop(Server::builder());
@@ -476,8 +478,8 @@ fn a_control_file_that_was_made_anew_keeps_the_gate_closed() {
     goes_on(&server);
 }
 
-/// The program is one of PostgreSQL 17. It gives the standby that it turns into a subscriber a system identifier
-/// of its own, once that was promoted: the state is then that of another cluster, too.
+/// The program exists from PostgreSQL 17 on. Once it has promoted the standby that it turns into a subscriber, it gives
+/// it a system identifier of its own, so the state belongs to another cluster here too.
 #[test]
 fn a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted() {
     let publisher = old_shop(Server::builder().setting("wal_level", "logical"));
@@ -512,11 +514,11 @@ fn a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted() {
 
 // ---- pg_upgrade ----
 
-/// Each needs a second, older PostgreSQL, with the extension installed: `PG_CONFIG_OLD` names its pg_config.
+/// Each needs a second, older PostgreSQL with the extension installed: `PG_CONFIG_OLD` names its pg_config.
 mod pg_upgrade {
     use super::*;
 
-    /// A shop of the older PostgreSQL, stopped, and what it has sold. It has checksums if new clusters have them.
+    /// A stopped shop of the older PostgreSQL, and what it has sold. It has checksums if new clusters have them.
     fn old() -> (Server, Vec<i64>) {
         let mut old = shop(Server::builder().of_older_version());
         let before = sold(&old);
@@ -527,7 +529,7 @@ mod pg_upgrade {
         (old, before)
     }
 
-    /// Upgrades, with a look before. Neither that nor pg_upgrade's own servers leave a state in the new cluster.
+    /// Upgrades, after a check. Neither the check nor pg_upgrade's own servers leave a state in the new cluster.
     #[track_caller]
     fn upgrade(old: &Server, new: &Server, options: &[&str]) {
         let said =
@@ -538,7 +540,7 @@ mod pg_upgrade {
         assert!(!new.data().join("snowflake_id").exists());
     }
 
-    /// The upgraded server has all IDs of before, makes a state of its own, and goes on above them.
+    /// Asserts that the upgraded server has all earlier IDs, creates a state of its own, and goes on above them.
     #[track_caller]
     fn goes_on_anew(new: &Server, before: &[i64]) {
         assert_eq!(sold(new), before);
@@ -548,7 +550,7 @@ mod pg_upgrade {
         new.tool("vacuumdb", &["--all", "--analyze-in-stages"]);
         new.tool("reindexdb", &["--all"]);
         goes_on(new);
-        // The settings are those with which the IDs were made.
+        // The settings are those with which the IDs were generated.
         let same = "SELECT NOT EXISTS (SELECT layout, tick_ms, epoch FROM snowflake_config
                                        EXCEPT SELECT layout, tick_ms, epoch FROM snowflake_server_layout())";
         assert!(one::<bool>(&mut in_shop(new), same));
@@ -609,7 +611,7 @@ mod pg_upgrade {
                 "{failure}"
             );
         }
-        // Nothing was generated by the mistaken epoch, so its state binds nobody.
+        // Nothing was generated with the mistaken epoch, so its state binds nobody.
         new.stop(Stop::Fast);
         new.unset("snowflake_id.epoch");
         new.start();

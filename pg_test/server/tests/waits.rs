@@ -1,5 +1,5 @@
-//! A call that waits for the clock holds no lock, can be seen, and can be ended at any moment, also
-//! while the wall clock is back, which stretches PostgreSQL's own timeouts.
+//! A call that waits for the clock holds no lock, is visible, and can be ended at any moment, even while the wall clock
+//! is back, which delays PostgreSQL's own timeouts.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::worker;
@@ -9,7 +9,7 @@ use snowflake_server_tests::{Server, Stop, alone, hours, ms, pg_version, secs, w
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Within this time a wait has to answer.
+/// A wait must respond within this time.
 const AT_ONCE: Duration = ms(300);
 
 /// A server whose calls have to wait for the clock for about 20 s.
@@ -23,14 +23,14 @@ fn server_that_waits() -> Server {
     server
 }
 
-/// Not by the client's request: for that the postmaster sends two signals, and the second may come when the
-/// first has been answered or caught already, and end what runs then.
+/// Not by the client's request, for which the postmaster sends two signals. The second one may arrive after the first
+/// has been handled or caught, and would end whatever runs then.
 #[track_caller]
 fn cancel(by: &mut Client, pid: i32) {
     assert!(one::<bool>(by, &format!("SELECT pg_cancel_backend({pid})")));
 }
 
-/// A call under way in a session of its own.
+/// A call that is under way in a session of its own.
 struct Waiting {
     pid: i32,
     began: Instant,
@@ -38,7 +38,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Sends the call, and returns when it can be seen waiting.
+    /// Sends the call, and returns once it is visible as waiting.
     fn start(server: &Server, mut session: Client) -> Self {
         let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
         let began = Instant::now();
@@ -65,8 +65,8 @@ impl Waiting {
         (session, ended)
     }
 
-    /// The session is ended by an administrator's command. The client does not always get to read the
-    /// reason before it sees that the connection is gone, so the server's log has to tell it.
+    /// An administrator's command ends the session. The client does not always get to read the reason before it sees
+    /// that the connection is gone, so the server's log must have it.
     #[track_caller]
     fn ends_by_termination(self, server: &Server) -> Instant {
         let reason = format!("[{}] 57P01 FATAL:  terminating connection", self.pid);
@@ -203,7 +203,7 @@ fn a_wait_answers_statement_timeout_while_the_clock_is_back() {
 fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
     let _alone = alone();
     let server = server_that_waits();
-    // Beside it, something of PostgreSQL's own that waits under the same timeout.
+    // Beside it, a wait of PostgreSQL's own under the same timeout.
     let mut other = server.connect();
     let cancel_other = other.cancel_token();
     let other_sleeps = std::thread::spawn(move || {
@@ -225,7 +225,7 @@ fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
     let took = ended - began;
     assert!((ms(1_990)..secs(2) + AT_ONCE).contains(&took), "{took:?}");
 
-    // PostgreSQL's own wait goes on: that timeout is what the extension must not rely on.
+    // PostgreSQL's own wait goes on, which is why the extension must not rely on that timeout.
     std::thread::sleep(ms(700));
     assert!(!other_sleeps.is_finished(), "the timeout was not stretched: this shows nothing");
     cancel_other.cancel_query(NoTls).unwrap();

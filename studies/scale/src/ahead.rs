@@ -1,8 +1,8 @@
 //! How far a load makes IDs run ahead of the clock: the real generator, in simulated time.
 //!
-//! A query takes some IDs at once, and queries come as a Poisson process. What a millisecond cannot give is
-//! borrowed from those to come, up to `max_ahead`. So the lead is the work in a queue whose server makes 4,096
-//! IDs a millisecond, and its mean over time is known (Pollaczek and Khinchine).
+//! A query takes several IDs at once, and queries arrive as a Poisson process. IDs that do not fit into a millisecond
+//! are taken from the next ones, up to `max_ahead`. So the lead is the work in a queue whose server generates 4,096 IDs
+//! per millisecond, and its mean over time is known (Pollaczek and Khinchine).
 
 use crate::{mean, quantile, random};
 use parking_lot::RawMutex;
@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Exp1};
 use snowflake_core::{Config, Event, Generator, Host, Memory, Start};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A clock that goes on when it is told to, and by waiting.
+/// A clock that only a test or a wait moves on.
 struct Simulated<'a>(&'a AtomicI64);
 
 impl Host for Simulated<'_> {
@@ -32,15 +32,15 @@ impl Host for Simulated<'_> {
 /// How far the last ID of a query was ahead of the clock, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Lead {
-    /// On average.
+    /// The mean.
     pub mean_ms: f64,
-    /// Of one query in a hundred, at least.
+    /// The 99th percentile.
     pub p99_ms: f64,
-    /// Queries that had to wait for the clock, as a share.
+    /// The share of queries that had to wait for the clock.
     pub waited: f64,
 }
 
-/// Queries of `ids` each that come at `load` of what the layout gives.
+/// Queries of `ids` each, arriving at the share `load` of what the layout can generate.
 pub fn simulate(load: f64, ids: i64, queries: usize) -> Lead {
     let config = Config::default();
     let clock = AtomicI64::new(config.layout.epoch_us() + 1_000_000_000_000);
@@ -50,13 +50,13 @@ pub fn simulate(load: f64, ids: i64, queries: usize) -> Lead {
     let mut random = random(ids as u64);
     let between_us = ids as f64 / config.layout.sequences() as f64 * 1e3 / load;
     let mut at_us = clock.load(Ordering::Relaxed) as f64;
-    // Several by one swap, where they divide the tick: only the simulation's speed depends on it.
+    // Several per swap, if they divide the tick; this only makes the simulation faster.
     let step = [1_024, 1].into_iter().find(|step| ids % step == 0).expect("1 divides everything");
     let (mut leads, mut waited) = (Vec::with_capacity(queries), 0);
     for _ in 0..queries {
         let share: f64 = Exp1.sample(&mut random);
         at_us += share * between_us;
-        // A query that waited ends later than the next one comes.
+        // A query that waited ends after the next one has arrived.
         at_us = at_us.max(clock.load(Ordering::Relaxed) as f64);
         clock.store(at_us as i64, Ordering::Relaxed);
         let before = clock.load(Ordering::Relaxed);
@@ -73,7 +73,7 @@ pub fn simulate(load: f64, ids: i64, queries: usize) -> Lead {
     Lead { mean_ms: mean(&leads), p99_ms, waited: waited as f64 / queries as f64 }
 }
 
-/// What the mean should be: the work that a query finds, and its own.
+/// The expected mean: the work that a query finds, and its own.
 pub fn expected_ms(load: f64, ids: i64) -> f64 {
     let own = ids as f64 / 4_096.0;
     load * own / (2.0 * (1.0 - load)) + own
@@ -83,8 +83,8 @@ pub fn expected_ms(load: f64, ids: i64) -> f64 {
 mod tests {
     use super::*;
 
-    /// An ID carries the beginning of its tick, and an idle generator has a tick left that has partly gone by: the
-    /// lead is half a tick to one and a half less than the work.
+    /// An ID carries the beginning of its tick, and an idle generator has a tick left of which part is over. So the
+    /// lead is half a tick to one and a half ticks less than the work.
     #[test]
     fn the_lead_is_the_work_in_a_queue() {
         for load in [0.3, 0.6, 0.8] {

@@ -1,4 +1,4 @@
-//! What was measured, on which machine, and the measuring: `--calibrate` prints a new `calibration.txt`.
+//! The measurements and their machine. `--calibrate` measures again and prints a new `calibration.txt`.
 
 use crate::random;
 use parking_lot::RawMutex;
@@ -13,29 +13,29 @@ use std::time::{Duration, Instant};
 /// The committed measurements.
 pub const COMMITTED: &str = include_str!("../calibration.txt");
 
-/// Measurements of one machine.
+/// The measurements on one machine.
 #[derive(Clone, Debug, Default)]
 pub struct Calibration {
-    /// Processor, cores, system.
+    /// Processor, cores, operating system.
     pub machine: String,
-    /// The day of the measurement.
+    /// The date of the measurement.
     pub date: String,
-    /// A compare-and-swap's message from one core to the other, in nanoseconds.
+    /// How long a compare-and-swap's message takes from one core to the other, in nanoseconds.
     pub move_ns: f64,
     /// Rounds with some work between two calls.
     pub pairs: Vec<Pair>,
-    /// Rows a second that one session inserted with `INSERT ... SELECT`, the key by default.
+    /// Rows per second that one session inserted with `INSERT ... SELECT`, with the key as default.
     pub insert_rows_per_s: f64,
-    /// Statements a second, one row each, of 8 sessions on 2 cores, without a wait for the disk.
+    /// Statements per second, one row each, of 8 sessions on 2 cores, without waiting for the disk.
     pub insert_statements_per_s: f64,
 }
 
-/// The real generator, by one thread and by two at once.
+/// The real generator, used by one thread and by two at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    /// What one thread takes for the work and the call, in nanoseconds.
+    /// The time that one thread takes for the work and the call, in nanoseconds.
     pub alone_ns: f64,
-    /// IDs a second that two threads make together.
+    /// The IDs per second that two threads generate together.
     pub two_per_s: f64,
 }
 
@@ -64,7 +64,7 @@ impl Calibration {
         read
     }
 
-    /// Of the committed file.
+    /// Reads the committed file.
     pub fn committed() -> Self {
         Self::read(COMMITTED)
     }
@@ -73,20 +73,20 @@ impl Calibration {
 /// Measures this machine and prints lines for `calibration.txt`.
 pub fn measure() {
     println!("move_ns = {:.1}", move_ns());
-    // Turns of a loop, not nanoseconds: what they take is measured.
+    // Iterations of a loop, not nanoseconds; their time is measured.
     for work in [0, 50, 100, 200, 400, 800, 1_600, 3_200] {
         let alone = rate(1, work);
         println!("pair = {:.1} {:.0}", 1e9 / alone, rate(2, work));
     }
-    // What the models are about, where there are the cores to see it.
+    // The quantities that the models describe, if the machine has enough cores to show them.
     let cores = available_parallelism().map_or(2, usize::from);
     for threads in [4, 8, 16, 32, 64, 128].into_iter().filter(|threads| *threads <= cores) {
         println!("# {threads} threads without work in between: {:.0} IDs a second", rate(threads, 0));
     }
 }
 
-/// Half of what a word takes from one thread to the other and back: a low one of many short rounds, for a
-/// thread that loses its core spoils a round.
+/// Half of the time that a word takes from one thread to the other and back. A low value of many short rounds, because
+/// a thread that loses its core spoils a round.
 fn move_ns() -> f64 {
     const TURNS: u64 = 100;
     let mut rounds: Vec<f64> = (0..500)
@@ -122,9 +122,9 @@ const BIN_NS: u64 = 100_000;
 const ENOUGH_BINS: usize = 60;
 const MOST_ROUNDS: usize = 40;
 
-/// IDs a second that so many threads make together with the real generator. `work`: turns of a loop between two
-/// calls, exponentially distributed. The layout has so many sequences that the clock never holds anybody up.
-/// Stretches in which a thread stood still, for want of a core, do not count.
+/// The IDs per second that this many threads generate together with the real generator. `work` is the number of loop
+/// iterations between two calls, exponentially distributed. The layout has so many sequences that no call waits for the
+/// clock. Stretches in which a thread had no core do not count.
 fn rate(threads: usize, work: u32) -> f64 {
     let mut rates = Vec::new();
     for _ in 0..MOST_ROUNDS {
@@ -136,7 +136,7 @@ fn rate(threads: usize, work: u32) -> f64 {
     panic!("the machine is too busy: {} stretches without a pause", rates.len());
 }
 
-/// The rates of the stretches of one round in which every thread ran from end to end.
+/// The rates of those stretches of one round in which every thread ran from end to end.
 fn round(threads: usize, work: u32) -> Vec<f64> {
     let bits = "40/1/22".parse().expect("bits");
     let layout = Layout::new(bits, Tick::Millisecond, Layout::default().epoch_us()).expect("a layout");

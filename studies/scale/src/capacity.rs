@@ -1,12 +1,12 @@
-//! What the layouts let a server and a fleet issue, and when their time field ends.
+//! How many IDs a server and a fleet can generate with each layout, and when the time field ends.
 
 use snowflake_core::{Bits, Layout, Tick, Workers};
 
-/// A layout that somebody may want, and its epoch.
+/// A layout that somebody may want, with its epoch.
 pub struct Choice {
     /// The layout.
     pub layout: Layout,
-    /// What it is.
+    /// How it differs from the default.
     pub about: &'static str,
 }
 
@@ -20,26 +20,24 @@ pub fn choices() -> Vec<Choice> {
     let ours = "2024-01-01T00:00:00Z";
     vec![
         make("41/10/12", Tick::Millisecond, ours, "the default"),
-        make("41/8/14", Tick::Millisecond, ours, "two bits from the workers to the sequence"),
-        make("41/12/10", Tick::Millisecond, ours, "two bits from the sequence to the workers"),
-        make("42/9/12", Tick::Millisecond, ours, "a bit from the workers to the time"),
-        make("40/11/12", Tick::Millisecond, ours, "a bit from the time to the workers"),
+        make("41/8/14", Tick::Millisecond, ours, "2 bits from worker to sequence"),
+        make("41/12/10", Tick::Millisecond, ours, "2 bits from sequence to worker"),
+        make("42/9/12", Tick::Millisecond, ours, "1 bit from worker to time"),
+        make("40/11/12", Tick::Millisecond, ours, "1 bit from time to worker"),
         make("39/8/16", Tick::Centisecond, ours, "a tick of 10 ms"),
         make("32/9/22", Tick::Second, ours, "a tick of 1 s"),
-        make("28/22/13", Tick::Second, ours, "uid-generator's fields"),
         make("41/4/8", Tick::Millisecond, ours, "53 bits, for JavaScript"),
         make("41/10/12", Tick::Millisecond, "2010-11-04T01:42:54.657Z", "Twitter's epoch"),
         make("28/22/13", Tick::Second, "2016-05-20T00:00:00Z", "uid-generator's fields and epoch"),
     ]
 }
 
-/// IDs a second that one worker can make for as long as it likes.
+/// The IDs per second that one worker can sustain.
 pub fn per_worker(layout: &Layout) -> f64 {
     layout.sequences() as f64 * 1e6 / layout.tick().micros() as f64
 }
 
-/// IDs that a worker can make at once, having been idle, with this much of the future to borrow: from the tick of
-/// the clock on.
+/// The IDs that an idle worker can generate at once, if IDs may run this far ahead, beginning with the clock's tick.
 pub fn burst(layout: &Layout, max_ahead_ms: f64) -> f64 {
     let ticks = 1 + (max_ahead_ms * 1e3) as i64 / layout.tick().micros();
     (ticks * layout.sequences()) as f64
@@ -76,7 +74,7 @@ mod tests {
         assert_eq!([0, 3, 7].map(|backups| servers(&layout, backups)), [Some(1_024), Some(256), Some(128)]);
     }
 
-    /// uid-generator's default ended as its users found out.
+    /// uid-generator's default has ended, as its users have noticed.
     #[test]
     fn the_end_of_uid_generators_time_is_known() {
         assert_eq!(ends(&choices().last().expect("one").layout), "2024-11-20");

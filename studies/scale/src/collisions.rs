@@ -1,15 +1,15 @@
-//! What would happen if servers drew their workers at random: the birthday problem, and what follows from it.
+//! Workers chosen at random: the birthday problem and its consequences.
 
 use crate::random;
 use rand::Rng;
 
-/// The chance that at least two of `servers` draw the same of `workers` values.
+/// The probability that at least two of `servers` draw the same of `workers` values.
 pub fn chance(servers: u32, workers: u32) -> f64 {
     let all_differ: f64 = (0..servers).map(|i| 1.0 - f64::from(i) / f64::from(workers)).product();
     1.0 - all_differ.max(0.0)
 }
 
-/// The same, by drawing.
+/// The same, by drawing random numbers.
 pub fn simulated(servers: u32, workers: u32, draws: u32) -> f64 {
     let mut random = random(u64::from(servers));
     let is_shared = |_: &u32| {
@@ -26,18 +26,18 @@ pub fn sharing(servers: u32, workers: u32) -> f64 {
     n * (1.0 - (1.0 - 1.0 / f64::from(workers)).powf(n - 1.0))
 }
 
-/// The bits that a random number needs so that the chance of a collision among `servers` is at most this.
+/// The bits that a random number needs so that the probability of a collision among `servers` is at most this.
 pub fn bits_for(servers: u32, most: f64) -> u32 {
     let pairs = f64::from(servers) * f64::from(servers - 1) / 2.0;
     (pairs / most).log2().ceil() as u32
 }
 
-/// IDs a second that two servers with one worker both make, where each makes `rate` a second as they come
-/// (Poisson): both begin each millisecond with sequence 0, so they share the smaller of their two numbers.
+/// The IDs per second that two servers with the same worker both generate, if each generates `rate` per second as a
+/// Poisson process. Both begin each millisecond with sequence 0, so they share the smaller of their two counts.
 pub fn duplicates_per_s(rate: f64) -> f64 {
     let mean: f64 = rate / 1_000.0;
     let highest = (mean + 12.0 * mean.sqrt() + 20.0) as i32;
-    // The smaller number is k or more where both are: the mean is the sum of these chances.
+    // The smaller count is k or more if both are; the mean is the sum of these probabilities.
     let mut at_least = 1.0;
     let mut sum = 0.0;
     for k in 0..highest {
@@ -61,7 +61,7 @@ mod tests {
         assert!((chance(23, 365) - 0.5073).abs() < 1e-4);
         assert_eq!(chance(1, 1_024), 0.0);
         assert_eq!(chance(1_025, 1_024), 1.0);
-        // 1 - exp(-n(n-1)/2m), where few of many are drawn.
+        // 1 - exp(-n(n-1)/2m), if few of many are drawn.
         assert!((chance(10, 1_024) - (1.0 - (-45.0_f64 / 1_024.0).exp())).abs() < 1e-3);
     }
 

@@ -1,39 +1,40 @@
-//! What many cores do to the one word that they all swap.
+//! The effect of many cores on the one word that they all swap.
 //!
-//! A word lies in a cache line, and the line is where it was last written. A call reads the word and swaps it:
-//! the line has to come for the reading, and to become the core's own for the swap. Requests for a line are
-//! served one after another. So the line is the server of a queue, and its service time is what the line needs
-//! to get from where it is to where it is wanted, which has been measured on many machines.
+//! A word lies in a cache line, and the line is in the cache of the core that wrote it last. A call reads the word and
+//! swaps it. The line must come to the core for the reading, and become the core's own for the swap. Requests for a
+//! line are served one after another. So the line is the server of a queue. Its service time is the time that it needs
+//! from one core to another, which has been measured on many machines.
 //!
-//! A swap fails if another core's swap came between its reading and itself. What then happens is the part that
-//! no data sheet tells: the line is here now, and the retry needs it for a few nanoseconds more. [`Claim`] has
-//! both ends; a real machine lies between them.
+//! A swap fails if another core's swap came between its reading and itself. No data sheet says what happens then: the
+//! line is here now, and the retry needs it for a few nanoseconds more. [`Claim`] has both extremes; a real machine
+//! lies between them.
 //!
-//! Simplified, in the pessimistic direction: readings of the line by several cores at once are served one by
-//! one too. In neither: the queue is first come, first served, whereas machines favour cores that are near.
+//! One simplification is pessimistic: simultaneous readings of the line by several cores are served one by one too.
+//! Another is neither pessimistic nor optimistic: the queue is first come, first served, although machines favour
+//! nearby cores.
 
 use crate::{mean, quantile, random};
 use rand_distr::{Distribution, Exp1};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a line needs to get from core to core, in nanoseconds.
+/// How long a line needs from core to core, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// What it is.
+    /// A description of the machine.
     pub name: &'static str,
-    /// Cores that share a cache: the line moves between them in `near_ns`.
+    /// The number of cores that share a cache: among them the line moves in `near_ns`.
     pub group: usize,
     /// Within a group.
     pub near_ns: f64,
     /// Within a socket.
     pub far_ns: f64,
-    /// To the other socket; `None`: there is one socket.
+    /// To the other socket; `None` if there is only one.
     pub other_socket_ns: Option<f64>,
 }
 
-/// Medians of <https://github.com/nviennot/core-to-core-latency>: a message by compare-and-swap from one core
-/// to another. More cores than the measured machine has are taken to be as far apart.
+/// Medians of <https://github.com/nviennot/core-to-core-latency>: a message by compare-and-swap from one core to
+/// another. Cores beyond those of the measured machine are assumed to be as far apart.
 pub const MACHINES: [Machine; 5] = [
     Machine { name: "1 socket, Graviton3", group: 64, near_ns: 46.0, far_ns: 46.0, other_socket_ns: None },
     Machine {
@@ -66,18 +67,18 @@ pub const MACHINES: [Machine; 5] = [
     },
 ];
 
-/// A compare-and-swap in a line that is the core's own: about 20 cycles.
+/// A compare-and-swap on a line that the core owns: about 20 cycles.
 const OWN_NS: f64 = 5.0;
-/// A reading of a line that is in the core's cache.
+/// Reading a line that is in the core's cache.
 const HIT_NS: f64 = 1.0;
-/// From the end of a reading, or of a failed swap, to the next swap.
+/// The time from the end of a reading, or of a failed swap, to the next swap.
 const GAP_NS: f64 = 2.0;
 
 /// A reading and a swap by a core that has the line.
 pub const ALONE_NS: f64 = HIT_NS + GAP_NS + OWN_NS;
 
 impl Machine {
-    /// A machine on which every move takes as long.
+    /// A machine on which every move of the line takes equally long.
     pub const fn uniform(ns: f64) -> Self {
         Self { name: "uniform", group: 128, near_ns: ns, far_ns: ns, other_socket_ns: None }
     }
@@ -95,40 +96,40 @@ impl Machine {
 /// How a call takes its IDs from the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// By adding to it, blindly: one move of the line, no failure. No design on one word can do better. Ours
-    /// cannot do that, for a word must not be moved past the end of its tick.
+    /// By adding to it blindly: one move of the line, no failure. No design on one word can do better. Ours cannot add,
+    /// because a word must not move past the end of its tick.
     Adds,
     /// By reading and swapping. After a failed swap the line stays for the retry, which therefore succeeds.
     SwapStays,
-    /// By reading and swapping. After a failed swap whoever waits for the line takes it away first: the retry
-    /// queues again, and may fail again.
+    /// By reading and swapping. After a failed swap, a waiting core takes the line away first: the retry queues again,
+    /// and may fail again.
     SwapTaken,
 }
 
-/// What cores do.
+/// The load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How many cores make IDs.
+    /// How many cores generate IDs.
     pub cores: usize,
-    /// What a core does between two calls and in a call but for the word, in nanoseconds, on average;
+    /// The mean time that a core spends between two calls, and in a call outside the word, in nanoseconds;
     /// exponentially distributed.
     pub think_ns: f64,
-    /// IDs that a call takes by one swap.
+    /// The number of IDs that a call takes with one swap.
     pub ids: f64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// IDs a second.
+    /// IDs per second.
     pub ids_per_s: f64,
-    /// From the request for the line to the swap's success, in nanoseconds: mean, median, 99th percentile.
+    /// The mean time from the request for the line to the swap's success, in nanoseconds.
     pub mean_ns: f64,
-    /// Median.
+    /// Its median.
     pub p50_ns: f64,
-    /// 99th percentile.
+    /// Its 99th percentile.
     pub p99_ns: f64,
-    /// Failed swaps a call.
+    /// Failed swaps per call.
     pub failures: f64,
 }
 
@@ -147,7 +148,7 @@ pub fn simulate(machine: &Machine, claim: Claim, load: &Load) -> Outcome {
         let share: f64 = Exp1.sample(&mut random);
         share * load.think_ns
     };
-    // Times are picoseconds, so that they have an order.
+    // In picoseconds, because integers can be ordered.
     let ps = |ns: f64| (ns * 1e3) as u64;
     let ns = |ps: u64| ps as f64 / 1e3;
     let mut requests = BinaryHeap::new();
@@ -157,7 +158,7 @@ pub fn simulate(machine: &Machine, claim: Claim, load: &Load) -> Outcome {
         *began = ps(think());
         requests.push(Reverse((*began, core, first)));
     }
-    // First come, first served: the outcome of a request is known when it comes.
+    // First come, first served, so the outcome of a request is known when it arrives.
     let (mut free, mut version, mut failures) = (0, 0_u64, 0_usize);
     let (mut owner, mut sharers) = (0, 1_u128);
     let mut seen = vec![0; load.cores];
@@ -235,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Cores that think for long come as a Poisson process, to a server that takes one time for all: the mean
+    /// Cores that think for long arrive as a Poisson process at a server with one service time for all, so the mean
     /// wait is that of Pollaczek and Khinchine.
     #[test]
     fn a_word_that_is_added_to_is_the_queue_m_d_1() {
@@ -250,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A line that is never free serves one request after another: two moves a call.
+    /// A line that is never free serves one request after another: two moves per call.
     #[test]
     fn a_saturated_line_that_stays_gives_one_call_for_two_moves() {
         let load = Load { cores: 64, think_ns: 10.0, ids: 1.0 };
@@ -261,7 +262,7 @@ mod tests {
         is_near(outcome.ids_per_s * (10.0 + outcome.mean_ns) / 1e9, 64.0, 0.02);
     }
 
-    /// Where the line is taken away, one swap of a round succeeds and the others have seen an old word.
+    /// If the line is taken away, one swap of a round succeeds, and the others have seen an old word.
     #[test]
     fn a_saturated_line_that_is_taken_loses_most_swaps() {
         let load = |cores| Load { cores, think_ns: 10.0, ids: 1.0 };

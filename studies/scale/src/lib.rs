@@ -1,16 +1,16 @@
-//! What `snowflake_id` gives on servers and fleets that no test machine has: `docs/scale.md` is made by this
-//! program, its numbers and its plots.
+//! How `snowflake_id` performs on servers and in fleets that no test machine has. This program writes the numbers and
+//! plots of `docs/scale.md`.
 //!
-//! * [`capacity`]: what the layouts let a server and a fleet issue, and when their time field ends;
-//! * [`contention`]: what many cores do to the one word that they all swap;
-//! * [`ahead`]: how far a load makes IDs run ahead of the clock, by the real generator in simulated time;
+//! * [`capacity`]: how many IDs a server and a fleet can generate with each layout, and when the time field ends;
+//! * [`contention`]: the effect of many cores on the one word that they all swap;
+//! * [`ahead`]: how far a load makes IDs run ahead of the clock, with the real generator in simulated time;
 //! * [`order`]: how often the clocks of two servers put two IDs into the wrong order;
-//! * [`collisions`]: what would happen if workers were drawn at random;
-//! * [`calibration`]: what was measured, on which machine, and the measuring;
+//! * [`collisions`]: the consequences of choosing workers at random;
+//! * [`calibration`]: the measurements and their machine;
 //! * [`page`] and [`plot`]: tables and sentences between the page's markers, and its pictures.
 //!
-//! Where a question has a known closed form, the simulation is tested against it. Seeds are fixed, so that
-//! the page is the same wherever it is made.
+//! If a question has a known closed form, the simulation is tested against it. Seeds are fixed, so the page is the same
+//! on every machine.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ pub mod plot;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-/// The random numbers of one part of the study: the same at every run, and independent of the other parts.
+/// The random numbers of one part of the study: the same in every run, and independent of the other parts.
 pub fn random(part: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(part)
 }

@@ -1,8 +1,8 @@
 //! How often the clocks of two servers put two IDs into the wrong order.
 //!
-//! One server makes an ID, and in truth `gap` later another server makes one. Each server's clock is off by an
-//! error of its own, normally distributed around true time. The IDs are in the wrong order if the first one's
-//! tick is later, or if the ticks are equal and the first one's worker is higher, which is so half the time.
+//! One server generates an ID, and another server generates one a true time `gap` later. Each server's clock has an
+//! error of its own, normally distributed around true time. The IDs are in the wrong order if the first one's tick is
+//! later, or if the ticks are equal and the first one's worker is higher, which is the case half of the time.
 
 use crate::random;
 use rand::Rng;
@@ -12,30 +12,30 @@ use snowflake_core::{Layout, Parts};
 /// How well a fleet's clocks agree with true time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
-    /// How they are kept.
+    /// How they are synchronized.
     pub name: &'static str,
     /// Standard deviation of a clock's error, in milliseconds.
     pub sigma_ms: f64,
-    /// What is known of them, and where.
+    /// The known figures, with their source.
     pub source: &'static str,
 }
 
 /// The standard deviations are our reading of the sources, which name no distribution.
 pub const CLOCKS: [Clocks; 5] = [
     Clocks {
-        name: "PTP, or NTP with timestamps by hardware",
+        name: "PTP, or NTP with hardware timestamps",
         sigma_ms: 0.001,
-        source: "[chrony](https://chrony-project.org/): below a microsecond may be possible",
+        source: "[chrony](https://chrony-project.org/): possibly below 1 µs",
     },
     Clocks {
         name: "a cloud's hardware clock",
         sigma_ms: 0.02,
-        source: "[Amazon](https://aws.amazon.com/blogs/compute/its-about-time-microsecond-accurate-clocks-on-amazon-ec2-instances/): low double-digit microseconds",
+        source: "[Amazon](https://aws.amazon.com/blogs/compute/its-about-time-microsecond-accurate-clocks-on-amazon-ec2-instances/): low double-digit µs",
     },
     Clocks {
         name: "NTP in a local network",
         sigma_ms: 0.2,
-        source: "[chrony](https://manpages.ubuntu.com/manpages/trusty/en/man1/chrony.1.html): 100 to 200 microseconds, often better",
+        source: "[chrony](https://manpages.ubuntu.com/manpages/trusty/en/man1/chrony.1.html): 100 to 200 µs, often better",
     },
     Clocks {
         name: "NTP over the Internet",
@@ -60,13 +60,12 @@ fn phi_integral(x: f64) -> f64 {
     x * phi(x) + density
 }
 
-/// The chance that the two IDs are in the wrong order. All times in milliseconds; `ahead`: how much further the
-/// first server's IDs run ahead of its clock than the second one's.
+/// The probability that the two IDs are in the wrong order. All times are in milliseconds; `ahead` is how much further
+/// the first server's IDs run ahead of its clock than the second one's.
 ///
-/// Let the first server's time of its ID be later than the second one's by `d`: d is normal around
-/// `ahead - gap` with the variance of two clocks. A tick of length t begins anywhere, so the order is wrong
-/// with the chance (1 + d/t) / 2 between -t and t, as if something even in -t..t were added to d and the sign
-/// told.
+/// Let `d` be the time of the first ID minus the time of the second one. It is normal around `ahead - gap`, with the
+/// variance of two clocks. A tick of length t begins at a random phase, so between -t and t the order is wrong with
+/// probability (1 + d/t) / 2: as if a number uniform in -t..t were added to d and the sign decided.
 pub fn chance(sigma_ms: f64, tick_ms: f64, gap_ms: f64, ahead_ms: f64) -> f64 {
     let (s, d) = (sigma_ms * std::f64::consts::SQRT_2, ahead_ms - gap_ms);
     s / (2.0 * tick_ms) * (phi_integral((d + tick_ms) / s) - phi_integral((d - tick_ms) / s))
@@ -95,7 +94,7 @@ pub fn simulated(layout: &Layout, sigma_ms: f64, gap_ms: f64, ahead_ms: f64, pai
     f64::from(wrong) / f64::from(pairs)
 }
 
-/// How far apart two events must be, in milliseconds, for the chance to be at most this.
+/// How far apart two events must be, in milliseconds, so that the probability is at most this.
 pub fn gap_for(sigma_ms: f64, tick_ms: f64, ahead_ms: f64, most: f64) -> f64 {
     let (mut low, mut high) = (0.0, ahead_ms + tick_ms + 20.0 * sigma_ms);
     for _ in 0..100 {
@@ -128,7 +127,7 @@ mod tests {
         }
     }
 
-    /// With a tick of almost nothing it is the difference of two normal distributions.
+    /// With a very short tick it is the difference of two normal distributions.
     #[test]
     fn without_a_tick_it_is_the_difference_of_two_clocks() {
         for gap in [0.0, 1.0, 3.0] {
@@ -137,7 +136,7 @@ mod tests {
         }
     }
 
-    /// With clocks that agree it is the tick alone: even within it, never beyond.
+    /// With perfect clocks only the tick matters: the chance falls evenly from one half to 0 at a gap of one tick.
     #[test]
     fn with_true_clocks_it_is_the_tick() {
         for (gap, expected) in [(0.0, 0.5), (0.25, 0.375), (0.5, 0.25), (1.0, 0.0), (2.0, 0.0)] {

@@ -1,24 +1,24 @@
-//! The pictures of the page, as SVG: cards of their own, readable on a light page and on a dark one.
+//! The page's pictures, as SVG: cards that are readable on a light page and on a dark one.
 
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use std::error::Error;
 
-/// What a plot's axis is about.
+/// A plot's axis.
 pub struct Axis<R> {
-    /// What is shown, and its unit.
+    /// Its quantity and unit.
     pub name: &'static str,
-    /// From where to where, and how.
+    /// Its range and scale.
     pub range: R,
-    /// A value as text.
+    /// Formats a value.
     pub text: fn(f64) -> String,
 }
 
-/// Points that belong together.
+/// A series of points.
 pub struct Series {
-    /// As the legend calls it.
+    /// Its name in the legend.
     pub name: String,
-    /// Which of the colours.
+    /// The index of its colour.
     pub colour: usize,
     /// How it is drawn.
     pub style: Style,
@@ -33,7 +33,7 @@ pub enum Style {
     Line,
     /// A thin line of dashes through them.
     Dashes,
-    /// Dots; they explain the line of their colour and are not in the legend.
+    /// Dots; they belong to the line of their colour and are not in the legend.
     Dots,
 }
 
@@ -53,7 +53,7 @@ const RULE: RGBColor = RGBColor(229, 231, 235);
 const SIZE: (u32, u32) = (880, 480);
 const FONT: &str = "system-ui, Segoe UI, Helvetica Neue, Arial, sans-serif";
 
-/// Draws lines and dots over two axes. `legend`: where there is room for it.
+/// Draws lines and dots over two axes. `legend` is a place with room for it.
 pub fn draw<X, Y>(
     title: &str,
     x: Axis<X>,

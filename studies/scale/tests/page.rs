@@ -1,4 +1,4 @@
-//! The page is what the program makes.
+//! The committed page is what the program writes.
 
 use snowflake_scale::page::{PAGE, make};
 use std::fs::read_to_string;

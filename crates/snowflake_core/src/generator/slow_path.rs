@@ -14,7 +14,7 @@ const LONGEST_NAP_US: i64 = 50_000;
 /// A keeper that leaves a request undone for this long, although the lock is free, counts as stuck.
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
 
-/// What a call did under the cold lock, and has yet to do without it.
+/// The result of a call's work under the cold lock, and the work left to do without it.
 enum Errand {
     /// Nothing: another process has done it, or the clock has caught up.
     Unneeded,

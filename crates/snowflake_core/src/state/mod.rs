@@ -1,4 +1,4 @@
-//! What survives a crash: the record on disk, and its meaning at the next start.
+//! The state that survives a crash: the record on disk, and its meaning at the next start.
 
 pub(crate) mod record;
 pub(crate) mod start;

@@ -41,7 +41,7 @@ impl RecordedLayout {
     }
 }
 
-/// What is promised. Workers are stored as they stand in an ID, datacenter included.
+/// The promises as a slot holds them. Workers are stored as they stand in an ID, datacenter included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(super) generation: u64,
@@ -169,7 +169,7 @@ pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
 
 // ---- in memory ----
 
-/// What the generator keeps of its record in memory.
+/// The part of its record that the generator keeps in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promises {
     pub(crate) system_identifier: u64,

@@ -1,4 +1,4 @@
-//! What a start decides: from which marks the lanes begin, or why the gate stays closed.
+//! The decision of a start: the marks from which the lanes begin, or the reason why the gate stays closed.
 //!
 //! # The seven steps of a start
 //!
@@ -28,7 +28,7 @@ const FIRST_MARGIN_US: i64 = 1_000_000;
 /// A floor further ahead of the clock than this counts as a mistake.
 const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
-/// What a start knows besides the file.
+/// The facts that a start knows besides the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     /// The timeline on which the server writes: 1, 2, ...
@@ -49,7 +49,7 @@ pub struct Start {
     pub prepared: Prepared,
 }
 
-/// What a start knows of prepared transactions, whose IDs can be later than the last commit.
+/// A start's knowledge of prepared transactions, whose IDs can be later than the last commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
     /// Nothing: only a session can read them.

@@ -1,4 +1,4 @@
-//! A world for the generator to live in: clocks that do as they are told, and a lock that knows who holds it.
+//! Surroundings for a generator in a test: clocks under the test's control, and a lock that knows its holder.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -18,7 +18,7 @@ pub fn locks_held() -> u32 {
     LOCKS_HELD.get()
 }
 
-/// parking_lot's lock, which also knows whether the current thread holds it.
+/// parking_lot's lock, which also counts how many of its kind the current thread holds.
 pub struct Tracked(parking_lot::RawMutex);
 
 impl Tracked {
@@ -29,7 +29,7 @@ impl Tracked {
 }
 
 #[allow(unsafe_code, reason = "a RawMutex is unsafe to implement")]
-// SAFETY: exclusion is parking_lot's; this only counts.
+// SAFETY: parking_lot's lock excludes; this only counts.
 unsafe impl RawMutex for Tracked {
     #[allow(clippy::declare_interior_mutable_const, reason = "lock_api wants it so")]
     const INIT: Self = Self(parking_lot::RawMutex::INIT);
@@ -54,21 +54,21 @@ unsafe impl RawMutex for Tracked {
 
 type Hook = Box<dyn FnOnce()>;
 
-/// The clocks of one thread's world. Time passes only where a test or a wait lets it.
+/// The clocks of one thread's world. Time passes only if a test or a wait lets it.
 #[derive(Default)]
 pub struct World {
     pub wall: Cell<i64>,
     pub boot: Cell<i64>,
-    /// The wall clock stands still while somebody waits.
+    /// The wall clock stands still while a call waits.
     pub stalled: Cell<bool>,
-    /// What the wall clock is stepped by in the waits to come.
+    /// The steps of the wall clock in the coming waits.
     pub steps_in_waits: RefCell<VecDeque<i64>>,
-    /// What the wall clock said, in order.
+    /// The values that the wall clock returned, in order.
     pub reads: RefCell<Vec<i64>>,
-    /// The offset between the clocks that a perfect observer knows, and what it has counted.
+    /// The offset between the clocks as a perfect observer sees it, and the steps that it has counted.
     pub observer: Cell<Observer>,
     pub events: RefCell<Vec<Event>>,
-    /// Other people's doings in the middle of a call: at which read from now, before or after it, and what.
+    /// Code to run in the middle of a call: at which look at the wall clock, and before or after it.
     hooks: RefCell<Vec<(usize, When, Hook)>>,
 }
 
@@ -78,7 +78,7 @@ pub enum When {
     AfterRead,
 }
 
-/// Counts steps of the wall clock as the generator should.
+/// Counts the steps of the wall clock that the generator should count.
 #[derive(Clone, Copy, Default)]
 pub struct Observer {
     offset: Option<i64>,
@@ -87,15 +87,15 @@ pub struct Observer {
     pub forward_jumps: u64,
 }
 
-/// A call that looks at the clock more often than this will never end: some millions of times it may look while a
-/// clock stands still a microsecond before what it waits for, and its patience is long.
+/// A call that looks at the clock more often than this will never end. The bound is high because a call with much
+/// patience looks some million times while a clock stands still a microsecond before the tick that it waits for.
 const MOST_READS: usize = 10_000_000;
 
-/// By how much Linux lets a sleep of an ordinary process be longer.
+/// How much longer than asked Linux lets an ordinary process sleep.
 const TIMER_SLACK_US: i64 = 50;
 
 impl World {
-    /// A world that lives for ever, so that hooks may refer to it.
+    /// A world that is never dropped, so that hooks may refer to it.
     pub fn starting_at(wall: i64) -> &'static Self {
         let world = Self::default();
         world.wall.set(wall);
@@ -109,12 +109,12 @@ impl World {
         self.boot.set(self.boot.get() + micros);
     }
 
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     pub fn step(&self, micros: i64) {
         self.wall.set(self.wall.get() + micros);
     }
 
-    /// At the `nth` look at the wall clock from now (1: the next), `hook` runs.
+    /// Runs `hook` at the `nth` look at the wall clock from now; 1 is the next.
     pub fn interrupt(&self, nth: usize, when: When, hook: impl FnOnce() + 'static) {
         let at = self.reads.borrow().len() + nth;
         self.hooks.borrow_mut().push((at, when, Box::new(hook)));
@@ -130,12 +130,12 @@ impl World {
         }
     }
 
-    /// No hook is left that never ran.
+    /// Whether every hook has run.
     pub fn all_hooks_ran(&self) -> bool {
         self.hooks.borrow().is_empty()
     }
 
-    /// The perfect observer looks at the clocks.
+    /// Lets the perfect observer look at the clocks.
     pub fn observe(&self) {
         let mut observer = self.observer.get();
         let offset = self.wall.get().saturating_sub(self.boot.get());
@@ -173,7 +173,7 @@ impl Host for &World {
         assert_eq!(locks_held(), 0, "guarantee 6: a wait under a lock");
         self.observe();
         if self.stalled.get() {
-            // No sleep of Linux's is shorter: waits for a last microsecond that never comes are not without number.
+            // Linux's sleeps are no shorter, so a call that waits for one last microsecond waits only so often.
             self.boot.set(self.boot.get() + micros.max(TIMER_SLACK_US));
         } else {
             self.boot.set(self.boot.get() + micros);
@@ -187,7 +187,7 @@ impl Host for &World {
 
     fn report(&self, event: Event) {
         assert_eq!(locks_held(), 0, "a report under a lock: {event:?}");
-        // Every story begins with an open gate.
+        // Not worth recording: every test begins with an open gate.
         if !matches!(event, Event::Opened { .. }) {
             self.events.borrow_mut().push(event);
         }

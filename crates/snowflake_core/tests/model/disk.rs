@@ -1,7 +1,7 @@
-//! A disk that keeps apart what is written and what is durable, and fails as it is told.
+//! A simulated disk that keeps written and durable bytes apart, and fails on demand.
 //!
-//! It promises as little as the contract of [`Disk`] does: an fsync concerns its slot alone, and after one
-//! that failed nothing is known of the slot, which may even look clean from then on.
+//! It promises no more than the contract of [`Disk`]: an fsync makes only its own slot durable, and after a failed
+//! fsync the slot's content is unknown, although it may look clean.
 
 use super::tape::Tape;
 use serde_json::Value;
@@ -15,48 +15,48 @@ use std::rc::Rc;
 pub const EIO: Errno = 5;
 pub const ENOSPC: Errno = 28;
 
-/// What goes down.
+/// A crash of the server or of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// The server: its memory is lost, what it wrote is not.
+    /// The server: its memory is lost, but not what it wrote.
     Server,
-    /// The machine: what was not fsynced may be lost, or torn.
+    /// The machine: bytes that were not fsynced may be lost or torn.
     Machine,
 }
 
-/// What a call unwinds with when everything goes down under it.
+/// The panic payload of a call during which the server or the machine goes down.
 pub struct Down(pub Power);
 
-/// A point in the protocol of the disk: each comes before what it names.
+/// A point in the disk's protocol, just before the named operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Reading the file.
     Load,
-    /// Writing what was read onto itself.
+    /// Writing the loaded slots onto themselves.
     WriteAgain,
-    /// Fsync of that.
+    /// The fsync after that.
     SyncAgain,
     /// Opening the file to write a slot.
     Open,
     /// Writing a slot.
     Write(usize),
-    /// Fsync of the slot.
+    /// The fsync of the slot.
     Sync(usize),
-    /// Return from the write of the slot.
+    /// The return from writing the slot.
     Synced(usize),
-    /// Making a new file.
+    /// Creating a new file.
     Make,
-    /// Fsync of the new file.
+    /// The fsync of the new file.
     SyncNew,
-    /// Putting it in its place.
+    /// Renaming it to its final name.
     Rename,
-    /// Fsync of the folder.
+    /// The fsync of the folder.
     SyncFolder,
-    /// Return from the making.
+    /// The return from the creation.
     Made,
 }
 
-/// What becomes of a point.
+/// The effect of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -64,12 +64,12 @@ pub enum Fault {
     Down(Power),
 }
 
-/// Ways in which an extension could break the contract.
+/// Ways in which a host could break the contract.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Breaches {
-    /// The file is believed as it looks, and not made durable.
+    /// Slots are trusted as read, and not made durable first.
     pub page_cache_trusted: bool,
-    /// The second slot is written and not fsynced.
+    /// The second slot is written but not fsynced.
     pub second_slot_not_synced: bool,
 }
 
@@ -78,11 +78,11 @@ type Bytes = Rc<[u8]>;
 #[derive(Clone)]
 struct File {
     identity: FileIdentity,
-    /// As a reader sees it.
+    /// The bytes that a reader sees.
     seen: [Bytes; SLOTS],
-    /// As it would be found after a loss of power, but for what is on its way.
+    /// The bytes after a loss of power, except for dirty slots.
     durable: [Bytes; SLOTS],
-    /// Written, not fsynced: may be either of the two, or torn.
+    /// Written but not fsynced: after a loss of power the old bytes, the new ones, or a torn mixture.
     dirty: [bool; SLOTS],
 }
 
@@ -93,7 +93,7 @@ struct Folder {
     durable: Option<usize>,
 }
 
-/// What a record says, as the tests read it: by the names in the document, not by the code under test.
+/// A record as the tests read it: by the document's field names, independently of the code under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     pub generation: u64,
@@ -104,7 +104,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// The mark of a worker; `elsewhere` where it has none.
+    /// A worker's mark; `elsewhere` if it has none of its own.
     pub fn mark(&self, worker: i64) -> i64 {
         self.marks.get(&worker).copied().unwrap_or(self.elsewhere)
     }
@@ -112,7 +112,7 @@ impl Said {
     fn read(bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
         let record = document["record"].as_object()?;
-        // A record of small numbers is written as it is read, so its checksum can be computed again.
+        // A record of small numbers serializes to the same bytes as it had, so its checksum can be computed again.
         let text = std::str::from_utf8(bytes).ok()?;
         let start = text.find("\"record\":")? + "\"record\":".len();
         let text = text.trim_end();
@@ -135,12 +135,12 @@ impl Said {
     }
 }
 
-/// The newer of what the slots say.
+/// The newer of the slots' records.
 fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
-/// A disk, and what stands between it and the power.
+/// A simulated disk with the state file's folder.
 pub struct SimDisk {
     tape: Rc<Tape>,
     folder: RefCell<Folder>,
@@ -175,7 +175,7 @@ impl SimDisk {
         self.breaches.set(breaches);
     }
 
-    /// From now on each point asks this.
+    /// Sets the function that decides what happens at each point.
     pub fn set_faults(&self, faults: impl Fn(Point) -> Fault + 'static) {
         *self.faults.borrow_mut() = Rc::new(faults);
     }
@@ -201,7 +201,7 @@ impl SimDisk {
 
     /// A write of `new` over `old` that was cut short.
     fn torn(&self, old: &Bytes, new: &Bytes) -> Bytes {
-        // With the marks old and what comes before them new; where the marks are the same, earlier.
+        // Cut just before the marks; if those are equal, further up.
         let text = String::from_utf8_lossy(new);
         let cut = |before: &str| -> Bytes {
             let at = text.find(before).unwrap_or(100);
@@ -212,7 +212,7 @@ impl SimDisk {
         torn.unwrap_or_else(|| vec![0; SLOT_BYTES].into())
     }
 
-    /// What a slot turns into when nobody knows: kept, lost or torn.
+    /// The content of a slot after an uncertain write: new, old or torn.
     fn fate(&self, old: &Bytes, new: &Bytes) -> Bytes {
         match self.tape.choose(3) {
             0 => new.clone(),
@@ -221,7 +221,7 @@ impl SimDisk {
         }
     }
 
-    /// The power goes, and comes back.
+    /// The power fails and comes back.
     pub fn lose_power(&self) {
         let tape = self.tape.clone();
         let mut folder = self.folder();
@@ -239,14 +239,14 @@ impl SimDisk {
         file.seen = file.durable.clone();
     }
 
-    /// Somebody removes the file.
+    /// Deletes the file.
     pub fn delete(&self) {
         let mut folder = self.folder();
         folder.seen = None;
         folder.durable = None;
     }
 
-    /// What a copy of the directory takes along: what can be seen, in another file.
+    /// Copies the directory as a reader sees it, into a file with another identity.
     pub fn copy(&self, tape: &Rc<Tape>, first_inode: u64) -> Self {
         let copy = Self::new(tape);
         copy.next_inode.set(first_inode);
@@ -256,14 +256,14 @@ impl SimDisk {
         copy
     }
 
-    /// Another file takes the place of the one that is there.
+    /// Replaces the file by another one.
     pub fn put(&self, slots: [Vec<u8>; SLOTS]) -> FileIdentity {
         let identity = self.new_identity();
         self.put_as(slots, identity);
         identity
     }
 
-    /// Another file takes the place of the one that is there, and says of itself that it is this one.
+    /// Replaces the file by another one that has this identity.
     pub fn put_as(&self, slots: [Vec<u8>; SLOTS], identity: FileIdentity) {
         let slots = slots.map(Bytes::from);
         let mut folder = self.folder();
@@ -278,7 +278,7 @@ impl SimDisk {
         FileIdentity { inode, born_ns: inode as i64 * 1_000 }
     }
 
-    /// Somebody writes into the file: what is in a slot is replaced, durably.
+    /// Changes the bytes of a slot, durably.
     pub fn scribble(&self, slot: usize, scribble: impl FnOnce(&mut Vec<u8>)) {
         let mut folder = self.folder();
         let entry = folder.seen.expect("there is a file");
@@ -316,7 +316,7 @@ impl SimDisk {
         said
     }
 
-    /// What the file says to a reader.
+    /// The record that a reader of the file sees.
     pub fn said(&self) -> Option<Said> {
         let folder = self.folder.borrow();
         let file = &folder.files[folder.seen?];
@@ -324,8 +324,8 @@ impl SimDisk {
         newest([slots[0].as_ref(), slots[1].as_ref()]).cloned()
     }
 
-    /// The least mark for `worker` that would be found if the power went now, of everything that may be
-    /// found. `None`: nothing that opens a gate.
+    /// The lowest mark of `worker` that a start could find if the power failed now; `None` if it would find nothing
+    /// that opens a gate.
     pub fn lowest_mark(&self, worker: i64) -> Option<i64> {
         let key = (self.changes.get(), worker);
         if self.lowest.get().0 != key {
@@ -358,7 +358,7 @@ impl SimDisk {
         found.into_iter().min_by_key(|said| said.mark(worker))
     }
 
-    /// A number that two disks share only if they hold the same.
+    /// A number that two disks share only if their contents are equal.
     pub fn digest(&self) -> u64 {
         let folder = self.folder.borrow();
         let slots = folder.files.iter().rev().take(2).flat_map(|file| file.seen.iter().chain(&file.durable));
@@ -377,7 +377,7 @@ impl Disk for SimDisk {
         Ok(Some(Loaded { identity: file.identity, slots }))
     }
 
-    /// Nothing changes in a slot that is durable, whatever happens meanwhile.
+    /// A durable slot stays as it is, whatever happens meanwhile.
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
         if self.breaches.get().page_cache_trusted {
             return Ok(());
@@ -400,7 +400,7 @@ impl Disk for SimDisk {
             };
             file.dirty[slot] = synced.is_err() && self.tape.choose(2) == 1;
         }
-        // The file's name too.
+        // The file's name becomes durable too.
         folder.durable = if synced.is_ok() { folder.seen } else { folder.durable };
         synced
     }
@@ -439,7 +439,7 @@ impl Disk for SimDisk {
             let mut folder = self.folder();
             let file = &mut folder.files[entry];
             if synced.is_err() {
-                // The kernel may forget that the page was never written: then it looks clean.
+                // The kernel may forget that the page was never written; then it looks clean.
                 file.durable[slot] = self.fate(&file.durable[slot], &bytes);
                 file.dirty[slot] = self.tape.choose(2) == 1;
             } else {

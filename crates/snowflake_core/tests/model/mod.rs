@@ -1,4 +1,4 @@
-//! A simulated machine, for the tests of what must survive it.
+//! A simulated machine, for the tests of durability.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 

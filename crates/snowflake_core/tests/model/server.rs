@@ -1,7 +1,7 @@
-//! A server on a machine, as tests tell of it: it starts, makes IDs, crashes.
+//! A server on a simulated machine, as tests describe it: it starts, generates IDs, crashes.
 
 use super::world::Machine;
-use snowflake_core::{AdoptError, ClosedReason, Config, Parts, Refusal, Start, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Config, Event, Parts, Refusal, Start, Unopened};
 
 pub const MS: i64 = 1_000;
 pub const SECOND: i64 = 1_000_000;
@@ -9,7 +9,7 @@ pub const MINUTE: i64 = 60 * SECOND;
 pub const HOUR: i64 = 60 * MINUTE;
 pub const DAY: i64 = 24 * HOUR;
 
-/// What a test has a machine do.
+/// The operations of a server in a test.
 pub trait Server {
     fn machine(&self) -> &Machine;
 
@@ -30,11 +30,12 @@ pub trait Server {
         self.machine().with(|generator| generator.keep_up()).expect("the reservation is kept");
     }
 
-    /// Waits for the gate to open.
-    fn settle(&self) {
+    /// Waits for the gate to open; returns how long that took, in microseconds.
+    fn settle(&self) -> i64 {
+        let before = self.machine().boot.get();
         for _ in 0..100 {
             match self.open() {
-                Ok(()) => return,
+                Ok(()) => return self.machine().boot.get() - before,
                 Err(Unopened::Settling(micros)) => self.machine().pass(micros),
                 Err(closed) => panic!("{closed:?}"),
             }
@@ -42,17 +43,23 @@ pub trait Server {
         panic!("it never settles");
     }
 
-    /// Starts, and waits until IDs are made.
-    fn start_up(&self) {
+    /// Starts, and waits for the gate to open; returns how long that took, in microseconds.
+    fn start_up(&self) -> i64 {
         self.machine().boot_up();
-        self.settle();
+        self.settle()
+    }
+
+    /// Stops cleanly.
+    fn stop(&self) {
+        self.machine().with(|generator| generator.write_exact_marks()).unwrap();
+        self.machine().go_down();
     }
 
     fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
         self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, false))
     }
 
-    /// As `adopt`, and lowers marks.
+    /// As `adopt`, but also lowers marks.
     fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
         self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, true))
     }
@@ -67,12 +74,21 @@ pub trait Server {
         *self.machine().config.borrow_mut() = config;
     }
 
-    /// Why a new start stays closed.
+    /// Starts, and returns why the gate stays closed.
     fn why_closed(&self) -> ClosedReason {
         self.machine().boot_up();
         let Err(Unopened::Closed(why)) = self.open() else { panic!("the gate is not closed") };
         assert_eq!(self.try_id(), Err(Refusal::GateClosed));
         why
+    }
+
+    fn lane(&self) -> usize {
+        self.machine().with(|generator| generator.status().lane)
+    }
+
+    /// How many events like this were reported.
+    fn told(&self, event: impl Fn(&Event) -> bool) -> usize {
+        self.machine().events.borrow().iter().filter(|told| event(told)).count()
     }
 
     /// The worker's mark in the file.

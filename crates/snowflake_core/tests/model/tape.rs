@@ -1,16 +1,16 @@
-//! The choices that make one run of the model: recorded, so that the same tape gives the same run.
+//! The choices of one run of the model, recorded so that the same tape repeats the run.
 
 use std::cell::{Cell, RefCell};
 
-/// Choices to follow, then choices to make.
+/// Choices to follow, and then free ones.
 pub struct Tape {
     given: Vec<u32>,
     taken: RefCell<Vec<(u32, u32)>>,
-    /// State of the random numbers; `None`: every free choice is 0.
+    /// The state of the random numbers; `None` if every free choice is 0.
     random: Option<Cell<u64>>,
-    /// How many faults may still be drawn.
+    /// How many more faults may be drawn.
     faults: Cell<u32>,
-    /// In a random run a fault is drawn once in so many.
+    /// A random run draws a fault once in this many choices.
     rarity: u32,
 }
 
@@ -49,7 +49,7 @@ impl Tape {
         choice
     }
 
-    /// One of 0 .. n.
+    /// Chooses one of 0 .. n.
     pub fn choose(&self, n: u32) -> u32 {
         if n <= 1 {
             return 0;
@@ -57,7 +57,7 @@ impl Tape {
         self.take(n, || self.draw(n))
     }
 
-    /// One of 0 .. n, where all but 0 are faults, which are rare and few.
+    /// Chooses one of 0 .. n. All but 0 are faults, which are rare and limited in number.
     pub fn fault(&self, n: u32) -> u32 {
         if self.faults.get() == 0 || n <= 1 {
             return 0;
@@ -70,7 +70,7 @@ impl Tape {
         choice
     }
 
-    /// What was chosen.
+    /// The choices so far.
     pub fn taken(&self) -> Vec<u32> {
         self.taken.borrow().iter().map(|(choice, _)| *choice).collect()
     }

@@ -18,15 +18,15 @@ thread_local! {
     static IS_LOCKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether somebody holds the cold lock.
+/// Whether the cold lock is held.
 pub fn is_locked() -> bool {
     IS_LOCKED.get()
 }
 
-/// What a call unwinds with where it would wait for a lock that the call around it holds.
+/// The panic payload of a call that would wait for the lock of the call around it.
 pub struct LockedOut;
 
-/// A lock for one thread, in which one call can run in the middle of another.
+/// A lock for one thread on which one call can run in the middle of another.
 pub struct Lock;
 
 #[allow(unsafe_code, reason = "a RawMutex is unsafe to implement")]
@@ -52,14 +52,14 @@ unsafe impl RawMutex for Lock {
 
 pub type Gen<'m, 'w> = Generator<'m, &'w Machine, Lock>;
 
-/// Runs around a look at the clock, and does the looking.
+/// Runs around a look at the clock, which it does itself by calling its argument.
 pub type Meanwhile = dyn Fn(&dyn Fn());
 
 /// A machine and the server on it.
 pub struct Machine {
     /// A clock that only goes forward, shared with the other machines.
     pub boot: Rc<Cell<i64>>,
-    /// Wall clock less boot clock.
+    /// Wall clock minus boot clock.
     pub offset: Cell<i64>,
     pub disk: SimDisk,
     pub has_disk: bool,
@@ -69,12 +69,12 @@ pub struct Machine {
     pub events: RefCell<Vec<Event>>,
     /// A call runs in the middle of one that holds the lock.
     pub is_locked_by_another: Cell<bool>,
-    /// What the wall clock said last, and before that.
+    /// The last two values that the wall clock returned, the latest first.
     pub last_reads: Cell<[i64; 2]>,
     pub reads: Cell<u64>,
-    /// What the others do while a call looks at the clock.
+    /// The actions of other processes while a call looks at the clock.
     pub meanwhile: RefCell<Option<Rc<Meanwhile>>>,
-    /// What the keeper does while a call waits for it; `None`: there is no keeper.
+    /// The keeper's action while a call waits for it; `None` if there is no keeper.
     pub keeper: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
@@ -111,7 +111,7 @@ impl Machine {
         self.boot.set(self.boot.get() + micros);
     }
 
-    /// Somebody sets the wall clock.
+    /// The wall clock is set.
     pub fn step(&self, micros: i64) {
         self.offset.set(self.offset.get() + micros);
     }
@@ -120,18 +120,18 @@ impl Machine {
         self.boot.get() + self.offset.get()
     }
 
-    /// The wall clock as an attempt read it: it may have been looked at once more since, for a step.
+    /// The value of the wall clock that an attempt used. The call may have looked once more since, for a step.
     pub fn highest_read(&self) -> i64 {
         self.last_reads.get().into_iter().max().unwrap_or(i64::MIN)
     }
 
-    /// New memory, with the gate shut.
+    /// Creates new memory, with a closed gate.
     pub fn boot_up(&self) {
         *self.memory.borrow_mut() = Some(Rc::new(Memory::new(&self.config.borrow())));
         self.events.borrow_mut().clear();
     }
 
-    /// The memory is lost.
+    /// Drops the memory.
     pub fn go_down(&self) {
         *self.memory.borrow_mut() = None;
         self.is_locked_by_another.set(false);
@@ -142,7 +142,7 @@ impl Machine {
         self.memory.borrow().is_some()
     }
 
-    /// Does something with a generator of its own, as one of any number of processes.
+    /// Uses a generator of its own on the shared memory, as one of many processes would.
     pub fn with<T>(&self, work: impl FnOnce(&Gen<'_, '_>) -> T) -> T {
         let memory = self.memory.borrow().clone().expect("the server is up");
         let config = *self.config.borrow();

@@ -1,0 +1,160 @@
+//! A server of the cluster, and how to reach it in spite of faults.
+
+use super::stage::Stage;
+use crate::disk::{self, SmallDisk, Troublemaker};
+use crate::shared::Target;
+use postgres::{Client, NoTls};
+use snowflake_server_tests::{Failure, Server, Stop, ms, secs, wait_until};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How a server goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Down {
+    Killed,
+    Immediate,
+    Fast,
+    Smart,
+}
+
+pub struct Member {
+    // Dropped first: a folder under a mount cannot be removed.
+    pub disk: Option<SmallDisk>,
+    pub server: Server,
+    pub trouble: Troublemaker,
+    pub target: Arc<Target>,
+}
+
+impl Member {
+    pub fn new(stage: &Stage, mut server: Server, name: &str) -> Self {
+        let trouble = Troublemaker::new(&stage.trouble, &mut server);
+        let target = stage.target(&server, name);
+        Self { disk: None, server, trouble, target }
+    }
+
+    pub fn start(&mut self) {
+        // A panic prints the end of each server's log.
+        assert!(self.server.try_start(secs(60)).is_ok(), "{} did not start", self.target.name);
+    }
+
+    pub fn stop(&mut self, down: Down) {
+        match down {
+            Down::Killed => self.server.crash(),
+            Down::Immediate => self.server.stop(Stop::Immediate),
+            Down::Fast => self.server.stop(Stop::Fast),
+            Down::Smart => self.server.stop(Stop::Smart),
+        }
+    }
+
+    /// Stops the server and removes its folder.
+    pub fn discard(mut self) {
+        if self.server.is_started() {
+            self.server.stop(Stop::Immediate);
+        }
+    }
+
+    /// Asks the server, again and again while faults break the connection.
+    pub fn ask<T>(
+        &self,
+        what: &str,
+        mut question: impl FnMut(&mut Client) -> Result<T, postgres::Error>,
+    ) -> T {
+        let began = Instant::now();
+        loop {
+            match self.server.config().connect(NoTls).and_then(|mut session| question(&mut session)) {
+                Ok(answer) => return answer,
+                Err(e) => {
+                    let failure = Failure::from(&e);
+                    assert!(began.elapsed() < secs(30), "{}: {what}: {failure}", self.target.name);
+                }
+            }
+            std::thread::sleep(ms(20));
+        }
+    }
+
+    pub fn session(&self) -> Client {
+        wait_until(&format!("a session of {}", self.target.name), secs(30), || {
+            self.server.config().connect(NoTls).ok()
+        })
+    }
+
+    /// Runs a statement. An error comes from the statement: one that ended the session (57P..) does not
+    /// count, and the statement is tried again.
+    pub fn try_run(&self, statement: &str) -> Result<(), Failure> {
+        self.ask(statement, |session| match session.batch_execute(statement) {
+            Err(e) if e.as_db_error().is_some_and(|e| !e.code().code().starts_with("57P")) => {
+                Ok(Err(Failure::from(&e)))
+            }
+            other => other.map(Ok),
+        })
+    }
+
+    pub fn run(&self, statement: &str) {
+        if let Err(failure) = self.try_run(statement) {
+            panic!("{}: {statement}: {failure}", self.target.name);
+        }
+    }
+
+    /// Rotates by hand, if there is a lane to rotate to.
+    pub fn rotate(&self) {
+        match self.try_run("SELECT snowflake_rotate()") {
+            Err(failure) if failure.code != "55000" => {
+                panic!("{}: snowflake_rotate: {failure}", self.target.name)
+            }
+            _ => {}
+        }
+    }
+
+    /// Process IDs of backends, or of the keeper.
+    pub fn processes(&self, kind: &str) -> Vec<i32> {
+        let query = "SELECT pid FROM pg_stat_activity
+                     WHERE backend_type = $1 AND pid <> pg_backend_pid() ORDER BY pid";
+        self.ask("processes", |session| session.query(query, &[&kind])).iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The keeper. One that has just ended restarts within a second, unless the clock moved backwards.
+    pub fn keeper(&self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            let keeper = self.processes("snowflake_id keeper").first().copied();
+            if keeper.is_some() || began.elapsed() > ms(1_300) {
+                return keeper;
+            }
+            std::thread::sleep(ms(20));
+        }
+    }
+
+    pub fn offset_us(&self) -> i64 {
+        self.server.clock().offset()
+    }
+
+    /// Sets the clock to true time and this offset, from now on, or from the next start.
+    pub fn set_clock(&self, offset_us: i64, max_ahead_ms: i64) {
+        let old_us = self.offset_us();
+        // Before the step, because an ID may come at once.
+        let lead_ms = old_us.max(offset_us).div_euclid(1_000) + 1 + max_ahead_ms;
+        self.target.lead_ms.store(lead_ms, Ordering::Release);
+        let by = Duration::from_micros(old_us.abs_diff(offset_us));
+        if offset_us > old_us {
+            self.server.clock().forward(by);
+        } else {
+            self.server.clock().back(by);
+        }
+    }
+
+    pub fn state_bytes(&self) -> Vec<u8> {
+        std::fs::read(disk::state_file(&self.server)).expect("the state file can be read")
+    }
+
+    /// The reason why the generator is closed, and in how many seconds its first lane can be used.
+    pub fn closed_for(&self) -> Option<(String, f64)> {
+        let mut session = self.server.config().connect(NoTls).ok()?;
+        let query = "SELECT coalesce(reason, ''), coalesce((
+                SELECT extract(epoch FROM min(usable_at) - clock_timestamp())::float8
+                FROM snowflake_workers WHERE in_half), 0)
+            FROM snowflake_status";
+        let row = session.query_one(query, &[]).ok()?;
+        Some((row.get(0), row.get(1)))
+    }
+}

@@ -1,0 +1,177 @@
+//! The checks after a fault, and an operator's part where a message asks for it.
+
+use super::{Act, Down, Member};
+use crate::disk;
+use crate::shared::true_ms;
+use snowflake_server_tests::{Failure, ms, secs, wait_until};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long after a fault was healed every client must have been served again.
+const RECOVERY: Duration = Duration::from_secs(40);
+
+/// Reasons that a server gives when its original may be running.
+pub const A_COPY: &[&str] = &["is a copy", "another server may be generating IDs"];
+
+impl Act<'_> {
+    /// Waits until every server has served a call that began after now, and every client has had an answer.
+    /// Where the clock prevents it, does an operator's part. Returns the time until the servers had served;
+    /// zero if something is wrong, which ends the run.
+    pub fn must_serve_after(&mut self, fault: &str) -> Duration {
+        let shared = self.shared();
+        let healed_us = shared.now_us();
+        let began = Instant::now();
+        let mut looked = Instant::now() + ms(300);
+        let mut first_ids: Option<Duration> = None;
+        loop {
+            let waits = |member: &Member| member.target.served_us.load(Ordering::Acquire) <= healed_us;
+            let waiting: Vec<bool> = self.serving().map(waits).collect();
+            if !waiting.contains(&true) {
+                let first_ids = *first_ids.get_or_insert(began.elapsed());
+                if shared.waiting_since_before(healed_us).is_none() {
+                    return first_ids;
+                }
+            }
+            if shared.is_wrong() {
+                return Duration::ZERO;
+            }
+            if looked.elapsed() > ms(250) {
+                looked = Instant::now();
+                if waiting[0] {
+                    self.help_primary(began.elapsed());
+                }
+                if waiting.get(1) == Some(&true) {
+                    self.help_second(began.elapsed());
+                }
+            }
+            if began.elapsed() > RECOVERY {
+                let client = shared.waiting_since_before(healed_us);
+                let reason = self.primary.closed_for();
+                panic!(
+                    "stuck: no ID within {RECOVERY:?} after {fault}: servers {waiting:?}, client {client:?}, \
+                     {reason:?}"
+                );
+            }
+            std::thread::sleep(ms(5));
+        }
+    }
+
+    /// Adopts a copy, sets a wrong clock right, or changes the worker if IDs in the future block all lanes.
+    fn help_primary(&mut self, waited: Duration) {
+        let Some((reason, usable_in)) = self.primary.closed_for() else { return };
+        if names_one_of(A_COPY, &reason) {
+            // A promoted server went down before it recorded its promotion. The operator knows that no other
+            // server generates IDs on this timeline.
+            self.stage.adopted.set(self.stage.adopted.get() + 1);
+            return self.adopt();
+        }
+        if self.set_right(&self.primary, &reason, waited) || !reason.contains("clock") {
+            return;
+        }
+        if usable_in > 15.0 && waited > secs(1) {
+            let name = &self.primary.target.name;
+            assert!(
+                self.world.future > 0,
+                "{name}: {reason} (usable in {usable_in} s), and the clock was never ahead"
+            );
+            // Later draws must not depend on this.
+            let world = self.world.clone();
+            self.take_unused_worker();
+            self.world = world;
+        }
+    }
+
+    fn help_second(&self, waited: Duration) {
+        let Some(second) = &self.second else { return };
+        if let Some((reason, _)) = second.closed_for() {
+            self.set_right(second, &reason, waited);
+        }
+    }
+
+    /// Sets a clock right that has kept a server from generating IDs for a while; whether it was wrong.
+    fn set_right(&self, member: &Member, reason: &str, waited: Duration) -> bool {
+        let is_wrong = reason.contains("clock") && waited >= ms(300) && member.offset_us() != 0;
+        if is_wrong {
+            member.set_clock(0, self.max_ahead_ms);
+        }
+        is_wrong
+    }
+
+    /// IDs in the future block every lane: as the message says, an operator takes an unused worker.
+    pub fn take_unused_worker(&mut self) {
+        let Some(worker) = self.stage.unused_worker() else {
+            panic!("no worker is left that was never used: a shorter run, or fewer steps of the clock");
+        };
+        self.stage.interventions.set(self.stage.interventions.get() + 1);
+        self.stop(Down::Fast);
+        self.settled_count(&self.primary);
+        self.left_frontier_ms = self.left_frontier_ms.max(self.frontier_ms());
+        self.gone_frontier_ms = i64::MIN;
+        self.primary.target.frontier_ms.store(i64::MIN, Ordering::Release);
+        self.set_clock(0);
+        self.world.shifted = false;
+        self.set_worker(worker);
+        self.start();
+        self.world.future = 0;
+    }
+
+    /// Opens the gate with a floor above everything that was acknowledged.
+    pub fn adopt(&self) {
+        let floor_ms = self.frontier_ms() + 1;
+        self.primary.run(&format!("SELECT snowflake_adopt(to_timestamp({floor_ms} / 1000.0))"));
+    }
+
+    // ---- closed generators
+
+    /// Starts the primary on a state that must keep it closed, and checks that no client gets an ID.
+    pub fn start_closed(&mut self, reasons: &[&str]) {
+        let before = self.settled_count(&self.primary);
+        self.start();
+        self.must_be_closed(reasons);
+        std::thread::sleep(ms(200));
+        let after = self.primary.target.acknowledged.load(Ordering::Acquire);
+        let name = &self.primary.target.name;
+        assert_eq!(before, after, "{name}: IDs were generated while it was closed: {reasons:?}");
+    }
+
+    pub fn must_be_closed(&self, reasons: &[&str]) {
+        for _ in 0..3 {
+            let answer = self.primary.try_run("SELECT snowflake_nextval()");
+            let name = &self.primary.target.name;
+            assert!(is_closed(&answer, reasons), "{name}: closed for {reasons:?}? {answer:?}");
+        }
+    }
+
+    /// How many IDs a server that is down, or that refuses, has acknowledged, once clients have counted them.
+    pub fn settled_count(&self, member: &Member) -> u64 {
+        wait_until("answers to be counted", secs(10), || {
+            let read = || member.target.acknowledged.load(Ordering::Acquire);
+            let before = read();
+            std::thread::sleep(ms(100));
+            (read() == before).then_some(before)
+        })
+    }
+
+    // ---- the state file
+
+    /// Without its file, a server starts from the clock: IDs that ran ahead of it have to be in the past.
+    pub fn wait_for_frontier(&self) {
+        wait_until("the clock to pass the last ID", secs(20), || {
+            (self.frontier_ms() <= true_ms() + self.max_ahead_ms).then_some(())
+        });
+    }
+
+    pub fn file_comes_back(&self) {
+        let file = disk::state_file(&self.primary.server);
+        wait_until("the state file to be made anew", secs(10), || file.exists().then_some(()));
+    }
+}
+
+fn names_one_of(reasons: &[&str], text: &str) -> bool {
+    reasons.iter().any(|reason| text.contains(reason))
+}
+
+/// Whether a call was refused for one of these reasons.
+pub fn is_closed(answer: &Result<(), Failure>, reasons: &[&str]) -> bool {
+    answer.as_ref().is_err_and(|failure| failure.code == "55000" && names_one_of(reasons, &failure.text()))
+}

@@ -1,0 +1,70 @@
+//! Common to all acts of a run: the clients, and the supply of workers that no other cluster has.
+
+use crate::disk::Troublemaker;
+use crate::shared::{Shared, Target, true_ms};
+use snowflake_server_tests::{Preload, Server};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+/// Home workers of a fleet with 7 backup workers each.
+const HOMES: i64 = 128;
+
+pub struct Stage {
+    pub shared: Arc<Shared>,
+    pub trouble: Preload,
+    next_server: Cell<u16>,
+    next_worker: Cell<i64>,
+    /// Home workers of acts that ended, and the time of the latest ID of each.
+    retired: RefCell<Vec<(i64, i64)>>,
+    /// How often a worker was changed because all its lanes had IDs in the future.
+    pub interventions: Cell<u32>,
+    /// How often a promoted server had to be adopted.
+    pub adopted: Cell<u32>,
+    pub skipped: Cell<u32>,
+}
+
+impl Stage {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            trouble: Troublemaker::compile(),
+            next_server: Cell::new(1),
+            next_worker: Cell::new(0),
+            retired: RefCell::default(),
+            interventions: Cell::new(0),
+            adopted: Cell::new(0),
+            skipped: Cell::new(0),
+        }
+    }
+
+    /// A worker that was never used in this run.
+    pub fn unused_worker(&self) -> Option<i64> {
+        let worker = self.next_worker.get();
+        (worker < HOMES).then(|| self.next_worker.replace(worker + 1))
+    }
+
+    /// A worker of a cluster that has ended. All its IDs are in the past.
+    pub fn retired_worker(&self) -> i64 {
+        let mut retired = self.retired.borrow_mut();
+        let past = retired.iter().position(|(_, frontier_ms)| *frontier_ms < true_ms() - 10_000);
+        retired.swap_remove(past.expect("a worker whose IDs are in the past")).0
+    }
+
+    pub fn retire(&self, workers: &[i64], frontier_ms: i64) {
+        self.retired.borrow_mut().extend(workers.iter().map(|worker| (*worker, frontier_ms)));
+    }
+
+    pub fn target(&self, server: &Server, name: &str) -> Arc<Target> {
+        let number = self.next_server.replace(self.next_server.get() + 1);
+        Arc::new(Target {
+            number,
+            name: format!("server {number} ({name})"),
+            config: server.config(),
+            served_us: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            frontier_ms: AtomicI64::new(i64::MIN),
+            lead_ms: AtomicI64::new(0),
+        })
+    }
+}
