@@ -276,6 +276,73 @@ fn a_layout_with_which_no_id_was_generated_binds_nobody() {
     }
 }
 
+/// An epoch that is changed and changed back: the marks of the first layout are not lost on the way.
+#[test]
+fn a_layout_that_was_adopted_binds_also_without_an_id() {
+    let later = Layout::new(plain().layout.bits(), Tick::Millisecond, 100 * DAY).unwrap();
+    let (first, second) = (Config { layout: later, ..plain() }, plain());
+    let machine = Machine::alone(first);
+    machine.start_up();
+    machine.step(HOUR);
+    let last = machine.id().tick;
+    machine.stop();
+    machine.step(-HOUR);
+    machine.set_config(second);
+    machine.why_closed();
+    machine.adopt(machine.wall()).unwrap();
+    machine.stop();
+    machine.set_config(first);
+    assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(second.layout));
+    // The way back is to be vouched for as well, and leads above what was generated.
+    match machine.adopt(machine.wall()) {
+        Ok(()) => assert!(machine.try_id().is_err() || machine.id().tick > last),
+        Err(refused) => assert_eq!(refused, AdoptError::LayoutBelow(second.layout)),
+    }
+}
+
+/// The floor of a first start respects IDs of an earlier life, also under the layout that corrects it.
+#[test]
+fn the_floor_of_an_unused_state_holds_under_the_next_layout() {
+    let machine = Machine::alone(plain());
+    let floor_us = machine.wall() + HOUR;
+    machine.set_start(|start| start.control_us = floor_us);
+    machine.boot_up();
+    machine.open().unwrap();
+    machine.stop();
+    machine.set_start(|start| start.control_us = i64::MIN);
+    for (name, other) in other_layouts() {
+        machine.set_config(other);
+        machine.boot_up();
+        machine.open().unwrap();
+        assert!(machine.try_id().is_err(), "{name}");
+        machine.stop();
+    }
+    machine.set_config(plain());
+    machine.boot_up();
+    machine.open().unwrap();
+    assert!(machine.try_id().is_err());
+    machine.pass(HOUR + 10 * SECOND);
+    assert!(machine.id().tick > tick(floor_us));
+}
+
+/// A crash before the first ID: nothing but the operator's word says that there is none.
+#[test]
+fn a_superuser_adopts_a_lower_layout_with_which_no_id_was_generated() {
+    let earlier =
+        Layout::new(plain().layout.bits(), Tick::Millisecond, plain().layout.epoch_us() - 100 * DAY).unwrap();
+    let machine = Machine::alone(Config { layout: earlier, ..plain() });
+    machine.start_up();
+    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.go_down();
+    machine.set_config(plain());
+    assert_eq!(machine.why_closed(), ClosedReason::OtherLayout(earlier));
+    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::LayoutBelow(earlier)));
+    assert_eq!(machine.lower(machine.wall()), Err(AdoptError::LayoutBelow(earlier)));
+    machine.lower(earlier.epoch_us()).unwrap();
+    machine.settle();
+    machine.id();
+}
+
 #[test]
 fn another_layout_is_noticed_before_a_copy_or_a_foreign_state() {
     let machine = crashed();
@@ -2033,7 +2100,7 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
 #[test]
 fn adopt_that_cannot_be_written_leaves_no_floor() {
     let machine = copied();
-    machine.closed();
+    machine.why_closed();
     machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
     machine.adopt(machine.wall() + 20 * HOUR).unwrap_err();
     machine.disk.heal();

@@ -72,6 +72,9 @@ pub(crate) struct Record {
     /// The last floor to which all marks were raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) floor: Option<Floor>,
+    /// An operator vouched for a state that was lost, or for another layout: IDs may exist of which no mark tells.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) is_vouched: bool,
 }
 
 /// A mark that was set for all workers, although no ID of this server reached it.
@@ -89,7 +92,14 @@ impl Record {
     pub(super) fn is_unused(&self) -> bool {
         let is_below =
             |floor: Floor| self.marks.values().chain([&self.elsewhere]).all(|mark| *mark <= floor.mark);
-        self.floor.is_some_and(|floor| floor.cause == FloorCause::NoState && is_below(floor))
+        let is_first = |floor: Floor| floor.cause == FloorCause::NoState && !self.is_vouched;
+        self.floor.is_some_and(|floor| is_first(floor) && is_below(floor))
+    }
+
+    /// The highest mark of this server's workers and of those that it had or may have.
+    pub(super) fn highest_mark(&self) -> i64 {
+        let known = self.marks.values().copied().filter(|mark| *mark != NOT_OURS);
+        known.max().unwrap_or(-1).max(self.elsewhere)
     }
 
     /// Whether the record has a worker of `nodes` whose mark satisfies `with`.
@@ -190,6 +200,8 @@ pub(crate) struct Promises {
     pub(crate) owes_prepared: bool,
     /// As in [`Record`].
     pub(crate) floor: Option<Floor>,
+    /// As in [`Record`].
+    pub(super) is_vouched: bool,
 }
 
 /// Each lane's worker as it stands in an ID.
@@ -210,6 +222,7 @@ impl Promises {
             reserved_us: 0,
             owes_prepared: false,
             floor: None,
+            is_vouched: false,
         }
     }
 
@@ -258,6 +271,7 @@ impl Promises {
             reserved_us: record.reserved_us,
             owes_prepared: record.owes_prepared,
             floor: record.floor,
+            is_vouched: record.is_vouched,
         }
     }
 
@@ -283,6 +297,7 @@ impl Promises {
             reserved_us: self.reserved_us,
             owes_prepared: self.owes_prepared,
             floor: self.floor,
+            is_vouched: self.is_vouched,
         })
     }
 }

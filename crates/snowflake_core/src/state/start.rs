@@ -166,7 +166,7 @@ impl Evidence<'_> {
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
         if recorded != *self.layout {
             return if self.is_unused(&record, loaded) {
-                Ok(self.fresh(self.first_mark()))
+                Ok(self.unused(&record, &recorded))
             } else {
                 Err(ClosedReason::OtherLayout(recorded))
             };
@@ -204,6 +204,13 @@ impl Evidence<'_> {
         }
         // A copy's file names its original, so it is replaced by one with its own identity.
         Ok(Opening { promises, active, needs_new_file: is_copy })
+    }
+
+    /// Where the record of another layout is unused: its marks stay what they are in time, because they may respect IDs
+    /// of an earlier life of the data.
+    fn unused(&self, record: &Record, recorded: &Layout) -> Opening {
+        let same_instant = self.layout.tick_at(recorded.starts_at(record.highest_mark()));
+        self.fresh(self.first_mark().max(same_instant.min(self.layout.max_tick())))
     }
 
     /// Whether a record is this server's own, of this timeline, and no ID was generated under it: a mistaken epoch or
@@ -266,19 +273,24 @@ impl Evidence<'_> {
         lower: bool,
     ) -> Result<Opening, AdoptError> {
         let floor = self.floor_mark(floor_us)?;
-        let mut opening = self.vouched(loaded, floor_us)?;
+        let mut opening = self.vouched(loaded, floor_us, lower)?;
         if lower {
             opening.promises.set_all(floor);
         }
         Ok(opening)
     }
 
-    fn vouched(&self, loaded: Option<&Loaded>, floor_us: i64) -> Result<Opening, AdoptError> {
+    fn vouched(&self, loaded: Option<&Loaded>, floor_us: i64, lower: bool) -> Result<Opening, AdoptError> {
         let raised = |evidence: &Self, mut opening: Opening| {
             opening.promises.raise_all(evidence.floor_mark(floor_us)?, FloorCause::Operator);
             Ok(opening)
         };
-        let lost = || raised(self, self.fresh(self.first_mark()));
+        // IDs may exist of which no mark of this record tells.
+        let anew = |mut opening: Opening| {
+            opening.promises.is_vouched = true;
+            raised(self, opening)
+        };
+        let lost = || anew(self.fresh(self.first_mark()));
         let Some(loaded) = loaded else { return lost() };
         let (slot, record) = match newest(loaded) {
             Ok(found) => found,
@@ -287,12 +299,13 @@ impl Evidence<'_> {
         };
         let Some(recorded) = record.layout.read() else { return lost() };
         if recorded != *self.layout && self.is_unused(&record, loaded) {
-            return lost();
+            return raised(self, self.unused(&record, &recorded));
         }
         if recorded != *self.layout {
-            let known = record.marks.values().copied().filter(|mark| *mark != NOT_OURS);
-            let highest = known.max().unwrap_or(-1).max(record.elsewhere);
-            return raised(self, self.fresh(self.adopt_layout(&recorded, highest)?));
+            // With `lower` the operator vouches that no ID above the floor exists, whatever was reserved.
+            let vouched = if lower { recorded.tick_at(floor_us) } else { i64::MAX };
+            let mark = self.adopt_layout(&recorded, record.highest_mark().min(vouched).max(-1))?;
+            return anew(self.fresh(mark));
         }
         let mut promises = self.promises(&record, slot, loaded);
         let evidence = self.under(&record);
