@@ -56,6 +56,26 @@ BEGIN
                 ELSE 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
                     'restore again; or restore into another server.' END;
     END IF;
+    -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server whose
+    -- state was lost does not know the layout of these IDs.
+    IF TG_OP = 'UPDATE' AND NOT is_replicated AND (
+        SELECT (lowest[1] >= lowest[2]) FROM (
+            SELECT array_agg(floor(extract(epoch FROM clock_timestamp() - l.epoch) * 1000 / l.tick_ms) * 2::numeric ^ (
+                SELECT sum(b::integer) FROM regexp_split_to_table(substring(l.layout FROM '/(.*)'), '[/+]') AS b
+            ) ORDER BY l.is_new) AS lowest
+            FROM (VALUES (OLD.layout, OLD.tick_ms, OLD.epoch, false), (NEW.layout, NEW.tick_ms, NEW.epoch, true))
+                AS l (layout, tick_ms, epoch, is_new)
+        ) AS compared
+        WHERE (OLD.layout, OLD.tick_ms, OLD.epoch) IS DISTINCT FROM (NEW.layout, NEW.tick_ms, NEW.epoch)
+    ) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'new snowflake IDs would be lower than existing ones in this database',
+            DETAIL = format('The IDs of this database have %s %sms %s; this server is configured with %s %sms %s.',
+                OLD.layout, OLD.tick_ms, OLD.epoch, NEW.layout, NEW.tick_ms, NEW.epoch),
+            HINT = 'Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the '
+                'database has no snowflake IDs, delete the row of snowflake_config first.';
+    END IF;
     IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
         RETURN NULL;
     END IF;

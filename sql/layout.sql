@@ -56,28 +56,38 @@ BEGIN
             n.nspname), 'Gives this database the server''s layout.'
         FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
         UNION
-        -- Setting a column to any value recomputes what depends on it. No trigger fires.
-        SELECT 2, t.relid, 'SET LOCAL session_replication_role = replica; UPDATE ONLY ' || t.label || ' SET '
-                || string_agg(DISTINCT k.setting, ', '),
-            format(CASE WHEN k.setting IS NULL
+        -- Setting a column to any value recomputes what depends on it. Ordinary triggers do not fire, nor do foreign keys.
+        SELECT 2, t.relid, CASE WHEN NOT k.is_blocked THEN 'SET LOCAL session_replication_role = replica; UPDATE ONLY '
+                || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', ') END,
+            format(CASE WHEN k.is_blocked THEN 'Recompute %s of %s by hand, because of its triggers, rules or constraints.'
+                        WHEN k.setting IS NULL
                         THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
                         ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
         FROM affected t
         JOIN pg_attribute g ON g.attrelid = t.relid AND g.attnum = t.objsubid
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
         LATERAL (
-            SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname))
+            SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname)),
+                -- A trigger or rule that fires all the same would run with the rights of the one who runs the statement.
+                EXISTS (SELECT FROM pg_trigger w WHERE w.tgrelid = t.relid AND NOT w.tgisinternal
+                            AND w.tgenabled IN ('A', 'R'))
+                OR EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.relid AND w.ev_enabled IN ('A', 'R'))
+                -- These are not checked meanwhile.
+                OR EXISTS (SELECT FROM pg_constraint n
+                           WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey) AND (n.contype = 'f' OR n.condeferrable)
+                              OR n.confrelid = t.relid AND g.attnum = ANY (n.confkey))
             FROM pg_depend d JOIN pg_attribute u ON u.attrelid = d.refobjid AND u.attnum = d.refobjsubid
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = t.relid AND u.attgenerated = '' AND u.attidentity <> 'a'
-        ) AS k (setting)
-        WHERE t.relkind = 'r' GROUP BY t.relid, t.label, k.setting IS NULL
+        ) AS k (setting, is_blocked)
+        WHERE t.relkind = 'r' GROUP BY t.relid, t.label, k.is_blocked, k.setting IS NULL
         UNION
         SELECT 3, t.objid, format('REINDEX INDEX %s', t.objid::regclass), format('On %s.', t.label)
         FROM affected t JOIN pg_class i ON i.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND i.relkind = 'i'
         UNION
-        SELECT 4, t.relid, format('REFRESH MATERIALIZED VIEW %s', t.label), NULL
+        SELECT 4, t.relid, format('REFRESH MATERIALIZED VIEW %s', t.label),
+            'If it reads another materialized view, refresh that one first.'
         FROM affected t JOIN pg_class v ON v.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
         UNION

@@ -15,23 +15,45 @@ const LAYOUT: i32 = 1;
 const TICK_MS: i32 = 2;
 const EPOCH: i32 = 3;
 
-/// The error for a database whose IDs have another layout, if they have. Needs a transaction.
-pub fn differs(own: &Layout) -> Option<Error> {
-    // SAFETY: a plain flag. pg_upgrade evaluates the expressions of indexes, but on no row of the database.
-    if unsafe { pg_sys::IsBinaryUpgrade } {
-        return None;
-    }
-    let (bits, tick_ms, epoch) = recorded()?;
-    let own_tick_ms = own.tick().micros() / 1_000;
-    if bits == own.bits().to_string() && tick_ms == own_tick_ms && epoch == to_postgres(own.epoch_us()) {
-        return None;
-    }
-    let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
-    Some(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
+/// How far the result of a comparison holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// For this process: the row is committed, and its trigger keeps it as this server's layout.
+    InThisProcess,
+    /// For now: the transaction has written the row, or perhaps deleted it, and may still roll back.
+    ForNow,
 }
 
-/// The row: bits, tick in milliseconds, and epoch.
-fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
+/// Compares this server's layout with that of the database's IDs; an error if they differ. Needs a transaction.
+pub fn compare(own: &Layout) -> Result<Holds, Error> {
+    // SAFETY: a plain flag, and a question about this transaction. pg_upgrade evaluates the expressions of indexes, but
+    // on no row of the database.
+    let (is_upgrade, has_written) = unsafe {
+        (pg_sys::IsBinaryUpgrade, pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId)
+    };
+    if is_upgrade {
+        return Ok(Holds::InThisProcess);
+    }
+    let Some(Row { bits, tick_ms, epoch, is_ours }) = row() else {
+        return Ok(if has_written { Holds::ForNow } else { Holds::InThisProcess });
+    };
+    let own_tick_ms = own.tick().micros() / 1_000;
+    if bits == own.bits().to_string() && tick_ms == own_tick_ms && epoch == to_postgres(own.epoch_us()) {
+        return Ok(if is_ours { Holds::ForNow } else { Holds::InThisProcess });
+    }
+    let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
+    Err(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
+}
+
+struct Row {
+    bits: String,
+    tick_ms: i64,
+    epoch: pg_sys::TimestampTz,
+    /// This transaction has written it.
+    is_ours: bool,
+}
+
+fn row() -> Option<Row> {
     // SAFETY: a row of pg_extension, whose first columns are never null and have fixed lengths.
     let schema = first(pg_sys::ExtensionRelationId, |row, _| unsafe {
         let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
@@ -47,11 +69,13 @@ fn recorded() -> Option<(String, i64, pg_sys::TimestampTz)> {
                 let value = pg_sys::heap_getattr(row, column, columns, &mut is_null);
                 (!is_null).then_some(value)
             };
-            Some((
-                shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
-                i32::from_datum(value(TICK_MS)?, false)?.into(),
-                i64::from_datum(value(EPOCH)?, false)?,
-            ))
+            let written_by = (*(*row).t_data).t_choice.t_heap.t_xmin;
+            Some(Row {
+                bits: shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
+                tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
+                epoch: i64::from_datum(value(EPOCH)?, false)?,
+                is_ours: pg_sys::TransactionIdIsCurrentTransactionId(written_by),
+            })
         }
     })
 }

@@ -1,11 +1,12 @@
 //! Decides whether IDs may be generated and read by this server's layout: it must be the layout of the server's state
 //! and of the database's IDs.
 //!
-//! A process compares once, before its first ID or reading, and remembers only success. So later calls pay nothing, and
-//! a refusal ends as soon as its cause does. This is sound because a process has one database all its life, and the
-//! postmaster, whose memory all processes inherit, has none.
+//! A process compares once, before its first ID or reading, and remembers only success, and only with a row that no
+//! transaction of its own can take back. So later calls pay nothing, and a refusal ends as soon as its cause does. This
+//! is sound because a process has one database all its life, the postmaster, whose memory all processes inherit, has
+//! none, and a layout changes only while the server is stopped.
 
-use crate::database;
+use crate::database::{self, Holds};
 use crate::messages::Error;
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::{self, SharedGenerator};
@@ -48,8 +49,9 @@ fn check(settings: &Settings) -> Result<(), Error> {
     if let Some(layout) = unadopted_layout() {
         return Err(Error::Closed(ClosedReason::OtherLayout(layout)));
     }
-    database::differs(&settings.layout).map_or(Ok(()), Err)?;
-    MAY_READ.store(true, Ordering::Relaxed);
+    if database::compare(&settings.layout)? == Holds::InThisProcess {
+        MAY_READ.store(true, Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -75,15 +77,17 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 /// Compares the database's layout with the generator's.
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
-    if let Some(differs) = database_differs() {
-        // An error about the state comes first, because the database cannot be converted before it is settled.
-        return Err(for_reading().err().unwrap_or(differs));
+    let Some(settings) = settings::get() else { return Err(Error::NotPreloaded) };
+    // An error about the state comes first, because the database cannot be converted before it is settled.
+    let compared =
+        database::compare(&settings.layout).map_err(|differs| for_reading().err().unwrap_or(differs))?;
+    if compared == Holds::InThisProcess {
+        GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     }
-    GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     Ok(())
 }
 
 /// The error for a database whose IDs have another layout than the generator's, if they have.
 pub fn database_differs() -> Option<Error> {
-    database::differs(&settings::get()?.layout)
+    database::compare(&settings::get()?.layout).err()
 }

@@ -113,6 +113,16 @@ fn a_server_without_its_state_refuses_another_layout_than_the_databases() {
     assert_refused(&mut session, MAKE);
     run(&mut session, "BEGIN; UPDATE snowflake_config SET epoch = '2020-01-01Z'");
     run(&mut session, &format!("{READ}; {MAKE}; ROLLBACK"));
+    for taken_back in [
+        "UPDATE snowflake_config SET epoch = '2020-01-01Z'",
+        "DELETE FROM snowflake_config",
+        "SAVEPOINT s; UPDATE snowflake_config SET epoch = '2020-01-01Z'",
+    ] {
+        run(&mut session, &format!("BEGIN; {taken_back}"));
+        run(&mut session, &format!("{READ}; {MAKE}; ROLLBACK"));
+        assert_refused(&mut session, READ);
+        assert_refused(&mut session, MAKE);
+    }
     restart_without_state(&mut server, None);
     let mut session = server.connect();
     assert!(next(&mut session) > last);
@@ -382,6 +392,23 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
     assert!(said.contains("the dump's snowflake layout differs from this server's"), "{said}");
 }
 
+/// The server's state, which would refuse to be adopted, is lost: the row knows what its IDs were.
+#[test]
+fn a_database_with_ids_takes_no_layout_whose_ids_are_lower() {
+    let mut server = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
+    run(&mut server.connect(), ORDERS);
+    restart_without_state(&mut server, None);
+    let steps = "SELECT statement FROM snowflake_layout_steps() \\gexec\n";
+    let said = server.try_restore("postgres", steps).expect_err("its IDs would be lower");
+    assert!(said.contains("new snowflake IDs would be lower than existing ones in this database"), "{said}");
+    fails(&mut server.connect(), "55000", MAKE);
+    // As the hint says, for a database without IDs.
+    run(&mut server.connect(), "DELETE FROM snowflake_config");
+    server.restore("postgres", steps);
+    run(&mut server.connect(), MAKE);
+    assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_config"), 1);
+}
+
 #[test]
 fn a_step_that_cannot_be_done_says_why() {
     let mut server = Server::builder().start_with_extension();
@@ -395,6 +422,14 @@ fn a_step_that_cannot_be_done_says_why() {
              id bigint GENERATED ALWAYS AS IDENTITY,
              a bigint GENERATED ALWAYS AS (snowflake_min('2025-01-01Z')) STORED,
              b integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE TABLE guarded (id bigint, w integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE FUNCTION take_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER take_over BEFORE UPDATE ON guarded FOR EACH ROW EXECUTE FUNCTION take_over();
+         ALTER TABLE guarded ENABLE ALWAYS TRIGGER take_over;
+         CREATE TABLE referenced (id bigint, w integer UNIQUE GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE TABLE referencing (w integer REFERENCES referenced (w));
+         CREATE TABLE deferred (
+             id bigint, w integer UNIQUE DEFERRABLE GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
          CREATE TABLE parts (id bigint, n integer) PARTITION BY RANGE (snowflake_timestamp(id), n);
          CREATE TABLE part PARTITION OF parts DEFAULT;
          CREATE TEMPORARY TABLE gone (a bigint GENERATED ALWAYS AS (snowflake_min('2025-01-01Z')) STORED)",
@@ -409,7 +444,10 @@ fn a_step_that_cannot_be_done_says_why() {
         column::<String>(&mut server.connect(), notes),
         [
             "Drop and add a, b of public.fixed by hand: no other column can be set to recompute it.",
-            "Move the rows of public.parts by hand, because its partition key reads IDs."
+            "Move the rows of public.parts by hand, because its partition key reads IDs.",
+            "Recompute w of public.deferred by hand, because of its triggers, rules or constraints.",
+            "Recompute w of public.guarded by hand, because of its triggers, rules or constraints.",
+            "Recompute w of public.referenced by hand, because of its triggers, rules or constraints."
         ]
     );
     let theirs = "SELECT count(*) FROM snowflake_layout_steps() WHERE statement LIKE '%theirs%'";
