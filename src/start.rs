@@ -10,8 +10,8 @@ unsafe extern "C" {
     safe static max_prepared_xacts: std::ffi::c_int;
 }
 
-/// The knowledge of this start once recovery is over. Of prepared transactions it knows nothing yet, except that there are
-/// none if the server allows none.
+/// The knowledge of this start once recovery is over. Of prepared transactions it knows nothing yet, except that there
+/// are none if the server allows none.
 pub fn without_prepared() -> Start {
     // SAFETY: these need only that recovery is over.
     let (timeline, system_identifier, replayed, most_prepared) = unsafe {
