@@ -836,7 +836,7 @@ const REFUSED: &[Case] = &[
         "CREATE TABLE e3 (id bigint PRIMARY KEY); CREATE TABLE e4 (e3 bigint PRIMARY KEY REFERENCES e3)",
         "'e4', 'e3'",
         "42809",
-        &["is a foreign key", "come from table public.e3"],
+        &["is a foreign key", "It references table public.e3."],
     ),
     (
         "CREATE TABLE e5 (x integer, id integer GENERATED ALWAYS AS (x + 1) STORED UNIQUE)",
@@ -845,7 +845,12 @@ const REFUSED: &[Case] = &[
         &["generated column"],
     ),
     // defaults
-    ("CREATE TABLE f1 (id bigint PRIMARY KEY DEFAULT 0)", "'f1', 'id'", "42611", &["It is ", "DROP DEFAULT"]),
+    (
+        "CREATE TABLE f1 (id bigint PRIMARY KEY DEFAULT 0)",
+        "'f1', 'id'",
+        "42611",
+        &["The default is 0.", "DROP DEFAULT"],
+    ),
     (
         "CREATE SEQUENCE f2_seq; CREATE TABLE f2 (id bigint PRIMARY KEY DEFAULT nextval('f2_seq') + 1)",
         "'f2', 'id'",
