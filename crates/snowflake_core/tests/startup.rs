@@ -1400,7 +1400,8 @@ fn the_first_ids_of_a_start_ahead_of_the_clock_wait_for_nothing_more() {
     machine.set_start(|start| start.timeline = 3);
     machine.start_up();
     let begun = machine.boot.get();
-    let last = machine.with(|session| (0..100).map(|_| session.next_id().unwrap()).last().unwrap());
+    let ids: Vec<i64> = machine.with(|session| (0..100).map(|_| session.next_id().unwrap()).collect());
+    let last = ids[99];
     assert_eq!(machine.boot.get(), begun);
     let layout = machine.config.borrow().layout;
     let Parts { tick, .. } = layout.unpack(last).unwrap();
