@@ -63,7 +63,8 @@ macro_rules! hot_reader {
 }
 use hot_reader;
 
-extension_sql_file!("../../sql/config.sql", requires = [snowflake_server_layout]);
-extension_sql_file!("../../sql/layout.sql");
-extension_sql_file!("../../sql/convert.sql", requires = [snowflake_nextval]);
+// In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
+extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
+extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
+extension_sql_file!("../../sql/convert.sql", requires = ["layout", snowflake_nextval]);
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -45,7 +45,9 @@ CREATE TYPE snowflake_workers_fields AS (
     issued    bigint
 );
 "#,
-    name = "row_types"
+    name = "row_types",
+    // See the chain in `functions/mod.rs`.
+    requires = ["snowflake_base62"]
 );
 
 #[pg_extern(
