@@ -495,6 +495,10 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
         FROM pg_depend d JOIN pg_class c ON c.oid = d.classid
         WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass
             AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')
+            -- From PostgreSQL 18 on also the types of arrays and of tables, which nobody comments.
+            AND NOT EXISTS (
+                SELECT FROM pg_type t LEFT JOIN pg_class r ON r.oid = t.typrelid
+                WHERE d.classid = 'pg_type'::regclass AND t.oid = d.objid AND (t.typcategory = 'A' OR r.relkind <> 'c'))
         UNION ALL
         SELECT ARRAY['extension', obj_description(oid, 'pg_extension')] FROM pg_extension WHERE extname = 'snowflake_id'";
     let objects: Vec<Vec<String>> = column(&mut server.connect(), query);
