@@ -8,8 +8,8 @@ use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
 use crate::state::record::{Heading, Promises};
 
-/// After a failed write, calls do not write again sooner than after this time.
-const RETRY_US: i64 = 1_000_000;
+/// After a failure, calls do not try again sooner than after this time.
+pub(crate) const RETRY_US: i64 = 1_000_000;
 /// A write that takes longer than this lengthens the next reservation no further.
 const SLOWEST_WRITE_US: i64 = 30_000_000;
 
@@ -54,50 +54,35 @@ impl Journal {
     }
 
     /// Writes what is promised, or returns the error of a write that has just failed.
-    pub(crate) fn write(
-        &mut self,
-        host: &impl Host,
-        heading: &Heading<'_>,
-        limits: &Limits,
-    ) -> Result<(), Errno> {
-        self.just_failed(host).map_or_else(|| self.write_at_once(host, heading, limits), Err)
+    pub(crate) fn write(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
+        self.just_failed(host).map_or_else(|| self.write_at_once(host, heading), Err)
     }
 
     /// Writes what is promised, even if a write has just failed: into the existing file or, if that fails, into a new
     /// one.
-    pub(crate) fn write_at_once(
-        &mut self,
-        host: &impl Host,
-        heading: &Heading<'_>,
-        limits: &Limits,
-    ) -> Result<(), Errno> {
-        self.timed(host, limits, |promises, disk| {
+    pub(crate) fn write_at_once(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
+        self.timed(host, heading, |promises, disk| {
             into_slots(promises, disk, heading).or_else(|_| into_new_file(promises, disk, heading))
         })
     }
 
     /// Writes what is promised into a new file, because the existing one is not this server's.
-    pub(crate) fn replace_file(
-        &mut self,
-        host: &impl Host,
-        heading: &Heading<'_>,
-        limits: &Limits,
-    ) -> Result<(), Errno> {
-        self.timed(host, limits, |promises, disk| into_new_file(promises, disk, heading))
+    pub(crate) fn replace_file(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
+        self.timed(host, heading, |promises, disk| into_new_file(promises, disk, heading))
     }
 
     /// Begins the next record, and remembers how long the write took and whether it failed.
     fn timed(
         &mut self,
         host: &impl Host,
-        limits: &Limits,
+        heading: &Heading<'_>,
         write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let Some(disk) = host.disk() else { return Ok(()) };
         let begun_us = host.boot_us();
         self.promises.generation += 1;
         let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
-        self.promises.max_ahead_us = limits.max_ahead_us.max(owed_us);
+        self.promises.max_ahead_us = heading.max_ahead_us.max(owed_us);
         let written = write(&mut self.promises, disk);
         let ended_us = host.boot_us();
         self.write_us = ended_us - begun_us;

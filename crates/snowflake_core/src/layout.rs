@@ -28,6 +28,11 @@ impl Tick {
         }
     }
 
+    /// Length in milliseconds.
+    pub const fn millis(self) -> i64 {
+        self.micros() / 1_000
+    }
+
     /// Length in microseconds.
     #[inline]
     pub const fn micros(self) -> i64 {

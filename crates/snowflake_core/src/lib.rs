@@ -94,7 +94,6 @@ pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
 pub use refusal::{AdoptError, ClosedReason, Errno, FloorCause, NoLane, Refusal, Unopened};
-pub use state::record::Floor;
 pub use state::recorded_layout;
 pub use state::start::{Prepared, Start};
 pub use workers::Workers;

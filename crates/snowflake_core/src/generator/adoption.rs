@@ -17,9 +17,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// in this run. Call [`open`](Self::open) afterwards to finish the start.
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let os_error = |errno| AdoptError::Closed(ClosedReason::Os(errno));
-        let half: Vec<usize> = self.workers.half(start.timeline).collect();
         self.locked(|cold| {
-            let evidence = self.evidence(start, &half);
+            let evidence = self.evidence(start);
             if matches!(cold.gate, Gate::Open | Gate::Settling) {
                 let floor = evidence.floor_mark(floor_us)?;
                 let done = match lower {
@@ -48,7 +47,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold.journal.promises.raise_all(floor, cause);
         // Not delayed by a write that has just failed: an operator waits for the answer.
         let heading = self.heading(cold.timeline, self.active());
-        cold.journal.write_at_once(&self.host, &heading, &self.limits())?;
+        cold.journal.write_at_once(&self.host, &heading)?;
         for (lane, mark) in self.lanes.iter().zip(cold.journal.promises.marks) {
             lane.raise_floor(floor);
             self.publish_mark(cold, lane, mark);
@@ -66,7 +65,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             cold.journal.promises.marks[index] = before.marks[index].max(floor);
         }
         let heading = self.heading(cold.timeline, self.active());
-        if let Err(errno) = cold.journal.write_at_once(&self.host, &heading, &self.limits()) {
+        if let Err(errno) = cold.journal.write_at_once(&self.host, &heading) {
             // The lowered marks are not on disk, so they are no promises.
             let Promises { file, generation, newest, .. } = cold.journal.promises;
             cold.journal.promises = before;

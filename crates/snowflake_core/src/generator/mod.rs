@@ -165,7 +165,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The part of a record that the promises do not hold, with `active` as the active lane.
     fn heading(&self, timeline: u32, active: usize) -> Heading<'_> {
-        Heading { layout: &self.layout, nodes: self.nodes(), timeline, active }
+        let max_ahead_us = self.control.switch.max_ahead_us();
+        Heading { layout: &self.layout, nodes: self.nodes(), timeline, active, max_ahead_us }
     }
 
     fn nodes(&self) -> &[i64] {

@@ -66,12 +66,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if self.host.disk().is_none() {
             return Ok(());
         }
-        let limits = self.limits();
-        let reserve_us = cold.journal.reserve_us(&limits);
+        let reserve_us = cold.journal.reserve_us(&self.limits());
         let mark = cold.journal.promise(lane, self.reservation_end(reserve_us, wanted));
         cold.journal.promises.reserved_us = reserve_us;
         let heading = self.heading(cold.timeline, active);
-        cold.journal.write(&self.host, &heading, &limits).map_err(Refusal::NotDurable)?;
+        cold.journal.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
         self.lanes[lane].publish_ceiling(mark);
         Ok(())
     }
@@ -99,6 +98,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             *mark = lane.exact_mark();
         }
         journal.promises.reserved_us = 0;
-        journal.write_at_once(&self.host, &heading, &self.limits())
+        journal.write_at_once(&self.host, &heading)
     }
 }

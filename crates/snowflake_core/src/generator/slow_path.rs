@@ -15,7 +15,7 @@ const LONGEST_NAP_US: i64 = 50_000;
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
 
 /// The result of a call's work under the cold lock, and the work left to do without it.
-enum Errand {
+enum Outcome {
     /// Nothing: another process has done it, or the clock has caught up.
     Unneeded,
     /// The write was left to the keeper, which the call waits for.
@@ -129,16 +129,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Makes the reservation reach the tick on which the call is blocked.
     fn reserve_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
-        let errand = self.locked(|cold| {
+        let outcome = self.locked(|cold| {
             if self.look(blocked, patience) != Step::Reserve {
-                return Ok(Errand::Unneeded);
+                return Ok(Outcome::Unneeded);
             }
             if self.ask_keeper(cold, blocked, patience) {
-                return Ok(Errand::LeftToKeeper);
+                return Ok(Outcome::LeftToKeeper);
             }
-            self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| Errand::Reserved)
+            self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| Outcome::Reserved)
         })?;
-        self.finish(errand, patience);
+        self.finish(outcome, patience);
         Ok(())
     }
 
@@ -146,15 +146,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// cause one rotation.
     fn rotate_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
         let mut new_refusal = None;
-        let errand = self.locked(|cold| {
+        let outcome = self.locked(|cold| {
             // Waiting for the lock takes time, so whether to rotate is decided again under it.
             if self.look(blocked, patience) != Step::Rotate {
-                return Ok(Errand::Unneeded);
+                return Ok(Outcome::Unneeded);
             }
             let result = match self.next_lane(cold, blocked.lane, blocked.n) {
                 Err(refusal) => Err(refusal),
-                Ok(_) if self.ask_keeper(cold, blocked, patience) => Ok(Errand::LeftToKeeper),
-                Ok(_) => self.rotate(cold, blocked.lane, blocked.n).map(Errand::Rotated),
+                Ok(_) if self.ask_keeper(cold, blocked, patience) => Ok(Outcome::LeftToKeeper),
+                Ok(_) => self.rotate(cold, blocked.lane, blocked.n).map(Outcome::Rotated),
             };
             if let Err(refusal) = result {
                 new_refusal = self.note_refusal(cold, blocked, refusal);
@@ -164,7 +164,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if let Some(event) = new_refusal {
             self.host.report(event);
         }
-        self.finish(errand?, patience);
+        self.finish(outcome?, patience);
         Ok(())
     }
 
@@ -193,12 +193,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Does without the lock what is left to do.
-    fn finish(&self, errand: Errand, patience: &mut Patience) {
-        match errand {
-            Errand::Unneeded | Errand::Reserved => {}
-            Errand::Rotated(event) => self.host.report(event),
+    fn finish(&self, outcome: Outcome, patience: &mut Patience) {
+        match outcome {
+            Outcome::Unneeded | Outcome::Reserved => {}
+            Outcome::Rotated(event) => self.host.report(event),
             // The lock is free during this wait, or the keeper holds it.
-            Errand::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),
+            Outcome::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),
         }
     }
 }

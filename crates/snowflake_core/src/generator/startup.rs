@@ -3,14 +3,13 @@
 
 use super::Generator;
 use crate::host::{Disk, Event, FileIdentity, Host, Loaded};
+use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
 use crate::state::record::{Floor, Promises};
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
-/// After a failure to open the gate, the next attempt comes no sooner than after this time.
-const RETRY_US: i64 = 1_000_000;
 /// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than the
 /// reservation is long, or than this. So a crash or a first start never uses up a lane.
 const SETTLING_US: i64 = 1_000_000;
@@ -47,11 +46,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The steps of a start, up to the durable decision.
     fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Event, ClosedReason> {
-        let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let undurable = Opening { promises: Promises::none(), active: half[0], needs_new_file: false };
+        let evidence = self.evidence(start);
         let decided = match self.host.disk() {
-            Some(disk) => self.decide(disk, &self.evidence(start, &half)),
-            None => Ok(undurable),
+            Some(disk) => self.decide(disk, &evidence),
+            None => {
+                Ok(Opening { promises: Promises::none(), active: evidence.half[0], needs_new_file: false })
+            }
         };
         let chosen = decided.and_then(|opening| self.commit(cold, start, opening));
         if let Err(reason) = chosen {
@@ -80,11 +80,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         disk.create(&|_| bytes.clone()).map(drop)
     }
 
-    pub(super) fn evidence<'a>(&'a self, start: &'a Start, half: &'a [usize]) -> Evidence<'a> {
+    pub(super) fn evidence<'a>(&'a self, start: &'a Start) -> Evidence<'a> {
         Evidence {
             layout: &self.layout,
             nodes: self.nodes(),
-            half,
+            half: self.workers.half(start.timeline).collect(),
             start,
             now_us: self.host.wall_us(),
             max_ahead_us: self.control.switch.max_ahead_us(),
@@ -102,10 +102,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let is_first = opening.needs_new_file && opening.promises.generation == 0;
         cold.timeline = start.timeline;
         cold.journal.promises = opening.promises;
-        let (heading, limits) = (self.heading(start.timeline, active), self.limits());
+        let heading = self.heading(start.timeline, active);
         let written = match opening.needs_new_file {
-            true => cold.journal.replace_file(&self.host, &heading, &limits),
-            false => cold.journal.write_at_once(&self.host, &heading, &limits),
+            true => cold.journal.replace_file(&self.host, &heading),
+            false => cold.journal.write_at_once(&self.host, &heading),
         };
         written.map_err(ClosedReason::Os)?;
         for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
@@ -138,7 +138,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.journal.failure().is_some() {
             let heading = self.heading(cold.timeline, self.active());
-            let written = cold.journal.write(&self.host, &heading, &self.limits());
+            let written = cold.journal.write(&self.host, &heading);
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
@@ -172,8 +172,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Raises the marks above the IDs in transactions that earlier timelines left prepared.
     fn respect_prepared(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
-        let half: Vec<usize> = self.workers.half(start.timeline).collect();
-        let evidence = self.evidence(start, &half);
+        let evidence = self.evidence(start);
         // Their IDs were generated under the other server's `max_ahead`, which the record keeps for as long as the
         // prepared transactions are unread.
         let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.max_ahead_us);

@@ -32,7 +32,7 @@ pub(super) struct RecordedLayout {
 
 impl RecordedLayout {
     pub(super) fn of(layout: &Layout) -> Self {
-        let tick_ms = layout.tick().micros() / 1_000;
+        let tick_ms = layout.tick().millis();
         Self { bits: layout.bits().to_string(), tick_ms, epoch_us: layout.epoch_us() }
     }
 
@@ -309,4 +309,6 @@ pub(crate) struct Heading<'a> {
     pub(crate) nodes: Nodes<'a>,
     pub(crate) timeline: u32,
     pub(crate) active: usize,
+    /// `max_ahead` as it is in force, in microseconds.
+    pub(crate) max_ahead_us: i64,
 }
