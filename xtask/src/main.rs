@@ -1,0 +1,69 @@
+//! What the scripts leave to a program: `cargo xtask COMMAND`. Each command is called by one of them, which has set up
+//! the machine before; `PG_CONFIG` names the PostgreSQL.
+
+mod callgrind;
+mod command;
+mod installation;
+mod instructions;
+mod lanes;
+mod mutants;
+mod package;
+mod plan;
+mod server;
+mod suites;
+
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  stages 'MAJOR...' [STAGE...]       stages of scripts/test with several versions of PostgreSQL, beside each other
+  regress                            pg_test/regress
+  upstream SOURCES                   the suites in PostgreSQL's source
+  can-upgrade                        whether pg_upgrade can, from PG_CONFIG_OLD's
+  instructions [--accept]            counts the instructions of a call
+  mutants [NAME...]                  breaks the core on purpose
+  package FILE                       tests a Debian package
+  server [NAME=VALUE...] -- COMMAND  runs a command beside a private server";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match do_command(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn do_command(args: &[String]) -> Result<()> {
+    let Some((command, args)) = args.split_first() else { bail!(USAGE) };
+    match (command.as_str(), args) {
+        ("stages", [majors, stages @ ..]) => {
+            let majors: Result<Vec<u32>, _> = majors.split(' ').map(str::parse).collect();
+            lanes::run(stages, &majors.context("versions of PostgreSQL")?)
+        }
+        ("regress", []) => suites::regress(),
+        ("upstream", [sources]) => suites::upstream(Path::new(sources)),
+        ("can-upgrade", []) => suites::can_upgrade(),
+        ("instructions", []) => instructions::main(false),
+        ("instructions", [accept]) if accept == "--accept" => instructions::main(true),
+        ("mutants", names) => mutants::main(names),
+        // By `package` itself.
+        ("package-serves", [way, name, root, library]) => {
+            package::serves(way, name, Path::new(root), Path::new(library))
+        }
+        ("package", [file]) => package::main(Path::new(file)),
+        ("server", args) => {
+            let (settings, command) = match args.iter().position(|arg| arg == "--") {
+                Some(n) => (&args[..n], &args[n + 1..]),
+                None => bail!(USAGE),
+            };
+            server::run_beside(settings, command)
+        }
+        _ => bail!(USAGE),
+    }
+}

@@ -1,0 +1,354 @@
+//! What a Debian package of the extension has to be: its content, and a server that has the extension only from it.
+
+use crate::command::{as_root, read, run};
+use crate::installation::Installation;
+use anyhow::{Context, Result, ensure};
+use snowflake_server_tests::sql::{next, one, run as sql};
+use snowflake_server_tests::{Server, wait_until};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The package, and a root of its own into which dpkg installs it.
+struct Package {
+    file: PathBuf,
+    name: String,
+    /// Of the extension.
+    version: String,
+    /// Of PostgreSQL.
+    major: String,
+    root: PathBuf,
+}
+
+/// Where the copy of a PostgreSQL has its parts.
+struct Copy {
+    bindir: PathBuf,
+    library: PathBuf,
+    extension: PathBuf,
+}
+
+/// # Errors
+/// What the package has too much or too little.
+pub fn main(file: &Path) -> Result<()> {
+    // The servers' owner has to get there.
+    let root = tempfile::Builder::new().prefix("snowflake_id-root.").tempdir()?;
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))?;
+    let checked = Package::new(file, root.path()).and_then(|package| package.check());
+    // What dpkg has installed is root's.
+    run(as_root("find").arg(root.path()).args(["-mindepth", "1", "-delete"]))?;
+    checked?;
+    println!("{} is sound", file.display());
+    Ok(())
+}
+
+impl Package {
+    fn new(file: &Path, root: &Path) -> Result<Self> {
+        let field = |name: &str| -> Result<String> {
+            Ok(read(Command::new("dpkg-deb").arg("--field").arg(file).arg(name))?.trim().to_owned())
+        };
+        let (name, version) = (field("Package")?, field("Version")?);
+        let major = name.split('-').nth(1).context("postgresql-MAJOR-...")?.to_owned();
+        let version = version.rsplit_once('-').context("VERSION-REVISION")?.0.to_owned();
+        let package = Self { file: file.to_owned(), name, version, major, root: root.to_owned() };
+        check_needs(&field("Depends")?, &package.major)?;
+        Ok(package)
+    }
+
+    fn check(&self) -> Result<()> {
+        let copy = self.lay_out_server()?;
+        let before = self.tree()?;
+        self.dpkg("--install", &self.file.to_string_lossy())?;
+        self.check_files()?;
+        self.check_owner(&copy)?;
+        // By another process, because one process knows one PostgreSQL.
+        self.by_the_copy(&copy, "settings")?;
+        self.dpkg("--purge", &self.name)?;
+        // Not the other way round, because dpkg also removes empty folders that no package owns.
+        let left: Vec<String> = self.tree()?.difference(&before).cloned().collect();
+        ensure!(left.is_empty(), "the removed package has left this: {left:#?}");
+        println!("   it is gone without a trace");
+        if self.major.parse::<u32>()? >= 18 {
+            self.lay_out_image()?;
+            self.by_the_copy(&copy, "image")?;
+        }
+        Ok(())
+    }
+
+    // ---- installing ----
+
+    /// dpkg with a database of its own that contains no package; the dependencies are checked elsewhere.
+    fn dpkg(&self, action: &str, what: &str) -> Result<()> {
+        let admin = self.root.join("dpkg");
+        if !admin.exists() {
+            fs::create_dir_all(admin.join("info"))?;
+            fs::create_dir_all(admin.join("updates"))?;
+            fs::write(admin.join("status"), "")?;
+            fs::write(admin.join("available"), "")?;
+        }
+        let mut dpkg = as_root("dpkg");
+        dpkg.arg(format!("--root={}", self.root.display())).arg(format!("--admindir={}", admin.display()));
+        dpkg.args(["--log=/dev/null", "--force-depends", "--no-triggers", action, what]);
+        read(&mut dpkg).map(drop)
+    }
+
+    /// Copies a PostgreSQL without the extension that other tests may have installed there. It finds its files relative
+    /// to its programs; Debian's folders, which dpkg uses, are links to them.
+    fn lay_out_server(&self) -> Result<Copy> {
+        let from = Installation::new()?;
+        let top =
+            common_parent(&[&from.bindir, &from.pkglibdir, &from.sharedir]).context("one is below none")?;
+        let to =
+            |path: &Path| Ok::<_, anyhow::Error>(self.root.join("server").join(path.strip_prefix(&top)?));
+        let copy = Copy {
+            bindir: to(&from.bindir)?,
+            library: to(&from.pkglibdir)?,
+            extension: to(&from.sharedir)?.join("extension"),
+        };
+        for folder in [&from.bindir, &from.pkglibdir, &from.sharedir] {
+            fs::create_dir_all(to(folder)?)?;
+            run(Command::new("cp").arg("-r").arg(folder.join(".")).arg(to(folder)?))?;
+        }
+        for folder in [&copy.library, &copy.extension] {
+            for file in fs::read_dir(folder)? {
+                let file = file?;
+                if file.file_name().to_string_lossy().starts_with("snowflake_id") {
+                    fs::remove_file(file.path())?;
+                }
+            }
+        }
+        for (folder, name, target) in [("lib", "lib", &copy.library), ("share", "extension", &copy.extension)]
+        {
+            let debian = self.root.join("usr").join(folder).join("postgresql").join(&self.major);
+            fs::create_dir_all(&debian)?;
+            let target = target.strip_prefix(&self.root)?;
+            symlink(Path::new("../../../..").join(target), debian.join(name))?;
+        }
+        run(Command::new("chmod").args(["-R", "a+rX"]).arg(&self.root))?;
+        Ok(copy)
+    }
+
+    /// An extension image is mounted, and PostgreSQL is told where. packaging/docker/Dockerfile builds one, and
+    /// CloudNativePG sets these paths.
+    fn lay_out_image(&self) -> Result<()> {
+        let (image, files) = (self.root.join("image"), self.root.join("files"));
+        run(Command::new("dpkg-deb").arg("--extract").arg(&self.file).arg(&files))?;
+        fs::create_dir_all(image.join("share"))?;
+        let major = Path::new("postgresql").join(&self.major);
+        fs::rename(files.join("usr/lib").join(&major).join("lib"), image.join("lib"))?;
+        fs::rename(files.join("usr/share").join(&major).join("extension"), image.join("share/extension"))?;
+        Ok(())
+    }
+
+    // ---- the files ----
+
+    /// Everything in the root except dpkg's database, with its attributes.
+    fn tree(&self) -> Result<BTreeSet<String>> {
+        let mut find = Command::new("find");
+        find.arg(&self.root).arg("-path").arg(self.root.join("dpkg")).args(["-prune", "-o", "-type", "d"]);
+        find.args(["-printf", "%P %y %m %U %G\n", "-o", "-printf", "%P %y %m %U %G %s %l\n"]);
+        Ok(read(&mut find)?.lines().map(str::to_owned).collect())
+    }
+
+    fn installed(&self) -> Result<BTreeSet<String>> {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.arg(format!("--root={}", self.root.display()));
+        dpkg.arg(format!("--admindir={}", self.root.join("dpkg").display())).arg("-L").arg(&self.name);
+        let listed = read(&mut dpkg)?;
+        let files = listed.lines().map(|path| path.trim_start_matches('/').to_owned());
+        Ok(files.filter(|path| !self.root.join(path).is_dir()).collect())
+    }
+
+    /// From the content of the repository, not from what the build has put in place.
+    fn check_files(&self) -> Result<()> {
+        let known = |what: &[&str]| read(Command::new("git").arg("ls-files").args(what));
+        let documents = format!("usr/share/doc/{}", self.name);
+        let extension = format!("usr/share/postgresql/{}/extension", self.major);
+        let mut expected = BTreeSet::from([
+            format!("usr/lib/postgresql/{}/lib/snowflake_id.so", self.major),
+            format!("{extension}/snowflake_id.control"),
+            format!("{extension}/snowflake_id--{}.sql", self.version),
+        ]);
+        let upgrades = known(&["sql/snowflake_id--*--*.sql"])?;
+        expected.extend(upgrades.lines().map(|file| file.replacen("sql", &extension, 1)));
+        let own =
+            "README.Debian README.md changelog.Debian.gz changelog.gz copyright examples/snowflake_id.conf";
+        let pages = known(&["docs", "examples"])?;
+        expected.extend(own.split(' ').chain(pages.lines()).map(|file| format!("{documents}/{file}")));
+        let installed = self.installed()?;
+        let missing: Vec<_> = expected.difference(&installed).collect();
+        let more: Vec<_> = installed.difference(&expected).collect();
+        ensure!(
+            missing.is_empty() && more.is_empty(),
+            "missing: {missing:#?}; should not be there (what is new has to be known to git): {more:#?}"
+        );
+        println!("   it has the {} files that it should have, and no other", expected.len());
+        let documents = self.root.join(documents);
+        let changes = read(Command::new("gzip").arg("-dc").arg(documents.join("changelog.gz")))?;
+        ensure!(changes == fs::read_to_string("CHANGELOG.md")?, "changelog.gz is not CHANGELOG.md");
+        let copyright = fs::read_to_string(documents.join("copyright"))?;
+        ensure!(
+            licence_of_package(&copyright) == licence(&fs::read_to_string("LICENSE")?),
+            "the copyright file has another licence than LICENSE"
+        );
+        Ok(())
+    }
+
+    fn check_owner(&self, copy: &Copy) -> Result<()> {
+        for file in self.installed()? {
+            let found = read(Command::new("stat").args(["-c", "%U:%G %a"]).arg(self.root.join(&file)))?;
+            ensure!(found.trim() == "root:root 644", "{file} is {found}, not root's, or not 644");
+        }
+        let contents = read(Command::new("dpkg-deb").arg("--contents").arg(&self.file))?;
+        let is_right = |line: &&str| {
+            ["drwxr-xr-x root/root ", "-rw-r--r-- root/root "].iter().any(|s| line.starts_with(s))
+        };
+        let wrong: Vec<&str> = contents.lines().filter(|line| !is_right(line)).collect();
+        ensure!(wrong.is_empty(), "not as a package's files should be: {wrong:#?}");
+        let library = copy.library.join("snowflake_id.so");
+        let sections = read(Command::new("readelf").args(["--sections", "--wide"]).arg(library))?;
+        ensure!(!sections.contains(" .symtab "), "the library is not stripped");
+        println!("   all of them are root's, and nobody else can write them");
+        Ok(())
+    }
+
+    // ---- a server that has it ----
+
+    /// Calls this program with the copied PostgreSQL.
+    fn by_the_copy(&self, copy: &Copy, way: &str) -> Result<()> {
+        let mut this = Command::new(std::env::current_exe()?);
+        this.args(["package-serves", way, &self.name]).arg(&self.root).arg(&copy.library);
+        this.env("PG_CONFIG", copy.bindir.join("pg_config")).env("LD_LIBRARY_PATH", original_libraries()?);
+        run(&mut this)
+    }
+}
+
+/// The folders in which the programs of the original PostgreSQL find their libraries, which may be relative to theirs.
+fn original_libraries() -> Result<String> {
+    let config = std::env::var("PG_CONFIG")?;
+    let folder = |option: &str| -> Result<PathBuf> {
+        Ok(PathBuf::from(read(Command::new(&config).arg(option))?.trim()))
+    };
+    let bindir = folder("--bindir")?;
+    let mut folders = BTreeSet::from([folder("--libdir")?]);
+    for program in ["postgres", "initdb"] {
+        let libraries = read(Command::new("ldd").arg(bindir.join(program)))?;
+        let found = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        folders.extend(found.filter_map(|library| Some(Path::new(library).parent()?.to_owned())));
+    }
+    Ok(folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(":"))
+}
+
+/// A server of the copied PostgreSQL makes IDs with what the package has brought.
+///
+/// # Errors
+/// It does not.
+pub fn serves(way: &str, name: &str, root: &Path, library: &Path) -> Result<()> {
+    let builder = Server::builder().setting("snowflake_id.worker_id", "7");
+    if way == "image" {
+        let image = root.join("image");
+        let server = builder
+            .setting("extension_control_path", &format!("$system:{}/share", image.display()))
+            .setting("dynamic_library_path", &format!("$libdir:{}/lib", image.display()))
+            .start_with_extension();
+        is_loaded_from(&server, &image.join("lib"))?;
+        let worker: i32 = one(&mut server.connect(), "SELECT snowflake_worker(snowflake_nextval())::integer");
+        ensure!(worker == 7, "an ID of worker {worker} out of a folder of its own");
+        println!("   the same files work out of a folder of their own");
+        return Ok(());
+    }
+    // As an operator does it: with the package's settings, and a worker.
+    let settings = root.join("usr/share/doc").join(name).join("examples/snowflake_id.conf");
+    let server =
+        builder.without("shared_preload_libraries").setting("include", &settings.to_string_lossy()).start();
+    is_loaded_from(&server, library)?;
+    let mut session = server.connect();
+    sql(&mut session, "CREATE EXTENSION snowflake_id");
+    wait_until("an ID", std::time::Duration::from_secs(15), || {
+        one::<bool>(&mut session, "SELECT state = 'open' FROM snowflake_status").then_some(())
+    });
+    ensure!(next(&mut session) > 0, "no ID");
+    sql(
+        &mut session,
+        "CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), n integer);
+         INSERT INTO t (n) SELECT g FROM generate_series(1, 100000) AS g",
+    );
+    let query = "SELECT count(DISTINCT id) FROM t
+                 WHERE snowflake_worker(id) = 7 AND snowflake_timestamp(id) < now() + interval '1 min'";
+    let made: i64 = one(&mut session, query);
+    ensure!(made == 100_000, "100000 rows have {made} IDs of worker 7");
+    println!("   a server makes IDs with what the package brought");
+    Ok(())
+}
+
+/// Whether the server has loaded the library from this folder.
+fn is_loaded_from(server: &Server, folder: &Path) -> Result<()> {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid()))?;
+    let paths = maps.lines().filter_map(|line| line.find('/').map(|start| &line[start..]));
+    let loaded: BTreeSet<&str> = paths.filter(|path| path.ends_with("/snowflake_id.so")).collect();
+    let expected = folder.join("snowflake_id.so").canonicalize()?;
+    let expected = expected.to_string_lossy();
+    ensure!(loaded.iter().eq([&&*expected]), "the server has loaded {loaded:?}, not {expected}");
+    Ok(())
+}
+
+fn check_needs(depends: &str, major: &str) -> Result<()> {
+    let needs: Vec<&str> = depends.split(", ").collect();
+    ensure!(
+        needs.contains(&&*format!("postgresql-{major}")),
+        "it does not depend on postgresql-{major}: {depends}"
+    );
+    let names_library = needs.iter().any(|need| need.starts_with("libc6 (>= "));
+    ensure!(names_library, "it does not say which C library will do: {depends}");
+    println!("   it depends on {depends}");
+    Ok(())
+}
+
+/// The longest path that all of these are below.
+fn common_parent(paths: &[&Path]) -> Option<PathBuf> {
+    let (first, others) = paths.split_first()?;
+    first.ancestors().skip(1).find(|top| others.iter().all(|path| path.starts_with(top))).map(Path::to_owned)
+}
+
+/// The text of LICENSE after the names of its owners.
+fn licence(text: &str) -> Vec<&str> {
+    text.lines().skip_while(|line| !line.starts_with("Copyright")).skip(2).collect()
+}
+
+/// The same out of the package, where the format indents it, and has a dot in an empty line.
+fn licence_of_package(text: &str) -> Vec<&str> {
+    let lines = text.lines().skip_while(|line| !line.starts_with("License:")).skip(1);
+    lines
+        .map(|line| line.strip_prefix(' ').unwrap_or(line))
+        .map(|line| if line == "." { "" } else { line })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_names_its_postgresql_and_its_c_library() {
+        assert!(check_needs("postgresql-15, libc6 (>= 2.34)", "15").is_ok());
+        assert!(check_needs("postgresql-155, libc6 (>= 2.34)", "15").is_err());
+        assert!(check_needs("postgresql-15, libc6", "15").is_err());
+    }
+
+    #[test]
+    fn the_common_parent_is_the_longest() {
+        let paths = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/15/lib", "/usr/share/postgresql/15"]
+            .map(Path::new);
+        assert_eq!(common_parent(&paths), Some("/usr".into()));
+        assert_eq!(common_parent(&[Path::new("/a/b/bin"), Path::new("/a/b/lib")]), Some("/a/b".into()));
+    }
+
+    #[test]
+    fn the_licence_is_compared_without_its_indentation() {
+        let ours = "PostgreSQL License\n\nCopyright (c) 2026, somebody\n\nPermission\n\nIN NO EVENT\n";
+        let theirs = "Format: x\nLicense: PostgreSQL\n Permission\n .\n IN NO EVENT\n";
+        assert_eq!(licence(ours), licence_of_package(theirs));
+        assert_ne!(licence(ours), licence_of_package(&theirs.replace("NO", "ANY")));
+    }
+}

@@ -1,0 +1,346 @@
+//! Tests in PostgreSQL's own form, run by its own drivers: those of pg_test/regress, and those in PostgreSQL's source.
+
+use crate::command;
+use crate::installation::Installation;
+use anyhow::{Context, Result, bail, ensure};
+use regex::Regex;
+use snowflake_server_tests::server::Builder;
+use snowflake_server_tests::sql::{one, run as sql};
+use snowflake_server_tests::{Server, Stop};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// pg_test/regress and pg_test/isolation.
+///
+/// # Errors
+/// Output that is not the expected one.
+pub fn regress() -> Result<()> {
+    own("regress", "sql")?;
+    own("isolation", "specs")
+}
+
+/// The tests in the folder `pg_test/SUITE`, which has their sources in the folder `sources`.
+fn own(suite: &str, sources: &str) -> Result<()> {
+    let server = Server::builder().start();
+    let tests = Path::new("pg_test").join(suite);
+    let folder = work_folder(&server)?.join(suite);
+    copy(&tests, &folder, &server)?;
+    let mut names: Vec<String> = fs::read_dir(tests.join(sources))?
+        .map(|file| Ok(file?.path().file_stem().context("a file")?.to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    let database = format!("{suite}_tests");
+    server.tool("createdb", &[&database]);
+    let installation = Installation::new()?;
+    let mut driver = driver(&server, &installation, suite, &folder);
+    driver.args(["--use-existing", &format!("--dbname={database}")]).args(names);
+    if !driver.status()?.success() {
+        println!("{}", fs::read_to_string(folder.join("regression.diffs")).unwrap_or_default());
+        bail!("output differs from pg_test/{suite}/expected");
+    }
+    Ok(())
+}
+
+/// The command that runs tests in a folder of the servers' owner.
+fn driver(server: &Server, installation: &Installation, suite: &str, folder: &Path) -> Command {
+    let program = if suite == "isolation" { "isolation/pg_isolation_regress" } else { "regress/pg_regress" };
+    let program = installation.tests.join(program);
+    let mut driver = server.client_program(&program.to_string_lossy(), "postgres");
+    let option = |name: &str, value: &Path| format!("--{name}={}", value.display());
+    driver.arg(option("inputdir", folder)).arg(option("outputdir", folder));
+    driver.arg(option("bindir", &installation.bindir)).arg(option("host", server.folder()));
+    driver.args(["--port=5432", "--user=postgres"]);
+    driver
+}
+
+fn work_folder(server: &Server) -> Result<PathBuf> {
+    let folder = server.folder().join("suite");
+    fs::create_dir(&folder)?;
+    give(&folder, server)?;
+    Ok(folder)
+}
+
+/// Copies a folder and gives it to the servers' owner, who need not be able to read the original.
+fn copy(from: &Path, to: &Path, server: &Server) -> Result<()> {
+    command::run(Command::new("cp").arg("-r").arg(from).arg(to))?;
+    give(to, server)
+}
+
+fn give(path: &Path, server: &Server) -> Result<()> {
+    let like = format!("--reference={}", server.folder().display());
+    command::run(Command::new("chown").args(["-R", &like]).arg(path))
+}
+
+// ---- pg_upgrade ----
+
+/// Whether pg_upgrade can bring a plain table from the PostgreSQL of `PG_CONFIG_OLD` to that of `PG_CONFIG`.
+///
+/// # Errors
+/// Why it cannot.
+pub fn can_upgrade() -> Result<()> {
+    let plain =
+        |builder: Builder| builder.without("shared_preload_libraries").without("snowflake_id.worker_id");
+    let mut old = plain(Server::builder().of_older_version()).start();
+    let new = plain(Server::builder()).create();
+    let version: String = one(&mut old.connect(), "SHOW server_version");
+    println!("-- Can pg_upgrade bring a plain table from {version} to {}?", Installation::new()?.version);
+    sql(&mut old.connect(), "CREATE TABLE plain (a integer)");
+    old.stop(Stop::Fast);
+    if !has_checksums(&old, &new)? {
+        old.tool("pg_checksums", &["--enable", "-D", "data"]);
+    }
+    let said = old.upgrade_to(&new, &[]);
+    let error =
+        |said: &str| said.lines().find(|line| line.to_lowercase().contains("error:")).map(str::to_owned);
+    said.map(drop).map_err(|said| anyhow::anyhow!("no: {}", error(&said).unwrap_or(said)))
+}
+
+/// pg_upgrade wants both to have checksums or neither; new clusters have them from PostgreSQL 18 on.
+fn has_checksums(old: &Server, new: &Server) -> Result<bool> {
+    let told = |server: &Server| -> Result<String> {
+        let said = server.tool("pg_controldata", &["-D", "data"]);
+        Ok(said
+            .lines()
+            .find(|line| line.contains("checksum version"))
+            .context("no line on checksums")?
+            .to_owned())
+    };
+    Ok(told(old)? == told(new)?)
+}
+
+// ---- the suites in PostgreSQL's source ----
+
+/// As on the suites' own server: PostgreSQL's defaults, no setting that keeps a test from running.
+fn plain() -> Builder {
+    let changed = ["autovacuum", "max_connections", "max_wal_size", "shared_buffers", "log_line_prefix"];
+    let builder = changed.iter().fold(Server::builder(), |builder, name| builder.without(name));
+    builder.setting("max_prepared_transactions", "10")
+}
+
+/// `regress` and `isolation` of PostgreSQL's source, of which `sources` has src/test and contrib/spi, or nothing.
+///
+/// The server preloads the extension, the database under test has it, and clients make IDs in another one meanwhile.
+/// Every test has to pass. If one does not, its suite is run again without the extension: differences that show there,
+/// letter for letter, are not the extension's. They are to be expected where the suites are those of another minor
+/// version than the server.
+///
+/// # Errors
+/// Tests that do not pass, unless they give the same without the extension.
+pub fn upstream(sources: &Path) -> Result<()> {
+    if !sources.join("src").exists() {
+        println!("upstream: not run, for there is no source of this PostgreSQL in {}", sources.display());
+        return Ok(());
+    }
+    println!("-- The suites in {}, and {}", sources.display(), Installation::new()?.version);
+    check(sources, "regress")?;
+    check(sources, "isolation")
+}
+
+fn check(sources: &Path, suite: &str) -> Result<()> {
+    let began = Instant::now();
+    let server = plain().start();
+    let clients = Clients::start(&server)?;
+    let with = Outcome::of(suite, sources, &server, &["--load-extension=snowflake_id"])?;
+    clients.assert_were_served(&server)?;
+    drop(server);
+    let tests = with.tests();
+    if with.differences.is_empty() {
+        println!("{suite}: all {tests} tests pass with the extension, in {} s", began.elapsed().as_secs());
+        return Ok(());
+    }
+    println!("-- Not all as expected. Without the extension:");
+    let server = plain().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let without = Outcome::of(suite, sources, &server, &[])?;
+    if with.differences != without.differences {
+        bail!("{suite}: with the extension\n{}\nwithout it\n{}", with.differences, without.differences);
+    }
+    // A suite of which many tests fail without the extension too proves nothing.
+    let failed = with.failed();
+    ensure!(failed.len() * 10 < tests, "too many tests fail without the extension: {failed:?}");
+    println!(
+        "{suite}: {tests} tests give with the extension what they give without it, in {} s; \
+            PostgreSQL itself is unlike what they expect in {failed:?}",
+        began.elapsed().as_secs()
+    );
+    Ok(())
+}
+
+/// One test lists the functions that run with their owner's rights, of which PostgreSQL has none. The registry has two, so
+/// it lists those that initdb made.
+fn spare_registry(suite: &Path) -> Result<()> {
+    for file in ["sql/opr_sanity.sql", "expected/opr_sanity.out"] {
+        let text = fs::read_to_string(suite.join(file))?;
+        fs::write(
+            suite.join(file),
+            text.replace("WHERE prosecdef\n", "WHERE prosecdef AND p1.oid < 16384\n"),
+        )?;
+    }
+    Ok(())
+}
+
+/// What a run of a suite has printed, and how its results differ from the expected ones, without what differs from run
+/// to run.
+struct Outcome {
+    output: String,
+    differences: String,
+}
+
+impl Outcome {
+    fn of(suite: &str, sources: &Path, server: &Server, options: &[&str]) -> Result<Self> {
+        let work = work_folder(server)?;
+        let installation = Installation::new()?;
+        let folder = work.join(suite);
+        copy(&sources.join("src/test").join(suite), &folder, server)?;
+        build_libraries(sources, &work, &installation)?;
+        give(&work, server)?;
+        let mut driver = driver(server, &installation, suite, &folder);
+        if suite == "regress" {
+            spare_registry(&folder)?;
+            driver
+                .arg(format!("--dlpath={}", work.display()))
+                .args(["--dbname=regression", "--max-concurrent-tests=20"]);
+            driver.arg(format!("--schedule={}", folder.join("parallel_schedule").display()));
+        } else {
+            driver.arg("--dbname=isolation_regression");
+            driver.arg(format!("--schedule={}", folder.join("isolation_schedule").display()));
+        }
+        println!("-- Running the suite {suite}: about half a minute");
+        let run = driver.args(options).output()?;
+        let output = String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).into_owned();
+        let differences = fs::read(folder.join("regression.diffs")).unwrap_or_default();
+        let differences = String::from_utf8_lossy(&differences).into_owned();
+        ensure!(run.status.success() || !differences.is_empty(), "{suite} did not run to its end:\n{output}");
+        Ok(Self { output, differences: comparable(&differences, server.folder()) })
+    }
+
+    /// Both output formats of pg_regress: up to PostgreSQL 15, and later.
+    fn tests(&self) -> usize {
+        let is_result = |line: &&str| {
+            ["ok ", "not ok "].iter().any(|start| line.starts_with(start))
+                || line.contains("... ok")
+                || line.contains("... FAILED")
+        };
+        self.output.lines().filter(is_result).count()
+    }
+
+    fn failed(&self) -> BTreeSet<&str> {
+        self.output.lines().filter_map(failed_test).collect()
+    }
+}
+
+/// The name in "     char  ... FAILED  5 ms", or in "not ok 3     + char   5 ms".
+fn failed_test(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    if line.starts_with("not ok ") {
+        return words.nth(4);
+    }
+    line.contains("... FAILED").then(|| words.find(|word| *word != "test"))?
+}
+
+/// Without the server's folder, and the times of the files.
+fn comparable(differences: &str, folder: &Path) -> String {
+    let text = differences.replace(&*folder.to_string_lossy(), "…");
+    text.lines()
+        .map(|line| match line.split_once('\t') {
+            Some((file, _)) if line.starts_with("---") || line.starts_with("+++") => file,
+            _ => line,
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The C functions that the tests use; refint is built as contrib/spi's own Makefile does it.
+fn build_libraries(sources: &Path, folder: &Path, installation: &Installation) -> Result<()> {
+    for library in ["src/test/regress/regress.c", "contrib/spi/refint.c", "contrib/spi/autoinc.c"] {
+        let source = sources.join(library);
+        let name = source.file_stem().context("a file")?;
+        let mut compiler = Command::new("cc");
+        compiler.args([
+            "-O2",
+            "-fPIC",
+            "-fwrapv",
+            "-fno-strict-aliasing",
+            "-shared",
+            "-DREFINT_VERBOSE",
+            "-I",
+        ]);
+        compiler.arg(source.parent().context("in a folder")?).arg("-I").arg(&installation.include_server);
+        compiler.arg("-o").arg(folder.join(name).with_extension("so")).arg(&source);
+        command::run(&mut compiler)?;
+    }
+    Ok(())
+}
+
+/// Clients that make IDs meanwhile, in a database of their own, and without a transaction ID, because tests look at
+/// those.
+struct Clients(Child);
+
+impl Clients {
+    fn start(server: &Server) -> Result<Self> {
+        server.tool("createdb", &["ids"]);
+        sql(&mut server.config().dbname("ids").connect(postgres::NoTls)?, "CREATE EXTENSION snowflake_id");
+        let script = server.folder().join("ids.sql");
+        fs::write(&script, "SELECT snowflake_nextval();\n")?;
+        let mut pgbench = server.client_program("pgbench", "ids");
+        pgbench.args(["-n", "-c", "2", "-R", "50", "-T", "3600", "-f"]).arg(script);
+        Ok(Self(pgbench.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
+    }
+
+    /// The clients survived, so the server did; none of their calls was refused.
+    fn assert_were_served(mut self, server: &Server) -> Result<()> {
+        if let Some(status) = self.0.try_wait()? {
+            let pattern = Regex::new("PANIC|terminated by|snowflake_id:").context("a pattern")?;
+            let log = server.log();
+            let lines: Vec<&str> = log.lines().filter(|line| pattern.is_match(line)).collect();
+            bail!("the clients that made IDs ended before the suite did ({status}):\n{}", lines.join("\n"));
+        }
+        let mut session = server.config().dbname("ids").connect(postgres::NoTls)?;
+        let served = "SELECT state = 'open' AND refusals = 0 AND issued > 500 FROM snowflake_status";
+        ensure!(one::<bool>(&mut session, served), "{:?}", snowflake_server_tests::sql::status(&mut session));
+        Ok(())
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(output: &str) -> Outcome {
+        Outcome { output: output.to_owned(), differences: String::new() }
+    }
+
+    #[test]
+    fn results_up_to_postgresql_15_are_read() {
+        let seen = outcome(
+            "test tablespace  ... ok  100 ms\n     boolean  ... ok  3 ms\n     char     ... FAILED  5 ms\n 1 of 3 tests failed.\n",
+        );
+        assert_eq!((seen.tests(), seen.failed()), (3, BTreeSet::from(["char"])));
+    }
+
+    #[test]
+    fn results_of_later_versions_are_read() {
+        let seen = outcome(
+            "# using postmaster\nok 1         - test_setup    100 ms\nok 2         + boolean   9 ms\nnot ok 3     + char   5 ms\n1..3\n",
+        );
+        assert_eq!((seen.tests(), seen.failed()), (3, BTreeSet::from(["char"])));
+    }
+
+    #[test]
+    fn what_differs_from_run_to_run_is_left_out() {
+        let one = comparable(
+            "--- /tmp/a/x.out\t2026-01-01\n+++ /tmp/a/y.out\t2026-01-02\n-1\tx\n",
+            Path::new("/tmp/a"),
+        );
+        assert_eq!(one, "--- …/x.out\n+++ …/y.out\n-1\tx");
+    }
+}
