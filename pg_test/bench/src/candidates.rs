@@ -1,6 +1,6 @@
-//! The candidates and references that are compared.
+//! The keys that are compared.
 
-/// A kind of key that people use.
+/// A kind of key that people use, or a reference that keys are measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its name in the data files, and in the names of its tables.
@@ -11,80 +11,86 @@ pub struct Candidate {
     pub call: &'static str,
     /// The type of a primary key with these values.
     pub column: &'static str,
-    /// The first major version of PostgreSQL that supports it.
-    pub since: u32,
-    /// Its colour in the plots, from the palette of Okabe and Ito, which colour-blind readers can tell apart.
-    pub color: (u8, u8, u8),
+    /// A call takes microseconds, so a query has fewer of them.
+    pub is_slow: bool,
 }
 
-const fn candidate(
-    key: &'static str,
-    label: &'static str,
-    call: &'static str,
-    column: &'static str,
-    since: u32,
-    color: (u8, u8, u8),
-) -> Candidate {
-    Candidate { key, label, call, column, since, color }
+/// The extension of pgEdge, written in C. No package registry has it: it takes part where it is installed.
+const PGEDGE: &str = "pgedge";
+
+/// All candidates, in the order of tables and pictures; ours first.
+pub const CANDIDATES: [Candidate; 7] = [
+    Candidate {
+        key: "snowflake",
+        label: "snowflake_nextval()",
+        call: "snowflake_nextval()",
+        column: "bigint PRIMARY KEY DEFAULT snowflake_nextval()",
+        is_slow: false,
+    },
+    Candidate {
+        key: "bigserial",
+        label: "bigserial",
+        call: "nextval('plain')",
+        column: "bigserial PRIMARY KEY",
+        is_slow: false,
+    },
+    Candidate {
+        key: "cached",
+        label: "sequence, CACHE 1000",
+        call: "nextval('cached')",
+        column: "bigint PRIMARY KEY DEFAULT nextval('cached')",
+        is_slow: false,
+    },
+    Candidate {
+        key: PGEDGE,
+        label: "pgEdge snowflake",
+        call: "snowflake.nextval('pgedge')",
+        column: "bigint PRIMARY KEY DEFAULT snowflake.nextval('pgedge')",
+        is_slow: false,
+    },
+    Candidate {
+        key: "uuid4",
+        label: "gen_random_uuid()",
+        call: "gen_random_uuid()",
+        column: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
+        is_slow: true,
+    },
+    Candidate {
+        key: "uuid7",
+        label: "uuidv7()",
+        call: "uuidv7()",
+        column: "uuid PRIMARY KEY DEFAULT uuidv7()",
+        is_slow: true,
+    },
+    Candidate {
+        key: "gist",
+        label: "PL/pgSQL snowflake",
+        call: "gist_id()",
+        column: "bigint PRIMARY KEY DEFAULT gist_id()",
+        is_slow: true,
+    },
+];
+
+/// What an ID cannot cost less than: reading the clock.
+pub const CLOCK: Candidate = reference("clock", "clock_timestamp()", "clock_timestamp()");
+/// A query without an ID.
+pub const NO_ID: Candidate = reference("no_id", "no ID at all", "pg_backend_pid()");
+/// A query with constants in place of calls.
+pub const CONSTANT: Candidate = reference("constant", "", "1::bigint");
+
+const fn reference(key: &'static str, label: &'static str, call: &'static str) -> Candidate {
+    Candidate { key, label, call, column: "", is_slow: false }
 }
-
-/// All candidates, in the order of tables and plots; ours first.
-pub const CANDIDATES: [Candidate; 6] = [
-    candidate(
-        "snowflake",
-        "snowflake_nextval()",
-        "snowflake_nextval()",
-        "bigint PRIMARY KEY DEFAULT snowflake_nextval()",
-        15,
-        (0, 114, 178),
-    ),
-    candidate("bigserial", "bigserial", "nextval('plain')", "bigserial PRIMARY KEY", 15, (213, 94, 0)),
-    candidate(
-        "cached",
-        "sequence, CACHE 1000",
-        "nextval('cached')",
-        "bigint PRIMARY KEY DEFAULT nextval('cached')",
-        15,
-        (230, 159, 0),
-    ),
-    candidate(
-        "uuid4",
-        "gen_random_uuid()",
-        "gen_random_uuid()",
-        "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
-        15,
-        (204, 121, 167),
-    ),
-    candidate("uuid7", "uuidv7()", "uuidv7()", "uuid PRIMARY KEY DEFAULT uuidv7()", 18, (0, 158, 115)),
-    candidate(
-        "gist",
-        "PL/pgSQL snowflake",
-        "gist_id()",
-        "bigint PRIMARY KEY DEFAULT gist_id()",
-        15,
-        (100, 100, 100),
-    ),
-];
-
-/// Not keys, but references that keys are measured against.
-pub const REFERENCES: [Candidate; 3] = [
-    candidate("clock", "clock_timestamp()", "clock_timestamp()", "", 15, (0, 0, 0)),
-    candidate("sleep", "pg_sleep(0.001)", "pg_sleep(0.001)", "", 15, (0, 0, 0)),
-    candidate("constant", "no ID at all", "pg_backend_pid()", "", 15, (0, 0, 0)),
-];
 
 /// A PL/pgSQL function of the kind that people copy: written here, in the form of Instagram's.
 pub const GIST_ID: &str = include_str!("gist_id.sql");
 
-/// The candidates that a server of this major version supports.
-pub fn of_version(major: u32) -> Vec<Candidate> {
-    CANDIDATES.into_iter().filter(|candidate| candidate.since <= major).collect()
-}
-
-/// The reference with this name.
-///
-/// # Panics
-/// If there is none.
-pub fn reference(key: &str) -> Candidate {
-    REFERENCES.into_iter().find(|reference| reference.key == key).expect("a reference of that name")
+/// The candidates of a server of this major version, with or without pgEdge's extension.
+pub fn of_server(major: u32, has_pgedge: bool) -> Vec<Candidate> {
+    let is_there = |candidate: &Candidate| match candidate.key {
+        "uuid7" => major >= 18,
+        PGEDGE => has_pgedge,
+        _ => true,
+    };
+    CANDIDATES.into_iter().filter(is_there).collect()
 }

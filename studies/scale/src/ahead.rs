@@ -4,10 +4,11 @@
 //! are taken from the next ones, up to `max_ahead`. So the lead is the work in a queue whose server generates 4,096 IDs
 //! per millisecond, and its mean over time is known (Pollaczek and Khinchine).
 
-use crate::{mean, quantile, random};
+use crate::random;
 use parking_lot::RawMutex;
 use rand_distr::{Distribution, Exp1};
 use snowflake_core::{Config, Event, Generator, Host, Memory, Start};
+use snowflake_figures::stats::{mean, quantile};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A clock that only a test or a wait moves on.
@@ -69,7 +70,7 @@ pub fn simulate(load: f64, ids: i64, queries: usize) -> Lead {
         let lead_us = config.layout.starts_at(tick) - clock.load(Ordering::Relaxed);
         leads.push(lead_us.max(0) as f64 / 1e3);
     }
-    let p99_ms = quantile(&mut leads, 0.99);
+    let p99_ms = quantile(&leads, 0.99);
     Lead { mean_ms: mean(&leads), p99_ms, waited: waited as f64 / queries as f64 }
 }
 

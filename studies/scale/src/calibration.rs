@@ -4,6 +4,7 @@ use crate::random;
 use parking_lot::RawMutex;
 use rand_distr::{Distribution, Exp1};
 use snowflake_core::{Config, Generator, Layout, Memory, Start, SystemHost, Tick, Workers};
+use snowflake_figures::stats::quantile;
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +90,7 @@ pub fn measure() {
 /// a thread that loses its core spoils a round.
 fn move_ns() -> f64 {
     const TURNS: u64 = 100;
-    let mut rounds: Vec<f64> = (0..500)
+    let rounds: Vec<f64> = (0..500)
         .map(|_| {
             let (word, barrier) = (AtomicU64::new(0), Barrier::new(2));
             let play = |first: u64| {
@@ -113,7 +114,7 @@ fn move_ns() -> f64 {
             })
         })
         .collect();
-    crate::quantile(&mut rounds, 0.1)
+    quantile(&rounds, 0.1)
 }
 
 const STAMP_EVERY: usize = 8;
@@ -130,7 +131,7 @@ fn rate(threads: usize, work: u32) -> f64 {
     for _ in 0..MOST_ROUNDS {
         rates.extend(round(threads, work));
         if rates.len() >= ENOUGH_BINS {
-            return crate::quantile(&mut rates, 0.5);
+            return quantile(&rates, 0.5);
         }
     }
     panic!("the machine is too busy: {} stretches without a pause", rates.len());

@@ -51,8 +51,7 @@ pub fn servers(layout: &Layout, backups: usize) -> Option<i64> {
 
 /// The last day on which the layout has a tick.
 pub fn ends(layout: &Layout) -> String {
-    let end_us = layout.starts_at(layout.max_tick() + 1);
-    let end = jiff::Timestamp::from_microsecond(end_us).expect("within a timestamp's reach");
+    let end = jiff::Timestamp::from_microsecond(layout.ends_at_us()).expect("within a timestamp's reach");
     end.strftime("%Y-%m-%d").to_string()
 }
 

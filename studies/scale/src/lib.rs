@@ -7,7 +7,7 @@
 //! * [`order`]: how often the clocks of two servers put two IDs into the wrong order;
 //! * [`collisions`]: the consequences of choosing workers at random;
 //! * [`calibration`]: the measurements and their machine;
-//! * [`page`] and [`plot`]: tables and sentences between the page's markers, and its pictures.
+//! * [`page`] and [`pictures`]: the tables and sentences between the page's markers, and its pictures.
 //!
 //! If a question has a known closed form, the simulation is tested against it. Seeds are fixed, so the page is the same
 //! on every machine.
@@ -21,7 +21,7 @@ pub mod collisions;
 pub mod contention;
 pub mod order;
 pub mod page;
-pub mod plot;
+pub mod pictures;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -29,16 +29,4 @@ use rand_pcg::Pcg64Mcg;
 /// The random numbers of one part of the study: the same in every run, and independent of the other parts.
 pub fn random(part: u64) -> Pcg64Mcg {
     Pcg64Mcg::seed_from_u64(part)
-}
-
-/// The value below which this share of the values lies; sorts them.
-pub fn quantile(values: &mut [f64], share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let index = (share * (values.len() - 1) as f64).round() as usize;
-    values[index]
-}
-
-/// The arithmetic mean.
-pub fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }

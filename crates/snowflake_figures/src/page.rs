@@ -1,0 +1,105 @@
+//! Pages with figures: people write the text, a program the blocks between `<!-- made: name -->` and `<!-- end -->`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A made file: its path in the repository, and its text.
+pub type File = (String, String);
+
+/// The page at `path` with new blocks.
+///
+/// # Panics
+/// If the page has no place for a block, or a place for one that is not made.
+pub fn with_blocks(path: &str, text: &str, blocks: &[(&str, String)]) -> File {
+    let mut text = text.to_owned();
+    for (name, block) in blocks {
+        let begin = format!("<!-- made: {name} -->\n");
+        let start =
+            text.find(&begin).unwrap_or_else(|| panic!("{path} has no place for {name}")) + begin.len();
+        let end = text[start..].find("<!-- end -->").unwrap_or_else(|| panic!("{path}: {name} has no end"));
+        text = format!("{}{}\n{}", &text[..start], block.trim_end(), &text[start + end..]);
+    }
+    let places = text.matches("<!-- made: ").count();
+    assert_eq!(places, blocks.len(), "{path} has {places} places for {} blocks", blocks.len());
+    (path.to_owned(), text)
+}
+
+/// A table. Columns of numbers read better when their heads are short.
+pub fn table<H: AsRef<str>>(heads: &[H], rows: &[Vec<String>]) -> String {
+    let cell = |text: &String| if text.is_empty() { " |".to_owned() } else { format!(" {text} |") };
+    let line = |cells: &[String]| format!("|{}\n", cells.iter().map(cell).collect::<String>());
+    let heads: Vec<String> = heads.iter().map(|head| head.as_ref().to_owned()).collect();
+    let rule = vec!["---".to_owned(); heads.len()];
+    let body: String = rows.iter().map(|row| line(row)).collect();
+    line(&heads) + &line(&rule) + &body
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The text of a file of the repository.
+///
+/// # Panics
+/// If it cannot be read.
+pub fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Writes made files into the repository.
+///
+/// # Panics
+/// If one cannot be written.
+pub fn write(files: &[File]) {
+    for (path, text) in files {
+        let file = root().join(path);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a folder for the pictures");
+        fs::write(file, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+}
+
+/// The made files that differ from those in the repository, and pictures in their folders that nothing makes.
+pub fn stale(files: &[File]) -> Vec<String> {
+    let differs = |(path, text): &&File| fs::read_to_string(root().join(path)).ok().as_ref() != Some(text);
+    let mut stale: Vec<String> = files.iter().filter(differs).map(|(path, _)| path.clone()).collect();
+    let is_svg = |path: &str| path.ends_with(".svg");
+    let folders = files.iter().filter(|(path, _)| is_svg(path)).filter_map(|(path, _)| path.rsplit_once('/'));
+    let folders: std::collections::BTreeSet<&str> = folders.map(|(folder, _)| folder).collect();
+    for folder in folders.into_iter().filter(|folder| *folder != "docs") {
+        for entry in fs::read_dir(root().join(folder)).into_iter().flatten().flatten() {
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if is_svg(&path) && files.iter().all(|(made, _)| *made != path) {
+                stale.push(path);
+            }
+        }
+    }
+    stale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "a\n<!-- made: x -->\nold\n<!-- end -->\nb\n<!-- made: y -->\n<!-- end -->\n";
+
+    #[test]
+    fn blocks_are_replaced_and_nothing_else() {
+        let expected =
+            "a\n<!-- made: x -->\nnew\n<!-- end -->\nb\n<!-- made: y -->\n1\n2\n<!-- end -->\n".to_owned();
+        let blocks = [("x", "new\n".to_owned()), ("y", "1\n2".to_owned())];
+        assert_eq!(with_blocks("p.md", PAGE, &blocks), ("p.md".to_owned(), expected));
+    }
+
+    #[test]
+    #[should_panic(expected = "p.md has 2 places for 1 blocks")]
+    fn a_place_that_is_not_made_is_an_error() {
+        with_blocks("p.md", PAGE, &[("x", String::new())]);
+    }
+
+    #[test]
+    fn a_table_has_a_rule_below_its_heads() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec![String::new(), String::new()]];
+        assert_eq!(table(&["", "n"], &rows), "| | n |\n| --- | --- |\n| a | 1 |\n| | |\n");
+    }
+}
