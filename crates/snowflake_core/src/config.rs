@@ -24,6 +24,18 @@ pub enum SequenceStart {
     Spread,
 }
 
+/// Who says which workers this server has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkerSource {
+    /// The configuration. That no other server has them is the operator's care.
+    #[default]
+    Configured,
+    /// The configuration, and the fleet's registry confirms that no other server has them.
+    Confirmed,
+    /// The fleet's registry.
+    Registry,
+}
+
 /// The settings that may change while the generator runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -62,8 +74,10 @@ pub struct Config {
     pub layout: Layout,
     /// The datacenter of every ID; 0 if the layout has none.
     pub datacenter: i64,
-    /// The workers that this generator owns.
+    /// The workers that this generator owns; where the registry says which, any of the fleet's.
     pub workers: Workers,
+    /// Who says so.
+    pub source: WorkerSource,
     /// Where the sequence of a tick starts.
     pub sequence_start: SequenceStart,
     /// How many ticks each lane's ring remembers: see [`ring_ticks`](Self::ring_ticks).
@@ -78,11 +92,25 @@ impl Default for Config {
         let (layout, limits) = (Layout::default(), Limits::default());
         let workers = Workers::new(&layout, 0, 7).expect("128 home workers");
         let ring_ticks = Self::ring_ticks(&layout, &limits);
-        Self { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
+        let source = WorkerSource::Configured;
+        Self {
+            layout,
+            datacenter: 0,
+            workers,
+            source,
+            sequence_start: SequenceStart::Zero,
+            ring_ticks,
+            limits,
+        }
     }
 }
 
 impl Config {
+    /// The home worker, if the configuration says which.
+    pub(crate) fn configured_home(&self) -> Option<i64> {
+        (self.source != WorkerSource::Registry).then(|| self.workers.worker(0))
+    }
+
     /// The length of the ring that these limits need: a power of two of at least 16,384 ticks and 4 times `max_ahead`.
     pub fn ring_ticks(layout: &Layout, limits: &Limits) -> usize {
         let ahead = limits.max_ahead_us / layout.tick().micros();

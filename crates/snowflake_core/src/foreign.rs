@@ -33,8 +33,8 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "instagram",
         layout: "41/13/10 1ms 2011-08-24T21:07:01.721Z",
-        note: "worker is the logical shard; 64 bits, so IDs turn negative in 2046 and cannot be read then; the epoch is \
-               that of Instagram's published function, copies of which may use another",
+        note: "worker is the logical shard; 64 bits, so IDs turn negative in 2046 and cannot be read then; the epoch \
+               is that of Instagram's published function, copies of which may use another",
     },
     Preset {
         name: "mastodon",
@@ -61,8 +61,8 @@ pub const PRESETS: [Preset; 9] = [
     Preset {
         name: "pgedge",
         layout: "41/10/12 1ms 2023-01-01",
-        note: "pgEdge snowflake: worker is the node; for IDs before October 2023, which have the sequence above it, use \
-               41/s12/w10 1ms 2023-01-01",
+        note: "pgEdge snowflake: worker is the node; for IDs before October 2023, which have the sequence above it, \
+               use 41/s12/w10 1ms 2023-01-01",
     },
     Preset {
         name: "shardingsphere",
@@ -103,7 +103,7 @@ impl ForeignLayout {
 
     /// When its time field ends: the first Unix time in microseconds that no positive ID can have.
     pub const fn ends_at_us(&self) -> i64 {
-        self.layout.starts_at(self.layout.max_tick() + 1)
+        self.layout.ends_at_us()
     }
 
     /// The fields of an ID; `None` if it is negative or has bits above the time field.

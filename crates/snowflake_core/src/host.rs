@@ -4,6 +4,7 @@ use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
 
 /// The surroundings of a generator.
 pub trait Host {
@@ -26,6 +27,10 @@ pub trait Host {
     }
     /// Tells an operator. No lock is held.
     fn report(&self, event: Event);
+    /// A random number, for a node's ID or a nonce.
+    fn random(&self) -> Uuid {
+        Uuid::new_v4()
+    }
     /// Where marks are kept. Without a disk, no promise outlives the memory.
     fn disk(&self) -> Option<&dyn Disk> {
         None
@@ -161,4 +166,31 @@ pub trait Disk {
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
     /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
+    /// A memory outside the data directory that is lost with the boot, and knows which record was written last. Without
+    /// one, every start of a node under a lease is a new life.
+    fn witness(&self) -> Option<&dyn Witness> {
+        None
+    }
+}
+
+/// Tells one record of a node under a lease from every other: only one process writes with a node's ID, and it never
+/// uses a generation twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordName {
+    /// The node.
+    pub node: Uuid,
+    /// The record's generation.
+    pub generation: u64,
+}
+
+/// Remembers which record was written last, on which device, and in which boot. It cannot be copied with a data
+/// directory: not file by file, not with its volume, and not to another host. A failure of the witness is a witness that
+/// knows nothing.
+pub trait Witness {
+    /// This record is about to be written. Until [`confirm`](Self::confirm), it and the one before may be in the file.
+    fn announce(&self, record: RecordName);
+    /// The announced record is durable in this file.
+    fn confirm(&self, record: RecordName, file: FileIdentity);
+    /// Whether the record was the last in this file, in this boot.
+    fn knows(&self, record: RecordName, file: FileIdentity) -> bool;
 }

@@ -4,7 +4,7 @@
 //! not even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
 use crate::config::Limits;
-use crate::host::{Disk, Host, WriteError};
+use crate::host::{Disk, Host, RecordName, WriteError};
 use crate::refusal::Errno;
 use crate::state::record::{Heading, Promises};
 
@@ -83,12 +83,30 @@ impl Journal {
         self.promises.generation += 1;
         let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
         self.promises.max_ahead_us = heading.max_ahead_us.max(owed_us);
-        let written = write(&mut self.promises, disk);
+        let written = witnessed(&mut self.promises, disk, write);
         let ended_us = host.boot_us();
         self.write_us = ended_us - begun_us;
         self.failure = written.err().map(|errno| (errno, ended_us));
         written
     }
+}
+
+/// Under a lease, tells the witness of the record before it is written, and after.
+fn witnessed(
+    promises: &mut Promises,
+    disk: &dyn Disk,
+    write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let Some(membership) = promises.membership else { return write(promises, disk) };
+    let name = RecordName { node: membership.node, generation: promises.generation };
+    if let Some(witness) = disk.witness() {
+        witness.announce(name);
+    }
+    write(promises, disk)?;
+    if let Some(witness) = disk.witness() {
+        witness.confirm(name, promises.file);
+    }
+    Ok(())
 }
 
 /// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves that record

@@ -73,10 +73,12 @@ pub(crate) struct Sight {
     pub wanted: i64,
     /// The lane's frontier.
     pub frontier: i64,
-    /// The lane's ceiling; `None` while the gate is closed.
-    pub ceiling: Option<i64>,
+    /// The last tick that the lane's permit allows; `None` while the gate is closed.
+    pub permitted: Option<i64>,
     /// The lane's restored mark: no tick up to it may ever be issued (guarantee 3).
     pub restored: i64,
+    /// The last tick of the lease; past the layout's end without a registry.
+    pub until: i64,
     /// Ticks in the lane's ring.
     pub ring: i64,
     /// The wall clock, in microseconds since the epoch, read after the frontier.
@@ -117,9 +119,12 @@ pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
         let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.frontier) < layout.max_tick();
         return if came_back { Step::Again } else { Step::Refuse(Refusal::Exhausted) };
     }
-    let Some(ceiling) = sight.ceiling else { return Step::Refuse(Refusal::GateClosed) };
+    let Some(permitted) = sight.permitted else { return Step::Refuse(Refusal::GateClosed) };
     if missing_us <= 0 {
-        return if sight.wanted > ceiling { Step::Reserve } else { Step::Again };
+        if sight.wanted > sight.until {
+            return Step::Refuse(Refusal::LeaseEnded);
+        }
+        return if sight.wanted > permitted { Step::Reserve } else { Step::Again };
     }
     // The frontier was read before the clock. If nothing stepped, every tick up to `wanted` was issued under guarantee
     // 4 at an earlier clock, so at most one tick is missing: this is a burst, and sleeping ends it. A clock that stands
@@ -155,8 +160,9 @@ mod tests {
             tried: last,
             wanted: last,
             frontier: last,
-            ceiling: Some(layout.max_tick()),
+            permitted: Some(layout.max_tick()),
             restored: -1,
+            until: layout.max_tick(),
             ring: 16_384,
             now_us: NOW,
             waited_us: 0,
@@ -221,15 +227,23 @@ mod tests {
 
     #[test]
     fn a_reservation_is_made_only_for_a_tick_that_the_clock_allows() {
-        let used_up = |ahead| Sight { ceiling: Some(NOW / 1_000), ..frontier(ahead) };
+        let used_up = |ahead| Sight { permitted: Some(NOW / 1_000), ..frontier(ahead) };
         assert_eq!(step(used_up(0), Policy::Hold), Step::Again);
         assert_eq!(step(used_up(1), Policy::Hold), Step::Reserve);
         assert_eq!(step(used_up(2_001), Policy::Hold), Step::Wait(1_000));
     }
 
     #[test]
+    fn past_the_end_of_the_lease_a_tick_is_refused_once_the_clock_allows_it() {
+        let leased = |ahead| Sight { until: NOW / 1_000, ..frontier(ahead) };
+        assert_eq!(step(leased(0), Policy::Hold), Step::Again);
+        assert_eq!(step(leased(1), Policy::Hold), Step::Refuse(Refusal::LeaseEnded));
+        assert_eq!(step(leased(2_001), Policy::Hold), Step::Wait(1_000));
+    }
+
+    #[test]
     fn a_closed_gate_an_ended_field_and_an_early_clock_refuse() {
-        let closed = Sight { ceiling: None, ..frontier(0) };
+        let closed = Sight { permitted: None, ..frontier(0) };
         assert_eq!(step(closed, Policy::Hold), Step::Refuse(Refusal::GateClosed));
 
         let end = Layout::default().max_tick();

@@ -6,24 +6,22 @@
 //!   the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's raise, and
 //!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts and `adopt` move it under the
 //!   cold lock.
-//! * The *ceiling*, the last tick that may be issued: the lane's reservation, which is its mark on disk (guarantee 2),
-//!   or nothing while the gate is closed. Written under the cold lock, after the disk.
+//! * The *permit*, the lane's node and the last tick that may be issued with it: the lane's reservation, which is its
+//!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock, after the disk.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
-//!   ceiling.
+//!   permit, as is the frontier that respects it.
 //! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.
 
 use crate::ledger::{Claim, Ledger, Shape};
+use crate::permit::Permit;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
-
-/// A ceiling below every tick and every mark: the gate is closed.
-const CLOSED: i64 = i64::MIN;
 
 /// The memory of one lane. Hot: every call reads the frontier, and raises it once per tick.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct LaneMemory {
     frontier: AtomicI64,
-    ceiling: AtomicI64,
+    permit: AtomicI64,
     restored: AtomicI64,
     /// How many IDs the words stood for that were evicted from the ring.
     evicted: AtomicU64,
@@ -36,7 +34,7 @@ impl LaneMemory {
     pub fn new() -> Self {
         Self {
             frontier: AtomicI64::new(0),
-            ceiling: AtomicI64::new(CLOSED),
+            permit: AtomicI64::new(Permit::CLOSED.word()),
             restored: AtomicI64::new(-1),
             evicted: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
@@ -52,21 +50,15 @@ impl Default for LaneMemory {
 
 /// One lane of a generator.
 pub(crate) struct Lane<'m> {
-    node: i64,
+    node_bits: u32,
     memory: &'m LaneMemory,
     ledger: Ledger<'m>,
 }
 
 impl<'m> Lane<'m> {
-    /// `node`: datacenter and worker as they stand in an ID. `slots`: the lane's ring.
-    pub(crate) fn new(node: i64, memory: &'m LaneMemory, slots: &'m [AtomicU64], shape: Shape) -> Self {
-        Self { node, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
-    }
-
-    /// Datacenter and worker, as they stand in an ID.
-    #[inline]
-    pub(crate) fn node(&self) -> i64 {
-        self.node
+    /// `node_bits`: the width of a node. `slots`: the lane's ring.
+    pub(crate) fn new(node_bits: u32, memory: &'m LaneMemory, slots: &'m [AtomicU64], shape: Shape) -> Self {
+        Self { node_bits, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
     }
 
     // ---- calls: no lock ----
@@ -77,13 +69,13 @@ impl<'m> Lane<'m> {
         self.memory.frontier.load(Ordering::Acquire)
     }
 
-    /// Whether a tick is reserved and the gate is open.
+    /// What calls may issue.
     #[inline]
-    pub(crate) fn is_reserved(&self, tick: i64) -> bool {
-        tick <= self.memory.ceiling.load(Ordering::Acquire)
+    pub(crate) fn permit(&self) -> Permit {
+        Permit::of_word(self.memory.permit.load(Ordering::Acquire))
     }
 
-    /// Claims `n` consecutive positions of `tick`, which must be reserved. A call that wins them calls
+    /// Claims `n` consecutive positions of `tick`, which a permit must allow. A call that wins them calls
     /// [`raise_to`](Self::raise_to) next.
     #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
@@ -105,18 +97,20 @@ impl<'m> Lane<'m> {
     }
 
     /// The last tick that may be issued; `None` while the gate is closed.
-    pub(crate) fn ceiling(&self) -> Option<i64> {
-        Some(self.memory.ceiling.load(Ordering::Acquire)).filter(|tick| *tick != CLOSED)
+    pub(crate) fn permitted(&self) -> Option<i64> {
+        let permit = self.permit();
+        (permit != Permit::CLOSED).then(|| permit.tick(self.node_bits))
     }
 
-    /// Lets calls go up to a mark, which must be durable.
-    pub(crate) fn publish_ceiling(&self, mark: i64) {
-        self.memory.ceiling.store(mark, Ordering::Release);
+    /// Lets calls generate IDs of `node` up to a mark, which must be durable.
+    pub(crate) fn publish_permit(&self, mark: i64, node: i64) {
+        let permit = Permit::new(mark, node, self.node_bits);
+        self.memory.permit.store(permit.word(), Ordering::Release);
     }
 
     /// Closes the gate of this lane.
     pub(crate) fn close(&self) {
-        self.memory.ceiling.store(CLOSED, Ordering::Release);
+        self.memory.permit.store(Permit::CLOSED.word(), Ordering::Release);
     }
 
     /// The mark that the start restored, or a floor that has been set since.
@@ -145,7 +139,7 @@ impl<'m> Lane<'m> {
 
     /// Whether a call may have issued an ID since the start, or may be about to.
     pub(crate) fn is_used(&self) -> bool {
-        self.is_reserved(self.restored() + 1) || self.has_issued()
+        self.permitted().is_some_and(|tick| tick > self.restored()) || self.has_issued()
     }
 
     // ---- what the ring knows ----

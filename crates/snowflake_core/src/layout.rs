@@ -268,6 +268,11 @@ impl Layout {
         tick.saturating_mul(self.tick.micros()).saturating_add(self.epoch_us)
     }
 
+    /// When the time field ends: the first Unix time in microseconds that no ID can have.
+    pub const fn ends_at_us(&self) -> i64 {
+        self.starts_at(self.max_tick() + 1)
+    }
+
     /// The lowest ID of a tick.
     pub const fn lowest_id(&self, tick: i64) -> i64 {
         self.join(tick, 0, 0)
@@ -332,6 +337,11 @@ impl Layout {
             worker: field(sequence, worker),
             sequence: field(0, sequence),
         })
+    }
+
+    /// The width of datacenter and worker side by side.
+    pub(crate) const fn node_bits(&self) -> u32 {
+        self.bits.datacenter + self.bits.worker
     }
 
     /// Datacenter and worker as they stand in an ID, at bit 0.

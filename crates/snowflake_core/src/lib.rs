@@ -42,7 +42,7 @@
 //!
 //! | word | meaning |
 //! | --- | --- |
-//! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed, because a clock may stand before the epoch |
+//! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed: a clock may stand before it |
 //! | worker | the value in the ID's worker field |
 //! | home worker | the worker that an operator configured |
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
@@ -54,7 +54,7 @@
 //! | mark | per lane on disk: no ID of the lane above it has ever been returned |
 //! | restored mark | the mark as the last start found it, or a floor that was set since |
 //! | reservation | the mark on disk, written ahead of use while the lane is active |
-//! | ceiling | the reservation as calls see it in memory |
+//! | permit | per lane in memory: its node, and the reservation as calls see it: the last tick that may be issued |
 //! | floor | a mark that was set for all lanes although no ID reached it |
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
 //! | record | what the state file says; it lies in one of two slots |
@@ -79,18 +79,21 @@ mod journal;
 mod ladder;
 mod lane;
 pub mod layout;
+mod lease;
 mod ledger;
 mod memory;
+mod permit;
 mod refusal;
 mod state;
 mod sync;
 pub mod workers;
 
-pub use config::{Config, Limits, Policy, SequenceStart};
+pub use config::{Config, Limits, Policy, SequenceStart, WorkerSource};
 pub use generator::{Generator, LaneStatus, Range, Status};
 pub use host::{Disk, Event, Host, SystemHost};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
+pub use lease::{Answer, Answered, Contact, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
 pub use refusal::{AdoptError, ClosedReason, Errno, FloorCause, NoLane, Refusal, Unopened};

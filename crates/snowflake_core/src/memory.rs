@@ -24,6 +24,7 @@ use parking_lot::lock_api::{Mutex, RawMutex};
 #[repr(C, align(128))]
 pub(crate) struct Switch {
     active: AtomicUsize,
+    until: AtomicI64,
     max_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
     reserve_us: AtomicI64,
@@ -34,6 +35,7 @@ impl Switch {
     fn new(limits: &Limits) -> Self {
         let switch = Self {
             active: AtomicUsize::new(0),
+            until: AtomicI64::new(i64::MAX),
             max_ahead_us: AtomicI64::new(0),
             max_wait_us: AtomicI64::new(0),
             reserve_us: AtomicI64::new(0),
@@ -52,6 +54,17 @@ impl Switch {
     /// Makes a lane the active one. Called under the cold lock, once the lane's reservation is published.
     pub(crate) fn activate(&self, lane: usize) {
         self.active.store(lane, Ordering::Release);
+    }
+
+    /// The last tick of the lease; past every layout's end without a registry. What calls find here only tells them why
+    /// they are blocked: no permit goes beyond it.
+    pub(crate) fn until(&self) -> i64 {
+        self.until.load(Ordering::Acquire)
+    }
+
+    /// Changes the end of the lease, under the cold lock.
+    pub(crate) fn set_until(&self, tick: i64) {
+        self.until.store(tick, Ordering::Release);
     }
 
     #[inline]
@@ -164,6 +177,8 @@ pub(crate) enum Gate {
 #[derive(Debug)]
 pub(crate) struct ColdState {
     pub(crate) gate: Gate,
+    /// The home worker in use; `None` while the registry has leased none.
+    pub(crate) home: Option<i64>,
     /// The timeline for which the gate was last opened; 0 if it never was.
     pub(crate) timeline: u32,
     pub(crate) journal: Journal,
@@ -189,6 +204,7 @@ impl<R: RawMutex> Control<R> {
     pub fn new(lock: R, config: &Config, now_us: i64) -> Self {
         let cold = ColdState {
             gate: Gate::Untried,
+            home: config.configured_home(),
             timeline: 0,
             journal: Journal::new(),
             reported: None,

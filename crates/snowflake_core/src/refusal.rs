@@ -17,6 +17,8 @@ pub enum Refusal {
     Exhausted,
     /// No lane can be used until the clock has caught up.
     NoLane(NoLane),
+    /// The registry has not renewed this server's lease in time.
+    LeaseEnded,
     /// The reservation is used up, and the operating system's error prevents the next one.
     NotDurable(Errno),
 }
@@ -53,6 +55,8 @@ pub enum Unopened {
     Closed(ClosedReason),
     /// It opens once the clock has gone on by this many microseconds, because IDs of the last run reach that far.
     Settling(i64),
+    /// It opens once the registry leases workers to this server.
+    NoLease,
     /// It opens once a session has read the prepared transactions: see [`Prepared`](crate::Prepared).
     PreparedUnread,
 }

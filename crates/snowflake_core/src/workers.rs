@@ -1,6 +1,7 @@
 //! The workers of one server: which it owns, which half of them its timeline may use, and in which order lanes rotate.
 
 use crate::layout::Layout;
+use std::ops::Deref;
 
 /// The most lanes that a server can have: a home worker and 15 backups.
 pub const MAX_LANES: usize = 16;
@@ -11,6 +12,26 @@ pub struct Workers {
     home: i64,
     lanes: usize,
     stride: i64,
+}
+
+/// The lanes that a timeline may use, in the order of rotation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half {
+    offset: usize,
+    step: usize,
+    size: usize,
+    turn: usize,
+    next: usize,
+}
+
+impl Iterator for Half {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let at = (self.next < self.size).then_some(self.next)?;
+        self.next += 1;
+        Some(self.offset + self.step * ((self.turn + at) % self.size))
+    }
 }
 
 /// Why a home worker or a number of backup workers cannot be used.
@@ -51,6 +72,11 @@ impl Workers {
         self.home + lane as i64 * self.stride
     }
 
+    /// The workers of another home worker, which must be at most [`highest_home`](Self::highest_home).
+    pub(crate) fn of_home(self, home: i64) -> Self {
+        Self { home, ..self }
+    }
+
     /// Home worker and lane of any worker of a fleet with this layout and number of backups; `None` if no lane has the
     /// worker.
     pub fn owner(&self, worker: i64) -> Option<(i64, usize)> {
@@ -63,11 +89,41 @@ impl Workers {
     /// With three backups or more, odd timelines use the even lanes and even timelines the odd lanes, so that an old
     /// primary that still runs never shares a lane with its successor. Each timeline of a half starts one lane further
     /// than the one before it.
-    pub(crate) fn half(&self, timeline: u32) -> impl Iterator<Item = usize> + Clone + use<> {
+    pub(crate) fn half(&self, timeline: u32) -> Half {
         let turn = timeline.saturating_sub(1) as usize;
         let (offset, step) = if self.lanes >= 4 { (turn % 2, 2) } else { (0, 1) };
         let size = (self.lanes - offset).div_ceil(step);
-        (0..size).map(move |i| offset + step * ((turn / step + i) % size))
+        Half { offset, step, size, turn: turn / step, next: 0 }
+    }
+
+    /// All lanes, for a server that shares its workers with none: each timeline may use them.
+    pub(crate) fn all(&self) -> Half {
+        Half { offset: 0, step: 1, size: self.lanes, turn: 0, next: 0 }
+    }
+}
+
+/// The node of each lane: datacenter and worker as they stand in an ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    nodes: [i64; MAX_LANES],
+    lanes: usize,
+}
+
+impl Nodes {
+    /// Of a server that has no workers yet.
+    pub(crate) const NONE: Self = Self { nodes: [0; MAX_LANES], lanes: 0 };
+
+    pub(crate) fn new(layout: &Layout, datacenter: i64, workers: Workers) -> Self {
+        let nodes = std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane)));
+        Self { nodes, lanes: workers.lanes }
+    }
+}
+
+impl Deref for Nodes {
+    type Target = [i64];
+
+    fn deref(&self) -> &[i64] {
+        &self.nodes[..self.lanes]
     }
 }
 

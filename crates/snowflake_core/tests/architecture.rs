@@ -94,10 +94,12 @@ fn what_lies_at_the_bottom_knows_nothing_above_it() {
         ("workers", vec!["layout"]),
         ("refusal", vec!["layout"]),
         ("config", vec!["layout", "workers"]),
+        ("lease", vec![]),
         ("host", vec!["refusal"]),
         ("ladder", vec!["config", "layout", "refusal"]),
         ("ledger", vec!["config", "layout", "sync"]),
-        ("lane", vec!["ledger", "sync"]),
+        ("permit", vec![]),
+        ("lane", vec!["ledger", "permit", "sync"]),
         ("clock_watch", vec!["host", "sync"]),
     ] {
         let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();

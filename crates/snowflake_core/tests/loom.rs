@@ -15,8 +15,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
+use snowflake_core::{Answer, Answered, Lease, Tick, WorkerSource, Workers};
 use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Refusal, Start};
-use snowflake_core::{SequenceStart, Tick, Workers};
+use uuid::Uuid;
 
 /// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
 struct SpinLock(OnceLock<AtomicBool>);
@@ -95,15 +96,40 @@ struct World {
 impl World {
     /// 2 lanes, a ring of `ring` ticks with 2^`sequence` IDs each, and the clock at tick `start`.
     fn new(sequence: u32, ring: usize, start: i64, limits: Limits) -> Arc<Self> {
+        let world = Self::closed(sequence, ring, start, limits, WorkerSource::Configured);
+        world.open();
+        world
+    }
+
+    /// The same in a fleet, under this lease.
+    fn leased(ring: usize, start: i64, limits: Limits, lease: Lease) -> Arc<Self> {
+        let world = Self::closed(2, ring, start, limits, WorkerSource::Registry);
+        world.with(|generator| generator.enlist(&Start::of_timeline(1)).unwrap());
+        world.move_to(lease);
+        world
+    }
+
+    fn open(&self) {
+        self.with(|generator| generator.open(&Start::of_timeline(1)).unwrap());
+    }
+
+    /// The registry grants another lease, and the gate opens on it.
+    fn move_to(&self, lease: Lease) {
+        self.with(|generator| {
+            let contact = generator.contact().unwrap().unwrap();
+            let answer = Answer::Granted { registry: Uuid::nil(), lease };
+            assert_eq!(generator.answered(&contact, answer), Ok(Answered::Leased));
+        });
+        self.open();
+    }
+
+    fn closed(sequence: u32, ring: usize, start: i64, limits: Limits, source: WorkerSource) -> Arc<Self> {
         let bits = format!("20/2/{sequence}").parse().unwrap();
         let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
         let workers = Workers::new(&layout, 0, 1).unwrap();
-        let sequence_start = SequenceStart::Zero;
-        let config = Config { layout, datacenter: 0, workers, sequence_start, ring_ticks: ring, limits };
+        let config = Config { layout, workers, source, ring_ticks: ring, limits, ..Config::default() };
         let clock = Arc::new(Clock { wall: AtomicI64::new(start * MS) });
-        let world = Arc::new(Self { config, memory: Memory::new(&config), clock });
-        world.with(|generator| generator.open(&Start::of_timeline(1)).unwrap());
-        world
+        Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
 
     fn with<T>(&self, act: impl FnOnce(&Generator<'_, Eye, SpinLock>) -> T) -> T {
@@ -398,6 +424,60 @@ fn a_replay_behind_the_ring_beside_a_call() {
         ids.extend(theirs);
         ids.extend(ours);
         world.check(ids, 0..=1);
+    });
+}
+
+/// Of these leases, each of its own group or the later above the end of the earlier, the one that allows this ID.
+fn check_lease(world: &World, id: i64, leases: &[Lease]) {
+    let (tick, home) = (world.tick(id), world.worker(id) % 2);
+    let allows = |lease: &Lease| lease.home == home && tick > lease.floor && tick <= lease.until;
+    assert!(leases.iter().any(allows), "worker {home}, tick {tick}: not of {leases:?}");
+}
+
+/// A call that sleeps between any two reads while its lease ends and another begins generates what one of them allows.
+#[test]
+fn a_call_beside_a_change_of_lease() {
+    const LEASES: [Lease; 2] = [Lease { home: 0, floor: 2, until: 5 }, Lease { home: 1, floor: 5, until: 9 }];
+    model(Some(3), || {
+        let world = World::leased(8, 4, limits(Policy::Hold, 3), LEASES[0]);
+        let first = world.id();
+        let (ours, theirs) = beside(
+            &world,
+            |world| world.call(),
+            |world| {
+                world.move_to(LEASES[1]);
+                world.id()
+            },
+        );
+        let ids: Vec<i64> = [first, theirs].into_iter().chain(ours).collect();
+        ids.iter().for_each(|id| check_lease(&world, *id, &LEASES));
+        let count = ids.len();
+        assert_eq!(std::collections::BTreeSet::from_iter(ids).len(), count, "guarantee 1");
+    });
+}
+
+/// The same while the clock steps back: a replay that was decided under the one lease must not lead below the floor of
+/// the other.
+#[test]
+fn a_replay_beside_a_change_of_lease() {
+    const LEASES: [Lease; 2] =
+        [Lease { home: 0, floor: 0, until: 9 }, Lease { home: 1, floor: 5, until: 12 }];
+    model(Some(3), || {
+        let world = World::leased(8, 8, limits(Policy::Replay, 0), LEASES[0]);
+        let first = world.id();
+        world.step_to(4);
+        let (ours, theirs) = beside(
+            &world,
+            |world| world.call().ok(),
+            |world| {
+                world.move_to(LEASES[1]);
+                world.step_to(6);
+                world.call().ok()
+            },
+        );
+        for id in [Some(first), ours, theirs].into_iter().flatten() {
+            check_lease(&world, id, &LEASES);
+        }
     });
 }
 

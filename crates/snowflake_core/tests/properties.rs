@@ -98,6 +98,7 @@ fn configs() -> impl Strategy<Value = Config> {
                 sequence_start: start,
                 ring_ticks: ring,
                 limits,
+                ..Config::default()
             })
         })
         .no_shrink()
@@ -447,6 +448,7 @@ impl Model {
         match refusal {
             Refusal::GateClosed => panic!("the gate is open"),
             Refusal::NotDurable(_) => panic!("nothing is durable here"),
+            Refusal::LeaseEnded => panic!("there is no registry"),
             Refusal::BeforeEpoch(by) => {
                 assert!(latest < 0, "tick 0 could be had");
                 assert_eq!(by, -now);
@@ -636,11 +638,10 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
     let layout = Layout::new(bits, Tick::Second, 0).unwrap();
     Config {
         layout,
-        datacenter: 0,
         workers: Workers::new(&layout, 0, backups).unwrap(),
-        sequence_start: SequenceStart::Zero,
         ring_ticks,
         limits: Limits { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Limits::default() },
+        ..Config::default()
     }
 }
 

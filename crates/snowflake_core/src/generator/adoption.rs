@@ -5,7 +5,6 @@ use crate::host::{Event, Host};
 use crate::lane::Lane;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{AdoptError, ClosedReason, Errno, FloorCause};
-use crate::state::record::Promises;
 use crate::state::start::Start;
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
@@ -18,9 +17,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let os_error = |errno| AdoptError::Closed(ClosedReason::Os(errno));
         self.locked(|cold| {
-            let evidence = self.evidence(start);
+            let evidence = self.evidence(cold, start);
             if matches!(cold.gate, Gate::Open | Gate::Settling) {
                 let floor = evidence.floor_mark(floor_us)?;
+                self.resume_earlier_life(cold).map_err(os_error)?;
                 let done = match lower {
                     false => self.raise_marks(cold, floor, FloorCause::Operator),
                     true => self.lower_marks(cold, floor),
@@ -29,7 +29,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             let Some(disk) = self.host.disk() else { return Ok(()) };
             let loaded = disk.load().map_err(os_error)?;
-            let opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
+            let mut opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
+            // A copy of a node is another node.
+            (opening.promises.membership, opening.promises.earlier_life) = (None, None);
             self.commit(cold, start, opening).map(drop).map_err(AdoptError::Closed)
         })?;
         self.host.report(Event::Adopted { floor_us, lower });
@@ -46,12 +48,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     ) -> Result<(), Errno> {
         cold.journal.promises.raise_all(floor, cause);
         // Not delayed by a write that has just failed: an operator waits for the answer.
-        let heading = self.heading(cold.timeline, self.active());
+        let heading = self.heading(cold, self.active());
         cold.journal.write_at_once(&self.host, &heading)?;
-        for (lane, mark) in self.lanes.iter().zip(cold.journal.promises.marks) {
+        for lane in &self.lanes {
             lane.raise_floor(floor);
-            self.publish_mark(cold, lane, mark);
         }
+        self.publish_marks(cold);
         Ok(())
     }
 
@@ -61,31 +63,33 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let before = cold.journal.promises;
         let used: Vec<bool> = self.lanes.iter().map(Lane::is_used).collect();
         cold.journal.promises.set_all(floor);
+        // No operator can vouch for what other nodes generated below the floor of this node's lease.
+        let least = before.lease().map_or(-1, |lease| lease.floor);
+        cold.journal.promises.marks.iter_mut().for_each(|mark| *mark = least.max(*mark));
         for (index, _) in used.iter().enumerate().filter(|(_, is_used)| **is_used) {
             cold.journal.promises.marks[index] = before.marks[index].max(floor);
         }
-        let heading = self.heading(cold.timeline, self.active());
+        let heading = self.heading(cold, self.active());
         if let Err(errno) = cold.journal.write_at_once(&self.host, &heading) {
             // The lowered marks are not on disk, so they are no promises.
-            let Promises { file, generation, newest, .. } = cold.journal.promises;
-            cold.journal.promises = before;
-            let promises = &mut cold.journal.promises;
-            (promises.file, promises.generation, promises.newest) = (file, generation, newest);
+            cold.journal.promises = before.after_failed_write(&cold.journal.promises);
             return Err(errno);
         }
         for ((lane, mark), is_used) in zip(zip(&self.lanes, cold.journal.promises.marks), used) {
             if !is_used {
                 lane.lower_floor(mark);
             }
-            self.publish_mark(cold, lane, mark);
         }
+        self.publish_marks(cold);
         Ok(())
     }
 
-    /// Lets calls go up to a durable mark, if the gate is open.
-    fn publish_mark(&self, cold: &ColdState, lane: &Lane<'_>, mark: i64) {
+    /// Lets calls go up to the marks, which must be durable, if the gate is open.
+    fn publish_marks(&self, cold: &ColdState) {
         if cold.gate == Gate::Open && self.host.disk().is_some() {
-            lane.publish_ceiling(mark);
+            for lane in 0..self.lanes.len() {
+                self.publish(cold, lane, cold.journal.promises.marks[lane]);
+            }
         }
     }
 }

@@ -2,23 +2,27 @@
 //! once and does one compare-and-swap per tick.
 //!
 //! ```text
-//! lane = the active lane, then now = the wall clock, then frontier = that lane's: in this order
+//! lane = the active lane, then permit = that lane's, then now = the wall clock, then frontier = the lane's: in this
+//! order
 //! tick = max(tick of now, frontier)            more than a second after the frontier: look at the clock first
 //! again:
-//!   tick <= now + max_ahead and tick <= the lane's ceiling      else blocked: the slow path
-//!   claim in the ledger:  won        raise the frontier to tick, return
+//!   tick <= now + max_ahead and tick <= the permit's tick       else blocked: the slow path
+//!   claim in the ledger:  won        raise the frontier to tick, return an ID of the permit's node
 //!                         full       tick + 1, again
 //!                         overtaken  start over; a second time: raise the frontier to the later tick
 //! ```
 //!
 //! The order of the reads matters. If the clock were read before the lane, a call that straddles a rotation could push
-//! the new lane ahead to the time before a step back, and so cost a second lane.
+//! the new lane ahead to the time before a step back, and so cost a second lane. If the permit were read after the
+//! frontier, a call that straddles a change of the lane's node could give the new node a tick that lies below its
+//! restored mark.
 
 use super::{Generator, Range};
 use crate::host::Host;
 use crate::ladder::Blocked;
 use crate::lane::Lane;
 use crate::ledger::Claim;
+use crate::permit::Permit;
 use parking_lot::lock_api::RawMutex;
 
 /// The outcome of an attempt.
@@ -45,6 +49,7 @@ pub(super) enum Look {
 struct Snapshot<'m, 'g> {
     index: usize,
     lane: &'g Lane<'m>,
+    permit: Permit,
     frontier: i64,
     tick: i64,
     /// The latest time, in microseconds since the epoch, that an ID may carry (guarantee 4).
@@ -66,18 +71,19 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// One attempt at one ID in the snapshot's own tick; `None` if the tick is full or the clock must be checked first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attempt_once(&self) -> Option<Attempt> {
         let snapshot = self.snapshot(Look::Pending)?;
         self.claim(snapshot.tick, 1, &snapshot)
     }
 
-    /// Reads lane, clock and frontier, in this order; `None` if the clock must be checked first.
+    /// Reads lane, permit, clock and frontier, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, look: Look) -> Option<Snapshot<'m, '_>> {
         let switch = &self.control.switch;
         let index = switch.active();
         let lane = &self.lanes[index];
+        let permit = lane.permit();
         let now_us = self.now_us();
         let frontier = lane.frontier();
 
@@ -90,15 +96,16 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 return None;
             }
         }
-        Some(Snapshot { index, lane, frontier, tick, latest_us: now_us + switch.max_ahead_us() })
+        Some(Snapshot { index, lane, permit, frontier, tick, latest_us: now_us + switch.max_ahead_us() })
     }
 
     /// Claims `n` IDs of this tick; `None` if it has fewer left.
     #[inline(always)]
     fn claim(&self, tick: i64, n: i64, snapshot: &Snapshot<'m, '_>) -> Option<Attempt> {
-        let Snapshot { index, lane, frontier, .. } = *snapshot;
-        // Guarantee 4, then the gate, guarantee 2 and the end of the time field.
-        if tick * self.tick_us > snapshot.latest_us || !lane.is_reserved(tick) {
+        let Snapshot { index, lane, permit, frontier, .. } = *snapshot;
+        // Guarantee 4, then the end of the time field, past which a stamp means nothing, then the gate and guarantee 2.
+        let stamp = permit.stamp(tick, self.node_bits, self.node_mask);
+        if tick * self.tick_us > snapshot.latest_us || tick > self.max_tick || !permit.allows(stamp) {
             let tried = snapshot.tick;
             return Some(Attempt::Blocked(Blocked { n, lane: index, frontier, tried, wanted: tick }));
         }
@@ -107,7 +114,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
                 if frontier < tick {
                     lane.raise_to(tick);
                 }
-                let first = self.layout.join(tick, lane.node(), first);
+                let first = stamp << self.sequence_bits | first;
                 Some(Attempt::Won(Range { first, last: first + (n - 1) }))
             }
             Claim::Full => None,

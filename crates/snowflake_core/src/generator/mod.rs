@@ -7,11 +7,13 @@
 //! * `rotation`: to another lane, because the clock moved backwards or an operator wants it.
 //! * `reservation`: ticks promised on disk ahead of use, by the keeper or by a call.
 //! * `startup`: from a closed gate to an open one.
+//! * `leasing`: a registry says which workers this server has, and how long.
 //! * `adoption`: an operator vouches for the state.
 //! * `status`: what monitoring shows.
 
 mod adoption;
 mod hot_path;
+mod leasing;
 mod reservation;
 mod rotation;
 mod slow_path;
@@ -20,7 +22,7 @@ mod status;
 
 pub use status::{LaneStatus, Status};
 
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, WorkerSource};
 use crate::host::{Event, Host};
 use crate::lane::{Lane, LaneMemory};
 use crate::layout::Layout;
@@ -29,7 +31,7 @@ use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
 use crate::state::record::Heading;
 use crate::sync::AtomicU64;
-use crate::workers::{MAX_LANES, Workers};
+use crate::workers::{Half, Nodes, Workers};
 use hot_path::{Attempt, Look};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
@@ -53,9 +55,16 @@ pub struct Generator<'m, H, R: RawMutex> {
     layout: Layout,
     /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
-    workers: Workers,
-    /// Each lane's worker as it stands in an ID, datacenter included.
-    nodes: [i64; MAX_LANES],
+    /// The width of a node, which the hot path takes from a permit.
+    node_bits: u32,
+    /// All of them set.
+    node_mask: i64,
+    sequence_bits: u32,
+    max_tick: i64,
+    datacenter: i64,
+    /// The lanes of the configured home worker. Which one is in use says [`ColdState`].
+    configured: Workers,
+    source: WorkerSource,
     shape: Shape,
     unexpected_ticks: i64,
     control: &'m Control<R>,
@@ -66,25 +75,29 @@ pub struct Generator<'m, H, R: RawMutex> {
 impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// A generator on this memory, which must have been created for this configuration.
     pub fn new(config: &Config, view: View<'m, R>, host: H) -> Self {
-        let Config { layout, datacenter, workers, ring_ticks, .. } = *config;
+        let Config { layout, datacenter, workers, source, ring_ticks, .. } = *config;
         let View { control, lanes, slots } = view;
         assert_eq!(lanes.len(), workers.lanes(), "the memory has another number of lanes");
         assert_eq!(slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
         assert!((0..layout.datacenters()).contains(&datacenter), "the datacenter is outside its field");
         let shape = Shape::new(&layout, config.sequence_start);
-        let nodes = std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane)));
-        let lane = |(node, (memory, slots)): (i64, (&'m LaneMemory, &'m [AtomicU64]))| {
-            Lane::new(node, memory, slots, shape)
-        };
+        let node_bits = layout.node_bits();
+        let lane =
+            |(memory, slots): (&'m LaneMemory, &'m [AtomicU64])| Lane::new(node_bits, memory, slots, shape);
         Self {
             layout,
             tick_us: layout.tick().micros(),
-            workers,
-            nodes,
+            node_bits,
+            node_mask: (1 << node_bits) - 1,
+            sequence_bits: layout.bits().sequence,
+            max_tick: layout.max_tick(),
+            datacenter,
+            configured: workers,
+            source,
             shape,
             unexpected_ticks: UNEXPECTED_US / layout.tick().micros(),
             control,
-            lanes: zip(nodes, zip(lanes, slots.chunks_exact(ring_ticks))).map(lane).collect(),
+            lanes: zip(lanes, slots.chunks_exact(ring_ticks)).map(lane).collect(),
             host,
         }
     }
@@ -107,7 +120,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Generates an ID if the hot path can. That asks nothing of the host but the wall clock. `None` means that
     /// [`next_id`](Self::next_id) has to generate it.
-    #[inline]
+    #[inline(always)]
     pub fn try_next_id(&self) -> Option<i64> {
         match self.attempt_once()? {
             Attempt::Won(range) => Some(range.first),
@@ -164,13 +177,38 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     }
 
     /// The part of a record that the promises do not hold, with `active` as the active lane.
-    fn heading(&self, timeline: u32, active: usize) -> Heading<'_> {
+    fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         let max_ahead_us = self.control.switch.max_ahead_us();
-        Heading { layout: &self.layout, nodes: self.nodes(), timeline, active, max_ahead_us }
+        let nodes = self.nodes(cold);
+        Heading { layout: &self.layout, nodes, timeline: cold.timeline, active, max_ahead_us }
     }
 
-    fn nodes(&self) -> &[i64] {
-        &self.nodes[..self.workers.lanes()]
+    /// The workers of the home worker that is in use, or of the configured one.
+    fn workers(&self, cold: &ColdState) -> Workers {
+        cold.home.map_or(self.configured, |home| self.configured.of_home(home))
+    }
+
+    /// The node of each lane.
+    fn nodes(&self, cold: &ColdState) -> Nodes {
+        cold.home.map_or(Nodes::NONE, |home| self.nodes_of(home))
+    }
+
+    fn nodes_of(&self, home: i64) -> Nodes {
+        Nodes::new(&self.layout, self.datacenter, self.configured.of_home(home))
+    }
+
+    /// The lanes that a timeline may use. Under a lease no other server has the workers, whatever its timeline.
+    fn half(&self, timeline: u32) -> Half {
+        match self.source {
+            WorkerSource::Configured => self.configured.half(timeline),
+            WorkerSource::Confirmed | WorkerSource::Registry => self.configured.all(),
+        }
+    }
+
+    /// Lets calls use a lane up to its mark, which must be durable, but not past the end of the lease.
+    fn publish(&self, cold: &ColdState, lane: usize, mark: i64) {
+        let node = self.nodes(cold)[lane];
+        self.lanes[lane].publish_permit(mark.min(self.control.switch.until()), node);
     }
 
     /// The wall clock, in microseconds since the epoch.

@@ -33,11 +33,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let reserve_ticks = cold.journal.reserve_us(&self.limits()) / self.layout.tick().micros();
         let now_us = self.now_us();
         let tick = lane.frontier().max(self.layout.tick().holding(now_us));
-        let Some(ceiling) = lane.ceiling() else { return Ok(()) };
-        let is_short = ceiling - tick < reserve_ticks / 2 + 1;
+        let Some(permitted) = lane.permitted() else { return Ok(()) };
+        let is_short = permitted - tick < reserve_ticks / 2 + 1;
         // A longer `max_ahead` goes on disk at once, so that a later start knows how far IDs may have run ahead.
         let is_longer = cold.journal.promises.max_ahead_us < self.limits().max_ahead_us;
-        if (is_short || is_longer) && tick <= self.latest_tick(now_us).min(self.layout.max_tick()) {
+        let has_more = permitted < self.last_tick();
+        if (is_short && has_more || is_longer) && tick <= self.latest_tick(now_us).min(self.last_tick()) {
             self.reserve_for(cold, index, tick)
         } else {
             Ok(())
@@ -66,12 +67,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if self.host.disk().is_none() {
             return Ok(());
         }
+        if wanted > self.control.switch.until() {
+            return Err(Refusal::LeaseEnded);
+        }
         let reserve_us = cold.journal.reserve_us(&self.limits());
         let mark = cold.journal.promise(lane, self.reservation_end(reserve_us, wanted));
         cold.journal.promises.reserved_us = reserve_us;
-        let heading = self.heading(cold.timeline, active);
+        let heading = self.heading(cold, active);
         cold.journal.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
-        self.lanes[lane].publish_ceiling(mark);
+        self.publish(cold, lane, mark);
         Ok(())
     }
 
@@ -81,7 +85,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn reservation_end(&self, reserve_us: i64, wanted: i64) -> i64 {
         let ahead = (reserve_us / self.layout.tick().micros()).max(1);
         let now = self.layout.tick_at(self.host.wall_us());
-        (wanted.max(now) + ahead).min(self.layout.max_tick())
+        (wanted.max(now) + ahead).min(self.last_tick())
+    }
+
+    /// The last tick of the layout, or of the lease.
+    fn last_tick(&self) -> i64 {
+        self.layout.max_tick().min(self.control.switch.until())
     }
 
     /// Writes exact marks, so that a restart skips no ticks. Must be the last step of a clean stop, when no process can
@@ -91,7 +100,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if cold.gate != Gate::Open || self.host.disk().is_none() {
             return Ok(());
         }
-        let heading = self.heading(cold.timeline, self.active());
+        let heading = self.heading(&cold, self.active());
         let journal = &mut cold.journal;
         for (lane, mark) in self.lanes.iter().zip(&mut journal.promises.marks) {
             lane.close();

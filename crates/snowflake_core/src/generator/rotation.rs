@@ -16,11 +16,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             if cold.gate != Gate::Open {
                 return Err(Refusal::GateClosed);
             }
+            if self.layout.tick().holding(self.now_us()) > self.control.switch.until() {
+                return Err(Refusal::LeaseEnded);
+            }
             let event = self.rotate(cold, self.active(), 1)?;
-            Ok((event, self.active()))
+            Ok((event, self.workers(cold).worker(self.active())))
         })?;
         self.host.report(event);
-        Ok(self.workers.worker(to))
+        Ok(to)
     }
 
     /// Moves from the active lane `from`, which has no room for `n` IDs.
@@ -35,14 +38,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.reserve(cold, to, first, to)?;
         self.control.switch.activate(to);
         self.control.counters.add_rotation();
-        let (from, to) = (self.workers.worker(from), self.workers.worker(to));
+        let workers = self.workers(cold);
+        let (from, to) = (workers.worker(from), workers.worker(to));
         Ok(Event::Rotated { from, to, behind_us })
     }
 
     /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
-        let half = self.workers.half(cold.timeline);
+        let half = self.half(cold.timeline);
         let now = self.layout.tick().holding(now_us);
         let first_free = |lane| self.first_free(cold, lane, from, now, n);
         next_usable(half, from, self.latest_tick(now_us), first_free).map_err(|(lane, tick)| {
@@ -52,7 +56,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let floor = self.floor(cold, lane).filter(|floor| floor.mark + 1 == tick);
             Refusal::NoLane(NoLane {
                 behind_us: self.behind_us(from),
-                worker: self.workers.worker(lane),
+                worker: self.workers(cold).worker(lane),
                 usable_at_us: self.usable_at(tick),
                 floor: floor.map(|floor| floor.cause),
             })

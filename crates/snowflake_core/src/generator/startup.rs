@@ -2,11 +2,13 @@
 //! decision durable, waits for the clock, and publishes.
 
 use super::Generator;
+use crate::config::WorkerSource;
 use crate::host::{Disk, Event, FileIdentity, Host, Loaded};
 use crate::journal::RETRY_US;
+use crate::lease::Membership;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
-use crate::state::record::{Floor, Promises};
+use crate::state::record::{Floor, Heading, Promises};
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
@@ -20,7 +22,7 @@ const FIRST_PATIENCE_US: i64 = 2_000_000;
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
-        self.lanes[self.active()].ceiling().is_some()
+        self.lanes[self.active()].permitted().is_some()
     }
 
     /// Opens the gate: reads the state, decides, and makes the decision durable. Does not wait: if the clock has yet to
@@ -32,11 +34,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let started = match cold.gate {
                 Gate::Open | Gate::Settling => Ok(()),
                 Gate::Closed { reason, retry_at_us } if self.host.boot_us() < retry_at_us => Err(reason),
-                Gate::Closed { .. } | Gate::Untried => {
-                    self.start(cold, start).map(|opened| event = Some(opened))
-                }
+                Gate::Closed { .. } | Gate::Untried => self.start(cold, start).map(|opened| event = opened),
             };
-            (started.map_err(Unopened::Closed).and_then(|()| self.settle(cold, start)), event)
+            let settled = started.map_err(Unopened::Closed).and_then(|()| self.settle(cold, start));
+            (settled.map(|opened| event = event.or(opened)), event)
         });
         if let Some(event) = event {
             self.host.report(event);
@@ -45,10 +46,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// The steps of a start, up to the durable decision.
-    fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Event, ClosedReason> {
-        let evidence = self.evidence(start);
+    pub(super) fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, ClosedReason> {
+        let evidence = self.evidence(cold, start);
         let decided = match self.host.disk() {
-            Some(disk) => self.decide(disk, &evidence),
+            Some(disk) => self.decide(cold, disk, &evidence),
             None => {
                 Ok(Opening { promises: Promises::none(), active: evidence.half[0], needs_new_file: false })
             }
@@ -60,31 +61,51 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         chosen
     }
 
-    fn decide(&self, disk: &dyn Disk, evidence: &Evidence<'_>) -> Result<Opening, ClosedReason> {
+    fn decide(
+        &self,
+        cold: &ColdState,
+        disk: &dyn Disk,
+        evidence: &Evidence<'_>,
+    ) -> Result<Opening, ClosedReason> {
         let loaded = disk.load().map_err(ClosedReason::Os)?;
-        let mut opening = evidence.decide(loaded.as_ref()).map_err(|reason| match reason {
-            ClosedReason::NotPromoted(_) => {
-                self.disown(disk, loaded.as_ref(), evidence).map_or_else(ClosedReason::Os, |()| reason)
+        let mut opening = match self.source {
+            WorkerSource::Registry => {
+                let knows = |name, file| disk.witness().is_some_and(|witness| witness.knows(name, file));
+                evidence.enlist(loaded.as_ref(), knows, self.born(), |home| self.nodes_of(home))?
             }
-            _ => reason,
-        })?;
+            WorkerSource::Configured | WorkerSource::Confirmed => {
+                evidence.decide(loaded.as_ref()).map_err(|reason| match reason {
+                    ClosedReason::NotPromoted(_) => self
+                        .disown(cold, disk, loaded.as_ref(), evidence)
+                        .map_or_else(ClosedReason::Os, |()| reason),
+                    _ => reason,
+                })?
+            }
+        };
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
         Ok(opening)
     }
 
     /// Creates a file that identifies itself as a copy, so that the gate stays closed at the next start too.
-    fn disown(&self, disk: &dyn Disk, loaded: Option<&Loaded>, evidence: &Evidence<'_>) -> Result<(), Errno> {
+    fn disown(
+        &self,
+        cold: &ColdState,
+        disk: &dyn Disk,
+        loaded: Option<&Loaded>,
+        evidence: &Evidence<'_>,
+    ) -> Result<(), Errno> {
         let Some((timeline, promises)) = evidence.disowned(loaded) else { return Ok(()) };
-        let bytes = promises.encode(&self.heading(timeline, evidence.half[0]), FileIdentity::NOBODY);
+        let heading = Heading { timeline, ..self.heading(cold, evidence.half[0]) };
+        let bytes = promises.encode(&heading, FileIdentity::NOBODY);
         disk.create(&|_| bytes.clone()).map(drop)
     }
 
-    pub(super) fn evidence<'a>(&'a self, start: &'a Start) -> Evidence<'a> {
+    pub(super) fn evidence<'a>(&'a self, cold: &ColdState, start: &'a Start) -> Evidence<'a> {
         Evidence {
             layout: &self.layout,
-            nodes: self.nodes(),
-            half: self.workers.half(start.timeline).collect(),
+            nodes: self.nodes(cold),
+            half: self.half(start.timeline).collect(),
             start,
             now_us: self.host.wall_us(),
             max_ahead_us: self.control.switch.max_ahead_us(),
@@ -96,13 +117,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         &self,
         cold: &mut ColdState,
         start: &Start,
-        opening: Opening,
-    ) -> Result<Event, ClosedReason> {
+        mut opening: Opening,
+    ) -> Result<Option<Event>, ClosedReason> {
         let active = opening.active;
         let is_first = opening.needs_new_file && opening.promises.generation == 0;
         cold.timeline = start.timeline;
+        opening.promises.membership = self.membership(&opening);
+        if self.source == WorkerSource::Registry {
+            cold.home = opening.promises.lease().map(|lease| lease.home);
+        }
         cold.journal.promises = opening.promises;
-        let heading = self.heading(start.timeline, active);
+        let heading = self.heading(cold, active);
         let written = match opening.needs_new_file {
             true => cold.journal.replace_file(&self.host, &heading),
             false => cold.journal.write_at_once(&self.host, &heading),
@@ -112,23 +137,52 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             lane.restore(mark);
         }
         self.control.switch.activate(active);
+        self.set_until(cold);
         cold.gate = Gate::Settling;
-        Ok(Event::Opened {
-            timeline: start.timeline,
-            worker: self.workers.worker(active),
+        // A node in a fleet may have yet to wait for its lease.
+        Ok((self.source != WorkerSource::Registry).then(|| self.opened(cold, is_first)))
+    }
+
+    fn opened(&self, cold: &ColdState, is_first: bool) -> Event {
+        let (active, workers) = (self.active(), self.workers(cold));
+        Event::Opened {
+            timeline: cold.timeline,
+            worker: workers.worker(active),
             lane: active,
-            home: self.workers.worker(0),
+            home: workers.worker(0),
             first_us: self.layout.starts_at(self.lanes[active].frontier()),
             is_first,
-        })
+        }
+    }
+
+    /// Who this server is in its fleet from this start on. One whose file is not its own is not the node that wrote it.
+    fn membership(&self, opening: &Opening) -> Option<Membership> {
+        let is_same = |known: &Membership| match self.source {
+            WorkerSource::Registry => true,
+            _ if !known.counts_as(&self.born()) => false,
+            _ => {
+                !opening.needs_new_file
+                    && known.lease.is_none_or(|lease| lease.home == self.configured.worker(0))
+            }
+        };
+        // Without its registry, a server is the same node still: it may come back to it.
+        let known = opening.promises.membership.filter(is_same);
+        match self.source {
+            WorkerSource::Configured => known,
+            WorkerSource::Confirmed | WorkerSource::Registry => Some(known.unwrap_or_else(|| self.born())),
+        }
     }
 
     /// Opens the gate once the clock is near the restored mark, or too far from it to wait.
-    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
+    fn settle(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, Unopened> {
         if cold.gate == Gate::Open {
-            return Ok(());
+            return Ok(None);
         }
-        if cold.journal.promises.owes_prepared {
+        if self.source != WorkerSource::Configured && cold.journal.promises.lease().is_none() {
+            return Err(Unopened::NoLease);
+        }
+        // Other servers generated their IDs with workers of their own if the registry handed all of them out.
+        if cold.journal.promises.owes_prepared && self.source != WorkerSource::Registry {
             self.respect_prepared(cold, start)?;
         }
         let is_durable = self.host.disk().is_some();
@@ -137,15 +191,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.journal.failure().is_some() {
-            let heading = self.heading(cold.timeline, self.active());
+            let heading = self.heading(cold, self.active());
             let written = cold.journal.write(&self.host, &heading);
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
-        for (lane, mark) in self.lanes.iter().zip(cold.journal.promises.marks) {
-            lane.publish_ceiling(if is_durable { mark } else { self.layout.max_tick() });
+        cold.timeline = start.timeline;
+        for lane in 0..self.lanes.len() {
+            let mark = cold.journal.promises.marks[lane];
+            self.publish(cold, lane, if is_durable { mark } else { self.layout.max_tick() });
         }
-        Ok(())
+        Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))
     }
 
     /// How long to wait for the clock, in microseconds; `None` if it is there, or too far away to wait for.
@@ -172,7 +228,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Raises the marks above the IDs in transactions that earlier timelines left prepared.
     fn respect_prepared(&self, cold: &mut ColdState, start: &Start) -> Result<(), Unopened> {
-        let evidence = self.evidence(start);
+        let evidence = self.evidence(cold, start);
         // Their IDs were generated under the other server's `max_ahead`, which the record keeps for as long as the
         // prepared transactions are unread.
         let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.max_ahead_us);

@@ -14,6 +14,8 @@ pub struct Status {
     pub open: bool,
     pub lane: usize,
     pub worker: i64,
+    /// The home worker; `None` while the registry has leased none.
+    pub home: Option<i64>,
     /// When the tick of the active lane's last ID began, as a Unix time in microseconds.
     pub last_id_at_us: Option<i64>,
     /// How far IDs run ahead of the wall clock.
@@ -57,8 +59,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.observe_clock();
         let index = self.active();
         let lane = &self.lanes[index];
-        let write_error = self.control.cold.lock().journal.failure();
-        let reserved = lane.ceiling().filter(|_| self.host.disk().is_some());
+        let (worker, home, write_error) = {
+            let cold = self.control.cold.lock();
+            (self.workers(&cold).worker(index), cold.home, cold.journal.failure())
+        };
+        let reserved = lane.permitted().filter(|_| self.host.disk().is_some());
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
@@ -67,7 +72,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Status {
             open: self.is_open(),
             lane: index,
-            worker: self.workers.worker(index),
+            worker,
+            home,
             last_id_at_us: last_tick.map(|tick| self.layout.starts_at(tick)),
             ahead_us: last_tick.map_or(0, ahead),
             before_epoch_us: (-now_us).max(0),
@@ -101,8 +107,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             tried,
             wanted: room.max(tried),
             frontier,
-            ceiling: lane.ceiling(),
+            permitted: lane.permitted(),
             restored: lane.restored(),
+            until: self.control.switch.until(),
             ring: lane.ring_ticks(),
             now_us,
             waited_us: 0,
@@ -120,22 +127,23 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let cold = self.control.cold.lock();
         let active = self.active();
         let is_open = cold.gate == Gate::Open;
-        let half = self.workers.half(cold.timeline);
+        let half = self.half(cold.timeline);
+        let workers = self.workers(&cold);
         let now = self.layout.tick_at(self.host.wall_us());
         let status = |lane| {
             let mark = self.mark(&cold, lane);
             let first = self.first_free(&cold, lane, active, now, 1);
             LaneStatus {
                 lane,
-                worker: self.workers.worker(lane),
+                worker: workers.worker(lane),
                 active: lane == active && is_open,
-                in_half: half.clone().any(|other| other == lane),
+                in_half: { half }.any(|other| other == lane),
                 usable_at_us: is_open.then(|| self.usable_at(first)),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
                 issued: self.lanes[lane].issued(),
             }
         };
-        (0..self.workers.lanes()).map(status).collect()
+        (0..workers.lanes()).map(status).collect()
     }
 
     /// Resets the counters to zero.

@@ -7,8 +7,9 @@
 
 use crate::host::{FileIdentity, Loaded, SLOT_BYTES};
 use crate::layout::{Layout, Tick};
+use crate::lease::{Lease, Membership};
 use crate::refusal::{ClosedReason, FloorCause};
-use crate::workers::MAX_LANES;
+use crate::workers::{MAX_LANES, Nodes};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ const VERSION: u32 = 1;
 const MAX_FORMER: usize = 48;
 /// The mark of a worker that belongs to the original of a copy. No clock reaches it.
 pub(crate) const NOT_OURS: i64 = i64::MAX;
+/// The active worker of a server that has none.
+const NOBODY: i64 = -1;
 
 // ---- the record ----
 
@@ -75,6 +78,12 @@ pub(crate) struct Record {
     /// An operator vouched for a state that was lost, or for another layout: IDs may exist of which no mark tells.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) is_vouched: bool,
+    /// In a fleet with a registry: who this node is, and its lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) membership: Option<Membership>,
+    /// What the membership was before the node's present life, until that has a lease. An operator may vouch for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) earlier_life: Option<Membership>,
 }
 
 /// A mark that was set for all workers, although no ID of this server reached it.
@@ -100,6 +109,11 @@ impl Record {
     pub(super) fn highest_mark(&self) -> i64 {
         let known = self.marks.values().copied().filter(|mark| *mark != NOT_OURS);
         known.max().unwrap_or(-1).max(self.elsewhere)
+    }
+
+    /// Gives all workers to the original of the copy in which this record was found.
+    pub(super) fn leave_to_original(&mut self) {
+        self.marks.values_mut().for_each(|mark| *mark = NOT_OURS);
     }
 
     /// Whether the record has a worker of `nodes` whose mark satisfies `with`.
@@ -202,10 +216,11 @@ pub(crate) struct Promises {
     pub(crate) floor: Option<Floor>,
     /// As in [`Record`].
     pub(super) is_vouched: bool,
+    /// As in [`Record`].
+    pub(crate) membership: Option<Membership>,
+    /// As in [`Record`].
+    pub(crate) earlier_life: Option<Membership>,
 }
-
-/// Each lane's worker as it stands in an ID.
-pub(crate) type Nodes<'a> = &'a [i64];
 
 impl Promises {
     /// No promises, for a generator without a disk.
@@ -223,7 +238,51 @@ impl Promises {
             owes_prepared: false,
             floor: None,
             is_vouched: false,
+            membership: None,
+            earlier_life: None,
         }
+    }
+
+    /// The lease, if the node has one.
+    pub(crate) fn lease(&self) -> Option<Lease> {
+        self.membership.and_then(|membership| membership.lease)
+    }
+
+    /// The same promises, of a node that knows this.
+    pub(crate) fn of_member(self, membership: Membership) -> Self {
+        Self { membership: Some(membership), ..self }
+    }
+
+    /// The same promises for the lanes of a new lease: the workers of the present one become former workers. The lanes
+    /// begin above the lease's floor, above what this server generated with them before, and above what an operator has
+    /// said; nothing else that the record says of unknown workers concerns them.
+    pub(crate) fn for_lease(&self, heading: &Heading<'_>, nodes: &[i64], floor: i64) -> Self {
+        let record = self.record(heading, self.file);
+        let mut promises = Self { earlier_life: None, ..Self::of(&record, self.newest, self.file, nodes) };
+        let vouched = self.floor.filter(|floor| floor.cause == FloorCause::Operator);
+        let least = floor.max(vouched.map_or(-1, |floor| floor.mark));
+        for (mark, node) in promises.marks.iter_mut().zip(nodes) {
+            // What the original of a copy can have generated lies below the floor.
+            let known = record.marks.get(node).filter(|mark| **mark != NOT_OURS);
+            *mark = known.map_or(least, |known| least.max(*known));
+        }
+        // A record counts as unused while no mark has passed the floor of a first start. Of a lane that begins below it,
+        // IDs can be there although no mark says so.
+        let begins_below = |floor: &Floor| promises.marks.iter().any(|mark| *mark < floor.mark);
+        promises.floor =
+            self.floor.filter(|floor| floor.cause != FloorCause::NoState || !begins_below(floor));
+        promises
+    }
+
+    /// The floor above which an earlier lease of this server goes on. If there was no room for the marks of its workers,
+    /// they share a higher one.
+    pub(crate) fn floor_to_resume(&self, lease: &Lease) -> i64 {
+        lease.floor.max(self.elsewhere)
+    }
+
+    /// Every lane as if it had never been used, for a server that has no workers yet.
+    pub(super) fn without_lanes(self) -> Self {
+        Self { marks: [-1; MAX_LANES], ..self }
     }
 
     /// Raises every mark to `floor`, including those of other workers.
@@ -246,7 +305,7 @@ impl Promises {
     }
 
     /// The promises of a record that was read from `slot`, for the lanes of this configuration.
-    pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, nodes: Nodes<'_>) -> Self {
+    pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, nodes: &[i64]) -> Self {
         let mut marks = [record.elsewhere; MAX_LANES];
         for (mark, node) in marks.iter_mut().zip(nodes) {
             *mark = *record.marks.get(node).unwrap_or(&record.elsewhere);
@@ -272,7 +331,15 @@ impl Promises {
             owes_prepared: record.owes_prepared,
             floor: record.floor,
             is_vouched: record.is_vouched,
+            membership: record.membership,
+            earlier_life: record.earlier_life,
         }
+    }
+
+    /// These promises after a write of others failed: what is known of the file is known from that.
+    pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
+        let Self { file, generation, newest, .. } = *attempted;
+        Self { file, generation, newest, ..self }
     }
 
     /// Gives the workers of earlier settings to the original of this copy.
@@ -282,15 +349,19 @@ impl Promises {
 
     /// The bytes of a slot of the file `file`.
     pub(crate) fn encode(&self, heading: &Heading<'_>, file: FileIdentity) -> Vec<u8> {
-        let nodes = heading.nodes;
-        encode(&Record {
+        encode(&self.record(heading, file))
+    }
+
+    fn record(&self, heading: &Heading<'_>, file: FileIdentity) -> Record {
+        let nodes: &[i64] = &heading.nodes;
+        Record {
             generation: self.generation,
             system_identifier: self.system_identifier,
             timeline: heading.timeline,
             file,
             layout: RecordedLayout::of(heading.layout),
             lanes: nodes.len(),
-            active: nodes[heading.active],
+            active: nodes.get(heading.active).copied().unwrap_or(NOBODY),
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
             max_ahead_us: self.max_ahead_us,
@@ -298,7 +369,9 @@ impl Promises {
             owes_prepared: self.owes_prepared,
             floor: self.floor,
             is_vouched: self.is_vouched,
-        })
+            membership: self.membership,
+            earlier_life: self.earlier_life,
+        }
     }
 }
 
@@ -306,7 +379,7 @@ impl Promises {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {
     pub(crate) layout: &'a Layout,
-    pub(crate) nodes: Nodes<'a>,
+    pub(crate) nodes: Nodes,
     pub(crate) timeline: u32,
     pub(crate) active: usize,
     /// `max_ahead` as it is in force, in microseconds.

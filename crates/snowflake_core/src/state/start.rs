@@ -17,11 +17,12 @@
 //!
 //! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
-use super::record::{Floor, NOT_OURS, Nodes, Promises, Record, newest};
-use crate::host::Loaded;
+use super::record::{Floor, NOT_OURS, Promises, Record, newest};
+use crate::host::{FileIdentity, Loaded, RecordName};
 use crate::layout::Layout;
+use crate::lease::Membership;
 use crate::refusal::{AdoptError, ClosedReason, FloorCause};
-use crate::workers::MAX_LANES;
+use crate::workers::{MAX_LANES, Nodes};
 
 /// If nothing was recorded, marks start this far above the latest known time.
 const FIRST_MARGIN_US: i64 = 1_000_000;
@@ -100,7 +101,7 @@ pub(crate) struct Opening {
 #[derive(Clone)]
 pub(crate) struct Evidence<'a> {
     pub(crate) layout: &'a Layout,
-    pub(crate) nodes: Nodes<'a>,
+    pub(crate) nodes: Nodes,
     /// The lanes of the timeline's half, in the order of rotation.
     pub(crate) half: Vec<usize>,
     pub(crate) start: &'a Start,
@@ -165,11 +166,7 @@ impl Evidence<'_> {
         let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
         if recorded != *self.layout {
-            return if self.is_unused(&record, loaded) {
-                Ok(self.unused(&record, &recorded))
-            } else {
-                Err(ClosedReason::OtherLayout(recorded))
-            };
+            return self.under_other_layout(&record, &recorded, loaded);
         }
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
@@ -180,14 +177,14 @@ impl Evidence<'_> {
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || is_followed || (is_copy && !is_new_timeline);
-        if is_foreign && record.has_worker(self.nodes, |_| true) {
+        if is_foreign && record.has_worker(&self.nodes, |_| true) {
             return Err(ClosedReason::Foreign(record.system_identifier));
         }
         // A standby's record cannot know which workers its primary uses by now.
-        if is_followed && (self.start.was_in_recovery || record.has_worker(self.nodes, |_| true)) {
+        if is_followed && (self.start.was_in_recovery || record.has_worker(&self.nodes, |_| true)) {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
-        if record.has_worker(self.nodes, |mark| is_theirs || mark == NOT_OURS) {
+        if record.has_worker(&self.nodes, |mark| is_theirs || mark == NOT_OURS) {
             return Err(ClosedReason::Copied);
         }
         let mut promises = self.promises(&record, slot, loaded);
@@ -204,6 +201,73 @@ impl Evidence<'_> {
         }
         // A copy's file names its original, so it is replaced by one with its own identity.
         Ok(Opening { promises, active, needs_new_file: is_copy })
+    }
+
+    /// The start of a server to which the registry says which workers it has. Its lease goes on only where nobody else can
+    /// have it: the file is the one that was written, and a witness outside the data directory `knows` its last record.
+    /// Everything else is a new life, that of `born`, without a lease: a reboot, every kind of copy, and a server that
+    /// counts its workers in another way.
+    pub(crate) fn enlist(
+        &self,
+        loaded: Option<&Loaded>,
+        knows: impl Fn(RecordName, FileIdentity) -> bool,
+        born: Membership,
+        nodes_of: impl Fn(i64) -> Nodes,
+    ) -> Result<Opening, ClosedReason> {
+        let new_life = |mut opening: Opening, earlier_life: Option<Membership>| {
+            opening.promises =
+                Promises { membership: Some(born), earlier_life, ..opening.promises.without_lanes() };
+            opening
+        };
+        let Some(loaded) = loaded else { return Ok(new_life(self.fresh(self.first_mark()), None)) };
+        let (slot, mut record) = match newest(loaded) {
+            Ok(found) => found,
+            Err(ClosedReason::Unreadable) => return Ok(new_life(self.fresh(self.first_mark()), None)),
+            Err(newer) => return Err(newer),
+        };
+        let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
+        if recorded != *self.layout {
+            return self
+                .under_other_layout(&record, &recorded, loaded)
+                .map(|opening| new_life(opening, None));
+        }
+        let is_file_own = record.file.is(loaded.identity);
+        let is_own = is_file_own && record.system_identifier == self.start.system_identifier;
+        if let Some(membership) = record.membership
+            && is_own
+            && membership.counts_as(&born)
+            && knows(RecordName { node: membership.node, generation: record.generation }, loaded.identity)
+        {
+            let nodes = membership.lease.map_or(Nodes::NONE, |lease| nodes_of(lease.home));
+            let promises = Promises::of(&record, slot, loaded.identity, &nodes);
+            let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
+            return Ok(Opening { promises, active, needs_new_file: false });
+        }
+        if !is_own {
+            record.leave_to_original();
+        }
+        let lives = [record.membership, record.earlier_life].into_iter().flatten();
+        let earlier_life = { lives }.find(|life| is_own && life.lease.is_some() && life.counts_as(&born));
+        let promises = Promises {
+            system_identifier: self.start.system_identifier,
+            ..Promises::of(&record, slot, loaded.identity, &[])
+        };
+        let opening = Opening { promises, active: self.half[0], needs_new_file: !is_file_own };
+        Ok(new_life(opening, earlier_life))
+    }
+
+    /// Step 2: no start continues another layout, unless nothing was generated with it.
+    fn under_other_layout(
+        &self,
+        record: &Record,
+        recorded: &Layout,
+        loaded: &Loaded,
+    ) -> Result<Opening, ClosedReason> {
+        if self.is_unused(record, loaded) {
+            Ok(self.unused(record, recorded))
+        } else {
+            Err(ClosedReason::OtherLayout(*recorded))
+        }
     }
 
     /// Where the record of another layout is unused: its marks stay what they are in time, because they may respect IDs
@@ -225,7 +289,7 @@ impl Evidence<'_> {
 
     /// The promises of a record of this server.
     fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
-        let mut promises = Promises::of(record, slot, loaded.identity, self.nodes);
+        let mut promises = Promises::of(record, slot, loaded.identity, &self.nodes);
         promises.system_identifier = self.start.system_identifier;
         promises
     }
@@ -233,12 +297,13 @@ impl Evidence<'_> {
     /// Raises the marks of all workers that an earlier timeline may have used. What it generated with them is known
     /// only from the replayed WAL and, if the clocks agree, from the wall clock. Exempt are the lanes of the second
     /// timeline's half, because the first timeline never used them. That holds only if there are halves, if the first
-    /// timeline counted the same number of lanes, and for the server that began the second.
+    /// timeline counted the same number of lanes and had no lease, which would have allowed it all of them, and for the
+    /// server that began the second.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let same_halves = record.lanes == self.nodes.len();
+        let same_halves = record.lanes == self.nodes.len() && record.membership.is_none();
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, Limits, Memory, Policy, SequenceStart};
+use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, Limits, Memory, Policy};
 use snowflake_core::{Tick, Workers};
 
 thread_local! {
@@ -208,7 +208,7 @@ pub fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> 
     let bits: Bits = bits.parse().unwrap();
     let layout = Layout::new(bits, Tick::Millisecond, 0).unwrap();
     let workers = Workers::new(&layout, 0, backups).unwrap();
-    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
+    Config { layout, workers, ring_ticks, limits, ..Config::default() }
 }
 
 pub fn limits(policy: Policy, max_ahead_us: i64, max_wait_us: i64) -> Limits {

@@ -5,7 +5,7 @@
 
 use super::tape::Tape;
 use serde_json::Value;
-use snowflake_core::host::{FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::host::{FileIdentity, Loaded, RecordName, SLOT_BYTES, SLOTS, Witness, WriteError};
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -140,6 +140,36 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
+/// What a host remembers of the records that were written on it, outside every disk, until it boots again.
+#[derive(Default)]
+pub struct SimWitness {
+    announced: Cell<Option<RecordName>>,
+    confirmed: Cell<Option<(RecordName, FileIdentity)>>,
+}
+
+impl SimWitness {
+    /// The host boots, and forgets.
+    pub fn forget(&self) {
+        self.announced.set(None);
+        self.confirmed.set(None);
+    }
+}
+
+impl Witness for SimWitness {
+    fn announce(&self, record: RecordName) {
+        self.announced.set(Some(record));
+    }
+
+    fn confirm(&self, record: RecordName, file: FileIdentity) {
+        self.confirmed.set(Some((record, file)));
+    }
+
+    fn knows(&self, record: RecordName, file: FileIdentity) -> bool {
+        let Some((confirmed, in_file)) = self.confirmed.get() else { return false };
+        file == in_file && (record == confirmed || Some(record) == self.announced.get())
+    }
+}
+
 /// A simulated disk with the state file's folder.
 pub struct SimDisk {
     tape: Rc<Tape>,
@@ -153,6 +183,8 @@ pub struct SimDisk {
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
+    /// Of the host that has the disk.
+    pub witness: SimWitness,
 }
 
 impl SimDisk {
@@ -168,6 +200,7 @@ impl SimDisk {
             read: RefCell::default(),
             points: Cell::new(0),
             writes: Cell::new(0),
+            witness: SimWitness::default(),
         }
     }
 
@@ -369,6 +402,10 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
+    fn witness(&self) -> Option<&dyn Witness> {
+        Some(&self.witness)
+    }
+
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         self.pass(Point::Load)?;
         let folder = self.folder.borrow();

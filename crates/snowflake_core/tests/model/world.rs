@@ -5,7 +5,7 @@ use super::disk::SimDisk;
 use super::tape::Tape;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{Bits, Config, Disk, Event, Generator, Host, Layout, Limits, Memory, Start};
-use snowflake_core::{SequenceStart, Tick, Workers};
+use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -211,5 +211,5 @@ pub fn config(
     let bits: Bits = bits.parse().unwrap();
     let layout = Layout::new(bits, tick, 0).unwrap();
     let workers = Workers::new(&layout, home, backups).unwrap();
-    Config { layout, datacenter: 0, workers, sequence_start: SequenceStart::Zero, ring_ticks, limits }
+    Config { layout, workers, ring_ticks, limits, ..Config::default() }
 }

@@ -1,0 +1,167 @@
+//! Leasing: the fleet's registry says which workers this server has, and up to which tick. What is sent to it and what
+//! it answers is durable here first (`lease.rs` says why); the process that speaks to it is the caller.
+
+use super::Generator;
+use crate::config::WorkerSource;
+use crate::host::Host;
+use crate::lease::{Answer, Answered, Contact, Lease, Membership};
+use crate::memory::{ColdState, Gate};
+use crate::refusal::{ClosedReason, Errno};
+use crate::state::record::Promises;
+use crate::state::start::Start;
+use parking_lot::lock_api::RawMutex;
+
+/// `until` without a lease: no tick is allowed.
+const NO_TICK: i64 = -1;
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Finds out who this node is, so that it can speak to the registry: also on a standby, if it is the registry that
+    /// says which workers it has. Does nothing if that is known.
+    pub fn enlist(&self, start: &Start) -> Result<(), ClosedReason> {
+        self.locked(|cold| match cold.gate {
+            Gate::Open | Gate::Settling => Ok(()),
+            Gate::Closed { .. } | Gate::Untried => self.start(cold, start).map(drop),
+        })
+    }
+
+    /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned;
+    /// `None` before [`enlist`](Self::enlist).
+    pub fn contact(&self) -> Result<Option<Contact>, Errno> {
+        self.locked(|cold| {
+            let Some(membership) = &mut cold.journal.promises.membership else { return Ok(None) };
+            membership.begin(self.host.random());
+            let heading = self.heading(cold, self.active());
+            // Even if it is pending since before: the last write may have failed.
+            cold.journal.write_at_once(&self.host, &heading)?;
+            let membership = cold.journal.promises.membership;
+            Ok(membership.map(|membership| membership.contact(self.host.wall_us())))
+        })
+    }
+
+    /// Does what the registry's answer to this contact demands. After an error nothing has changed, and the contact is
+    /// to be repeated.
+    pub fn answered(&self, contact: &Contact, answer: Answer) -> Result<Answered, Errno> {
+        if let Answer::Granted { lease, .. } = answer
+            && !self.can_be_granted(&lease)
+        {
+            return Ok(Answered::Ignored);
+        }
+        self.locked(|cold| {
+            let before = cold.journal.promises;
+            let Some(membership) = before.membership else { return Ok(Answered::Ignored) };
+            let (after, answered) = membership.after(contact, answer, self.host.random());
+            let promises = before.of_member(after);
+            match answered {
+                Answered::Ignored => {}
+                Answered::Unchanged => cold.journal.promises = promises,
+                Answered::Renewed => self.renew(cold, promises)?,
+                Answered::Lost => self.lose(cold, promises),
+                Answered::Leased => {
+                    let floor = after.lease.map_or(NO_TICK, |lease| lease.floor);
+                    self.move_in(cold, promises, floor)?;
+                }
+            }
+            Ok(answered)
+        })
+    }
+
+    /// The lease, if this server has one.
+    pub fn lease(&self) -> Option<Lease> {
+        self.control.cold.lock().journal.promises.lease()
+    }
+
+    /// The home worker of the lease, and when the lease ends, as a Unix time in microseconds.
+    pub fn lease_end(&self) -> Option<(i64, i64)> {
+        self.lease().map(|lease| (lease.home, self.layout.starts_at(lease.until + 1)))
+    }
+
+    /// Whether the registry's numbers are of this layout, and of the configured worker if there is one.
+    fn can_be_granted(&self, lease: &Lease) -> bool {
+        let is_home = match self.source {
+            WorkerSource::Registry => (0..=self.configured.highest_home()).contains(&lease.home),
+            WorkerSource::Confirmed => lease.home == self.configured.worker(0),
+            WorkerSource::Configured => false,
+        };
+        is_home && (-1..=lease.until).contains(&lease.floor) && lease.until <= self.layout.max_tick()
+    }
+
+    /// The lease goes on: durable first, then for calls.
+    fn renew(&self, cold: &mut ColdState, promises: Promises) -> Result<(), Errno> {
+        self.write_or_revert(cold, promises)?;
+        self.set_until(cold);
+        Ok(())
+    }
+
+    /// The lease is over: no call gets an ID of it from now on, except those that have read their permit, and what they
+    /// generate lies below the lease's end. A write that fails changes nothing about that: the old record leads to the
+    /// same answer.
+    fn lose(&self, cold: &mut ColdState, promises: Promises) {
+        self.leave(cold);
+        cold.journal.promises = promises;
+        let heading = self.heading(cold, self.active());
+        let _ = cold.journal.write_at_once(&self.host, &heading);
+    }
+
+    fn leave(&self, cold: &mut ColdState) {
+        self.lanes.iter().for_each(|lane| lane.close());
+        cold.gate = Gate::Settling;
+        self.control.switch.set_until(NO_TICK);
+    }
+
+    /// This server as a node in a new life.
+    pub(super) fn born(&self) -> Membership {
+        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter)
+    }
+
+    /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
+    /// before a permit for it can be published.
+    fn move_in(&self, cold: &mut ColdState, promises: Promises, floor: i64) -> Result<(), Errno> {
+        let Some(lease) = promises.lease() else { return Ok(()) };
+        self.leave(cold);
+        let promises =
+            promises.for_lease(&self.heading(cold, self.active()), &self.nodes_of(lease.home), floor);
+        let home = cold.home.replace(lease.home);
+        if let Err(errno) = self.write_or_revert(cold, promises) {
+            cold.home = home;
+            return Err(errno);
+        }
+        for (lane, mark) in self.lanes.iter().zip(promises.marks) {
+            lane.restore(mark);
+        }
+        self.control.switch.activate(0);
+        self.set_until(cold);
+        Ok(())
+    }
+
+    /// Makes promises durable, or keeps what was promised before, which may be in the file as well.
+    fn write_or_revert(&self, cold: &mut ColdState, promises: Promises) -> Result<(), Errno> {
+        let before = std::mem::replace(&mut cold.journal.promises, promises);
+        let heading = self.heading(cold, self.active());
+        let written = cold.journal.write_at_once(&self.host, &heading);
+        if written.is_err() {
+            cold.journal.promises = before.after_failed_write(&cold.journal.promises);
+        }
+        written
+    }
+
+    /// Tells calls where the lease ends, once that is durable.
+    pub(super) fn set_until(&self, cold: &ColdState) {
+        let until = match self.source {
+            WorkerSource::Configured => i64::MAX,
+            _ => cold.journal.promises.lease().map_or(NO_TICK, |lease| lease.until),
+        };
+        self.control.switch.set_until(until);
+    }
+
+    /// An operator vouches that no copy of this node runs: the lease of its earlier life goes on.
+    pub(super) fn resume_earlier_life(&self, cold: &mut ColdState) -> Result<(), Errno> {
+        let promises = cold.journal.promises;
+        match promises.earlier_life {
+            Some(earlier) if promises.lease().is_none() => {
+                let floor = earlier.lease.map_or(NO_TICK, |lease| promises.floor_to_resume(&lease));
+                self.move_in(cold, promises.of_member(earlier), floor)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A fleet's registry leases workers to its nodes. This file has what a node knows of that, and how an answer of the
+//! registry changes it; the generator makes each change durable.
+//!
+//! # Why no ID repeats
+//!
+//! A lease is fenced by a place in ID space, not by a moment: a node generates no ID above the lease's `until`, and a
+//! group goes to another node only with a floor at or above every `until` that was ever granted for it. No clock takes
+//! part in that.
+//!
+//! A *contact* is one call of the registry. It carries a number, one higher than the last, and a nonce, and both are
+//! durable before they are sent. So of two copies of one node only one gets on: the registry refuses the other, because
+//! it comes with a number that was used with another nonce. A copy that is recognized as one, and a node whose lease is
+//! over, take a new node ID and drop the pending contact.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A group of workers, leased: a home worker with its backup workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The home worker.
+    pub home: i64,
+    /// No ID of the lease lies in this tick or below. Also tells two leases of one group apart.
+    pub floor: i64,
+    /// The last tick of the lease.
+    pub until: i64,
+}
+
+/// One call of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// The registry that the node knows; `None` before its first answer.
+    pub registry: Option<Uuid>,
+    /// The node: one data directory in one life.
+    pub node: Uuid,
+    /// One higher than that of the contact before, unless that one is repeated.
+    pub number: i64,
+    /// Drawn for this number.
+    pub nonce: Uuid,
+    /// The lease to renew; `None` claims one.
+    pub lease: Option<Lease>,
+    /// The node's wall clock, as a Unix time in microseconds.
+    pub clock_us: i64,
+}
+
+/// The registry's answer to a contact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The node has this lease, be it renewed or new.
+    Granted {
+        /// The registry.
+        registry: Uuid,
+        /// What it granted.
+        lease: Lease,
+    },
+    /// The node's lease is over: somebody else spoke for it.
+    Over,
+    /// Nothing has changed.
+    Refused,
+}
+
+/// How an answer changed what the node may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The lease goes on, to a later tick.
+    Renewed,
+    /// The node has another lease than before.
+    Leased,
+    /// The node has no lease any more.
+    Lost,
+    /// Nothing: the registry refused.
+    Unchanged,
+    /// Nothing: the answer is to a contact that is not pending any more, or it cannot be a registry's.
+    Ignored,
+}
+
+/// What a node knows of itself and of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    pub(crate) node: Uuid,
+    pub(crate) registry: Option<Uuid>,
+    /// The number and the nonce of the last contact.
+    number: i64,
+    nonce: Uuid,
+    /// Whether that contact is yet unanswered.
+    is_pending: bool,
+    pub(crate) lease: Option<Lease>,
+    /// How the node counts workers: which workers a lease has depends on it, so a node that counts otherwise is another.
+    lanes: usize,
+    datacenter: i64,
+}
+
+impl Membership {
+    /// A node in a new life.
+    pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64) -> Self {
+        let (number, nonce) = (0, Uuid::nil());
+        Self { node, registry: None, number, nonce, is_pending: false, lease: None, lanes, datacenter }
+    }
+
+    /// Whether a lease of this node has the workers that it would have for the other.
+    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+        (self.lanes, self.datacenter) == (other.lanes, other.datacenter)
+    }
+
+    /// Begins a contact, or repeats the pending one: its answer may have been lost.
+    pub(crate) fn begin(&mut self, nonce: Uuid) {
+        if !self.is_pending {
+            (self.number, self.nonce, self.is_pending) = (self.number + 1, nonce, true);
+        }
+    }
+
+    /// The pending contact, to be sent at this time.
+    pub(crate) fn contact(&self, clock_us: i64) -> Contact {
+        let Self { node, registry, number, nonce, lease, .. } = *self;
+        Contact { registry, node, number, nonce, lease, clock_us }
+    }
+
+    /// What the node knows after this answer, and what that changes. `new_node` is its ID if its lease is over.
+    pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Answered) {
+        let is_pending = self.is_pending && self.contact(contact.clock_us) == *contact;
+        let answered = Self { is_pending: false, ..*self };
+        match answer {
+            _ if !is_pending => (*self, Answered::Ignored),
+            Answer::Refused => (answered, Answered::Unchanged),
+            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter), Answered::Lost),
+            Answer::Granted { registry, .. } if self.registry.is_some_and(|known| known != registry) => {
+                (*self, Answered::Ignored)
+            }
+            Answer::Granted { registry, lease } => match self.lease {
+                Some(held) if (held.home, held.floor) == (lease.home, lease.floor) => {
+                    let until = lease.until.max(held.until);
+                    let lease = Some(Lease { until, ..lease });
+                    (Self { registry: Some(registry), lease, ..answered }, Answered::Renewed)
+                }
+                _ => (Self { registry: Some(registry), lease: Some(lease), ..answered }, Answered::Leased),
+            },
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const REGISTRY: Uuid = Uuid::from_u128(1);
+    const OTHER: Uuid = Uuid::from_u128(2);
+
+    fn nonce(n: u128) -> Uuid {
+        Uuid::from_u128(100 + n)
+    }
+
+    fn granted(home: i64, floor: i64, until: i64) -> Answer {
+        Answer::Granted { registry: REGISTRY, lease: Lease { home, floor, until } }
+    }
+
+    /// A node that has been granted a lease.
+    fn node() -> Membership {
+        let mut node = Membership::new(Uuid::from_u128(7), 4, 0);
+        node.begin(nonce(1));
+        let (node, answered) = node.after(&node.contact(0), granted(3, 10, 20), nonce(0));
+        assert_eq!(answered, Answered::Leased);
+        node
+    }
+
+    #[test]
+    fn a_contact_without_an_answer_is_repeated_with_its_number_and_nonce() {
+        let mut node = node();
+        node.begin(nonce(2));
+        let first = node.contact(5);
+        node.begin(nonce(3));
+        assert_eq!(node.contact(5), first);
+        assert_eq!((first.number, first.nonce), (2, nonce(2)));
+        let (mut node, _) = node.after(&first, Answer::Refused, nonce(0));
+        node.begin(nonce(3));
+        assert_eq!((node.contact(5).number, node.contact(5).nonce), (3, nonce(3)));
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_only_for_the_pending_contact() {
+        let mut node = node();
+        node.begin(nonce(2));
+        let contact = node.contact(5);
+        let (after, answered) = node.after(&contact, granted(3, 10, 30), nonce(0));
+        assert_eq!((answered, after.lease.unwrap().until), (Answered::Renewed, 30));
+        assert_eq!(after.after(&contact, granted(3, 10, 40), nonce(0)), (after, Answered::Ignored));
+        let forged = Contact { nonce: nonce(9), ..contact };
+        assert_eq!(node.after(&forged, granted(3, 10, 40), nonce(0)), (node, Answered::Ignored));
+    }
+
+    #[test]
+    fn a_renewal_never_lowers_until_and_another_floor_is_another_lease() {
+        let mut node = node();
+        node.begin(nonce(2));
+        let contact = node.contact(5);
+        let (after, _) = node.after(&contact, granted(3, 10, 15), nonce(0));
+        assert_eq!(after.lease, Some(Lease { home: 3, floor: 10, until: 20 }));
+        let (after, answered) = node.after(&contact, granted(3, 20, 30), nonce(0));
+        assert_eq!(
+            (answered, after.lease),
+            (Answered::Leased, Some(Lease { home: 3, floor: 20, until: 30 }))
+        );
+    }
+
+    #[test]
+    fn a_node_whose_lease_is_over_is_another_node() {
+        let mut node = node();
+        node.begin(nonce(2));
+        let (after, answered) = node.after(&node.contact(5), Answer::Over, OTHER);
+        assert_eq!((after, answered), (Membership::new(OTHER, 4, 0), Answered::Lost));
+    }
+
+    #[test]
+    fn a_grant_of_another_registry_is_ignored() {
+        let mut node = node();
+        node.begin(nonce(2));
+        let lease = Lease { home: 3, floor: 10, until: 90 };
+        let answer = Answer::Granted { registry: OTHER, lease };
+        assert_eq!(node.after(&node.contact(5), answer, nonce(0)), (node, Answered::Ignored));
+    }
+}

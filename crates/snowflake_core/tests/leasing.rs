@@ -1,0 +1,615 @@
+//! Leases: a registry says which workers a server has, and how long.
+
+#![cfg(not(loom))]
+
+#[path = "model/mod.rs"]
+mod model;
+
+use model::disk::{EIO, Fault};
+use model::server::{HOUR, MS, SECOND, Server};
+use model::world::{Machine, config};
+use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
+use snowflake_core::{Unopened, WorkerSource};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+
+const BITS: &str = "41/10/12";
+const BACKUPS: usize = 3;
+const GRANT: i64 = HOUR;
+
+fn fleet(limits: Limits) -> Config {
+    let source = WorkerSource::Registry;
+    Config { source, ..config(BITS, Tick::Millisecond, 0, BACKUPS, 16_384, limits) }
+}
+
+fn member() -> Rc<Machine> {
+    Machine::alone(fleet(Limits::default()))
+}
+
+/// A registry that hands out groups by the rules, on the clock of its contacts.
+struct Registry {
+    id: Uuid,
+    /// Each group's node, number, nonce and lease.
+    groups: RefCell<BTreeMap<i64, (Contact, Lease)>>,
+}
+
+impl Registry {
+    fn new() -> Self {
+        Self { id: Uuid::from_u128(77), groups: RefCell::default() }
+    }
+
+    fn answer(&self, contact: &Contact) -> Answer {
+        let mut groups = self.groups.borrow_mut();
+        let now = contact.clock_us / MS;
+        let until = now + GRANT / MS;
+        if let Some((last, lease)) = groups.values_mut().find(|(last, _)| last.node == contact.node) {
+            let is_repeated = last.number == contact.number && last.nonce == contact.nonce;
+            if contact.number <= last.number && !is_repeated {
+                return Answer::Over;
+            }
+            lease.until = lease.until.max(until);
+            *last = *contact;
+            return Answer::Granted { registry: self.id, lease: *lease };
+        }
+        if contact.lease.is_some() {
+            return Answer::Over;
+        }
+        let is_free = |home: &i64| groups.get(home).is_none_or(|(_, lease)| lease.until < now);
+        let Some(home) = (0..256).find(is_free) else { return Answer::Refused };
+        let floor = groups.get(&home).map_or(-1, |(_, lease)| lease.until);
+        let lease = Lease { home, floor, until };
+        groups.insert(home, (*contact, lease));
+        Answer::Granted { registry: self.id, lease }
+    }
+
+    /// Somebody else speaks for the node that has this group, or an operator retires it.
+    fn end(&self, home: i64) {
+        let mut groups = self.groups.borrow_mut();
+        let (last, _) = groups.get_mut(&home).unwrap();
+        last.node = Uuid::nil();
+    }
+}
+
+/// A server that speaks to a registry.
+trait Member: Server {
+    fn enlist(&self) {
+        let start = self.machine().start.get();
+        self.machine().with(|generator| generator.enlist(&start)).expect("enlisted");
+    }
+
+    fn contact(&self) -> Contact {
+        self.machine().with(|generator| generator.contact()).expect("durable").expect("enlisted")
+    }
+
+    fn answered(&self, contact: &Contact, answer: Answer) -> Answered {
+        self.machine().with(|generator| generator.answered(contact, answer)).expect("durable")
+    }
+
+    /// Contacts the registry until it says nothing new.
+    fn meet(&self, registry: &Registry) -> Answered {
+        let contact = self.contact();
+        match self.answered(&contact, registry.answer(&contact)) {
+            Answered::Lost => self.meet(registry),
+            otherwise => otherwise,
+        }
+    }
+
+    /// Starts and gets a lease.
+    fn join(&self, registry: &Registry) -> Lease {
+        self.machine().boot_up();
+        self.enlist();
+        self.meet(registry);
+        self.settle();
+        self.lease().expect("a lease")
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        self.machine().with(|generator| generator.lease())
+    }
+
+    /// The server's memory is lost, but not its host's.
+    fn crash(&self) {
+        self.machine().go_down();
+        self.machine().boot_up();
+    }
+
+    fn reboot(&self) {
+        self.machine().disk.witness.forget();
+        self.crash();
+    }
+
+    fn home(&self, parts: Parts) -> i64 {
+        parts.worker % 256
+    }
+}
+
+impl Member for Machine {}
+
+#[test]
+fn a_node_generates_nothing_before_it_has_a_lease_and_then_with_the_leased_worker() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.settle(), 0, "a lease's floor has passed: nothing waits");
+    let id = machine.id();
+    assert_eq!((id.worker, id.tick), (0, machine.wall() / MS));
+
+    let second = member();
+    second.join(&registry);
+    assert_eq!(second.id().worker, 1);
+}
+
+#[test]
+fn no_id_lies_above_the_end_of_the_lease_and_a_renewal_opens_it_without_a_restart() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    machine.id();
+    machine.pass(GRANT - 10 * MS);
+    let mut last = machine.id();
+    while let Ok(id) = machine.try_id() {
+        assert!(id.tick <= lease.until, "{id:?}");
+        last = id;
+        machine.pass(MS / 2);
+    }
+    assert_eq!(last.tick, lease.until, "the whole lease was used");
+    assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    assert_eq!(machine.with(|generator| generator.obstacle()), Some(Refusal::LeaseEnded));
+    machine.keep();
+    assert!(machine.mark(0) <= lease.until, "no mark is promised above the lease");
+    assert_eq!(machine.with(|generator| generator.rotate_now()), Err(Refusal::LeaseEnded));
+    assert_eq!(machine.meet(&registry), Answered::Renewed);
+    assert_eq!(machine.id().worker, last.worker);
+}
+
+#[test]
+fn the_keeper_writes_nothing_for_a_reservation_that_has_reached_the_end_of_the_lease() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.pass(GRANT - 100 * MS);
+    machine.id();
+    machine.keep();
+    let writes = machine.disk.writes.get();
+    machine.id();
+    machine.keep();
+    assert_eq!(machine.disk.writes.get(), writes);
+}
+
+#[test]
+fn a_crash_and_a_clean_stop_keep_the_lease_without_the_registry() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    let before = machine.id();
+    machine.crash();
+    machine.settle();
+    assert_eq!(machine.lease(), Some(lease));
+    let between = machine.id();
+    assert!(between.tick > before.tick && between.worker == before.worker);
+    machine.stop();
+    machine.boot_up();
+    machine.settle();
+    assert_eq!(machine.id().worker, before.worker);
+}
+
+#[test]
+fn a_reboot_is_a_new_life_and_leaves_its_group_behind() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    let node = machine.contact().node;
+    machine.reboot();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    let contact = machine.contact();
+    assert!(contact.node != node && contact.lease.is_none() && contact.registry.is_none());
+    machine.meet(&registry);
+    machine.settle();
+    assert_ne!(machine.home(machine.id()), lease.home);
+}
+
+#[test]
+fn an_operator_can_vouch_for_the_earlier_life_of_a_rebooted_node() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    let before = machine.id();
+    machine.reboot();
+    machine.reboot();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert_eq!(machine.lease(), Some(lease));
+    let after = machine.id();
+    assert!(after.worker == before.worker && after.tick > before.tick);
+    assert_eq!(machine.meet(&registry), Answered::Renewed);
+}
+
+#[test]
+fn nobody_can_vouch_for_a_copys_lease() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    let disk = machine.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let copy = Machine::new(fleet(Limits::default()), &machine.boot, disk);
+    copy.boot_up();
+    assert_eq!(copy.open(), Err(Unopened::NoLease));
+    copy.adopt(copy.wall()).unwrap();
+    assert_eq!(copy.open(), Err(Unopened::NoLease));
+}
+
+#[test]
+fn a_copy_is_another_node_whether_its_original_runs_or_not() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.id();
+    let disk = machine.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let copy = Machine::new(fleet(Limits::default()), &machine.boot, disk);
+    copy.join(&registry);
+    assert_ne!(machine.id().worker, copy.id().worker);
+    assert_ne!(machine.contact().node, copy.contact().node);
+}
+
+/// Boot, device, inode and time of birth are the same; only the witness knows that a later record was written.
+#[test]
+fn a_volume_that_was_rolled_back_is_a_new_life() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    let (slots, identity) = (machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
+    machine.pass(SECOND);
+    machine.id();
+    machine.keep();
+    machine.go_down();
+    machine.disk.put_as(slots, identity);
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+}
+
+#[test]
+fn a_server_killed_between_any_two_steps_of_a_write_keeps_its_lease() {
+    use model::disk::{Down, Point, Power};
+    let points =
+        [Point::Open, Point::Write(0), Point::Write(1), Point::Sync(0), Point::Sync(1), Point::Synced(0)];
+    for point in points {
+        let (machine, registry) = (member(), Registry::new());
+        let lease = machine.join(&registry);
+        machine.id();
+        machine.pass(SECOND);
+        machine.disk.set_faults(move |at| if at == point { Fault::Down(Power::Server) } else { Fault::None });
+        let machine_again = machine.clone();
+        let down = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| machine_again.id()));
+        assert!(down.unwrap_err().is::<Down>(), "{point:?} is not reached");
+        machine.disk.heal();
+        machine.crash();
+        machine.settle();
+        assert_eq!(machine.lease(), Some(lease), "{point:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_is_over_closes_the_gate_and_the_next_one_opens_it_without_a_restart() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    let before = machine.id();
+    registry.end(0);
+    let contact = machine.contact();
+    assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_ne!(machine.contact().node, contact.node);
+    machine.meet(&registry);
+    machine.settle();
+    let after = machine.id();
+    assert_eq!(machine.home(after), 1);
+    assert!(after.tick >= before.tick);
+}
+
+/// At each look at the clock, the lease of the call ends and another begins, of another group or of the same.
+#[test]
+fn a_call_that_slept_through_a_change_of_lease_generates_what_one_lease_allows() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        for (home, floor_ahead) in [(9, -50), (9, 3), (9, 40), (0, 40)] {
+            for look in 1..=6 {
+                let machine = Machine::alone(fleet(Limits { policy, ..Limits::default() }));
+                let registry = Registry::new();
+                let first = machine.join(&registry);
+                machine.id();
+                machine.step(-20 * MS);
+                let second = Lease {
+                    home,
+                    floor: machine.wall() / MS + floor_ahead,
+                    until: machine.wall() / MS + 500,
+                };
+                let (looks, changing) = (Cell::new(0), machine.clone());
+                *machine.meanwhile.borrow_mut() = Some(Rc::new(move |read: &dyn Fn()| {
+                    looks.set(looks.get() + 1);
+                    if looks.get() == look {
+                        // The contact itself looks at the clock, too.
+                        looks.set(100);
+                        let contact = changing.contact();
+                        let answer = Answer::Granted { registry: Uuid::from_u128(77), lease: second };
+                        assert_eq!(changing.answered(&contact, answer), Answered::Leased);
+                        let _ = changing.open();
+                    }
+                    read();
+                }));
+                for _ in 0..4 {
+                    let Ok(id) = machine.try_id() else { break };
+                    let allowed = |lease: Lease| {
+                        machine.home(id) == lease.home && id.tick > lease.floor && id.tick <= lease.until
+                    };
+                    let is_old = allowed(first) && (home != 0 || id.tick <= second.floor);
+                    assert!(
+                        is_old || allowed(second),
+                        "{policy:?} look {look}: {id:?} of {first:?} or {second:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Which workers a lease has depends on the number of lanes and on the datacenter.
+#[test]
+fn a_server_that_counts_its_workers_in_another_way_is_another_node() {
+    let split = |datacenter| {
+        let config = config("41/5+5/12", Tick::Millisecond, 0, BACKUPS, 16_384, Limits::default());
+        Config { source: WorkerSource::Registry, datacenter, ..config }
+    };
+    let more_lanes = |backups| {
+        let config = config(BITS, Tick::Millisecond, 0, backups, 16_384, Limits::default());
+        Config { source: WorkerSource::Registry, ..config }
+    };
+    for (before, after) in [(more_lanes(3), more_lanes(7)), (split(1), split(2))] {
+        let (machine, registry) = (Machine::alone(before), Registry::new());
+        machine.join(&registry);
+        machine.id();
+        machine.set_config(after);
+        machine.crash();
+        assert_eq!(machine.open(), Err(Unopened::NoLease));
+        machine.adopt(machine.wall()).unwrap();
+        assert_eq!(machine.open(), Err(Unopened::NoLease));
+        machine.set_config(before);
+        machine.crash();
+        assert_eq!(machine.open(), Err(Unopened::NoLease), "it was another node meanwhile");
+    }
+    let confirmed = |backups| Config { source: WorkerSource::Confirmed, ..more_lanes(backups) };
+    let machine = Machine::alone(confirmed(3));
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    let contact = machine.contact();
+    let lease = Lease { home: 0, floor: -1, until: machine.wall() / MS + GRANT / MS };
+    let answer = Answer::Granted { registry: Uuid::from_u128(77), lease };
+    assert_eq!(machine.answered(&contact, answer), Answered::Leased);
+    machine.settle();
+    machine.id();
+    machine.set_config(confirmed(7));
+    machine.crash();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+}
+
+/// The first IDs of a lease lie below the floor of a first start, so that floor does not show whether there are any.
+#[test]
+fn a_server_that_had_a_lease_is_bound_to_its_layout_and_one_that_had_none_is_not() {
+    let other = Config {
+        layout: snowflake_core::Layout::new(BITS.parse().unwrap(), Tick::Millisecond, 1_000).unwrap(),
+        ..fleet(Limits::default())
+    };
+    let (machine, registry) = (member(), Registry::new());
+    machine.boot_up();
+    machine.enlist();
+    machine.set_config(other);
+    machine.crash();
+    machine.enlist();
+    machine.set_config(fleet(Limits::default()));
+    machine.crash();
+    machine.enlist();
+    machine.meet(&registry);
+    machine.settle();
+    machine.id();
+    machine.stop();
+    machine.set_config(other);
+    assert!(matches!(machine.why_closed(), snowflake_core::ClosedReason::OtherLayout(_)));
+}
+
+/// A copy that has more workers of its original to remember than there is room for still knows how far its own lease
+/// went.
+#[test]
+fn a_copy_of_a_server_with_many_leases_resumes_its_own_above_its_own_ids() {
+    let (original, registry) = (member(), Registry::new());
+    original.join(&registry);
+    for home in 0..14 {
+        original.id();
+        registry.end(home);
+        original.meet(&registry);
+        original.settle();
+    }
+    let disk = original.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let copy = Machine::new(fleet(Limits::default()), &original.boot, disk);
+    copy.offset.set(original.offset.get());
+    copy.join(&registry);
+    copy.pass(10 * SECOND);
+    let before = copy.id();
+    copy.reboot();
+    copy.step(-5 * SECOND);
+    assert_eq!(copy.open(), Err(Unopened::NoLease));
+    copy.adopt(copy.wall()).unwrap();
+    copy.settle();
+    // Its clock is behind its own IDs.
+    assert!(matches!(copy.try_id(), Err(Refusal::NoLane(_))), "an ID below {before:?}");
+}
+
+#[test]
+fn number_and_nonce_are_durable_before_they_are_sent() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.disk.set_faults(|_| Fault::Fail(EIO));
+    assert_eq!(machine.with(|generator| generator.contact()), Err(EIO));
+    machine.disk.heal();
+    let contact = machine.contact();
+    // The answer is lost, and so is the memory.
+    machine.crash();
+    machine.settle();
+    let again = machine.contact();
+    assert_eq!((again.number, again.nonce), (contact.number, contact.nonce));
+    assert_eq!(machine.meet(&registry), Answered::Renewed);
+    assert_eq!(machine.contact().number, contact.number + 1);
+}
+
+#[test]
+fn what_was_granted_is_durable_before_calls_can_use_it() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    machine.pass(GRANT + SECOND);
+    assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    let contact = machine.contact();
+    let answer = registry.answer(&contact);
+    machine.disk.set_faults(|_| Fault::Fail(EIO));
+    assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
+    assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    assert_eq!(machine.lease(), Some(lease));
+    machine.disk.heal();
+    assert_eq!(machine.answered(&contact, answer), Answered::Renewed);
+    machine.pass(SECOND);
+    machine.id();
+}
+
+#[test]
+fn a_standby_claims_its_own_group_and_uses_it_at_once_when_it_is_promoted() {
+    let (primary, registry) = (member(), Registry::new());
+    primary.join(&registry);
+    primary.id();
+    let disk = primary.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let standby = Machine::new(fleet(Limits::default()), &primary.boot, disk);
+    standby.start.set(snowflake_core::Start { was_in_recovery: true, ..primary.start.get() });
+    standby.boot_up();
+    standby.enlist();
+    assert_eq!(standby.meet(&registry), Answered::Leased);
+    standby.set_start(|start| start.timeline = 2);
+    assert_eq!(standby.settle(), 0);
+    assert_eq!((standby.id().worker, primary.id().worker), (1, 0));
+    standby.pass(SECOND);
+    standby.keep();
+    assert_eq!(standby.disk.said().unwrap().timeline, 2);
+}
+
+#[test]
+fn under_a_lease_a_lane_follows_what_this_server_did_with_its_worker_before() {
+    let configured = config(BITS, Tick::Millisecond, 0, BACKUPS, 16_384, Limits::default());
+    let machine = Machine::alone(configured);
+    machine.start_up();
+    let before = machine.id();
+    machine.stop();
+    machine.step(-SECOND);
+    machine.set_config(Config { source: WorkerSource::Registry, ..configured });
+    let registry = Registry::new();
+    machine.boot_up();
+    machine.enlist();
+    machine.meet(&registry);
+    machine.settle();
+    let after = machine.id();
+    assert!(after.worker == before.worker && after.tick > before.tick, "{before:?} {after:?}");
+}
+
+#[test]
+fn no_operator_lowers_marks_below_the_floor_of_the_lease() {
+    let (machine, registry) = (member(), Registry::new());
+    let node = Contact {
+        registry: None,
+        node: Uuid::from_u128(3),
+        number: 1,
+        nonce: Uuid::from_u128(4),
+        lease: None,
+        clock_us: machine.wall() - GRANT - SECOND,
+    };
+    let Answer::Granted { lease: earlier, .. } = registry.answer(&node) else { panic!("a lease") };
+    let lease = machine.join(&registry);
+    assert_eq!((lease.home, lease.floor), (earlier.home, earlier.until));
+    machine.lower(machine.wall() - 2 * GRANT).unwrap();
+    assert!((0..4).all(|lane| machine.mark(lane * 256) >= lease.floor));
+}
+
+#[test]
+fn a_configured_worker_needs_the_registrys_word_and_no_other_group_will_do() {
+    let configured = config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default());
+    let machine = Machine::alone(Config { source: WorkerSource::Confirmed, ..configured });
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    let contact = machine.contact();
+    let now = machine.wall() / MS;
+    let grant = |home| Answer::Granted {
+        registry: Uuid::from_u128(77),
+        lease: Lease { home, floor: now - 5, until: now + 60_000 },
+    };
+    assert_eq!(machine.answered(&contact, grant(4)), Answered::Ignored);
+    assert_eq!(machine.answered(&contact, grant(5)), Answered::Leased);
+    machine.settle();
+    assert_eq!(machine.id().worker, 5);
+    // The lease survives a reboot, as a configured worker does.
+    machine.reboot();
+    machine.settle();
+    assert_eq!(machine.id().worker, 5);
+}
+
+/// An operator takes the setting out while the registry is down, and puts it back.
+#[test]
+fn a_server_that_comes_back_to_its_registry_is_the_node_that_it_was() {
+    let confirmed =
+        |source| Config { source, ..config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default()) };
+    let (machine, registry) = (Machine::alone(confirmed(WorkerSource::Confirmed)), Registry::new());
+    machine.boot_up();
+    machine.enlist();
+    let contact = machine.contact();
+    let lease = Lease { home: 5, floor: -1, until: machine.wall() / MS + GRANT / MS };
+    machine.answered(&contact, Answer::Granted { registry: registry.id, lease });
+    machine.settle();
+    machine.id();
+    machine.set_config(confirmed(WorkerSource::Configured));
+    machine.crash();
+    machine.settle();
+    let between = machine.id();
+    machine.set_config(confirmed(WorkerSource::Confirmed));
+    machine.crash();
+    machine.settle();
+    assert!(machine.id().tick > between.tick);
+    assert_eq!(machine.contact().node, contact.node);
+}
+
+/// Under a lease a primary rotates over all lanes, so on the second timeline none of them is unused.
+#[test]
+fn a_standby_without_the_registry_of_its_primary_respects_all_lanes() {
+    let with =
+        |source| Config { source, ..config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default()) };
+    let (primary, registry) = (Machine::alone(with(WorkerSource::Confirmed)), Registry::new());
+    primary.boot_up();
+    primary.enlist();
+    let contact = primary.contact();
+    let lease = Lease { home: 5, floor: -1, until: primary.wall() / MS + GRANT / MS };
+    primary.answered(&contact, Answer::Granted { registry: registry.id, lease });
+    primary.settle();
+    primary.id();
+    let disk = primary.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let standby = Machine::new(with(WorkerSource::Configured), &primary.boot, disk);
+    primary.pass(10 * SECOND);
+    primary.with(|generator| generator.rotate_now()).unwrap();
+    let last = primary.id();
+    assert_eq!(last.worker, 5 + 256);
+    // The standby's clock is behind, but it has replayed what its primary committed.
+    standby.step(-5 * SECOND);
+    standby.set_start(|start| {
+        start.timeline = 2;
+        start.was_in_recovery = true;
+        start.replayed_us = Some(primary.wall());
+    });
+    standby.boot_up();
+    standby.settle();
+    assert!(matches!(standby.try_id(), Err(Refusal::NoLane(_))), "worker 261 has IDs up to {last:?}");
+}
+
+#[test]
+fn without_a_registry_the_record_is_what_it_was() {
+    let machine = Machine::alone(config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default()));
+    machine.start_up();
+    machine.id();
+    let slots: [Vec<u8>; 2] = machine.disk.slots().unwrap();
+    let text = String::from_utf8(slots.concat()).unwrap();
+    assert!(!text.contains("membership") && !text.contains("earlier_life"), "{text}");
+}
