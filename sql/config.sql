@@ -56,8 +56,8 @@ BEGIN
                 ELSE 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
                     'restore again; or restore into another server.' END;
     END IF;
-    -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server whose
-    -- state was lost does not know the layout of these IDs.
+    -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server
+    -- whose state was lost does not know the layout of these IDs.
     IF TG_OP = 'UPDATE' AND NOT is_replicated AND (
         SELECT (lowest[1] >= lowest[2]) FROM (
             SELECT array_agg(floor(extract(epoch FROM clock_timestamp() - l.epoch) * 1000 / l.tick_ms) * 2::numeric ^ (

@@ -358,7 +358,8 @@ BEGIN
         format('column "%s" of table %s has values that are not lower than new IDs', key_column, key_table),
         format('The highest value is %s; an ID generated now is %s.', highest, new_id),
         'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
-        'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has passed.'
+        'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
+        'passed.'
     WHERE highest >= new_id OR highest >= 0 AND @extschema@.snowflake_timestamp(highest)
         + current_setting('snowflake_id.tick')::interval > clock_timestamp();
 

@@ -56,10 +56,11 @@ BEGIN
             n.nspname), 'Gives this database the server''s layout.'
         FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
         UNION
-        -- Setting a column to any value recomputes what depends on it. Ordinary triggers do not fire, nor do foreign keys.
+        -- Setting a column to any value recomputes what depends on it. Neither ordinary triggers nor foreign keys fire.
         SELECT 2, t.relid, CASE WHEN NOT k.is_blocked THEN 'SET LOCAL session_replication_role = replica; UPDATE ONLY '
                 || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', ') END,
-            format(CASE WHEN k.is_blocked THEN 'Recompute %s of %s by hand, because of its triggers, rules or constraints.'
+            format(CASE WHEN k.is_blocked
+                        THEN 'Recompute %s of %s by hand, because of its triggers, rules or constraints.'
                         WHEN k.setting IS NULL
                         THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
                         ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
@@ -68,13 +69,14 @@ BEGIN
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
         LATERAL (
             SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname)),
-                -- A trigger or rule that fires all the same would run with the rights of the one who runs the statement.
+                -- A trigger or rule that fires all the same would run with the rights of whoever runs the statement.
                 EXISTS (SELECT FROM pg_trigger w WHERE w.tgrelid = t.relid AND NOT w.tgisinternal
                             AND w.tgenabled IN ('A', 'R'))
                 OR EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.relid AND w.ev_enabled IN ('A', 'R'))
                 -- These are not checked meanwhile.
                 OR EXISTS (SELECT FROM pg_constraint n
-                           WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey) AND (n.contype = 'f' OR n.condeferrable)
+                           WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey)
+                                  AND (n.contype = 'f' OR n.condeferrable)
                               OR n.confrelid = t.relid AND g.attnum = ANY (n.confkey))
             FROM pg_depend d JOIN pg_attribute u ON u.attrelid = d.refobjid AND u.attnum = d.refobjsubid
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass

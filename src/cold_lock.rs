@@ -5,10 +5,10 @@ use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use std::time::Duration;
 
-/// A process that waits for the cold lock looks again after this long at first...
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-/// ...and doubles the time with each look, up to this.
-const LAST_LOOK: Duration = Duration::from_millis(32);
+/// A process that waits for the cold lock tries again after this long at first...
+const FIRST_NAP: Duration = Duration::from_millis(1);
+/// ...and doubles the time with each try, up to this.
+const LONGEST_NAP: Duration = Duration::from_millis(32);
 
 /// A PostgreSQL lightweight lock as the cold lock. It is only ever tried, because `LWLockAcquire` would not answer a
 /// cancel (guarantee 6).
@@ -36,12 +36,12 @@ unsafe impl RawMutex for ColdLock {
     type GuardMarker = GuardNoSend;
 
     /// The holder may be within an fsync. So that hundreds of sessions that wait for a slow disk leave the processors
-    /// alone, each look comes later than the one before.
+    /// alone, each nap is longer than the one before.
     fn lock(&self) {
-        let mut nap = FIRST_LOOK;
+        let mut nap = FIRST_NAP;
         while !self.try_lock() {
             waiting::nap(nap, Reason::State);
-            nap = (2 * nap).min(LAST_LOOK);
+            nap = (2 * nap).min(LONGEST_NAP);
         }
     }
 

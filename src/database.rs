@@ -37,8 +37,10 @@ pub fn compare(own: &Layout) -> Result<Holds, Error> {
     let Some(Row { bits, tick_ms, epoch, is_ours }) = row() else {
         return Ok(if has_written { Holds::ForNow } else { Holds::InThisProcess });
     };
-    let own_tick_ms = own.tick().micros() / 1_000;
-    if bits == own.bits().to_string() && tick_ms == own_tick_ms && epoch == to_postgres(own.epoch_us()) {
+    if bits == own.bits().to_string()
+        && tick_ms == own.tick().millis()
+        && epoch == to_postgres(own.epoch_us())
+    {
         return Ok(if is_ours { Holds::ForNow } else { Holds::InThisProcess });
     }
     let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());

@@ -1,7 +1,9 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
+use crate::bell::{self, Who};
+use crate::fleet::{self, Last};
 use crate::layout_guard;
-use crate::messages::{Error, log};
+use crate::messages::{Error, log, settling};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
@@ -9,7 +11,7 @@ use crate::waiting::{self, Reason};
 use pgrx::pg_sys;
 use snowflake_core::{Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The last ID that this session generated; -1 if none.
 static LAST_ID: AtomicI64 = AtomicI64::new(-1);
@@ -25,7 +27,8 @@ pub fn forget_last_id() {
 }
 
 /// Generates an ID, if that needs neither a call of PostgreSQL nor an error.
-#[inline]
+// Always: it is small, and each of its two callers is a hot one.
+#[inline(always)]
 pub fn try_next_id() -> Option<i64> {
     let id = layout_guard::known_for_generating()?.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
@@ -55,14 +58,8 @@ pub fn next_range(n: i32) -> Range {
 /// Moves to the next usable lane and returns its worker.
 pub fn rotate() -> i64 {
     let rotated = existing().and_then(|generator| {
-        let worker = match generator.rotate_now() {
-            Err(Refusal::GateClosed) => {
-                open(generator)?;
-                generator.rotate_now()
-            }
-            otherwise => otherwise,
-        };
-        worker.map_err(Error::NotRotated)
+        let rotate = SharedGenerator::rotate_now;
+        rotate(generator).or_else(|refusal| open_and_call(refusal, generator, rotate, not_rotated))
     });
     rotated.unwrap_or_else(|error| error.raise_in("snowflake_rotate"))
 }
@@ -83,21 +80,25 @@ fn with_open_gate<T>(
 ) -> T {
     match call(generator) {
         Ok(value) => value,
-        Err(refusal) => open_and_call(refusal, generator, call),
+        Err(refusal) => {
+            open_and_call(refusal, generator, call, refused).unwrap_or_else(|error| error.raise())
+        }
     }
 }
 
+/// After a refusal: if the gate was closed, opens it and calls again. `refused` is the error of any other refusal.
 #[cold]
 fn open_and_call<T>(
     refusal: Refusal,
     generator: &SharedGenerator,
     call: impl Fn(&SharedGenerator) -> Result<T, Refusal>,
-) -> T {
+    refused: fn(Refusal) -> Error,
+) -> Result<T, Error> {
     if refusal != Refusal::GateClosed {
-        Error::Refused(refusal).raise();
+        return Err(refused(refusal));
     }
-    open(generator).unwrap_or_else(|error| error.raise());
-    call(generator).unwrap_or_else(|refusal| Error::Refused(refusal).raise())
+    open(generator)?;
+    call(generator).map_err(refused)
 }
 
 /// The generator, checked for this database's IDs.
@@ -138,15 +139,52 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
     if in_recovery() {
         return Err(Error::InRecovery);
     }
+    let since = Instant::now();
     loop {
         match try_open(generator) {
             Ok(()) => return Ok(()),
             Err(Unopened::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
             }
+            Err(Unopened::NoLease) => wait_for_lease(since)?,
             Err(Unopened::Closed(why)) => return Err(Error::Closed(why)),
             Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
         }
+    }
+}
+
+/// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
+fn wait_for_lease(since: Instant) -> Result<(), Error> {
+    const LOOK_AGAIN: Duration = Duration::from_millis(20);
+    // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
+    const LONGEST: Duration = Duration::from_secs(15);
+    bell::ring(Who::Registrar);
+    let notes = fleet::notes();
+    if notes.last == Last::None && since.elapsed() < LONGEST {
+        waiting::nap(LOOK_AGAIN, Reason::Registry);
+        Ok(())
+    } else {
+        Err(Error::NoLease(notes.error()))
+    }
+}
+
+/// The error of a refusal.
+fn refused(refusal: Refusal) -> Error {
+    match (refusal, shmem::generator().and_then(|generator| generator.lease_end())) {
+        (Refusal::LeaseEnded, Some((home, ended_at_us))) => {
+            bell::ring(Who::Registrar);
+            Error::LeaseEnded { home, ended_at_us, error: fleet::notes().error() }
+        }
+        (Refusal::LeaseEnded, None) => Error::NoLease(fleet::notes().error()),
+        _ => Error::Refused(refusal),
+    }
+}
+
+/// The same for a rotation.
+fn not_rotated(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::LeaseEnded => refused(refusal),
+        _ => Error::NotRotated(refusal),
     }
 }
 
@@ -204,8 +242,9 @@ pub fn state() -> (&'static str, Option<String>) {
     let reason = match try_open(generator) {
         Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
-        Ok(()) => generator.obstacle().map(|refusal| Error::Refused(refusal).summary()),
-        Err(Unopened::Settling(micros)) => Some(log::settling(micros)),
+        Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
+        Err(Unopened::NoLease) => Some(Error::NoLease(fleet::notes().error()).summary()),
+        Err(Unopened::Settling(micros)) => Some(settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)

@@ -1,6 +1,6 @@
 //! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
 
-use crate::bell;
+use crate::bell::{self, Who};
 use crate::messages::log;
 use crate::state_file::StateFile;
 use crate::time::clock_us;
@@ -26,7 +26,7 @@ impl Host for PgHost {
     }
 
     fn ask_keeper(&self) -> bool {
-        bell::ring()
+        bell::ring(Who::Keeper)
     }
 
     fn wait_for_keeper(&self, micros: i64) {

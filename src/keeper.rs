@@ -1,7 +1,7 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that calls need not
 //! wait for the disk. Without it calls do so themselves.
 
-use crate::bell;
+use crate::bell::{self, Who};
 use crate::generator;
 use crate::host::PgHost;
 use crate::messages::{Error, log};
@@ -50,7 +50,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         // Status 0 tells the postmaster not to start the worker again.
         return;
     };
-    bell::become_keeper();
+    bell::answer_as(Who::Keeper);
 
     tell_of_expiry();
     let mut told = None;
@@ -70,7 +70,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             (frontier, last_moved) = (generator.frontier(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
-        if bell::was_rung() || !is_idle {
+        if bell::was_rung(Who::Keeper) || !is_idle {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
@@ -85,18 +85,20 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
 fn tell_of_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
-    let expires_at_us = layout.starts_at(layout.max_tick() + 1);
+    let expires_at_us = layout.ends_at_us();
     if expires_at_us.saturating_sub(PgHost.wall_us()) < SOON_US {
         log::expiry(expires_at_us);
     }
 }
 
-/// Opens the gate ahead of the first call; returns how long to wait before the next look. Logs a reason that keeps it
+/// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs a reason that keeps it
 /// closed once, so that an operator learns of it before a user does.
 fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duration {
     match generator.open(&start::without_prepared()) {
         Ok(()) => ROUND,
         Err(Unopened::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
+        // The registrar says why, and wakes the keeper when there is one.
+        Err(Unopened::NoLease) => IDLE_ROUND,
         // Only a session can read prepared transactions, so the first one opens the gate.
         Err(Unopened::PreparedUnread) => IDLE_ROUND,
         Err(Unopened::Closed(why)) => {

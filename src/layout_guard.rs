@@ -78,7 +78,7 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
     let Some(settings) = settings::get() else { return Err(Error::NotPreloaded) };
-    // An error about the state comes first, because the database cannot be converted before it is settled.
+    // An error about the state comes first, because the database cannot be converted before it is gone.
     let compared =
         database::compare(&settings.layout).map_err(|differs| for_reading().err().unwrap_or(differs))?;
     if compared == Holds::InThisProcess {

@@ -11,12 +11,14 @@ mod cold_lock;
 mod control_file;
 mod database;
 mod display;
+mod fleet;
 mod functions;
 mod generator;
 mod host;
 mod keeper;
 mod layout_guard;
 mod messages;
+mod registrar;
 mod session;
 mod settings;
 mod shmem;
@@ -24,6 +26,7 @@ mod start;
 mod state_file;
 mod time;
 mod waiting;
+mod witness;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -45,6 +48,7 @@ pub extern "C-unwind" fn _PG_init() {
         shmem::install_hooks();
         session::install_hook();
         keeper::register();
+        registrar::register();
     }
 }
 

@@ -3,9 +3,10 @@
 //! The postmaster creates the memory at its start, and anew after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
 
-use crate::bell::{self, Bell};
+use crate::bell::{self, Bells};
 use crate::cold_lock::ColdLock;
 use crate::control_file::{self, ControlFile};
+use crate::fleet::{self, Board};
 use crate::host::PgHost;
 use crate::messages::log;
 use crate::settings;
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &CStr = c"snowflake_id";
+/// The cold lock, and the board's.
+const LOCKS: i32 = 2;
 
 /// The generator in shared memory.
 pub type SharedGenerator = Generator<'static, PgHost, ColdLock>;
@@ -37,7 +40,8 @@ pub fn generator() -> Option<&'static SharedGenerator> {
 /// The part of the segment that all processes share, besides lanes and rings.
 #[repr(C, align(128))]
 struct Shared {
-    bell: Bell,
+    bells: Bells,
+    board: Board,
     /// The control file before this start. Never written again.
     before: ControlFile,
     control: Control<ColdLock>,
@@ -80,7 +84,7 @@ pub fn install_hooks() {
 /// The offsets of the segment's parts, in bytes.
 struct Plan {
     lanes: usize,
-    slots: usize,
+    words: usize,
     size: usize,
 }
 
@@ -88,8 +92,8 @@ impl Plan {
     fn new(config: &Config) -> Self {
         let count = config.workers.lanes();
         let lanes = size_of::<Shared>().next_multiple_of(align_of::<LaneMemory>());
-        let slots = lanes + count * size_of::<LaneMemory>();
-        Self { lanes, slots, size: slots + count * config.ring_ticks * size_of::<AtomicU64>() }
+        let words = lanes + count * size_of::<LaneMemory>();
+        Self { lanes, words, size: words + count * config.ring_ticks * size_of::<AtomicU64>() }
     }
 }
 
@@ -113,7 +117,7 @@ extern "C-unwind" fn request() {
         }
         if let Some(config) = settings::get().and_then(|settings| settings.config()) {
             pg_sys::RequestAddinShmemSpace(Plan::new(&config).size);
-            pg_sys::RequestNamedLWLockTranche(NAME.as_ptr(), 1);
+            pg_sys::RequestNamedLWLockTranche(NAME.as_ptr(), LOCKS);
         }
     }
 }
@@ -131,7 +135,7 @@ extern "C-unwind" fn startup() {
     let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
     let config = Config { limits: settings::limits(), ..config };
     let plan = Plan::new(&config);
-    let (lanes, slots) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
+    let (lanes, words) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
 
     // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment.
     // The segment has the planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and
@@ -143,24 +147,27 @@ extern "C-unwind" fn startup() {
         assert!(base.addr().is_multiple_of(align_of::<Shared>()));
         let shared = base.cast::<Shared>();
         let first_lane = base.add(plan.lanes).cast::<LaneMemory>();
-        let first_slot = base.add(plan.slots).cast::<AtomicU64>();
+        let first_word = base.add(plan.words).cast::<AtomicU64>();
 
-        let lock = ColdLock::new(&raw mut (*pg_sys::GetNamedLWLockTranche(NAME.as_ptr())).lock);
+        let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
+        let [cold, of_board] = [0, 1].map(|i| ColdLock::new(&raw mut (*locks.add(i)).lock));
         shared.write(Shared {
-            bell: Bell::new(),
+            bells: Bells::new(),
+            board: Board::new(of_board),
             before: control_file::read(),
-            control: Control::new(lock, &config, PgHost.wall_us()),
+            control: Control::new(cold, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
-        bell::hang(&(*shared).bell);
+        bell::hang(&(*shared).bells);
+        fleet::hang(&(*shared).board);
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }
-        first_slot.write_bytes(0, slots);
+        first_word.write_bytes(0, words);
         View {
             control: &(*shared).control,
             lanes: std::slice::from_raw_parts(first_lane, lanes),
-            slots: std::slice::from_raw_parts(first_slot, slots),
+            slots: std::slice::from_raw_parts(first_word, words),
         }
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));

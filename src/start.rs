@@ -38,6 +38,26 @@ pub fn without_prepared() -> Start {
     }
 }
 
+/// The cluster's system identifier.
+pub fn system_identifier() -> u64 {
+    // SAFETY: known to every process since the control file was read.
+    unsafe { pg_sys::GetSystemIdentifier() }
+}
+
+/// The knowledge of a standby: enough to find out which node it is.
+pub fn in_recovery() -> Start {
+    let before = shmem::control_file_before().expect("there is a generator");
+    Start {
+        timeline: before.timeline,
+        timeline_before: before.timeline,
+        was_in_recovery: true,
+        system_identifier: system_identifier(),
+        control_us: before.written_us,
+        replayed_us: Some(before.checkpoint_us),
+        prepared: Prepared::Unread,
+    }
+}
+
 /// The same, with the prepared transactions, which only a session can read.
 pub fn with_prepared() -> Start {
     Start { prepared: read_prepared(), ..without_prepared() }

@@ -6,8 +6,9 @@
 
 use crate::messages::STATE_FILE;
 use crate::waiting::{Reason, WaitEvent};
+use crate::witness::ShmWitness;
 use snowflake_core::Errno;
-use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, Witness, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -43,6 +44,10 @@ impl Disk for StateFile {
         is_expected(file.metadata())?;
         file.write_all_at(bytes, (slot * SLOT_BYTES) as u64).map_err(os)?;
         file.sync_all().map_err(os)
+    }
+
+    fn witness(&self) -> Option<&dyn Witness> {
+        Some(&ShmWitness)
     }
 
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {

@@ -1,9 +1,10 @@
 //! Waiting inside a server process: it ends at once on cancel and terminate, and the monotonic clock bounds it.
 
-use crate::messages::Error;
+use crate::messages::{Awaited, Error};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::cell::Cell;
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// The reason for which a process waits.
@@ -13,6 +14,18 @@ pub enum Reason {
     Clock,
     /// The state file: a write of this process or of another one.
     State,
+    /// The fleet's registry.
+    Registry,
+}
+
+impl Reason {
+    fn awaited(self) -> Awaited {
+        match self {
+            Self::Clock => Awaited::Clock,
+            Self::State => Awaited::Disk,
+            Self::Registry => Awaited::Registry,
+        }
+    }
 }
 
 /// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
@@ -27,9 +40,7 @@ pub fn nap(length: Duration, reason: Reason) {
         leave_if_told();
         let now = Instant::now();
         let left = match statement_deadline(now) {
-            Some(deadline) if deadline <= now => {
-                Error::StatementTimeout { is_disk: reason == Reason::State }.raise()
-            }
+            Some(deadline) if deadline <= now => Error::StatementTimeout(reason.awaited()).raise(),
             Some(deadline) => deadline.min(end).saturating_duration_since(now),
             None => end.saturating_duration_since(now),
         };
@@ -73,6 +84,18 @@ fn sleep(length: Duration, reason: Reason) {
     }
 }
 
+/// Waits until the file can be read; anything that sets the latch ends it, too. For background workers.
+pub fn until_readable(file: RawFd, length: Duration, reason: Reason) {
+    let events =
+        pg_sys::WL_LATCH_SET | pg_sys::WL_SOCKET_READABLE | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    let millis = length.as_micros().div_ceil(1_000).min(i32::MAX as u128) as std::ffi::c_long;
+    // SAFETY: MyLatch is this process's own latch, and the file is open.
+    unsafe {
+        pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as i32, file, millis, wait_event(reason));
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+}
+
 /// When `statement_timeout` ends this statement, by the monotonic clock. Counted from the statement's first wait, so
 /// PostgreSQL's own timeout comes earlier, unless the clock went back.
 fn statement_deadline(now: Instant) -> Option<Instant> {
@@ -111,11 +134,12 @@ fn wait_event(reason: Reason) -> u32 {
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     {
         thread_local! {
-            static EVENTS: [Cell<u32>; 2] = const { [Cell::new(0), Cell::new(0)] };
+            static EVENTS: [Cell<u32>; 3] = const { [const { Cell::new(0) }; 3] };
         }
         let name = match reason {
             Reason::Clock => c"SnowflakeClock",
             Reason::State => c"SnowflakeState",
+            Reason::Registry => c"SnowflakeRegistry",
         };
         EVENTS.with(|events| {
             let event = &events[reason as usize];
@@ -150,7 +174,7 @@ impl Drop for WaitEvent {
 }
 
 fn report_wait_event(event: u32) {
-    // SAFETY: always points to this process's slot or to a local stand-in. PostgreSQL's own inline function writes it
+    // SAFETY: always points into this process's PGPROC or to a local stand-in. PostgreSQL's own inline function writes it
     // in the same way.
     unsafe { std::ptr::write_volatile(pg_sys::my_wait_event_info, event) };
 }

@@ -219,10 +219,12 @@ mod tests {
                  snowflake_between(id, since, until) = (created_at >= since AND created_at < until))
              FROM (SELECT id, snowflake_timestamp(id) AS created_at FROM {SOME_IDS} LIMIT 500 OFFSET 1508) timed,
              LATERAL (SELECT created_at + d * interval '0.4 ms' FROM generate_series(-3, 3) AS d
-                      UNION ALL SELECT unnest('{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
+                      UNION ALL SELECT unnest(
+                          '{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
              ) AS a (since),
              LATERAL (SELECT created_at + d * interval '0.4 ms' FROM generate_series(-3, 3) AS d
-                      UNION ALL SELECT unnest('{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
+                      UNION ALL SELECT unnest(
+                          '{{-infinity,1999-01-01,2093-09-06 15:47:35.552+00,infinity}}'::timestamptz[])
              ) AS b (until)
              WHERE id < 9223372036854775807 OR since <= created_at"
         )));
@@ -411,7 +413,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 43] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 67] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -459,6 +461,74 @@ mod tests {
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_config_check()", "v", false, "u", false),
         ("snowflake_layout_steps()", "s", false, "u", false),
+        // A registry's: for the role of its nodes, and for administrators.
+        (
+            "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_registry_reserve(integer,text)", "v", false, "u", false),
+        ("snowflake_registry_unreserve(integer)", "v", false, "u", false),
+        ("snowflake_registry_retire(text)", "v", false, "u", false),
+        ("snowflake_registry_vouch()", "v", false, "u", false),
+        ("snowflake_origin(bigint)", "s", true, "s", false),
+        (
+            "snowflake_registry_contact(uuid,uuid,text,bigint,uuid,integer,bigint,bigint,timestamptz,text,integer,\
+             timestamptz,integer,integer,integer,boolean,text,numeric)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_fleet_add_groups(snowflake_registry,integer,integer)", "v", true, "u", false),
+        (
+            "snowflake_fleet_answer(snowflake_registry,snowflake_registry_groups,integer)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_fleet_bad_clock(snowflake_registry,timestamptz,timestamptz)", "s", false, "u", false),
+        ("snowflake_fleet_check()", "v", false, "u", false),
+        (
+            "snowflake_fleet_check_contact(integer,integer,text,bigint,text,numeric,timestamptz)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        (
+            "snowflake_fleet_claim(snowflake_registry,integer,text,integer,timestamptz)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_fleet_current()", "v", false, "u", false),
+        ("snowflake_fleet_end(snowflake_registry_groups)", "v", true, "u", false),
+        ("snowflake_fleet_here()", "v", false, "u", false),
+        ("snowflake_fleet_layout(text,integer,integer)", "i", true, "s", false),
+        ("snowflake_fleet_lock(snowflake_registry,snowflake_registry_groups)", "v", false, "u", false),
+        ("snowflake_fleet_operate(text,integer,text)", "v", false, "u", false),
+        ("snowflake_fleet_refusal(snowflake_registry,integer,integer,bigint,bigint)", "s", false, "u", false),
+        (
+            "snowflake_fleet_renew(snowflake_registry,snowflake_registry_groups,uuid,bigint,uuid,bigint,bigint,bigint)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
+        ("snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
+        (
+            "snowflake_fleet_unfit(snowflake_registry,uuid,text,integer,timestamptz,integer,integer,integer)",
+            "s",
+            false,
+            "u",
+            false,
+        ),
     ];
 
     #[pg_test]
@@ -529,6 +599,8 @@ mod tests {
             ("max_wait", "integer", "5", "sighup"),
             ("reserve", "integer", "500", "sighup"),
             ("sequence_start", "enum", "zero", "postmaster"),
+            ("registry", "string", "", "sighup"),
+            ("node_name", "string", "", "postmaster"),
         ];
         for (name, kind, default, context) in settings {
             assert!(

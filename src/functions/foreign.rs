@@ -1,6 +1,6 @@
 //! Reading IDs by another system's layout. A session that has not preloaded the library loads it at the first call.
 
-use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
+use super::{function_info, hot_reader};
 use crate::display::shown;
 use crate::messages::Error;
 use crate::time::timestamp;
@@ -29,9 +29,26 @@ fn foreign_layout(text: &[u8]) -> ForeignLayout {
     })
 }
 
-fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
+fn created_at(parts: ForeignParts) -> TimestampWithTimeZone {
+    timestamp(parts.created_at_us)
+}
+
+fn datacenter(parts: ForeignParts) -> Option<i32> {
+    parts.datacenter.map(|value| value as i32)
+}
+
+fn worker(parts: ForeignParts) -> Option<i32> {
+    parts.worker.map(|value| value as i32)
+}
+
+fn sequence(parts: ForeignParts) -> Option<i32> {
+    parts.sequence.map(|value| value as i32)
+}
+
+/// Reads a field of an ID, or raises the error that says why it cannot be read.
+fn read_foreign<T>(id: i64, layout: &[u8], field: impl Fn(ForeignParts) -> T) -> T {
     let parts = foreign_layout(layout).unpack(id);
-    parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise())
+    field(parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise()))
 }
 
 /// As `try_read`, if the layout is that of the last call.
@@ -39,10 +56,10 @@ fn unpack_foreign(id: i64, layout: &[u8]) -> ForeignParts {
 /// # Safety
 /// The function is STRICT, and its first two arguments are a bigint and a text.
 #[inline(always)]
-unsafe fn try_read_foreign(
+unsafe fn try_read_foreign<T>(
     call: pg_sys::FunctionCallInfo,
-    field: impl Fn(ForeignParts) -> Field,
-) -> Option<Field> {
+    field: impl Fn(ForeignParts) -> T,
+) -> Option<T> {
     // SAFETY: by this function's contract, both arguments are present and not null. The text's bytes are read only if
     // they are in memory as they are, neither compressed nor stored out of line.
     let (id, text) = unsafe {
@@ -65,14 +82,14 @@ CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
 "#)]
 fn foreign_timestamp(id: i64, layout: &[u8]) -> TimestampWithTimeZone {
-    timestamp(unpack_foreign(id, layout).created_at_us)
+    read_foreign(id, layout, created_at)
 }
 hot_reader!(
     foreign_timestamp_hot,
     pg_finfo_foreign_timestamp_hot,
     foreign_timestamp_wrapper,
     try_read_foreign,
-    |parts| Some(timestamp_datum(parts.created_at_us))
+    created_at
 );
 
 #[pg_extern(sql = r#"
@@ -80,14 +97,14 @@ CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
 "#)]
 fn foreign_datacenter(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).datacenter.map(|value| value as i32)
+    read_foreign(id, layout, datacenter)
 }
 hot_reader!(
     foreign_datacenter_hot,
     pg_finfo_foreign_datacenter_hot,
     foreign_datacenter_wrapper,
     try_read_foreign,
-    |parts| parts.datacenter.map(integer_datum)
+    datacenter
 );
 
 #[pg_extern(sql = r#"
@@ -95,14 +112,14 @@ CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
 "#)]
 fn foreign_worker(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).worker.map(|value| value as i32)
+    read_foreign(id, layout, worker)
 }
 hot_reader!(
     foreign_worker_hot,
     pg_finfo_foreign_worker_hot,
     foreign_worker_wrapper,
     try_read_foreign,
-    |parts| parts.worker.map(integer_datum)
+    worker
 );
 
 #[pg_extern(sql = r#"
@@ -110,14 +127,14 @@ CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
 "#)]
 fn foreign_sequence(id: i64, layout: &[u8]) -> Option<i32> {
-    unpack_foreign(id, layout).sequence.map(|value| value as i32)
+    read_foreign(id, layout, sequence)
 }
 hot_reader!(
     foreign_sequence_hot,
     pg_finfo_foreign_sequence_hot,
     foreign_sequence_wrapper,
     try_read_foreign,
-    |parts| parts.sequence.map(integer_datum)
+    sequence
 );
 
 #[pg_extern(immutable, parallel_safe)]

@@ -43,7 +43,7 @@ fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
     if n < 0 {
         Error::BatchSize(n).raise();
     }
-    SetOfIterator::new((0..n).map(|_| generator::next_id()))
+    SetOfIterator::new((0..n).map(|_| generator::try_next_id().unwrap_or_else(generator::next_id)))
 }
 
 #[pg_extern(sql = r#"

@@ -4,10 +4,10 @@ mod administering;
 mod foreign;
 mod making;
 mod reading;
+mod registry;
 mod row;
 mod watching;
 
-use crate::time::to_postgres;
 use pgrx::prelude::*;
 
 /// Tells PostgreSQL how to call a function without pgrx's wrapper, as PG_FUNCTION_INFO_V1 does in C.
@@ -22,21 +22,10 @@ macro_rules! function_info {
 }
 use function_info;
 
-/// An ID's field as an SQL value; `None` for null.
-type Field = Option<pg_sys::Datum>;
-
-fn timestamp_datum(unix_us: i64) -> pg_sys::Datum {
-    pg_sys::Datum::from(to_postgres(unix_us))
-}
-
-fn integer_datum(value: i64) -> pg_sys::Datum {
-    pg_sys::Datum::from(value as i32)
-}
-
 /// Defines an SQL function that reads a field, without pgrx's wrapper. A report calls it for every row and field, and
 /// the wrapper costs more than the arithmetic. It is used only if an error is raised or PostgreSQL called.
 macro_rules! hot_reader {
-    ($hot:ident, $finfo:ident, $wrapper:ident, $try_read:ident, $field:expr) => {
+    ($hot:ident, $finfo:ident, $wrapper:ident, $try_read:ident, $field:ident) => {
         /// The C function behind the SQL function of this name.
         ///
         /// # Safety
@@ -44,7 +33,7 @@ macro_rules! hot_reader {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $hot(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
             // SAFETY: the SQL declares STRICT and the arguments that are read.
-            match unsafe { $try_read(call, $field) } {
+            match unsafe { $try_read(call, $field) }.map(IntoDatum::into_datum) {
                 Some(Some(value)) => value,
                 Some(None) => {
                     // SAFETY: the call is PostgreSQL's, which looks here for a null result.
@@ -66,5 +55,5 @@ use hot_reader;
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
-extension_sql_file!("../../sql/convert.sql", requires = ["layout", snowflake_nextval]);
+extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["layout", snowflake_nextval]);
 extension_sql_file!("../../sql/watching.sql", finalize);

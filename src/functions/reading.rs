@@ -2,7 +2,7 @@
 //! `sql/reading.sql`, with the comments. Reading needs the settings, and so preloading; base62 does not.
 
 use super::row::record;
-use super::{Field, function_info, hot_reader, integer_datum, timestamp_datum};
+use super::{function_info, hot_reader};
 use crate::display::shown;
 use crate::layout_guard;
 use crate::messages::Error;
@@ -64,12 +64,34 @@ fn unpack(id: i64) -> Parts {
     layout().unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
 }
 
-/// Reads the ID of a call, if that needs neither an error nor a call of PostgreSQL.
+fn created_at(layout: &Layout, parts: Parts) -> TimestampWithTimeZone {
+    timestamp(layout.starts_at(parts.tick))
+}
+
+/// `None` in a layout without datacenters.
+fn datacenter(layout: &Layout, parts: Parts) -> Option<i32> {
+    (layout.bits().datacenter > 0).then_some(parts.datacenter as i32)
+}
+
+fn worker(_: &Layout, parts: Parts) -> i32 {
+    parts.worker as i32
+}
+
+fn sequence(_: &Layout, parts: Parts) -> i32 {
+    parts.sequence as i32
+}
+
+/// Reads a field of an ID, or raises the error that says why it cannot be read.
+fn read<T>(id: i64, field: impl Fn(&Layout, Parts) -> T) -> T {
+    field(layout(), unpack(id))
+}
+
+/// Reads a field of the ID of a call, if that needs neither an error nor a call of PostgreSQL.
 ///
 /// # Safety
 /// The function is STRICT, and its first argument is a bigint.
 #[inline(always)]
-unsafe fn try_read(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> Field) -> Option<Field> {
+unsafe fn try_read<T>(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> T) -> Option<T> {
     // SAFETY: by this function's contract, the argument is present and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
     let layout = &layout_guard::known_for_reading()?.layout;
@@ -81,14 +103,14 @@ CREATE FUNCTION snowflake_timestamp(id bigint) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_timestamp_hot';
 "#)]
 fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
-    timestamp(layout().starts_at(unpack(id).tick))
+    read(id, created_at)
 }
 hot_reader!(
     snowflake_timestamp_hot,
     pg_finfo_snowflake_timestamp_hot,
     snowflake_timestamp_wrapper,
     try_read,
-    |layout, parts| Some(timestamp_datum(layout.starts_at(parts.tick)))
+    created_at
 );
 
 #[pg_extern(sql = r#"
@@ -96,15 +118,14 @@ CREATE FUNCTION snowflake_datacenter(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_datacenter_hot';
 "#)]
 fn snowflake_datacenter(id: i64) -> Option<i32> {
-    let parts = unpack(id);
-    (layout().bits().datacenter > 0).then_some(parts.datacenter as i32)
+    read(id, datacenter)
 }
 hot_reader!(
     snowflake_datacenter_hot,
     pg_finfo_snowflake_datacenter_hot,
     snowflake_datacenter_wrapper,
     try_read,
-    |layout, parts| (layout.bits().datacenter > 0).then(|| integer_datum(parts.datacenter))
+    datacenter
 );
 
 #[pg_extern(sql = r#"
@@ -112,29 +133,23 @@ CREATE FUNCTION snowflake_worker(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_worker_hot';
 "#)]
 fn snowflake_worker(id: i64) -> i32 {
-    unpack(id).worker as i32
+    read(id, worker)
 }
-hot_reader!(
-    snowflake_worker_hot,
-    pg_finfo_snowflake_worker_hot,
-    snowflake_worker_wrapper,
-    try_read,
-    |_, parts| Some(integer_datum(parts.worker))
-);
+hot_reader!(snowflake_worker_hot, pg_finfo_snowflake_worker_hot, snowflake_worker_wrapper, try_read, worker);
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_sequence(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_sequence_hot';
 "#)]
 fn snowflake_sequence(id: i64) -> i32 {
-    unpack(id).sequence as i32
+    read(id, sequence)
 }
 hot_reader!(
     snowflake_sequence_hot,
     pg_finfo_snowflake_sequence_hot,
     snowflake_sequence_wrapper,
     try_read,
-    |_, parts| Some(integer_datum(parts.sequence))
+    sequence
 );
 
 #[pg_extern(sql = r#"

@@ -1,9 +1,11 @@
 //! The functions behind the views, and this server's layout.
 
 use super::row::record;
+use crate::bell::{self, Who};
 use crate::display::os_error;
-use crate::time::timestamp;
-use crate::{bell, generator, settings, shmem};
+use crate::fleet::{self, Last, Notes};
+use crate::time::{clock_us, timestamp};
+use crate::{generator, settings, shmem};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 
@@ -32,7 +34,12 @@ CREATE TYPE snowflake_status_fields AS (
     expires_at          timestamptz,
     keeper_pid          integer,
     write_error         text,
-    stats_reset         timestamptz
+    stats_reset         timestamptz,
+    node_name           text,
+    registry_state      text,
+    granted_until       timestamptz,
+    last_contact_at     timestamptz,
+    registry_error      text
 );
 
 CREATE TYPE snowflake_workers_fields AS (
@@ -83,21 +90,26 @@ fn snowflake_status_row() -> TableIterator<
         name!(keeper_pid, Option<i32>),
         name!(write_error, Option<String>),
         name!(stats_reset, Option<TimestampWithTimeZone>),
+        name!(node_name, Option<String>),
+        name!(registry_state, Option<&'static str>),
+        name!(granted_until, Option<TimestampWithTimeZone>),
+        name!(last_contact_at, Option<TimestampWithTimeZone>),
+        name!(registry_error, Option<String>),
     ),
 > {
-    let settings = settings::get();
     let generator = shmem::generator();
     let (state, reason) = generator::state();
     let status = generator.map(|generator| generator.status());
 
     let layout = settings::layout();
+    let member = Member::now();
     let count = |counter: u64| counter as i64;
     let millis = |micros: i64| micros / 1_000;
     TableIterator::once((
         state.to_owned(),
         reason,
-        status.map(|s| s.worker as i32),
-        settings.filter(|s| s.has_worker).map(|s| s.workers.worker(0) as i32),
+        status.filter(|s| s.home.is_some()).map(|s| s.worker as i32),
+        status.and_then(|s| s.home).or_else(configured_home).map(|home| home as i32),
         status.map(|s| s.lane as i32),
         status.and_then(|s| s.last_id_at_us).map(timestamp),
         status.map(|s| millis(s.ahead_us)),
@@ -112,11 +124,44 @@ fn snowflake_status_row() -> TableIterator<
         status.map(|s| count(s.refusals)),
         layout.map(|layout| layout.bits().to_string()),
         layout.map(|layout| timestamp(layout.epoch_us())),
-        layout.map(|layout| timestamp(layout.starts_at(layout.max_tick() + 1))),
-        bell::keeper(),
+        layout.map(|layout| timestamp(layout.ends_at_us())),
+        bell::pid_of(Who::Keeper),
         status.and_then(|s| s.write_error).map(os_error),
         status.map(|s| timestamp(s.since_us)),
+        member.as_ref().map(|_| settings::node_name()),
+        member.as_ref().map(|m| m.state),
+        member.as_ref().and_then(|m| m.granted_until_us).map(timestamp),
+        member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp),
+        member.as_ref().and_then(|m| m.notes.error()),
     ))
+}
+
+fn configured_home() -> Option<i64> {
+    settings::get().filter(|settings| settings.has_worker).map(|settings| settings.workers.worker(0))
+}
+
+/// This server as a node of a fleet with a registry.
+struct Member {
+    state: &'static str,
+    granted_until_us: Option<i64>,
+    notes: Notes,
+}
+
+impl Member {
+    fn now() -> Option<Self> {
+        settings::has_registry().then_some(())?;
+        let granted_until_us =
+            shmem::generator().and_then(|generator| generator.lease_end()).map(|(_, end)| end);
+        let notes = fleet::notes();
+        let state = match (granted_until_us, notes.last) {
+            (Some(end_us), _) if end_us <= clock_us(libc::CLOCK_REALTIME) => "ended",
+            (_, Last::None | Last::Failed) => "away",
+            (None, _) => "lost",
+            (Some(_), Last::Refused) => "away",
+            (Some(_), Last::Granted) => "granted",
+        };
+        Some(Self { state, granted_until_us, notes })
+    }
 }
 
 #[pg_extern(
@@ -161,7 +206,7 @@ CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OU
 fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
     let layout = settings::layout();
     let bits = layout.map(|layout| layout.bits().to_string());
-    let tick_ms = layout.map(|layout| (layout.tick().micros() / 1_000) as i32);
+    let tick_ms = layout.map(|layout| layout.tick().millis() as i32);
     let epoch = layout.map(|layout| timestamp(layout.epoch_us()));
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares text, an integer and a timestamptz.
     unsafe { record(call, [bits.into_datum(), tick_ms.into_datum(), epoch.into_datum()]) }

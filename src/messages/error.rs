@@ -5,6 +5,14 @@ use crate::settings::BadValue;
 use pgrx::prelude::*;
 use snowflake_core::{AdoptError, ClosedReason, Refusal};
 
+/// What a call waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    Clock,
+    Disk,
+    Registry,
+}
+
 /// What can go wrong, by cause.
 #[derive(Debug)]
 pub enum Error {
@@ -13,10 +21,15 @@ pub enum Error {
         highest: i64,
     },
     InRecovery,
-    /// While a call waited for the disk, or for the clock.
-    StatementTimeout {
-        is_disk: bool,
+    /// The registry has leased no workers to this server; with what it or the connection said last.
+    NoLease(Option<String>),
+    /// The lease of this home worker has ended at this Unix time in microseconds; with what the connection said last.
+    LeaseEnded {
+        home: i64,
+        ended_at_us: i64,
+        error: Option<String>,
     },
+    StatementTimeout(Awaited),
     Refused(Refusal),
     NotRotated(Refusal),
     Closed(ClosedReason),
@@ -38,6 +51,11 @@ pub enum Error {
         layout: String,
     },
     NotALayout {
+        text: String,
+        problem: String,
+    },
+    /// A layout with which no registry can be created.
+    NotAFleetsLayout {
         text: String,
         problem: String,
     },
@@ -89,7 +107,11 @@ impl Error {
             Self::NotPreloaded => gate::not_preloaded(),
             Self::WorkerUnset { highest } => gate::worker_unset(highest),
             Self::InRecovery => gate::in_recovery(),
-            Self::StatementTimeout { is_disk } => gate::statement_timeout(is_disk),
+            Self::NoLease(error) => gate::no_lease(error.as_deref()),
+            Self::LeaseEnded { home, ended_at_us, error } => {
+                gate::lease_ended(home, ended_at_us, error.as_deref())
+            }
+            Self::StatementTimeout(awaited) => gate::statement_timeout(awaited),
             Self::Refused(refusal) => gate::refused(refusal),
             Self::NotRotated(refusal) => gate::not_rotated(refusal),
             Self::Closed(why) => gate::closed(why),
@@ -103,6 +125,7 @@ impl Error {
             Self::NegativeId(id) => reading::negative_id(id),
             Self::NotForeignId { id, layout } => reading::not_foreign_id(id, &layout),
             Self::NotALayout { text, problem } => reading::not_a_layout(&text, problem),
+            Self::NotAFleetsLayout { text, problem } => reading::not_a_fleets_layout(&text, problem),
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),
             Self::FieldOutside { name, value, values } => reading::field_outside(name, value, values - 1),

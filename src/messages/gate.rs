@@ -1,6 +1,7 @@
 //! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
 //! that moved, a floor, a reservation that cannot be written.
 
+use super::error::Awaited;
 use super::reading::configured_layout;
 use super::{NO_DETAIL, NO_HINT, STATE_FILE, Text, not_ready, text};
 use crate::display::{duration, layout, os_error, timestamp};
@@ -18,9 +19,15 @@ pub(super) const UNWRITABLE_HINT: &str =
 /// What to do where no worker is usable because the clock moved.
 const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
      snowflake_id.worker_id to a number that was never used, and restart the server.";
+/// The same where a registry assigns the workers.
+const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
 /// What to do where the clock has not reached a floor.
 const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If no ID newer than now exists in \
      this database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
+
+/// What to do where the registry has to act first.
+const NO_LEASE_HINT: &str = "Remove what the DETAIL names. This server asks again at least every 12 seconds, and \
+     generates IDs as soon as the registry grants it a lease.";
 
 // ---- a server that is not set up ----
 
@@ -61,15 +68,47 @@ pub(super) fn in_recovery() -> Text {
     )
 }
 
-pub(super) fn statement_timeout(is_disk: bool) -> Text {
-    let (detail, hint) = match is_disk {
-        false => (
+pub(super) fn no_lease(error: Option<&str>) -> Text {
+    not_ready(
+        "cannot generate a snowflake ID: the registry has assigned no worker to this server",
+        match error {
+            Some(error) => contact_failed(error),
+            None => "The first contact with the registry is not complete.".to_owned(),
+        },
+        NO_LEASE_HINT,
+    )
+}
+
+/// What the registry, or the connection to it, said last. Some of these texts are sentences.
+fn contact_failed(error: &str) -> String {
+    format!("The last contact with the registry failed: {}.", error.trim_end_matches('.'))
+}
+
+pub(super) fn lease_ended(home: i64, ended_at_us: i64, error: Option<&str>) -> Text {
+    let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
+    not_ready(
+        "cannot generate a snowflake ID: the registry did not renew this server's lease in time",
+        match error {
+            Some(error) => format!("{ended} {}", contact_failed(error)),
+            None => ended,
+        },
+        NO_LEASE_HINT,
+    )
+}
+
+pub(super) fn statement_timeout(awaited: Awaited) -> Text {
+    let (detail, hint) = match awaited {
+        Awaited::Clock => (
             "The statement was waiting for the system clock to reach the next snowflake ID.",
             "Check the view snowflake_status, and compare the server's clock with the true time.",
         ),
-        true => (
+        Awaited::Disk => (
             "The statement was waiting for the next snowflake IDs to be reserved on disk.",
             "Check the view snowflake_status, and the disk that holds the data directory.",
+        ),
+        Awaited::Registry => (
+            "The statement was waiting for the registry to assign a worker to this server.",
+            "Check the view snowflake_status, and the registry's database.",
         ),
     };
     text(CANCELED, "canceling statement due to statement timeout", detail, hint)
@@ -90,6 +129,7 @@ pub(super) fn refused(refusal: Refusal) -> Text {
             "Correct the clock. If the epoch is wrong, set snowflake_id.epoch to a time in the past and restart the \
              server.",
         ),
+        Refusal::LeaseEnded => unreachable!("it is said with the lease"),
         Refusal::Exhausted => not_ready(
             "cannot generate a snowflake ID: the layout's time field is exhausted",
             layout_end(),
@@ -107,7 +147,7 @@ pub(super) fn refused(refusal: Refusal) -> Text {
         Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
             "cannot generate a snowflake ID: system clock moved backwards",
             format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
-            NO_LANE_HINT,
+            if settings::has_registry() { CLOCK_HINT } else { NO_LANE_HINT },
         ),
         Refusal::NoLane(no_lane @ NoLane { floor: Some(cause), .. }) => not_ready(
             "cannot generate a snowflake ID: system clock has not reached the earliest allowed ID time",
@@ -122,8 +162,8 @@ pub(super) fn refused(refusal: Refusal) -> Text {
     }
 }
 
-/// A rotation that an operator asked for. Often it is not the clock that keeps the other workers: a worker that was just
-/// left is usable again only when the clock has passed what was reserved for it.
+/// A rotation that an operator asked for. Often it is not the clock that keeps the other workers: a worker that was
+/// just left is usable again only when the clock has passed what was reserved for it.
 pub(super) fn not_rotated(refusal: Refusal) -> Text {
     match refusal {
         Refusal::NoLane(no_lane) => not_ready(
@@ -163,7 +203,7 @@ fn layout_end() -> String {
     settings::layout().map_or_else(
         || NO_DETAIL.to_owned(),
         |configured| {
-            let end = configured.starts_at(configured.max_tick() + 1);
+            let end = configured.ends_at_us();
             format!("Layout {} ends at {}.", layout(&configured), timestamp(end))
         },
     )
@@ -235,7 +275,7 @@ pub(super) fn closed(why: ClosedReason) -> Text {
 }
 
 /// Why the gate is not open yet, for a display.
-pub(super) fn settling(micros: i64) -> String {
+pub fn settling(micros: i64) -> String {
     format!(
         "waiting until the system clock has passed all times that may have been used: {} left",
         duration(micros)

@@ -1,11 +1,12 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
-use super::gate::{self, UNWRITABLE_HINT};
-use super::{Error, NO_HINT, STATE_FILE, Text, text, without_statement};
-use crate::display::{duration, os_error, timestamp};
+use super::gate::UNWRITABLE_HINT;
+use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, text, without_statement};
+use crate::display::{duration, os_error, shown, timestamp};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
+use snowflake_contact::{Failure, Kind};
 use snowflake_core::{Event, NoLane, Refusal};
 use std::borrow::Cow;
 
@@ -27,11 +28,6 @@ pub fn unavailable(why: Error) {
 /// Says once what every call is told while no worker is usable.
 fn refused(no_lane: NoLane) {
     unavailable(Error::Refused(Refusal::NoLane(no_lane)));
-}
-
-/// Why the gate is not open yet, for a display.
-pub fn settling(micros: i64) -> String {
-    gate::settling(micros)
 }
 
 /// Says that the layout comes to its end.
@@ -60,6 +56,67 @@ pub fn clamped(held_us: i64) {
         "Shared memory was sized for this value when the server started.",
         "Restart the server to use the configured value.",
     ));
+}
+
+/// Says why a contact with the registry brought no answer.
+pub fn registry_away(failure: &Failure) {
+    let hint = match failure.kind {
+        Kind::Library => {
+            "Install PostgreSQL's client library, for example the package libpq5. The server need not restart."
+        }
+        Kind::ConnectionString => "Correct snowflake_id.registry, and reload the settings.",
+        Kind::Connection => "Check snowflake_id.registry, the registry's server, and the network between.",
+        Kind::NoRegistry => {
+            "Check the database in snowflake_id.registry; in the right one, create the extension and the registry."
+        }
+        Kind::Call => "Check the registry's log.",
+        Kind::Answer => "Install one version of the extension on the registry and on this server.",
+        Kind::Deadline => "Check the registry's server, the network between, and this server's name servers.",
+        Kind::Process => NO_HINT,
+    };
+    let text = shown(failure.text.as_bytes()).into_owned();
+    line(said("snowflake_id: could not contact the registry", text, hint));
+}
+
+/// Says which worker the registry has assigned.
+pub fn lease_granted(home: i64, until_us: i64) {
+    line(said(
+        format!("snowflake_id: the registry assigned home worker {home} to this server"),
+        format!("The lease ends at {} unless the registry renews it.", timestamp(until_us)),
+        NO_HINT,
+    ));
+}
+
+/// Says that the registry has ended the lease.
+pub fn lease_lost(why: &str) {
+    line(said(
+        "snowflake_id: the registry ended this server's lease",
+        shown(why.as_bytes()).into_owned(),
+        "This server asks for another worker at once. If a copy of its data directory runs elsewhere, stop one of them.",
+    ));
+}
+
+/// Says why the registry has granted nothing.
+pub fn lease_refused(why: &str) {
+    line(said(
+        "snowflake_id: the registry refused this server's request",
+        shown(why.as_bytes()).into_owned(),
+        "Correct the cause. This server asks again at least every 12 seconds.",
+    ));
+}
+
+/// Says that the lease has ended because the registry was not reached in time.
+pub fn lease_ended(home: i64, ended_at_us: i64) {
+    line(said(
+        "snowflake_id: this server's lease ended, and it generates no IDs",
+        format!("The lease of home worker {home} ended at {}.", timestamp(ended_at_us)),
+        "Make the registry reachable. This server generates IDs again as soon as the registry has renewed the lease.",
+    ));
+}
+
+/// Says that the registry answers again.
+pub fn registry_back() {
+    line(said("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
 /// A message that is no error. No hint, where nothing is to be done.
@@ -115,7 +172,8 @@ fn describe(event: Event) -> Text {
                 "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
             format!(
-                "{} This cluster had no file \"{STATE_FILE}\", so IDs start when the system clock has passed {}, in {}.",
+                "{} This cluster had no file \"{STATE_FILE}\", so IDs start when the system clock has passed {}, \
+                 in {}.",
                 lane_of(lane, home, timeline),
                 timestamp(first_us),
                 duration((first_us - clock_us(libc::CLOCK_REALTIME)).max(0)),

@@ -1,8 +1,8 @@
 //! Every text that a user can meet. [`error`] ends a statement: its texts are in `gate`, where the generator is what
 //! refuses, and in `reading`, where an argument or a layout is. [`log`] tells the server's log.
 //!
-//! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot be
-//! done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
+//! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
+//! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
 //! where nothing is to be done, there is none. `pg_test/server/tests/words.rs` holds all texts against this.
 
 pub mod error;
@@ -10,7 +10,8 @@ mod gate;
 pub mod log;
 mod reading;
 
-pub use error::Error;
+pub use error::{Awaited, Error};
+pub use gate::settling;
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;

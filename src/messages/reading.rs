@@ -78,6 +78,10 @@ pub(super) fn not_a_layout(given: &str, problem: String) -> Text {
     )
 }
 
+pub(super) fn not_a_fleets_layout(given: &str, problem: String) -> Text {
+    text(INVALID, format!("invalid layout: \"{given}\""), problem, settings::LAYOUT_HINT)
+}
+
 pub(super) fn not_base62(given: &str, problem: String) -> Text {
     text(
         INVALID,
@@ -125,7 +129,7 @@ pub(super) fn configured_layout() -> String {
 fn layout_span() -> String {
     settings::get().map_or_else(String::new, |settings| {
         let layout = &settings.layout;
-        let end = layout.starts_at(layout.max_tick() + 1);
-        format!("The layout starts at {} and ends before {}.", timestamp(layout.epoch_us()), timestamp(end))
+        let (start, end) = (timestamp(layout.epoch_us()), timestamp(layout.ends_at_us()));
+        format!("The layout starts at {start} and ends before {end}.")
     })
 }

@@ -1,12 +1,14 @@
 //! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when the files are read again.
 
-use super::table::{self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, RollbackPolicy, TICK_HINT, parse_integer};
-use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout, policy};
+use super::table::{
+    self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, NODE_NAME_HINT, RollbackPolicy, TICK_HINT, parse_integer,
+};
+use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout};
 use crate::display::shown;
 use pgrx::GucFlags;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
-use snowflake_core::{Layout, Limits, Tick, Workers};
+use snowflake_core::{Layout, Limits, Policy, Tick, Workers};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -143,6 +145,17 @@ pub extern "C-unwind" fn check_epoch(
 }
 
 #[pg_guard]
+pub extern "C-unwind" fn check_node_name(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: called by PostgreSQL as a check hook.
+    let text = unsafe { text_of(value) };
+    verdict(table::check_node_name(&text), NODE_NAME_HINT)
+}
+
+#[pg_guard]
 pub extern "C-unwind" fn check_tick(
     value: *mut c_int,
     _extra: *mut *mut c_void,
@@ -176,7 +189,7 @@ fn publish(change: impl Fn(Limits) -> Limits) {
 #[pg_guard]
 pub extern "C-unwind" fn assign_policy(value: c_int, _extra: *mut c_void) {
     let is_replay = value == RollbackPolicy::replay as c_int;
-    let policy = policy(if is_replay { RollbackPolicy::replay } else { RollbackPolicy::hold });
+    let policy = if is_replay { Policy::Replay } else { Policy::Hold };
     publish(|limits| Limits { policy, ..limits });
 }
 

@@ -10,18 +10,19 @@ mod guc;
 mod table;
 
 pub use guc::publish_reloads_with;
+pub use table::LAYOUT_HINT;
 
 use crate::display::shown;
 use pgrx::GucSetting;
 use pgrx::prelude::*;
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::workers::WorkersError;
-use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
-use std::ffi::CString;
+use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, WorkerSource, Workers};
+use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 use table::{
-    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, LAYOUT_HINT, MAX_AHEAD, MAX_WAIT, RESERVE, ROLLBACK_POLICY,
-    RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
+    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, MAX_AHEAD, MAX_WAIT, NODE_NAME, REGISTRY, RESERVE,
+    ROLLBACK_POLICY, RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
 };
 
 /// The settings that are fixed while the server runs, checked.
@@ -32,6 +33,8 @@ pub struct Settings {
     /// With home worker 0 if none is configured, for functions that need only the fleet's numbers.
     pub workers: Workers,
     pub has_worker: bool,
+    /// The server was started with a registry.
+    pub has_registry: bool,
     sequence_start: SequenceStart,
     ring_ticks: usize,
 }
@@ -80,12 +83,24 @@ pub fn layout() -> Option<Layout> {
 }
 
 impl Settings {
-    /// The generator's configuration; `None` if no worker is configured or a value cannot be used.
+    /// Who says which workers this server has; `None` if nobody does.
+    pub fn source(&self) -> Option<WorkerSource> {
+        match (self.has_worker, self.has_registry) {
+            (true, false) => Some(WorkerSource::Configured),
+            (true, true) => Some(WorkerSource::Confirmed),
+            (false, true) => Some(WorkerSource::Registry),
+            (false, false) => None,
+        }
+    }
+
+    /// The generator's configuration; `None` if nobody says which workers it has, or a value cannot be used.
     pub fn config(&self) -> Option<Config> {
-        (self.has_worker && bad_values().is_empty()).then_some(Config {
+        let source = self.source().filter(|_| bad_values().is_empty())?;
+        Some(Config {
             layout: self.layout,
             datacenter: self.datacenter,
             workers: self.workers,
+            source,
             sequence_start: self.sequence_start,
             ring_ticks: self.ring_ticks,
             limits: Limits::default(),
@@ -101,6 +116,30 @@ pub fn limits() -> Limits {
         max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
         reserve_us: i64::from(RESERVE.get()) * 1_000,
     }
+}
+
+/// Whether the server was started with a registry.
+pub fn has_registry() -> bool {
+    get().is_some_and(|settings| settings.has_registry)
+}
+
+/// The registry's connection string, as this process sees it; `None` without a registry.
+pub fn registry() -> Option<CString> {
+    REGISTRY.get().filter(|text| !text.to_bytes().trim_ascii().is_empty())
+}
+
+/// This server's name in the registry.
+pub fn node_name() -> String {
+    let configured = NODE_NAME.get().unwrap_or_default();
+    if !configured.is_empty() {
+        return shown(configured.as_bytes()).into_owned();
+    }
+    // One more than the longest name, so that the text ends in a zero byte.
+    let mut name = [0_u8; 65];
+    // SAFETY: a buffer and its length.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    shown(name.to_bytes()).into_owned()
 }
 
 fn policy(name: RollbackPolicy) -> Policy {
@@ -174,6 +213,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         datacenter: if has_datacenter { datacenter.into() } else { 0 },
         workers,
         has_worker: workers.worker(0) == i64::from(home),
+        has_registry: registry().is_some(),
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,

@@ -37,6 +37,8 @@ pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
 pub static RESERVE: GucSetting<i32> = GucSetting::<i32>::new(500);
 pub static SEQUENCE_START: GucSetting<SequenceStartName> =
     GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
+pub static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+pub static NODE_NAME: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// Ten minutes. A ring for more would take more memory than a worse clock is worth.
 const LONGEST_MS: i32 = 600_000;
@@ -73,7 +75,7 @@ enum Kind {
     SequenceStart,
 }
 
-pub static SETTINGS: [Setting; 11] = [
+pub static SETTINGS: [Setting; 13] = [
     Setting {
         name: c"snowflake_id.worker_id",
         description: c"This server's worker number; -1 disables ID generation.",
@@ -213,6 +215,26 @@ pub static SETTINGS: [Setting; 11] = [
         is_usable: a_sequence_start,
         hint: OTHER_HINT,
     },
+    Setting {
+        name: c"snowflake_id.registry",
+        description: c"Connection string of the fleet's registry, which then assigns this server's worker.",
+        is_reloadable: true,
+        // It may have a password.
+        flags: GucFlags::SUPERUSER_ONLY,
+        // As primary_conninfo, it is not checked: only libpq can, and no session loads that.
+        kind: Kind::Text { variable: &REGISTRY, check: None },
+        is_usable: any_text,
+        hint: OTHER_HINT,
+    },
+    Setting {
+        name: c"snowflake_id.node_name",
+        description: c"This server's name in the registry; empty for the name of its host.",
+        is_reloadable: false,
+        flags: PLAIN,
+        kind: Kind::Text { variable: &NODE_NAME, check: Some(guc::check_node_name) },
+        is_usable: a_node_name,
+        hint: NODE_NAME_HINT,
+    },
 ];
 
 impl Setting {
@@ -307,6 +329,30 @@ pub fn check_layout(text: &str) -> Result<(), String> {
 
 pub fn check_tick(millis: i32) -> Result<(), String> {
     Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
+}
+
+/// Linux has no longer name of a host.
+const LONGEST_NODE_NAME: usize = 64;
+pub const NODE_NAME_HINT: &str = "Use a shorter name in one line, or an empty one for the name of the host.";
+
+pub fn check_node_name(text: &str) -> Result<(), String> {
+    // Processes without a database escape what is not ASCII: four characters a byte.
+    let length = text.bytes().map(|byte| if byte.is_ascii() { 1 } else { 4 }).sum::<usize>();
+    if text.contains(|c: char| c.is_control()) {
+        return Err("The name has a control character.".to_owned());
+    }
+    if length > LONGEST_NODE_NAME {
+        return Err(format!("The name has {length} characters, and may have {LONGEST_NODE_NAME}."));
+    }
+    Ok(())
+}
+
+fn a_node_name(_: &Setting, text: &str) -> Result<(), String> {
+    check_node_name(text)
+}
+
+fn any_text(_: &Setting, _: &str) -> Result<(), String> {
+    Ok(())
 }
 
 fn a_layout(_: &Setting, text: &str) -> Result<(), String> {

@@ -121,7 +121,8 @@ fn straight() -> &'static Path {
 }
 
 /// Debian's libfaketime. Tests that need it fail without it; they are not skipped.
-fn library() -> PathBuf {
+#[track_caller]
+pub fn library() -> PathBuf {
     let mut folders = vec![PathBuf::from("/usr/lib"), PathBuf::from("/usr/lib64")];
     folders.extend(std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|e| e.path()));
     folders

@@ -10,6 +10,7 @@
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`process`]: the state of a server's processes as Linux reports it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files;
+//! * [`registry`]: a stand-in for the fleet's registry;
 //! * `replication`: standbys, switchovers, and servers that are started without recovery;
 //! * [`traffic`]: clients that generate IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
@@ -26,6 +27,7 @@ mod install;
 pub mod partman;
 pub mod process;
 mod programs;
+pub mod registry;
 mod replication;
 mod sandbox;
 pub mod server;

@@ -14,22 +14,20 @@ pub struct Partman {
     script: PathBuf,
 }
 
-/// All versions that `fetch_partman` in `scripts/lib.sh` fetches, the oldest first: at least one, and none older than
-/// the time encoder.
+/// All versions that `scripts/companions` fetches, the oldest first: at least one, and none older than the time encoder.
 pub fn versions() -> &'static [Partman] {
     static FOUND: OnceLock<Vec<Partman>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut fetch = Command::new("bash");
-        fetch.args(["-c", "source scripts/lib.sh && fetch_partman"]).current_dir(root);
-        let output = fetch.output().expect("bash can be run");
+        let mut fetch = Command::new(root.join("scripts/companions"));
+        let output = fetch.arg("partman").output().expect("scripts/companions can be run");
         assert!(
             output.status.success(),
             "pg_partman is missing, and nothing here was tested with it:\n{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        let files = std::fs::read_dir(&folder).expect("fetch_partman names a folder");
+        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("partman");
+        let files = std::fs::read_dir(&folder).expect("scripts/companions names a folder");
         let mut versions: Vec<Partman> =
             files.map(|file| Partman::of(file.expect("a file").path())).collect();
         versions.sort_by(|a, b| a.version.cmp(&b.version));

@@ -381,6 +381,12 @@ fn other_settings_that_cannot_be_close_the_generator() {
     ] {
         server.is_closed(&[(name, value)], &[name, value], true);
     }
+    let long = "n".repeat(65);
+    server.is_closed(
+        &[("snowflake_id.node_name", &long)],
+        &["snowflake_id.node_name", "65 characters"],
+        true,
+    );
     server.is_closed(
         &[("snowflake_id.layout", "41/5+5/12"), ("snowflake_id.datacenter_id", "32")],
         &["snowflake_id.datacenter_id", "32", "0 to 31"],
@@ -480,6 +486,8 @@ fn alter_system_refuses_a_value_that_can_never_be_used() {
         ("max_ahead", "11min"),
         ("max_wait", "soon"),
         ("reserve", "0"),
+        ("node_name", "two\nlines"),
+        ("node_name", &"n".repeat(65)),
     ] {
         let statement = format!("ALTER SYSTEM SET snowflake_id.{setting} = '{value}'");
         let failure = fails(&mut session, "22023", &statement);
@@ -504,7 +512,7 @@ fn an_unknown_setting_is_reported() {
 
 // ---- who may do what ----
 
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("worker_id", "5"),
     ("datacenter_id", "1"),
     ("backup_workers", "3"),
@@ -515,6 +523,7 @@ const SETTINGS: [(&str, &str); 10] = [
     ("max_ahead", "1s"),
     ("max_wait", "1s"),
     ("sequence_start", "spread"),
+    ("node_name", "other"),
 ];
 
 #[test]
@@ -523,7 +532,7 @@ fn no_session_can_change_a_setting() {
     let mut superuser = server.connect();
     run(&mut superuser, "CREATE ROLE app LOGIN");
     let show = "SELECT string_agg(name || '=' || setting, ',' ORDER BY name) FROM pg_settings
-                WHERE name LIKE 'snowflake_id.%'";
+                WHERE name LIKE 'snowflake_id.%' AND name <> 'snowflake_id.registry'";
     let before: String = one(&mut superuser, show);
     for (setting, _) in SETTINGS {
         assert!(before.contains(&format!("snowflake_id.{setting}=")), "{setting} in {before}");
@@ -562,6 +571,31 @@ fn no_session_can_change_a_setting() {
     fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.layout = '41/10/13'");
     fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.epoch = 'tomorrow'");
     fails(&mut superuser, "22023", "ALTER SYSTEM SET snowflake_id.tick = '2ms'");
+}
+
+#[test]
+fn only_superusers_see_the_registrys_connection_string_and_only_the_servers_files_set_it() {
+    let mut server = Server::builder().setting("snowflake_id.registry", "service=one").start_with_extension();
+    let mut superuser = server.connect();
+    run(
+        &mut superuser,
+        "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_read_all_settings TO watcher",
+    );
+    let show = "SHOW snowflake_id.registry";
+    for role in ["postgres", "watcher"] {
+        assert_eq!(one::<String>(&mut server.connect_as(role), show), "service=one", "{role}");
+    }
+    let mut app = server.connect_as("app");
+    fails(&mut app, "42501", show);
+    fails(&mut app, "42501", "SELECT current_setting('snowflake_id.registry')");
+    let listed = "SELECT count(*) FROM pg_settings WHERE name = 'snowflake_id.registry'";
+    assert_eq!(one::<i64>(&mut app, listed), 0);
+    for session in [&mut superuser, &mut app] {
+        let failure =
+            session.batch_execute("SET snowflake_id.registry = 'service=two'").expect_err("refused");
+        assert!(["55P02", "42501"].contains(&Failure::from(&failure).code.as_str()));
+    }
+    server.reload("snowflake_id.registry", "host=a,b target_session_attrs=read-write");
 }
 
 #[test]

@@ -146,7 +146,8 @@ fn draw_key(random: &mut StdRng, n: usize, schema: &mut Schema, sql: &mut String
         }
     }
     sql.push_str(&format!(
-        "INSERT INTO {table} (id, r, at) OVERRIDING SYSTEM VALUE SELECT i, 'a', '2026-05-05' FROM generate_series(1, 5) i;\n"
+        "INSERT INTO {table} (id, r, at) OVERRIDING SYSTEM VALUE
+         SELECT i, 'a', '2026-05-05' FROM generate_series(1, 5) i;\n"
     ));
     for (likely, decoration) in [
         (0.1, format!("CREATE VIEW {table}_view AS SELECT id FROM {table};")),
@@ -224,8 +225,9 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
         "WITH own AS (SELECT c.* FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND NOT EXISTS (
              SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'))
          SELECT ARRAY[what, coalesce(line, '')] FROM (
-             SELECT 'column ' || c.relname || '.' || attname, concat_ws(' ', format_type(atttypid, atttypmod), attnotnull,
-                 attidentity, attgenerated, pg_get_expr(adbin, adrelid), attacl, col_description(c.oid, attnum))
+             SELECT 'column ' || c.relname || '.' || attname, concat_ws(' ', format_type(atttypid, atttypmod),
+                 attnotnull, attidentity, attgenerated, pg_get_expr(adbin, adrelid), attacl,
+                 col_description(c.oid, attnum))
              FROM own c JOIN pg_attribute a ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped
              LEFT JOIN pg_attrdef ON (adrelid, adnum) = (attrelid, attnum) WHERE relkind IN ('r', 'p')
              UNION ALL
@@ -234,7 +236,8 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
                      FROM pg_trigger WHERE tgconstraint = k.oid))
              FROM own c JOIN pg_constraint k ON conrelid = c.oid
              UNION ALL
-             SELECT 'index ' || c.relname, concat_ws(' ', pg_get_indexdef(c.oid), (SELECT indisvalid FROM pg_index WHERE indexrelid = c.oid))
+             SELECT 'index ' || c.relname, concat_ws(' ', pg_get_indexdef(c.oid),
+                 (SELECT indisvalid FROM pg_index WHERE indexrelid = c.oid))
              FROM own c WHERE relkind IN ('i', 'I')
              UNION ALL
              SELECT 'table ' || c.relname, concat_ws(' ', relkind, relpersistence, relrowsecurity, relforcerowsecurity,
@@ -243,8 +246,8 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
              UNION ALL
              SELECT 'statistics ' || stxname, pg_get_statisticsobjdef(oid) FROM pg_statistic_ext
              UNION ALL
-             SELECT 'sequence ' || c.relname, concat_ws(' ', relpersistence, relowner::regrole, relacl, obj_description(c.oid),
-                 seqtypid::regtype, seqstart, seqincrement, seqmin, seqmax, seqcache, seqcycle,
+             SELECT 'sequence ' || c.relname, concat_ws(' ', relpersistence, relowner::regrole, relacl,
+                 obj_description(c.oid), seqtypid::regtype, seqstart, seqincrement, seqmin, seqmax, seqcache, seqcycle,
                  pg_sequence_last_value(c.oid))
              FROM own c JOIN pg_sequence ON seqrelid = c.oid
          ) AS lines (what, line)",

@@ -173,8 +173,9 @@ fn parallel_workers_compare_the_layouts_for_themselves() {
     run(&mut server.connect(), ORDERS);
     let force = if pg_version() < 16 { "force_parallel_mode" } else { "debug_parallel_query" };
     let in_parallel = format!(
-        "SET {force} = on; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
-         SET parallel_leader_participation = off; ALTER TABLE orders SET (parallel_workers = 2)"
+        "SET {force} = on; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+         SET min_parallel_table_scan_size = 0; SET parallel_leader_participation = off;
+         ALTER TABLE orders SET (parallel_workers = 2)"
     );
     let queries = [
         "SELECT count(snowflake_worker(id)) FROM orders",
@@ -426,8 +427,15 @@ fn a_step_that_cannot_be_done_says_why() {
          CREATE FUNCTION take_over() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
          CREATE TRIGGER take_over BEFORE UPDATE ON guarded FOR EACH ROW EXECUTE FUNCTION take_over();
          ALTER TABLE guarded ENABLE ALWAYS TRIGGER take_over;
+         CREATE TABLE replicated (id bigint, w integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE TRIGGER take_over BEFORE UPDATE ON replicated FOR EACH ROW EXECUTE FUNCTION take_over();
+         ALTER TABLE replicated ENABLE REPLICA TRIGGER take_over;
+         CREATE TABLE ruled (id bigint, w integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE RULE take_over AS ON UPDATE TO ruled DO INSTEAD NOTHING;
+         ALTER TABLE ruled ENABLE ALWAYS RULE take_over;
          CREATE TABLE referenced (id bigint, w integer UNIQUE GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
-         CREATE TABLE referencing (w integer REFERENCES referenced (w));
+         CREATE TABLE referencing (
+             id bigint, w integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED REFERENCES referenced (w));
          CREATE TABLE deferred (
              id bigint, w integer UNIQUE DEFERRABLE GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
          CREATE TABLE parts (id bigint, n integer) PARTITION BY RANGE (snowflake_timestamp(id), n);
@@ -447,7 +455,10 @@ fn a_step_that_cannot_be_done_says_why() {
             "Move the rows of public.parts by hand, because its partition key reads IDs.",
             "Recompute w of public.deferred by hand, because of its triggers, rules or constraints.",
             "Recompute w of public.guarded by hand, because of its triggers, rules or constraints.",
-            "Recompute w of public.referenced by hand, because of its triggers, rules or constraints."
+            "Recompute w of public.referenced by hand, because of its triggers, rules or constraints.",
+            "Recompute w of public.referencing by hand, because of its triggers, rules or constraints.",
+            "Recompute w of public.replicated by hand, because of its triggers, rules or constraints.",
+            "Recompute w of public.ruled by hand, because of its triggers, rules or constraints."
         ]
     );
     let theirs = "SELECT count(*) FROM snowflake_layout_steps() WHERE statement LIKE '%theirs%'";

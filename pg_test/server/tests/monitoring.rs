@@ -293,7 +293,7 @@ fn programs() -> PathBuf {
     let output =
         Command::new(root().join("scripts/companions")).arg("monitoring").output().expect("it can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("usr/bin")
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("monitoring/usr/bin")
 }
 
 /// Ends the process with the test.

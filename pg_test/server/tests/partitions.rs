@@ -1,4 +1,4 @@
-//! Partitions by time on the ID: by hand, and with pg_partman, in all versions that `scripts/lib.sh` fetches.
+//! Partitions by time on the ID: by hand, and with pg_partman, in all versions that `scripts/companions` fetches.
 //! `documents.rs` plays the examples on the page about partitioning.
 
 use postgres::{Client, NoTls};

@@ -1,0 +1,110 @@
+//! Why a contact has no answer.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What went wrong, which decides what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// libpq cannot be loaded.
+    Library,
+    /// libpq cannot read the connection string.
+    ConnectionString,
+    /// No connection: the registry was not reached, or it did not let the node in.
+    Connection,
+    /// The database has no registry.
+    NoRegistry,
+    /// The call failed on the registry.
+    Call,
+    /// The answer is not one that this version knows.
+    Answer,
+    /// No answer came in time.
+    Deadline,
+    /// The process that makes the contact did not start, or ended without a result.
+    Process,
+}
+
+/// A contact without an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What went wrong.
+    pub kind: Kind,
+    /// The cause in one line, in libpq's or the registry's words where they have some.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure; its text becomes one line.
+    pub fn new(kind: Kind, text: impl AsRef<str>) -> Self {
+        Self { kind, text: one_line(text.as_ref()) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The most bytes of a text that is passed on.
+const LONGEST: usize = 1_000;
+
+/// A text in one line: libpq has a line per host, and indents advice such as "Is the server running on that host?",
+/// which is left out.
+pub fn one_line(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with('\t')).map(str::trim);
+    let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    let plain: String = joined.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if plain.len() <= LONGEST {
+        return plain;
+    }
+    format!("{}...", &plain[..plain.floor_char_boundary(LONGEST)])
+}
+
+/// libpq's text about a connection string. It quotes the part that it does not understand, and that may be a part of a
+/// password: of `password=my secret` libpq says `missing "=" after "secret"`. So if the string may have a password, no
+/// quoted part that stands in it is passed on.
+pub fn about_string(message: &str, connection_string: &str) -> String {
+    if !connection_string.contains("passw") && !connection_string.contains('@') {
+        return message.to_owned();
+    }
+    let parts = message.split('"').enumerate().map(|(i, part)| {
+        let is_quoted = i % 2 == 1;
+        if is_quoted && part != "=" && connection_string.contains(part) { "..." } else { part }
+    });
+    parts.collect::<Vec<_>>().join("\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_several_hosts_become_one_line_without_advice() {
+        let text = "connection to server at \"a\", port 1 failed: Connection refused\n\
+                    \tIs the server running on that host and accepting TCP/IP connections?\n\
+                    connection to server at \"b\", port 1 failed: timeout expired\n";
+        assert_eq!(
+            one_line(text),
+            "connection to server at \"a\", port 1 failed: Connection refused; \
+             connection to server at \"b\", port 1 failed: timeout expired"
+        );
+        assert_eq!(one_line("a\u{7}b\0c"), "a b c");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let cut = one_line(&"ü".repeat(LONGEST));
+        assert_eq!(cut.len(), LONGEST + 3);
+        assert!(cut.ends_with("ü..."));
+    }
+
+    #[test]
+    fn no_part_of_a_password_is_passed_on() {
+        let said =
+            about_string("missing \"=\" after \"secret\" in connection info string", "password=my secret");
+        assert_eq!(said, "missing \"=\" after \"...\" in connection info string");
+        let said = about_string("invalid connection option \"hots\"", "hots=a");
+        assert_eq!(said, "invalid connection option \"hots\"");
+    }
+}

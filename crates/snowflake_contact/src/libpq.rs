@@ -1,0 +1,245 @@
+//! libpq, loaded at run time, and its connections.
+//!
+//! The result of a query is used only after libpq has seen the end of its transaction: `PQexecParams` returns when the
+//! server is ready for the next query, and if the commit fails, or the connection breaks before it, the last result is
+//! an error although the row came before.
+
+// libpq is C.
+#![allow(unsafe_code)]
+
+use crate::failure::{Failure, Kind, about_string};
+use crate::wire::{Column, Value};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of libpq that are used, by their names there.
+        #[allow(non_snake_case)]
+        pub struct Libpq {
+            $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Libpq {
+            /// # Safety
+            /// The library's functions of these names have these types, and it stays loaded.
+            unsafe fn of(library: &Library) -> Result<Self, libloading::Error> {
+                // SAFETY: by this function's contract.
+                unsafe {
+                    Ok(Self { $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)* })
+                }
+            }
+        }
+    };
+}
+
+type Conn = c_void;
+type Res = c_void;
+type Strings = *const *const c_char;
+
+functions! {
+    PQconninfoParse(*const c_char, *mut *mut c_char) -> *mut c_void;
+    PQconninfoFree(*mut c_void);
+    PQfreemem(*mut c_void);
+    PQconnectdbParams(Strings, Strings, c_int) -> *mut Conn;
+    PQstatus(*const Conn) -> c_int;
+    PQerrorMessage(*const Conn) -> *const c_char;
+    PQsetNoticeReceiver(*mut Conn, extern "C" fn(*mut c_void, *const Res), *mut c_void) -> *mut c_void;
+    PQexecParams(
+        *mut Conn, *const c_char, c_int, *const u32, Strings, *const c_int, *const c_int, c_int
+    ) -> *mut Res;
+    PQresultStatus(*const Res) -> c_int;
+    PQresultErrorField(*const Res, c_int) -> *const c_char;
+    PQntuples(*const Res) -> c_int;
+    PQnfields(*const Res) -> c_int;
+    PQftype(*const Res, c_int) -> u32;
+    PQgetisnull(*const Res, c_int, c_int) -> c_int;
+    PQgetlength(*const Res, c_int, c_int) -> c_int;
+    PQgetvalue(*const Res, c_int, c_int) -> *const c_char;
+    PQclear(*mut Res);
+    PQfinish(*mut Conn);
+}
+
+// From libpq-fe.h and postgres_ext.h; libpq never changes them.
+const CONNECTION_OK: c_int = 0;
+const PGRES_TUPLES_OK: c_int = 2;
+const PG_DIAG_MESSAGE_PRIMARY: c_int = b'M' as c_int;
+
+impl Libpq {
+    /// Loads the first of these libraries that has libpq's functions, for as long as this process lives.
+    pub fn load(libraries: &[&Path]) -> Result<Self, Failure> {
+        let mut first_error = None;
+        for path in libraries {
+            // SAFETY: the caller names libpq, or a library that is linked with it, and their initialization is made
+            // for being loaded into any program.
+            let loaded = unsafe { Library::new(path) };
+            // SAFETY: the functions are declared as in libpq-fe.h, and the library is never unloaded.
+            let found = loaded.and_then(|library| unsafe {
+                let functions = Self::of(&library);
+                std::mem::forget(library);
+                functions
+            });
+            match found {
+                Ok(libpq) => return Ok(libpq),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        let why = first_error.map_or_else(|| "no library is named".to_owned(), |error| error.to_string());
+        Err(Failure::new(Kind::Library, why))
+    }
+
+    /// Whether libpq can read the connection string. Without this check, it takes a string that is none for the name
+    /// of a database.
+    pub fn check(&self, connection_string: &CStr) -> Result<(), Failure> {
+        let mut message = ptr::null_mut();
+        // SAFETY: both are valid; libpq allocates list and message, and frees them.
+        let text = unsafe {
+            let options = (self.PQconninfoParse)(connection_string.as_ptr(), &mut message);
+            let text = text_of(message);
+            (self.PQfreemem)(message.cast());
+            if !options.is_null() {
+                (self.PQconninfoFree)(options);
+                return Ok(());
+            }
+            text
+        };
+        let text = about_string(&text, &connection_string.to_string_lossy());
+        Err(Failure::new(Kind::ConnectionString, text))
+    }
+}
+
+/// # Safety
+/// Null, or a text that ends in a zero byte.
+unsafe fn text_of(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: by this function's contract.
+    unsafe { CStr::from_ptr(text).to_string_lossy().into_owned() }
+}
+
+/// An open connection.
+pub struct Connection<'a> {
+    libpq: &'a Libpq,
+    conn: *mut Conn,
+}
+
+/// libpq writes notices to the server's log unless somebody receives them.
+extern "C" fn ignore_notice(_argument: *mut c_void, _result: *const Res) {}
+
+impl<'a> Connection<'a> {
+    /// Connects. Of a keyword that stands twice, libpq takes the last.
+    pub fn open(libpq: &'a Libpq, connection_string: &CStr) -> Result<Self, Failure> {
+        let keywords =
+            [c"fallback_application_name", c"dbname", c"client_encoding"].map(CStr::as_ptr).map(Some);
+        let values = [c"snowflake_id", connection_string, c"UTF8"].map(CStr::as_ptr).map(Some);
+        let ended = |list: [Option<*const c_char>; 3]| -> Vec<*const c_char> {
+            list.into_iter().chain([None]).map(|text| text.unwrap_or(ptr::null())).collect()
+        };
+        let (keywords, values) = (ended(keywords), ended(values));
+        // SAFETY: two lists of valid texts that end in null. 1: a dbname may be a connection string.
+        let conn = unsafe { (libpq.PQconnectdbParams)(keywords.as_ptr(), values.as_ptr(), 1) };
+        if conn.is_null() {
+            return Err(Failure::new(Kind::Connection, "out of memory"));
+        }
+        let connection = Self { libpq, conn };
+        // SAFETY: the connection was just made.
+        unsafe {
+            if (libpq.PQstatus)(conn) != CONNECTION_OK {
+                return Err(Failure::new(Kind::Connection, connection.error()));
+            }
+            (libpq.PQsetNoticeReceiver)(conn, ignore_notice, ptr::null_mut());
+        }
+        Ok(connection)
+    }
+
+    fn error(&self) -> String {
+        // SAFETY: the connection lives, and its text is copied.
+        unsafe { text_of((self.libpq.PQerrorMessage)(self.conn)) }
+    }
+
+    /// Runs a query in a transaction of its own; the rows have binary values.
+    pub fn query(&self, query: &str, arguments: &[Value]) -> Result<Vec<Vec<Column>>, Failure> {
+        let query = CString::new(query).map_err(|_| Failure::new(Kind::Call, "the query has a zero byte"))?;
+        let types: Vec<u32> = arguments.iter().map(|value| value.of_type).collect();
+        let bytes = |value: &Value| value.bytes.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
+        let values: Vec<*const c_char> = arguments.iter().map(bytes).collect();
+        let length = |value: &Value| value.bytes.as_ref().map_or(0, |bytes| bytes.len() as c_int);
+        let lengths: Vec<c_int> = arguments.iter().map(length).collect();
+        let formats: Vec<c_int> = arguments.iter().map(|value| value.is_binary.into()).collect();
+        // SAFETY: the connection lives, and the four lists have as many valid items as there are arguments. Values in
+        // text form end in a zero byte.
+        let res = unsafe {
+            (self.libpq.PQexecParams)(
+                self.conn,
+                query.as_ptr(),
+                arguments.len() as c_int,
+                types.as_ptr(),
+                values.as_ptr(),
+                lengths.as_ptr(),
+                formats.as_ptr(),
+                1,
+            )
+        };
+        if res.is_null() {
+            return Err(Failure::new(Kind::Call, self.error()));
+        }
+        let result = QueryResult { libpq: self.libpq, res };
+        // SAFETY: the result lives.
+        match unsafe { (self.libpq.PQresultStatus)(res) } {
+            PGRES_TUPLES_OK => Ok(result.rows()),
+            // Where the connection broke, its own text has what the server said last, too.
+            _ => match result.error() {
+                text if text.is_empty() => Err(Failure::new(Kind::Call, self.error())),
+                text => Err(Failure::new(Kind::Call, text)),
+            },
+        }
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by libpq, and freed here only.
+        unsafe { (self.libpq.PQfinish)(self.conn) }
+    }
+}
+
+struct QueryResult<'a> {
+    libpq: &'a Libpq,
+    res: *mut Res,
+}
+
+impl QueryResult<'_> {
+    /// The server's primary message; empty if the error is not the server's.
+    fn error(&self) -> String {
+        // SAFETY: the result lives, and its text is copied.
+        unsafe { text_of((self.libpq.PQresultErrorField)(self.res, PG_DIAG_MESSAGE_PRIMARY)) }
+    }
+
+    fn rows(&self) -> Vec<Vec<Column>> {
+        // SAFETY: the result lives.
+        let (rows, columns) = unsafe { ((self.libpq.PQntuples)(self.res), (self.libpq.PQnfields)(self.res)) };
+        (0..rows).map(|row| (0..columns).map(|column| self.column(row, column)).collect()).collect()
+    }
+
+    fn column(&self, row: c_int, column: c_int) -> Column {
+        let (libpq, res) = (self.libpq, self.res);
+        // SAFETY: row and column are within the result, whose value of this length is copied.
+        unsafe {
+            let bytes = ((libpq.PQgetisnull)(res, row, column) == 0).then(|| {
+                let length = (libpq.PQgetlength)(res, row, column) as usize;
+                std::slice::from_raw_parts((libpq.PQgetvalue)(res, row, column).cast::<u8>(), length).to_vec()
+            });
+            ((libpq.PQftype)(res, column), bytes)
+        }
+    }
+}
+
+impl Drop for QueryResult<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by libpq, and freed here only.
+        unsafe { (self.libpq.PQclear)(self.res) }
+    }
+}

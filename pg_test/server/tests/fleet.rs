@@ -1,0 +1,268 @@
+//! A fleet with a registry: no worker is set by hand, and none is used twice, whatever becomes of servers and registry.
+
+use postgres::Client;
+use snowflake_server_tests::ids::{Ids, worker};
+use snowflake_server_tests::sql::{Failure, column, one, run};
+use snowflake_server_tests::{Builder, Server, Stop, ms, secs, wait_until};
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::thread;
+
+/// A registry whose leases last this long.
+fn registry(grant: &str) -> Server {
+    let server =
+        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
+    run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}')"));
+    server
+}
+
+/// A server of the fleet, as an operator configures all of them alike.
+fn member(registry: &Server, name: &str) -> Builder {
+    Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.backup_workers", "3")
+        .setting("snowflake_id.registry", &registry.registry_string())
+        .setting("snowflake_id.node_name", name)
+}
+
+/// The home worker that the server has, once it has one.
+#[track_caller]
+fn home(server: &Server) -> i32 {
+    server.wait_for_worker("a lease", secs(30), |session| {
+        let state =
+            "SELECT home_worker_id FROM snowflake_status WHERE registry_state = 'granted' AND state = 'open'";
+        session.query_opt(state, &[]).expect("the view").map(|row| row.get(0))
+    })
+}
+
+fn ids(server: &Server, count: usize) -> Vec<i64> {
+    column(&mut server.connect(), &format!("SELECT snowflake_nextval() FROM generate_series(1, {count})"))
+}
+
+fn error(session: &mut Client) -> Failure {
+    Failure::from(&session.query_one("SELECT snowflake_nextval()", &[]).expect_err("a refusal"))
+}
+
+/// The servers' IDs have no duplicate, and those of each server carry workers of its own.
+#[track_caller]
+fn check(of_servers: &[Vec<i64>]) {
+    let mut all = Ids::new();
+    let mut homes = BTreeSet::new();
+    for (i, ids) in of_servers.iter().enumerate() {
+        all.add(format!("server {i}"), ids.clone());
+        let own: BTreeSet<i64> = ids.iter().map(|id| worker(*id) % 256).collect();
+        assert!(
+            own.iter().all(|home| homes.insert(*home)),
+            "server {i} used a worker of another one: {own:?}"
+        );
+    }
+    all.assert_unique();
+}
+
+/// The witness of a server's data directory, which a reboot of its host takes away.
+fn witness(server: &Server) -> PathBuf {
+    let data = fs::metadata(server.data()).expect("the data directory");
+    PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
+}
+
+fn reboot(server: &mut Server) {
+    server.stop(Stop::Fast);
+    fs::remove_file(witness(server)).expect("the witness");
+}
+
+#[test]
+fn servers_that_start_at_once_without_a_worker_get_workers_of_their_own() {
+    let registry = registry("1 hour");
+    let servers: Vec<Server> = thread::scope(|scope| {
+        let start = |i: usize| {
+            let builder = member(&registry, &format!("node-{i}"));
+            scope.spawn(move || builder.start_with_extension())
+        };
+        let started: Vec<_> = (0..8).map(start).collect();
+        started.into_iter().map(|server| server.join().expect("it starts")).collect()
+    });
+    let homes: BTreeSet<i32> = servers.iter().map(home).collect();
+    assert_eq!(homes.len(), 8);
+    let generated: Vec<Vec<i64>> = servers.iter().map(|server| ids(server, 1_000)).collect();
+    check(&generated);
+
+    // What the registry knows of it.
+    let mut session = registry.connect();
+    let names: Vec<String> = column(&mut session, "SELECT node_name FROM snowflake_fleet ORDER BY node_name");
+    assert_eq!(names, (0..8).map(|i| format!("node-{i}")).collect::<Vec<_>>());
+    for (i, ids) in generated.iter().enumerate() {
+        let origin: String =
+            one(&mut session, &format!("SELECT node_name FROM snowflake_origin({})", ids[0]));
+        assert_eq!(origin, format!("node-{i}"));
+    }
+}
+
+#[test]
+fn a_lease_survives_restarts_and_crashes_without_the_registry() {
+    let mut registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    let before = home(&server);
+    let first = ids(&server, 10);
+    registry.stop(Stop::Immediate);
+    server.crash();
+    server.start();
+    let second = ids(&server, 10);
+    server.restart();
+    let third = ids(&server, 10);
+    assert!(first.iter().max() < second.iter().min() && second.iter().max() < third.iter().min());
+    assert!([first, second, third].concat().iter().all(|id| worker(*id) % 256 == i64::from(before)));
+    let state: String = one(&mut server.connect(), "SELECT registry_state FROM snowflake_status");
+    assert_eq!(state, "away");
+}
+
+#[test]
+fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
+    let mut registry = registry("6 s");
+    let server = member(&registry, "a").start_with_extension();
+    home(&server);
+    let mut session = server.connect();
+    registry.stop(Stop::Immediate);
+    let mut generated = Vec::new();
+    let refusal = wait_until("the lease to end", secs(60), || {
+        match session.query_one("SELECT snowflake_nextval()", &[]) {
+            Ok(row) => generated.push(row.get::<_, i64>(0)),
+            Err(refused) => return Some(Failure::from(&refused)),
+        }
+        thread::sleep(ms(20));
+        None
+    });
+    assert_eq!(refusal.code, "55000");
+    assert!(refusal.message.contains("did not renew this server's lease in time"), "{}", refusal.text());
+    assert!(!generated.is_empty());
+    let state: String = one(&mut session, "SELECT registry_state FROM snowflake_status");
+    assert_eq!(state, "ended");
+    let beyond = "SELECT count(*) FROM unnest($1::bigint[]) AS id, snowflake_status
+                  WHERE snowflake_timestamp(id) >= granted_until";
+    assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
+
+    registry.start();
+    wait_until("IDs", secs(15), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    assert!(server.log().contains("the registry answers again"), "{}", server.log());
+}
+
+#[test]
+fn a_copy_of_a_server_is_another_node_beside_its_original() {
+    let registry = registry("1 hour");
+    let mut original = member(&registry, "a").start_with_extension();
+    home(&original);
+    let before = ids(&original, 100);
+    let mut copy = original.copy();
+    original.start();
+    copy.start();
+    let pair = [[before, ids(&original, 10_000)].concat(), {
+        home(&copy);
+        ids(&copy, 10_000)
+    }];
+    check(&pair);
+}
+
+/// Nobody fences the old primaries: each of them goes on beside its successors.
+#[test]
+fn old_primaries_beside_their_successors_over_three_timelines_repeat_nothing() {
+    let registry = registry("1 hour");
+    let first = member(&registry, "first").start_with_extension();
+    home(&first);
+    let second = first.standby(|builder| builder.setting("snowflake_id.node_name", "second"));
+    let third = second.standby(|builder| builder.setting("snowflake_id.node_name", "third"));
+    let of_registry = "SELECT count(*) FROM snowflake_fleet";
+    wait_until("leases of the standbys", secs(30), || {
+        (one::<i64>(&mut registry.connect(), of_registry) == 3).then_some(())
+    });
+    second.promote();
+    let of_second = ids(&second, 1_000);
+    third.promote();
+    let of_third = ids(&third, 1_000);
+    check(&[ids(&first, 1_000), [of_second, ids(&second, 1_000)].concat(), of_third]);
+}
+
+#[test]
+fn a_rebooted_host_is_a_new_node_and_an_operator_can_vouch_for_the_old_one() {
+    let mut registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    let first = home(&server);
+    let mut generated = ids(&server, 100);
+    reboot(&mut server);
+    server.start();
+    let second = home(&server);
+    assert_ne!(first, second);
+    generated.extend(ids(&server, 100));
+
+    reboot(&mut server);
+    registry.stop(Stop::Immediate);
+    server.start();
+    let mut session = server.connect();
+    let refused = error(&mut session);
+    assert_eq!(refused.code, "55000");
+    assert!(
+        refused.message.contains("the registry has assigned no worker to this server"),
+        "{}",
+        refused.text()
+    );
+    run(&mut session, "SELECT snowflake_adopt()");
+    let resumed = ids(&server, 100);
+    assert!(resumed.iter().all(|id| worker(*id) % 256 == i64::from(second)));
+    generated.extend(resumed);
+    let mut all = Ids::new();
+    all.add("the server", generated);
+    all.assert_unique();
+}
+
+/// The volume of a stopped server is set back to an earlier snapshot: boot, device, inode and time of birth are the same.
+#[test]
+fn a_volume_that_was_rolled_back_is_a_new_node() {
+    let registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    let first = home(&server);
+    let file = server.data().join("snowflake_id/state");
+    let snapshot = fs::read(&file).expect("the state file");
+    ids(&server, 1_000);
+    thread::sleep(secs(2));
+    ids(&server, 1_000);
+    server.stop(Stop::Fast);
+    let state = OpenOptions::new().write(true).open(&file).expect("the state file");
+    state.write_all_at(&snapshot, 0).expect("the snapshot");
+    server.start();
+    assert_ne!(home(&server), first);
+}
+
+#[test]
+fn of_two_servers_with_one_worker_the_second_is_told_who_has_it() {
+    let registry = registry("1 hour");
+    let first = member(&registry, "the first").setting("snowflake_id.worker_id", "7").start_with_extension();
+    assert_eq!(home(&first), 7);
+    let second =
+        member(&registry, "the second").setting("snowflake_id.worker_id", "7").start_with_extension();
+    let refused = error(&mut second.connect());
+    assert_eq!(refused.code, "55000");
+    assert!(refused.detail.contains("the first"), "{}", refused.text());
+    check(&[ids(&first, 100)]);
+}
+
+#[test]
+fn a_server_whose_lease_is_over_goes_on_with_another_worker_without_a_restart() {
+    let registry = registry("1 hour");
+    let server = member(&registry, "a").start_with_extension();
+    let first = home(&server);
+    let before = ids(&server, 100);
+    run(&mut registry.connect(), "SELECT snowflake_registry_retire('a')");
+    let second = wait_until("another worker", secs(40), || {
+        let home: Option<i32> = one(&mut server.connect(), "SELECT home_worker_id FROM snowflake_status");
+        home.filter(|home| *home != first)
+    });
+    let after = ids(&server, 100);
+    assert!(after.iter().all(|id| worker(*id) % 256 == i64::from(second)));
+    let mut all = Ids::new();
+    all.add("before", before);
+    all.add("after", after);
+    all.assert_unique();
+    assert!(server.log().contains("the registry ended this server's lease"), "{}", server.log());
+}

@@ -1,0 +1,564 @@
+//! Contacts with a registry: everything that a connection string may say is libpq's, and nothing that the registry or
+//! the network does holds this server.
+
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use snowflake_contact::{Answer, Failure, Kind};
+use snowflake_server_tests::faults::new_folder;
+use snowflake_server_tests::process::has_ended;
+use snowflake_server_tests::registry::{loopback_address, make_certificates};
+use snowflake_server_tests::sql::{one, run};
+use snowflake_server_tests::{Preload, Server, Signal, Stop, secs, wait_until};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Instant;
+
+// ---- one contact, without a server around it ----
+
+/// A contact from a process whose environment has only these variables of libpq.
+#[track_caller]
+fn contact(connection_string: &str, environment: &[(&str, &str)]) -> Result<Answer, Failure> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_contact"));
+    command.arg(connection_string).env_clear().envs(environment.iter().copied());
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    serde_json::from_slice(&output.stdout).expect("a result")
+}
+
+#[track_caller]
+fn fails(connection_string: &str, environment: &[(&str, &str)], kind: Kind, text: &str) -> String {
+    let failure = contact(connection_string, environment).expect_err("no answer");
+    assert_eq!(failure.kind, kind, "{failure}");
+    assert!(failure.text.contains(text), "{failure}");
+    assert!(!failure.text.contains('\n'), "{failure:?}");
+    failure.text
+}
+
+/// What the stand-in says unless told otherwise.
+fn granted() -> Result<Answer, Failure> {
+    let registry_clock_us = 1_767_323_045_678_901;
+    Ok(Answer::Granted { registry: 7, worker: 12, floor: 100, until: 200, registry_clock_us })
+}
+
+#[test]
+fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_answer() {
+    let registry = Server::builder().start_registry();
+    assert_eq!(contact(&registry.registry_string(), &[]), granted());
+    let mut session = registry.connect();
+    let asked: String = one(&mut session, "SELECT arguments FROM asked");
+    assert_eq!(
+        asked,
+        "(,01020304-0506-0708-090a-0b0c0d0e0f10,\"the first\",1,ffffffff-ffff-ffff-ffff-ffffffffffff,\
+         3,-1,9223372036854775807,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
+         0,,t,1.0.0,18446744073709551615)"
+    );
+    assert_eq!(one::<String>(&mut session, "SELECT as_role::text FROM asked"), "node");
+
+    let refusal =
+        "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', free_at = '2030-01-01 UTC'";
+    run(&mut session, refusal);
+    let refused = Answer::Refused {
+        reason: "no group; is free".into(),
+        detail: None,
+        free_at_us: Some(1_893_456_000_000_000),
+    };
+    assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
+    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone'");
+    let over = Answer::Over { reason: None, detail: Some("a clone".into()) };
+    assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
+}
+
+#[test]
+fn what_cannot_be_read_is_a_failure_that_says_why() {
+    let registry = Server::builder().start_registry();
+    let string = registry.registry_string();
+    let mut session = registry.connect();
+    let mut says = |change: &str, text: &str| {
+        run(&mut session, &format!("UPDATE said SET {change}"));
+        fails(&string, &[], Kind::Answer, text);
+    };
+    says("answer = 'maybe'", "\"maybe\" is no answer");
+    says("answer = 'granted', until = NULL", "its until is null");
+    says("until = 99", "its until, 99, is below its floor, 100");
+    says("until = 200, registry_clock = 'infinity'", "its registry_clock is infinite");
+    says("answer = 'refused', reason = repeat('x', 10000)", "its reason has a length of 10000 bytes");
+    run(&mut session, "DELETE FROM said");
+    // The function then returns a row of nulls.
+    fails(&string, &[], Kind::Answer, "its answer is null");
+}
+
+#[test]
+fn what_the_registry_could_not_commit_was_not_granted() {
+    let registry = Server::builder().start_registry();
+    run(
+        &mut registry.connect(),
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'lost at the commit'; END $$;
+         CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON asked DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION fail()",
+    );
+    fails(&registry.registry_string(), &[], Kind::Call, "lost at the commit");
+    assert_eq!(registry.contacts(), 0);
+}
+
+#[test]
+fn a_database_without_a_registry_and_a_string_that_is_none_say_so() {
+    let server = Server::builder().start();
+    let string = format!("host={} user=postgres", server.folder().display());
+    fails(
+        &string,
+        &[],
+        Kind::NoRegistry,
+        "the extension snowflake_id is not installed in the registry's database",
+    );
+    fails(
+        "postgres",
+        &[],
+        Kind::ConnectionString,
+        "missing \"=\" after \"postgres\" in connection info string",
+    );
+    fails("hots=a", &[], Kind::ConnectionString, "invalid connection option \"hots\"");
+    let said = fails("password=my secret", &[], Kind::ConnectionString, "missing \"=\" after");
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[test]
+fn a_service_file_names_the_registry() {
+    let registry = Server::builder().start_registry();
+    let file = new_folder().join("services");
+    std::fs::write(
+        &file,
+        format!("[fleet]\nhost={}\ndbname=postgres\nuser=node\n", registry.folder().display()),
+    )
+    .unwrap();
+    let environment = [("PGSERVICEFILE", file.to_str().unwrap())];
+    assert_eq!(contact("service=fleet", &environment), granted());
+    fails("service=other", &environment, Kind::Connection, "definition of service \"other\" not found");
+}
+
+#[test]
+fn a_password_file_lets_the_node_in_and_no_password_is_told() {
+    let registry = Server::builder().start_registry();
+    registry.require_password();
+    let file = new_folder().join("passwords");
+    let with_password = |password: &str| {
+        std::fs::write(&file, format!("*:*:postgres:node:{password}\n")).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        format!("{} passfile={}", registry.registry_string(), file.display())
+    };
+    assert_eq!(contact(&with_password("swordfish"), &[]), granted());
+    let said =
+        fails(&with_password("herring"), &[], Kind::Connection, "password authentication failed for user");
+    assert!(!said.contains("herring"), "{said}");
+    fails(&registry.registry_string(), &[], Kind::Connection, "no password supplied");
+    let log = registry.log();
+    assert!(!log.contains("herring") && !log.contains("swordfish"), "{log}");
+}
+
+/// Whether the servers can speak TLS.
+fn has_openssl() -> bool {
+    let asked = std::env::var("PG_CONFIG").unwrap_or_else(|_| "pg_config".to_owned());
+    let built = Command::new(asked).arg("--configure").output().expect("pg_config").stdout;
+    let built = String::from_utf8_lossy(&built).into_owned();
+    built.contains("--with-openssl") || built.contains("--with-ssl")
+}
+
+#[test]
+fn tls_verifies_the_registrys_name_and_its_authority() {
+    if !has_openssl() {
+        eprintln!("this PostgreSQL was built without OpenSSL, so nothing is tested");
+        return;
+    }
+    let address = loopback_address();
+    let certificates = new_folder();
+    make_certificates(&certificates);
+    let path = |name: &str| certificates.join(name).display().to_string();
+    let registry = Server::builder()
+        .listening(&address)
+        .setting("ssl", "on")
+        .setting("ssl_cert_file", &path("server.crt"))
+        .setting("ssl_key_file", &path("server.key"))
+        .start_registry();
+    registry.require_password();
+    let string = |host: &str, authority: &str| {
+        format!(
+            "host={host} hostaddr={address} dbname=postgres user=node password=swordfish sslmode=verify-full \
+             sslrootcert={}",
+            path(authority)
+        )
+    };
+    assert_eq!(contact(&string("registry.test", "ca.crt"), &[]), granted());
+    let name = "server certificate for \"registry.test\" does not match host name \"other.test\"";
+    fails(&string("other.test", "ca.crt"), &[], Kind::Connection, name);
+    fails(&string("registry.test", "other-ca.crt"), &[], Kind::Connection, "certificate verify failed");
+    assert_eq!(registry.contacts(), 1);
+}
+
+#[test]
+fn the_second_host_is_asked_where_the_first_is_dead_or_silent() {
+    let registry = Server::builder().start_registry();
+    let both = |first: &str| {
+        format!("host={first},{} port=5432 dbname=postgres user=node", registry.folder().display())
+    };
+    // Nobody listens there.
+    assert_eq!(contact(&both(&loopback_address()), &[]), granted());
+    assert_eq!(contact(&both("/nonexistent"), &[]), granted());
+    // The kernel accepts connections, and nobody ever answers.
+    let silent = loopback_address();
+    let _listener = TcpListener::bind((silent.as_str(), 5432)).unwrap();
+    let began = Instant::now();
+    assert_eq!(contact(&both(&silent), &[("PGCONNECT_TIMEOUT", "2")]), granted());
+    assert!((secs(1)..secs(4)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(registry.contacts(), 3);
+}
+
+#[test]
+fn the_primary_is_found_behind_its_standby() {
+    let registry = Server::builder().start_registry();
+    let standby = registry.standby(|builder| builder);
+    let [of_standby, of_registry] = [&standby, &registry].map(|server| server.folder().display().to_string());
+    let string = format!("host={of_standby},{of_registry} port=5432 dbname=postgres user=node");
+    fails(&string, &[], Kind::Call, "cannot execute INSERT in a read-only transaction");
+    assert_eq!(contact(&format!("{string} target_session_attrs=read-write"), &[]), granted());
+    assert_eq!(registry.contacts(), 1);
+}
+
+#[test]
+fn a_registry_that_stops_within_the_call_is_a_failure() {
+    let ends = [
+        (Stop::Fast, "terminating connection due to administrator command"),
+        (Stop::Immediate, "server closed the connection unexpectedly"),
+    ];
+    for (how, text) in ends {
+        let mut registry = Server::builder().start_registry();
+        let lock = "CREATE RULE slow AS ON INSERT TO asked DO ALSO SELECT pg_sleep(60)";
+        run(&mut registry.connect(), lock);
+        let string = registry.registry_string();
+        let call = std::thread::spawn(move || contact(&string, &[]));
+        let calling = "SELECT count(*) = 1 FROM pg_stat_activity
+                       WHERE usename = 'node' AND wait_event = 'PgSleep' AND query LIKE 'SELECT answer, %($1, %'";
+        let mut session = registry.connect();
+        wait_until("the call", secs(10), || one::<bool>(&mut session, calling).then_some(()));
+        registry.stop(how);
+        let failure = call.join().unwrap().expect_err("no answer");
+        assert_eq!(failure.kind, Kind::Call, "{failure}");
+        assert!(failure.text.contains(text), "{failure}");
+    }
+}
+
+// ---- the registrar: a background worker ----
+
+const AWAY: &str = "snowflake_id: could not contact the registry";
+const BACK: &str = "snowflake_id: the registry answers again";
+
+/// The registrar's process; waits until there is one. No view shows it, because it is connected to no database.
+#[track_caller]
+fn registrar(server: &Server) -> i32 {
+    server.wait_for_worker("a registrar", secs(10), |_| registrars(server).first().copied())
+}
+
+fn registrars(server: &Server) -> Vec<i32> {
+    let title = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut found = children(server.pid() as i32);
+    found.retain(|pid| title(pid).contains("snowflake_id registrar"));
+    found
+}
+
+/// The processes that a process has forked.
+fn children(pid: i32) -> Vec<i32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+}
+
+/// The process that makes a contact at this moment; waits until there is one.
+#[track_caller]
+fn contact_of(registrar: i32) -> i32 {
+    wait_until("a contact", secs(15), || children(registrar).first().copied())
+}
+
+#[track_caller]
+fn wait_for_line(server: &Server, line: &str) {
+    wait_until(line, secs(20), || server.log().contains(line).then_some(()));
+}
+
+#[track_caller]
+fn wait_for_contacts(registry: &Server, least: i64) {
+    wait_until("contacts", secs(30), || (registry.contacts() >= least).then_some(()));
+}
+
+fn has_libpq(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process").contains("libpq")
+}
+
+/// A registry that accepts connections and never says a word.
+struct Silent {
+    address: String,
+    _listener: TcpListener,
+}
+
+fn silent() -> Silent {
+    let address = loopback_address();
+    let listener = TcpListener::bind((address.as_str(), 5432)).unwrap();
+    Silent { address, _listener: listener }
+}
+
+/// A server with a contact under way that takes as long as it may.
+fn with_stalled_contact() -> (Server, Silent, i32, i32) {
+    let silent = silent();
+    // No hostaddr: the whole time of a contact goes to this host.
+    let string = format!("host={} connect_timeout=60 dbname=postgres user=node", silent.address);
+    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    let registrar = registrar(&server);
+    let contact = contact_of(registrar);
+    (server, silent, registrar, contact)
+}
+
+#[test]
+fn without_a_registry_there_is_no_registrar() {
+    let server = Server::builder().start_with_extension();
+    server.keeper();
+    assert!(registrars(&server).is_empty());
+}
+
+#[test]
+fn the_registrar_contacts_the_registry_again_and_again_and_no_server_process_maps_libpq() {
+    let registry = Server::builder().start_registry();
+    // A lease that has not ended: otherwise every look at the status asks for a renewal at once.
+    run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");
+    let server = Server::builder()
+        .setting("snowflake_id.registry", &registry.registry_string())
+        .setting("snowflake_id.node_name", "here")
+        .without("snowflake_id.worker_id")
+        .start_with_extension();
+    wait_for_contacts(&registry, 2);
+    let mut session = registry.connect();
+    let claim = "SELECT count(*) FROM asked WHERE arguments LIKE '%,here,1,%,,,,%'";
+    let renewal = "SELECT count(*) FROM asked WHERE arguments LIKE '(00000000-0000-0000-0000-000000000007,%,12,100,2000000000000,%'";
+    assert_eq!(one::<i64>(&mut session, claim), 1);
+    assert_eq!(one::<i64>(&mut session, renewal), 1);
+    let pause = "SELECT extract(epoch FROM max(at) - min(at))::float8 FROM asked";
+    let pause: f64 = one(&mut session, pause);
+    assert!((7.5..13.0).contains(&pause), "{pause} s");
+    let mut session = server.connect();
+    let backend: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    for pid in [registrar(&server), backend, server.keeper(), server.pid() as i32] {
+        assert!(!has_libpq(pid), "{pid}");
+    }
+    assert!(!server.log().contains(AWAY), "{}", server.log());
+}
+
+#[test]
+fn a_standby_contacts_the_registry_and_says_that_it_is_one() {
+    let registry = Server::builder().start_registry();
+    let primary = Server::builder().start();
+    let _standby = primary.standby(|builder| {
+        builder
+            .without("snowflake_id.worker_id")
+            .setting("snowflake_id.registry", &registry.registry_string())
+    });
+    wait_for_contacts(&registry, 1);
+    let arguments: String = one(&mut registry.connect(), "SELECT arguments FROM asked ORDER BY at LIMIT 1");
+    assert!(arguments.contains(",t,1.0.0,"), "{arguments}");
+}
+
+#[test]
+fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
+    let mut registry = Server::builder().start_registry();
+    let string = registry.registry_string();
+    registry.stop(Stop::Fast);
+    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    wait_for_line(&server, AWAY);
+    // At growing pauses: 0.5 s, 1 s, 2 s, ...
+    std::thread::sleep(secs(4));
+    assert_eq!(server.log().matches(AWAY).count(), 1, "{}", server.log());
+    let told: String = server.log().lines().skip_while(|line| !line.contains(AWAY)).take(3).collect();
+    for word in ["connection to server on socket", "failed: ", "HINT:", "snowflake_id.registry"] {
+        assert!(told.contains(word), "{word:?} is missing in {told}");
+    }
+    registry.start();
+    wait_for_line(&server, BACK);
+    assert_eq!(registry.contacts(), 1);
+}
+
+#[test]
+fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
+    let one_registry = Server::builder().start_registry();
+    let other = Server::builder().start_registry();
+    let mut server =
+        Server::builder().setting("snowflake_id.registry", &one_registry.registry_string()).start();
+    wait_for_contacts(&one_registry, 1);
+    let began = Instant::now();
+    server.reload("snowflake_id.registry", &other.registry_string());
+    wait_for_contacts(&other, 1);
+    assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+    server.reload("snowflake_id.registry", "no connection string");
+    wait_for_line(&server, "missing \"=\" after \"no\" in connection info string");
+    server.reload("snowflake_id.registry", "");
+    std::thread::sleep(secs(1));
+    assert!(children(registrar(&server)).is_empty());
+    assert_eq!([one_registry.contacts(), other.contacts()], [1, 1]);
+}
+
+#[test]
+fn a_contact_that_nobody_answers_ends_at_its_deadline() {
+    let (server, _silent, registrar, contact) = with_stalled_contact();
+    wait_for_line(&server, "the registry did not answer within 8 s");
+    wait_until("the contact's end", secs(1), || has_ended(contact).then_some(()));
+    assert_eq!(self::registrar(&server), registrar);
+    // And there is another one after it.
+    let next = contact_of(registrar);
+    assert_ne!(next, contact);
+}
+
+#[test]
+fn a_server_with_a_stalled_contact_stops_at_once() {
+    for how in [Stop::Fast, Stop::Smart, Stop::Immediate] {
+        let (mut server, _silent, registrar, contact) = with_stalled_contact();
+        let began = Instant::now();
+        server.stop(how);
+        assert!(began.elapsed() < secs(2), "{how:?}: {:?}", began.elapsed());
+        let both = || (has_ended(registrar) && has_ended(contact)).then_some(());
+        wait_until("their end", secs(1), both);
+        // No crash of a process, and so no recovery.
+        assert!(!server.log().contains("terminated by signal"), "{}", server.log());
+        assert!(!server.log().contains(AWAY), "a stop is no failure: {}", server.log());
+    }
+}
+
+#[test]
+fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
+    let (server, _silent, registrar, contact) = with_stalled_contact();
+    server.signal_backend(registrar, Signal::SIGTERM);
+    wait_until("both to leave", secs(1), || (has_ended(registrar) && has_ended(contact)).then_some(()));
+    assert_ne!(self::registrar(&server), registrar);
+    assert!(!server.log().contains("terminating any other active server processes"), "{}", server.log());
+}
+
+#[test]
+fn without_the_postmaster_neither_the_registrar_nor_its_contact_lives() {
+    let (mut server, _silent, registrar, contact) = with_stalled_contact();
+    server.crash();
+    wait_until("both to leave", secs(1), || (has_ended(registrar) && has_ended(contact)).then_some(()));
+    server.start();
+}
+
+#[test]
+fn a_contact_that_crashes_is_a_failure_and_takes_nothing_down() {
+    let (server, _silent, registrar, contact) = with_stalled_contact();
+    kill(Pid::from_raw(contact), Signal::SIGSEGV).unwrap();
+    wait_for_line(&server, "the process was terminated by signal 11");
+    assert_eq!(self::registrar(&server), registrar);
+    // It holds no shared memory while it works.
+    let maps = std::fs::read_to_string(format!("/proc/{registrar}/maps")).unwrap();
+    assert!(maps.contains("/dev/zero") && maps.contains("/SYSV"), "{maps}");
+    // A contact that has just been forked still has it.
+    wait_until("a contact without shared memory", secs(2), || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", contact_of(registrar))).ok()?;
+        (!maps.is_empty() && !maps.contains("/dev/zero") && !maps.contains("/SYSV")).then_some(())
+    });
+}
+
+/// No library with libpq in its name can be loaded.
+const WITHOUT_LIBPQ: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+
+void *dlopen(const char *name, int flags)
+{
+    static void *(*real)(const char *, int);
+
+    if (!real)
+        real = (void *(*)(const char *, int)) dlsym(RTLD_NEXT, "dlopen");
+    return real(name && strstr(name, "libpq") ? "libpq.so.5.is-not-installed" : name, flags);
+}
+"#;
+
+#[test]
+fn a_server_without_libpq_starts_and_says_so_once() {
+    let mut server = Server::builder().setting("snowflake_id.registry", "host=nowhere").create();
+    let unused = server.folder().join("unused");
+    server.preload(Preload::compile(WITHOUT_LIBPQ, "UNUSED", unused));
+    server.start();
+    wait_for_line(&server, AWAY);
+    std::thread::sleep(secs(2));
+    let log = server.log();
+    assert_eq!(log.matches(AWAY).count(), 1, "{log}");
+    let told: String = log.lines().skip_while(|line| !line.contains(AWAY)).take(3).collect();
+    for word in ["cannot open shared object file", "HINT:", "client library"] {
+        assert!(told.contains(word), "{word:?} is missing in {told}");
+    }
+    run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+}
+
+/// PostgreSQL's module for the WAL receiver is linked with the libpq that the server was built with.
+#[test]
+fn libpq_is_found_where_only_the_servers_own_modules_find_it() {
+    let registry = Server::builder().start_registry();
+    let mut server = Server::builder().setting("snowflake_id.registry", &registry.registry_string()).create();
+    let unused = server.folder().join("unused");
+    let source = WITHOUT_LIBPQ.replace("strstr(name, \"libpq\")", "strcmp(name, \"libpq.so.5\") == 0");
+    server.preload(Preload::compile(&source, "UNUSED", unused));
+    server.start();
+    wait_for_contacts(&registry, 1);
+    assert!(!server.log().contains(AWAY), "{}", server.log());
+}
+
+#[test]
+fn a_password_that_is_refused_is_in_no_log() {
+    let registry = Server::builder().start_registry();
+    registry.require_password();
+    let string = format!("{} password=herring", registry.registry_string());
+    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    wait_for_line(&server, "password authentication failed for user \"node\"");
+    assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
+}
+
+/// Name servers that do not answer when they are asked for `registry.test`.
+const SLOW_NAMES: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found)
+{
+    static int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+    if (name && strcmp(name, "registry.test") == 0)
+        sleep(600);
+    if (!real)
+        real = (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))
+            dlsym(RTLD_NEXT, "getaddrinfo");
+    return real(name, service, hints, found);
+}
+"#;
+
+#[test]
+fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer() {
+    let mut server = Server::builder().setting("snowflake_id.registry", "host=registry.test").create();
+    let unused = server.folder().join("unused");
+    server.preload(Preload::compile(SLOW_NAMES, "UNUSED", unused));
+    server.start();
+    wait_for_line(&server, "the registry did not answer within 8 s");
+    contact_of(registrar(&server));
+    let began = Instant::now();
+    server.stop(Stop::Fast);
+    assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_registrar_goes_on_to_the_next_host_where_the_first_is_silent() {
+    let registry = Server::builder().start_registry();
+    let silent = silent();
+    let string = format!(
+        "host={},{} port=5432 dbname=postgres user=node",
+        silent.address,
+        registry.folder().display()
+    );
+    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    wait_for_contacts(&registry, 1);
+    assert!(!server.log().contains(AWAY), "{}", server.log());
+}

@@ -1,0 +1,923 @@
+//! The registry of a fleet: who gets which worker, with which floor, and what a node is told that must not go on. The
+//! nodes here are calls; nothing is preloaded where they call.
+
+use postgres::Client;
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::{Server, Stop, alone, ms, secs, wait_until};
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// A server that preloads nothing.
+fn bare() -> Server {
+    Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start()
+}
+
+/// A registry with these arguments after the role's name.
+fn registry(arguments: &str) -> Server {
+    let server = bare();
+    run(&mut server.connect(), "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
+    run(&mut server.connect(), &format!("SELECT snowflake_registry_create('node'{arguments})"));
+    // Both clocks have to pass the tick in which it was created.
+    thread::sleep(ms(5));
+    server
+}
+
+/// Four groups, leased for a second.
+const SMALL: &str = ", '1 s', '41/4/18'";
+
+// ---- nodes ----
+
+#[derive(Clone, Debug, PartialEq)]
+struct Lease {
+    worker: i32,
+    floor: i64,
+    until: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Answer {
+    answer: String,
+    lease: Option<Lease>,
+    reason: String,
+    detail: String,
+    /// In how many seconds something comes free.
+    free_in: Option<f64>,
+    registry: String,
+}
+
+/// What a node keeps, and sends.
+#[derive(Clone, Debug)]
+struct Node {
+    registry: Option<String>,
+    id: String,
+    name: String,
+    number: i64,
+    nonce: String,
+    lease: Option<Lease>,
+    clock: String,
+    layout: String,
+    tick_ms: i32,
+    backups: i32,
+    datacenter: i32,
+    wanted: Option<i32>,
+}
+
+fn draw() -> String {
+    static DRAWN: AtomicU64 = AtomicU64::new(1);
+    format!("00000000-0000-4000-8000-{:012x}", DRAWN.fetch_add(1, Ordering::Relaxed))
+}
+
+fn literal<T: ToString>(value: &Option<T>) -> String {
+    value.as_ref().map_or("NULL".to_owned(), |value| format!("'{}'", value.to_string()))
+}
+
+impl Node {
+    fn new(name: &str) -> Self {
+        Self {
+            registry: None,
+            id: draw(),
+            name: name.to_owned(),
+            number: 0,
+            nonce: draw(),
+            lease: None,
+            clock: "clock_timestamp()".to_owned(),
+            layout: "41/10/12".to_owned(),
+            tick_ms: 1,
+            backups: 3,
+            datacenter: 0,
+            wanted: None,
+        }
+    }
+
+    /// Of a fleet with four groups.
+    fn small(name: &str) -> Self {
+        Self { layout: "41/4/18".to_owned(), ..Self::new(name) }
+    }
+
+    fn wanting(self, worker: i32) -> Self {
+        Self { wanted: Some(worker), ..self }
+    }
+
+    fn query(&self) -> String {
+        let lease = |part: fn(&Lease) -> i64| literal(&self.lease.as_ref().map(part));
+        format!(
+            "SELECT answer, registry::text, worker_id, floor, until, coalesce(reason, '') AS reason,
+                 coalesce(detail, '') AS detail,
+                 extract(epoch FROM free_at - clock_timestamp())::double precision AS free_in
+             FROM snowflake_registry_contact({}, '{}', '{}', {}, '{}', {}, {}, {}, {}, '{}', {},
+                 '2024-01-01 00:00:00+00', {}, {}, {}, false, '1.0.0', 7000000000000000001)",
+            literal(&self.registry),
+            self.id,
+            self.name,
+            self.number,
+            self.nonce,
+            lease(|lease| lease.worker.into()),
+            lease(|lease| lease.floor),
+            lease(|lease| lease.until),
+            self.clock,
+            self.layout,
+            self.tick_ms,
+            self.backups,
+            self.datacenter,
+            literal(&self.wanted),
+        )
+    }
+
+    /// Sends what it has sent before, or what a test has made of it.
+    fn send(&self, session: &mut Client) -> Answer {
+        let row = session.query_one(&self.query(), &[]).unwrap_or_else(|e| panic!("{}", Failure::from(&e)));
+        let lease = row.get::<_, Option<i32>>("worker_id").map(|worker| Lease {
+            worker,
+            floor: row.get("floor"),
+            until: row.get("until"),
+        });
+        Answer {
+            answer: row.get("answer"),
+            lease,
+            reason: row.get("reason"),
+            detail: row.get("detail"),
+            free_in: row.get("free_in"),
+            registry: row.get("registry"),
+        }
+    }
+
+    /// The next contact. It keeps what it is granted.
+    fn contact(&mut self, session: &mut Client) -> Answer {
+        self.number += 1;
+        self.nonce = draw();
+        let answer = self.send(session);
+        self.take(&answer);
+        answer
+    }
+
+    fn take(&mut self, answer: &Answer) {
+        match answer.answer.as_str() {
+            "granted" => {
+                self.registry = Some(answer.registry.clone());
+                self.lease = answer.lease.clone();
+            }
+            "over" => {
+                self.id = draw();
+                self.lease = None;
+            }
+            _ => (),
+        }
+    }
+
+    #[track_caller]
+    fn granted(&mut self, session: &mut Client) -> Lease {
+        let answer = self.contact(session);
+        assert_eq!(answer.answer, "granted", "{answer:?}");
+        answer.lease.expect("a lease")
+    }
+
+    #[track_caller]
+    fn refused(&mut self, session: &mut Client, reason: &str) -> Answer {
+        let answer = self.contact(session);
+        assert_eq!((answer.answer.as_str(), answer.reason.as_str()), ("refused", reason), "{answer:?}");
+        assert!(answer.lease.is_none() && answer.detail.ends_with('.'), "{answer:?}");
+        answer
+    }
+
+    #[track_caller]
+    fn over(&mut self, session: &mut Client) -> Answer {
+        let answer = self.contact(session);
+        assert_eq!(answer.answer, "over", "{answer:?}");
+        assert!(answer.lease.is_none(), "{answer:?}");
+        answer
+    }
+}
+
+/// The tick of this moment, by the registry's clock.
+fn now(session: &mut Client) -> i64 {
+    one(
+        session,
+        "SELECT floor(extract(epoch FROM clock_timestamp() - '2024-01-01 00:00:00+00') * 1000)::bigint",
+    )
+}
+
+fn rows(session: &mut Client) -> Vec<String> {
+    column(session, "SELECT g::text FROM snowflake_registry_groups g ORDER BY datacenter_id, worker_id")
+}
+
+// ---- a registry ----
+
+#[test]
+fn a_registry_needs_nothing_preloaded_and_is_created_once() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
+    let none = fails(&mut session, "55000", "SELECT snowflake_registry_retire('a')");
+    assert!(none.hint.contains("snowflake_registry_create"), "{none}");
+    for (arguments, code) in [
+        ("'node', NULL", "22004"),
+        ("'node', '0.5 s'", "22023"),
+        ("'node', '31 days'", "22023"),
+        ("'node', layout => '41-10-12'", "22023"),
+        ("'node', layout => 'twitter'", "22023"),
+        ("'node', layout => '42/10/12'", "22023"),
+        ("'node', layout => '41/2/12', backup_workers => 7", "22023"),
+        ("'node', tick => '5 ms'", "22023"),
+        ("'node', tick => '1.5 ms'", "22023"),
+        ("'node', tick => '1 mon'", "22023"),
+        ("'node', epoch => '2199-01-01 00:00Z'", "22023"),
+        ("'node', epoch => '-infinity'", "22023"),
+        ("'node', backup_workers => 16", "22023"),
+        ("'node', backup_workers => -1", "22023"),
+        ("'nobody'", "42704"),
+    ] {
+        let failure = fails(&mut session, code, &format!("SELECT snowflake_registry_create({arguments})"));
+        assert!(code == "42704" || !failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    }
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    let twice = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+    assert!(twice.message.contains("already") && !twice.hint.is_empty(), "{twice}");
+    thread::sleep(ms(5));
+    let lease = Node::new("a").granted(&mut server.connect_as("node"));
+    assert_eq!(lease.worker, 0);
+    let ahead = lease.until - now(&mut session);
+    assert!((3_590_000..=3_600_000).contains(&ahead), "one hour, not {ahead} ms");
+}
+
+#[test]
+fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
+    let server = registry(", layout => '41/5+5/12'");
+    let mut session = server.connect_as("node");
+    let mut here = Node { layout: "41/5+5/12".into(), ..Node::new("a") };
+    let mut there = Node { datacenter: 31, ..here.clone() };
+    there.id = draw();
+    assert_eq!((here.granted(&mut session).worker, there.granted(&mut session).worker), (0, 0));
+    let nowhere =
+        Node { datacenter: 32, ..Node { id: draw(), ..there.clone() } }.refused(&mut session, "datacenter");
+    assert!(nowhere.detail.contains("0 to 31"), "{nowhere:?}");
+    let mut operator = server.connect();
+    let seen: Vec<Option<i32>> =
+        column(&mut operator, "SELECT datacenter_id FROM snowflake_fleet ORDER BY 1");
+    assert_eq!(seen, [Some(0), Some(31)]);
+    // Worker 9 of datacenter 31 is lane 1 of home worker 1; of datacenter 0, nobody has it.
+    let id = |center: i64, worker: i64| (now(&mut server.connect()) << 22) + (center << 17) + (worker << 12);
+    let origin = |id: i64| {
+        format!("SELECT node_name || ' ' || home_worker_id || ' ' || lane FROM snowflake_origin({id})")
+    };
+    assert_eq!(column::<String>(&mut operator, &origin(id(31, 8))), ["a 0 1"]);
+    assert_eq!(column::<String>(&mut operator, &origin(id(30, 8))), [""; 0]);
+    assert_eq!(column::<String>(&mut operator, &origin(id(31, 9))), [""; 0]);
+    // The number of worker 5 in datacenter 31.
+    run(&mut operator, "SELECT snowflake_registry_reserve(31 * 32 + 5, 'legacy')");
+    let mut taken = Node { datacenter: 31, ..here.clone() }.wanting(5);
+    (taken.id, taken.lease) = (draw(), None);
+    taken.refused(&mut session, "reserved");
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(8, 'no lane 0 has it')");
+
+    let server = registry(", '1 h', '28/22/13', '1 s', '2024-01-01 00:00Z', 3");
+    let mut session = server.connect_as("node");
+    // Both clocks have to pass the second of the creation.
+    thread::sleep(ms(1_100));
+    let huge = Node { layout: "28/22/13".into(), tick_ms: 1_000, ..Node::new("b") };
+    assert_eq!(huge.clone().granted(&mut session).worker, 0);
+    let last = Node { id: draw(), ..huge }.wanting((1 << 20) - 1).granted(&mut session);
+    assert_eq!((last.worker, last.until - last.floor > 3_500), ((1 << 20) - 1, true));
+}
+
+// ---- one voice ----
+
+#[test]
+fn a_contact_renews_and_its_repetition_gets_the_same_lease() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    let mut node = Node::new("a");
+    let first = node.granted(&mut session);
+    // The answer was lost.
+    let again = Node { lease: None, registry: None, ..node.clone() };
+    let same = again.send(&mut session).lease.expect("a lease");
+    assert_eq!((same.worker, same.floor, same.until >= first.until), (first.worker, first.floor, true));
+    let frozen = Node { clock: "'2026-01-01 00:00Z'".into(), ..again };
+    assert_eq!(frozen.send(&mut session), frozen.send(&mut session));
+
+    let renewed = node.granted(&mut session);
+    assert_eq!(
+        (renewed.worker, renewed.floor, renewed.until > first.until),
+        (first.worker, first.floor, true)
+    );
+    assert_eq!(node.send(&mut session).lease.expect("a lease").floor, first.floor);
+    // A clock that went back takes nothing away.
+    node.clock = "clock_timestamp() - interval '10 min'".into();
+    assert_eq!(node.granted(&mut session).until, renewed.until.max(node.lease.clone().unwrap().until));
+    assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
+}
+
+#[test]
+fn another_copy_of_a_node_is_told_that_its_lease_is_over_and_changes_nothing() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    let mut node = Node::new("a");
+    node.granted(&mut session);
+    node.granted(&mut session);
+    let mut copy = node.clone();
+    node.granted(&mut session);
+    let before = rows(&mut server.connect());
+    // The same number with another nonce, and a lower one.
+    assert_eq!(copy.clone().over(&mut session).lease, None);
+    copy.number = 1;
+    copy.clone().over(&mut session);
+    assert_eq!(copy.send(&mut session).answer, "over");
+    // A claim of this life with the last number and another nonce, and with a stale one.
+    for number in [1, 2] {
+        Node { lease: None, number, ..node.clone() }.over(&mut session);
+    }
+    // Another lease of the same group.
+    let lease = node.lease.clone().map(|lease| Lease { floor: lease.floor + 1, ..lease });
+    Node { lease, number: 100, ..node.clone() }.over(&mut session);
+    // An `until` that nobody granted.
+    let lease = node.lease.clone().map(|lease| Lease { until: 1 << 62, ..lease });
+    Node { lease, number: 100, ..node.clone() }.over(&mut session);
+    // Another group than the one that the server is configured for.
+    node.clone().wanting(9).over(&mut session);
+    assert_eq!(rows(&mut server.connect()), before);
+    node.granted(&mut session);
+}
+
+#[test]
+fn a_node_has_one_lease_in_its_life() {
+    let server = registry(SMALL);
+    let mut session = server.connect_as("node");
+    let mut node = Node::small("a");
+    node.granted(&mut session);
+    let claim = Node { lease: None, ..node.clone() };
+    thread::sleep(ms(1_100));
+    // Its group goes to another, of that name.
+    let mut other = Node::small("a");
+    assert_eq!(other.granted(&mut session).worker, 0);
+    assert_eq!(claim.send(&mut session).answer, "over");
+    node.over(&mut session);
+    // With a new id.
+    assert_eq!(node.granted(&mut session).worker, 1);
+}
+
+// ---- above the fence ----
+
+#[test]
+fn a_group_goes_to_another_node_above_all_that_was_granted_and_its_ids_can_be_traced() {
+    let server = registry(SMALL);
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut first = Node::small("a").wanting(2);
+    let lease = first.granted(&mut session);
+    // Its group is not free before both clocks have passed `until`.
+    let mut second = Node::small("b").wanting(2);
+    let refusal = second.refused(&mut session, "taken");
+    assert!(refusal.detail.contains("\"a\""), "{refusal:?}");
+    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=1.0).contains(&free_in)), "{refusal:?}");
+    // It renewed meanwhile, with a clock that is ahead.
+    first.clock = "clock_timestamp() + interval '500 ms'".into();
+    let ahead = first.granted(&mut session);
+    assert!(ahead.until >= lease.until + 400, "{ahead:?} after {lease:?}");
+    let slow = Node { clock: "clock_timestamp() - interval '2 s'".into(), ..Node::small("c") }.wanting(2);
+    let next = wait_until("the group to come free", secs(5), || {
+        // A clock that has not passed it is no reason to hand it out.
+        assert_eq!(Node { id: draw(), ..slow.clone() }.contact(&mut session).answer, "refused");
+        second.contact(&mut session).lease
+    });
+    assert!(next.floor >= ahead.until && next.until > next.floor, "{next:?} after {ahead:?}");
+    first.over(&mut session);
+
+    let origin = |tick: i64, worker: i64| {
+        format!(
+            "SELECT node_name || ' ' || home_worker_id || ' ' || lane FROM snowflake_origin({})",
+            (tick << 22) + (worker << 18)
+        )
+    };
+    // Lane 3 of home worker 2 is worker 14.
+    for (tick, traced) in [
+        (lease.floor, None),
+        (lease.floor + 1, Some("a 2 3")),
+        (ahead.until, Some("a 2 3")),
+        (next.floor + 1, Some("b 2 3")),
+        (next.until, Some("b 2 3")),
+        (next.until + 1, None),
+    ] {
+        let found: Vec<String> = column(&mut operator, &origin(tick, 14));
+        assert_eq!(found.first().map(String::as_str), traced, "{tick} {ahead:?} {next:?}");
+        assert_eq!(column::<String>(&mut operator, &origin(tick, 13)), [""; 0]);
+    }
+    assert_eq!(column::<String>(&mut operator, "SELECT node_name FROM snowflake_origin(-1)"), [""; 0]);
+}
+
+#[test]
+fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() {
+    let server = registry(SMALL);
+    let mut session = server.connect_as("node");
+    assert_eq!(Node::small("a").granted(&mut session).worker, 0);
+    thread::sleep(ms(20));
+    assert_eq!(Node::small("b").granted(&mut session).worker, 1);
+    thread::sleep(ms(20));
+    // The same name at the same time: another group.
+    assert_eq!(Node::small("a").granted(&mut session).worker, 2);
+    thread::sleep(ms(1_100));
+    assert_eq!(Node::small("b").granted(&mut session).worker, 1, "its name's");
+    assert_eq!(Node::small("a").granted(&mut session).worker, 2, "its name's last");
+    assert_eq!(Node::small("c").granted(&mut session).worker, 3, "never used");
+    assert_eq!(Node::small("d").granted(&mut session).worker, 0, "the only one free");
+    let refusal = Node::small("e").refused(&mut session, "full");
+    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=1.1).contains(&free_in)), "{refusal:?}");
+    thread::sleep(ms(1_200));
+    assert_eq!(Node::small("e").granted(&mut session).worker, 1, "free longest");
+}
+
+#[test]
+fn a_thousand_claims_at_once_get_a_thousand_groups() {
+    let _alone = alone();
+    let server = registry(", layout => '41/12/10'");
+    let (sessions, each) = (50, 20);
+    let barrier = Barrier::new(sessions);
+    let claims = |_| {
+        let mut session = server.connect_as("node");
+        barrier.wait();
+        let claim = |_| Node { layout: "41/12/10".into(), ..Node::new(&draw()) }.granted(&mut session).worker;
+        (0..each).map(claim).collect::<Vec<i32>>()
+    };
+    let began = std::time::Instant::now();
+    let workers: Vec<i32> = thread::scope(|scope| {
+        let all: Vec<_> = (0..sessions).map(|i| scope.spawn(move || claims(i))).collect();
+        all.into_iter().flat_map(|claims| claims.join().expect("claims")).collect()
+    });
+    println!("{} claims of {sessions} sessions in {:?}", workers.len(), began.elapsed());
+    assert_eq!(workers.iter().collect::<BTreeSet<_>>().len(), sessions * each);
+    assert_eq!(workers.iter().max(), Some(&999), "{workers:?}");
+}
+
+#[test]
+fn the_same_claim_at_once_in_many_sessions_gets_one_group() {
+    let server = registry("");
+    let node = Node { number: 1, nonce: draw(), ..Node::new("a") };
+    let barrier = Barrier::new(8);
+    let leases: Vec<Lease> = thread::scope(|scope| {
+        let send = || {
+            let mut session = server.connect_as("node");
+            barrier.wait();
+            node.send(&mut session).lease.expect("a lease")
+        };
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(send)).collect();
+        all.into_iter().map(|lease| lease.join().expect("an answer")).collect()
+    });
+    assert!(leases.iter().all(|lease| (lease.worker, lease.floor) == (0, leases[0].floor)), "{leases:?}");
+    assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
+}
+
+// ---- refusals ----
+
+#[test]
+fn a_node_that_does_not_fit_is_refused_with_both_sides_named() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    let node = Node::new("a");
+    for (other, named) in [
+        (Node { layout: "41/11/11".into(), ..node.clone() }, "layout 41/11/11"),
+        (Node { tick_ms: 10, ..node.clone() }, "tick 10 ms"),
+        (Node { backups: 7, ..node.clone() }, "backup_workers 7"),
+        (Node { layout: "x".repeat(10_000_000), ..node.clone() }, "xxxx"),
+    ] {
+        let refusal = other.clone().refused(&mut session, "layout");
+        assert!(refusal.detail.contains("41/10/12") && refusal.detail.contains(named), "{refusal:?}");
+        assert!(refusal.detail.len() < 400, "{}", refusal.detail.len());
+    }
+    let refusal = Node { registry: Some(draw()), ..node.clone() }.refused(&mut session, "registry");
+    assert!(refusal.detail.contains(&refusal.registry), "{refusal:?}");
+    let refusal = node.clone().wanting(256).refused(&mut session, "worker");
+    assert!(refusal.detail.contains("0 to 255") && refusal.detail.contains("256"), "{refusal:?}");
+    node.clone().wanting(-1).refused(&mut session, "worker");
+    Node { datacenter: 1, ..node.clone() }.refused(&mut session, "datacenter");
+    for clock in [
+        "clock_timestamp() + interval '1 h 1 min'",
+        "'294276-01-01 00:00Z'",
+        "'4713-01-01 00:00Z BC'",
+        "'2023-12-31 23:59:59Z'",
+    ] {
+        Node { clock: clock.into(), ..node.clone() }.refused(&mut session, "clock");
+    }
+    // A lease that is held is not renewed, and not taken away, by such a clock.
+    let mut held = Node::new("b");
+    held.granted(&mut session);
+    let before = rows(&mut server.connect());
+    Node { clock: "clock_timestamp() + interval '2 h'".into(), ..held.clone() }
+        .refused(&mut session, "clock");
+    assert_eq!(rows(&mut server.connect()), before);
+    held.granted(&mut session);
+    assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
+}
+
+#[test]
+fn whatever_a_node_sends_hurts_no_other() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    let mut victim = Node::new("victim");
+    let lease = victim.granted(&mut session);
+    let good = victim.clone();
+    let as_sent = Node { id: draw(), lease: None, number: 1, nonce: draw(), ..good.clone() }.query();
+    for (from, to) in [
+        ("'victim'".to_owned(), "NULL".to_owned()),
+        ("'victim'".to_owned(), "''".to_owned()),
+        ("'victim'".to_owned(), "repeat('x', 10000000)".to_owned()),
+        ("'victim'".to_owned(), "E'a\\nLOG: forged'".to_owned()),
+        ("'1.0.0'".to_owned(), "repeat('1', 65)".to_owned()),
+        ("clock_timestamp(), '41".to_owned(), "'infinity', '41".to_owned()),
+        ("clock_timestamp(), '41".to_owned(), "'-infinity', '41".to_owned()),
+        ("7000000000000000001".to_owned(), "-1".to_owned()),
+        ("7000000000000000001".to_owned(), "'NaN'".to_owned()),
+        ("7000000000000000001".to_owned(), "1e1000".to_owned()),
+        ("'victim', 1,".to_owned(), "'victim', -1,".to_owned()),
+        ("NULL, NULL, NULL,".to_owned(), "0, NULL, NULL,".to_owned()),
+    ] {
+        assert!(as_sent.contains(&from), "{from} is not in {as_sent}");
+        let error = session.query(&as_sent.replacen(&from, &to, 1), &[]).expect_err(&to);
+        let failure = Failure::from(&error);
+        assert!(["22004", "22023"].contains(&failure.code.as_str()), "{to}: {failure}");
+        assert!(
+            failure.text().len() < 500 && !failure.detail.is_empty() && !failure.hint.is_empty(),
+            "{failure}"
+        );
+    }
+    let nulls = ["NULL"; 18].join(", ");
+    fails(&mut session, "22004", &format!("SELECT snowflake_registry_contact({nulls})"));
+    for isolation in ["REPEATABLE READ", "SERIALIZABLE"] {
+        run(&mut session, &format!("BEGIN ISOLATION LEVEL {isolation}"));
+        let error = session.query(&as_sent, &[]).expect_err("an old snapshot");
+        assert_eq!(Failure::from(&error).code, "25001");
+        run(&mut session, "ROLLBACK");
+    }
+    // Numbers and ticks at the ends of their types, by a node that knows the victim's group but not its id.
+    for end in [i64::MIN, -1, 0, 1 << 62, i64::MAX] {
+        for number in [0, i64::MAX] {
+            let lease = Some(Lease { worker: lease.worker, floor: lease.floor.min(end), until: end });
+            let answer = Node { id: draw(), number, nonce: draw(), lease, ..good.clone() }.send(&mut session);
+            assert_eq!(answer.answer, "over", "{answer:?}");
+        }
+        for worker in [i32::MIN, -1, 255, 256, i32::MAX] {
+            let lease = Some(Lease { worker, floor: 0, until: end });
+            let answer =
+                Node { id: draw(), number: 1, nonce: draw(), lease, ..good.clone() }.send(&mut session);
+            assert_eq!(answer.answer, "over", "{answer:?}");
+        }
+    }
+    assert!(victim.granted(&mut session).until - lease.until < 60_000);
+    // It reaches nothing else.
+    for statement in [
+        "SELECT FROM snowflake_registry",
+        "SELECT FROM snowflake_registry_groups",
+        "SELECT FROM snowflake_registry_leases",
+        "SELECT FROM snowflake_fleet",
+        "SELECT snowflake_origin(1)",
+        "SELECT snowflake_registry_create('node')",
+        "SELECT snowflake_registry_reserve(1, '')",
+        "SELECT snowflake_registry_unreserve(1)",
+        "SELECT snowflake_registry_retire('victim')",
+        "SELECT snowflake_registry_vouch()",
+        "SELECT snowflake_fleet_current()",
+        "SELECT snowflake_fleet_operate('retire', 1, 'victim')",
+    ] {
+        fails(&mut session, "42501", statement);
+    }
+}
+
+// ---- durable ----
+
+#[test]
+fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    for (configured, used) in [("off", "local"), ("local", "local"), ("on", "on")] {
+        run(&mut session, &format!("SET synchronous_commit = {configured}; BEGIN"));
+        Node::new("a").granted(&mut session);
+        assert_eq!(one::<String>(&mut session, "SHOW synchronous_commit"), used, "when it commits");
+        run(&mut session, "COMMIT");
+        assert_eq!(one::<String>(&mut session, "SHOW synchronous_commit"), configured);
+    }
+}
+
+// ---- operators ----
+
+#[test]
+fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_back() {
+    let server = registry(SMALL);
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::small("a");
+    node.granted(&mut session);
+    let leased = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(0, 'mine')");
+    assert!(leased.detail.contains("\"a\""), "{leased}");
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(4, 'too many')");
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(-1, 'too few')");
+    fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(1, NULL)");
+    fails(&mut operator, "42704", "SELECT snowflake_registry_unreserve(1)");
+    run(
+        &mut operator,
+        "SELECT snowflake_registry_reserve(n, 'server ' || n) FROM generate_series(1, 3) AS n",
+    );
+    let refusal = Node::small("b").wanting(1).refused(&mut session, "reserved");
+    assert!(refusal.detail.contains("server 1") && refusal.free_in.is_none(), "{refusal:?}");
+    Node::small("b").refused(&mut session, "full");
+    run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
+    let before = now(&mut operator);
+    Node::small("b").refused(&mut session, "full");
+    thread::sleep(ms(1_200));
+    // That of node "a" is free, too.
+    let lease = Node::small("b").wanting(1).granted(&mut session);
+    assert!(lease.floor >= before + 900, "{lease:?} after {before}");
+    run(&mut operator, "SELECT snowflake_registry_reserve(0, 'mine')");
+    node.over(&mut session);
+}
+
+#[test]
+fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
+    let server = registry(SMALL);
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::small("a");
+    let lease = node.granted(&mut session);
+    fails(&mut operator, "42704", "SELECT snowflake_registry_retire('b')");
+    let free: f64 = one(
+        &mut operator,
+        "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::double precision",
+    );
+    assert!((0.0..=1.1).contains(&free), "{free}");
+    assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
+    let mut other = Node::small("b").wanting(0);
+    other.refused(&mut session, "taken");
+    node.over(&mut session);
+    let next = wait_until("the group to come free", secs(5), || other.contact(&mut session).lease);
+    assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
+}
+
+// ---- in doubt ----
+
+/// How often the registry has found out that commits may be lost.
+fn doubts(server: &Server) -> usize {
+    server.log().matches("the registry may have lost commits").count()
+}
+
+fn fence(session: &mut Client) -> i64 {
+    one(session, "SELECT fence FROM snowflake_registry")
+}
+
+#[test]
+fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_its_fence() {
+    let mut primary = registry(", '5 s', '41/4/18'");
+    let mut session = primary.connect_as("node");
+    let (mut renewed, mut expired) = (Node::small("renewed"), Node::small("expired"));
+    renewed.granted(&mut session);
+    expired.granted(&mut session);
+    let mut standby = primary.standby(|builder| builder);
+    standby.catch_up_with(&primary);
+    let on_standby: Vec<String> =
+        column(&mut standby.connect(), "SELECT node_name FROM snowflake_fleet ORDER BY 1");
+    assert_eq!(on_standby, ["expired", "renewed"]);
+    let error = standby.connect_as("node").query(&expired.query(), &[]).expect_err("a standby");
+    assert_eq!(Failure::from(&error).code, "25006");
+    standby.stop(Stop::Fast);
+    thread::sleep(secs(3));
+
+    // The primary is lost with what follows.
+    let mut lost = Node::small("lost");
+    let kept = (renewed.granted(&mut session), lost.granted(&mut session));
+    let mut retired = Node::small("retired");
+    retired.granted(&mut session);
+    run(&mut primary.connect(), "SELECT snowflake_registry_retire('retired')");
+    primary.crash();
+    standby.start();
+    standby.promote();
+    let mut session = standby.connect_as("node");
+    let mut operator = standby.connect();
+    let passed = renewed.lease.clone().unwrap().floor + 5_100;
+    wait_until("the leases that the standby knows to pass", secs(5), || {
+        (now(&mut operator) > passed).then_some(())
+    });
+
+    let mut new = Node::small("new");
+    let refusal = new.refused(&mut session, "doubt");
+    assert!(refusal.free_in.is_some_and(|free_in| (9.0..=10.0).contains(&free_in)), "{refusal:?}");
+    Node::small("new").wanting(3).refused(&mut session, "doubt");
+    assert_eq!(doubts(&standby), 1);
+    let fence = fence(&mut operator);
+    assert!(
+        fence >= kept.0.until.max(kept.1.until) && fence - now(&mut operator) > 9_000,
+        "{fence} {kept:?}"
+    );
+    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
+    assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0, "both had passed");
+
+    // What no such registry can have granted, and what somebody else may have had since.
+    for (worker, floor, until) in [
+        (3, 0, fence + 1),
+        (3, -1, fence),
+        (3, fence, fence),
+        (3, 0, now(&mut operator) - 1),
+        // Below what another node had.
+        (1, 0, fence),
+        (4, 0, fence),
+        (-1, 0, fence),
+    ] {
+        Node { lease: Some(Lease { worker, floor, until }), number: 9, ..Node::small("forged") }
+            .over(&mut session);
+    }
+    expired.over(&mut session);
+    // A renewal that was lost, and a claim.
+    let again = (renewed.granted(&mut session), lost.granted(&mut session));
+    assert_eq!((again.0.worker, again.0.floor), (kept.0.worker, kept.0.floor));
+    assert_eq!((again.1.worker, again.1.floor), (kept.1.worker, kept.1.floor));
+    assert!(again.0.until >= kept.0.until && again.1.until >= kept.1.until, "{again:?} after {kept:?}");
+    // One voice, here too.
+    assert_eq!(Node { nonce: draw(), ..lost.clone() }.send(&mut session).answer, "over");
+    assert_eq!(Node { id: draw(), ..lost.clone() }.send(&mut session).answer, "over");
+    assert_eq!(
+        one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_registry_leases"),
+        1,
+        "of \"expired\""
+    );
+    renewed.granted(&mut session);
+
+    let answer = wait_until("the fence to pass", secs(15), || {
+        // Their leases are renewed meanwhile.
+        renewed.granted(&mut session);
+        lost.granted(&mut session);
+        thread::sleep(ms(500));
+        new.contact(&mut session).lease
+    });
+    assert!(answer.floor >= fence && answer.until > fence, "{answer:?} {fence}");
+    assert_ne!(answer.worker, kept.0.worker);
+    assert_ne!(answer.worker, kept.1.worker);
+    // No longer in doubt: a lease that no row knows is over.
+    let late = Lease { worker: 3, floor: fence, until: now(&mut operator) + 1_000 };
+    Node { lease: Some(late), ..Node::small("late") }.over(&mut session);
+}
+
+#[test]
+fn an_operator_can_vouch_that_a_failover_lost_nothing() {
+    let mut primary = registry("");
+    let mut node = Node::new("a");
+    node.granted(&mut primary.connect_as("node"));
+    let before = fence(&mut primary.connect());
+    let standby = primary.standby(|builder| builder);
+    standby.catch_up_with(&primary);
+    primary.stop(Stop::Fast);
+    standby.promote();
+    let (mut session, mut operator) = (standby.connect_as("node"), standby.connect());
+    // Many find it out at once, and it is one doubt.
+    let barrier = Barrier::new(8);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut session = standby.connect_as("node");
+                barrier.wait();
+                Node::new("b").refused(&mut session, "doubt");
+            });
+        }
+    });
+    assert_eq!(doubts(&standby), 1);
+    assert!(fence(&mut operator) > now(&mut operator) + 7_000_000);
+    node.granted(&mut session);
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    let lease = Node::new("b").granted(&mut session);
+    assert_eq!((lease.worker, lease.floor, fence(&mut operator)), (1, before, before));
+    // Again changes nothing.
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    assert_eq!(fence(&mut operator), before);
+
+    // Before anybody has found out, too.
+    let mut next = standby.standby(|builder| builder);
+    next.catch_up_with(&standby);
+    next.promote();
+    run(&mut next.connect(), "SELECT snowflake_registry_vouch()");
+    assert_eq!(Node::new("c").granted(&mut next.connect_as("node")).worker, 2);
+    // A restart and a crash are no failover.
+    next.restart();
+    next.crash();
+    next.start();
+    assert_eq!(Node::new("d").granted(&mut next.connect_as("node")).worker, 3);
+    assert_eq!(doubts(&next), 1, "the vouch's own");
+}
+
+#[test]
+fn a_second_doubt_lowers_no_fence_and_its_vouch_leaves_the_first() {
+    let mut first = registry("");
+    let standby = first.standby(|builder| builder);
+    standby.catch_up_with(&first);
+    first.stop(Stop::Fast);
+    standby.promote();
+    Node::new("a").refused(&mut standby.connect_as("node"), "doubt");
+    let doubted = fence(&mut standby.connect());
+    let second = standby.standby(|builder| builder);
+    second.catch_up_with(&standby);
+    second.promote();
+    Node::new("a").refused(&mut second.connect_as("node"), "doubt");
+    assert!(fence(&mut second.connect()) >= doubted);
+    run(&mut second.connect(), "SELECT snowflake_registry_vouch()");
+    assert_eq!(fence(&mut second.connect()), doubted);
+}
+
+#[test]
+fn a_registry_that_was_recovered_from_a_base_backup_is_in_doubt() {
+    let primary = registry("");
+    let mut node = Node::new("a");
+    node.granted(&mut primary.connect_as("node"));
+    let mut backup = primary.backup();
+    let mut later = Node::new("b");
+    let lost = later.granted(&mut primary.connect_as("node"));
+    backup.set("restore_command", "false");
+    std::fs::write(backup.data().join("recovery.signal"), "").expect("the backup is writable");
+    backup.start();
+    wait_until("the end of recovery", secs(20), || {
+        (!one::<bool>(&mut backup.connect(), "SELECT pg_is_in_recovery()")).then_some(())
+    });
+    let mut session = backup.connect_as("node");
+    Node::new("c").refused(&mut session, "doubt");
+    assert_eq!(later.granted(&mut session).floor, lost.floor);
+    node.granted(&mut session);
+}
+
+#[test]
+fn a_registry_that_was_restored_from_a_dump_is_in_doubt_wherever_it_is() {
+    let server = registry("");
+    let mut node = Node::new("a");
+    let lease = node.granted(&mut server.connect_as("node"));
+    Node::new("b").granted(&mut server.connect_as("node"));
+    run(
+        &mut server.connect(),
+        "SELECT snowflake_registry_retire('b'), snowflake_registry_reserve(9, 'a server')",
+    );
+    let dump = server.dump("postgres", &[]);
+    let other = bare();
+    run(&mut other.connect(), "CREATE ROLE node LOGIN");
+    other.restore("postgres", &dump);
+    // The same cluster, and the same database again.
+    run(&mut server.connect(), "CREATE DATABASE again");
+    server.restore("again", &dump);
+    run(&mut server.connect(), "DROP EXTENSION snowflake_id");
+    server.restore("postgres", &dump);
+    for (server, database) in [(&other, "postgres"), (&server, "again"), (&server, "postgres")] {
+        let connect =
+            |role| server.config().user(role).dbname(database).connect(postgres::NoTls).expect("connect");
+        let mut session = connect("node");
+        Node::new("c").refused(&mut session, "doubt");
+        Node::new("c").wanting(9).refused(&mut session, "reserved");
+        let renewed = node.clone().granted(&mut session);
+        assert_eq!((renewed.worker, renewed.floor), (lease.worker, lease.floor));
+        let ended = "SELECT count(*) FROM snowflake_registry_leases WHERE node_name = 'b'";
+        assert_eq!(one::<i64>(&mut connect("postgres"), ended), 1);
+        fails(&mut session, "42501", "SELECT FROM snowflake_registry");
+    }
+}
+
+/// The role may read nothing but what everybody may.
+#[test]
+fn a_database_without_a_registry_is_dumped_by_ordinary_roles() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE guest LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
+    let dump =
+        || server.client_program("pg_dump", "postgres").arg("--username=guest").output().expect("pg_dump");
+    assert!(dump().status.success(), "{}", String::from_utf8_lossy(&dump().stderr));
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    assert!(!dump().status.success());
+    fails(&mut server.connect_as("guest"), "42501", "SELECT FROM snowflake_registry_groups");
+    // A restore without privileges leaves the tables open only until it is found out.
+    let open = server.dump("postgres", &["--no-privileges"]);
+    run(&mut session, "CREATE DATABASE again");
+    server.restore("again", &open);
+    let connect =
+        |role| server.config().user(role).dbname("again").connect(postgres::NoTls).expect("connect");
+    run(&mut connect("postgres"), "SELECT snowflake_registry_vouch()");
+    fails(&mut connect("guest"), "42501", "SELECT FROM snowflake_registry_groups");
+}
+
+// ---- whose schema it is ----
+
+#[test]
+fn a_registry_trusts_no_schema_of_an_ordinary_role() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE ROLE merchant LOGIN; CREATE EXTENSION snowflake_id");
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    run(&mut session, "ALTER DATABASE postgres OWNER TO merchant");
+    // Who owns the database owns the schema public, could rename it, and could create tables of these names.
+    let mut node = server.connect_as("node");
+    let error = node.query(&Node::new("a").query(), &[]).expect_err("a schema of merchant's");
+    let failure = Failure::from(&error);
+    assert!(failure.code == "55000" && failure.detail.contains("merchant"), "{failure}");
+    for call in
+        ["snowflake_registry_vouch()", "snowflake_registry_retire('a')", "snowflake_registry_create('node')"]
+    {
+        fails(&mut session, "55000", &format!("SELECT {call}"));
+    }
+    run(
+        &mut session,
+        "DROP EXTENSION snowflake_id; CREATE SCHEMA fleet; CREATE EXTENSION snowflake_id SCHEMA fleet",
+    );
+    run(&mut session, "SELECT fleet.snowflake_registry_create('node')");
+    thread::sleep(ms(5));
+    run(&mut node, "SET search_path = fleet");
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
+    // Renamed by the superuser, and another in its place.
+    run(&mut session, "ALTER SCHEMA fleet RENAME TO old; CREATE SCHEMA fleet");
+    run(&mut node, "SET search_path = old");
+    let error = node.query(&Node::new("b").query(), &[]).expect_err("renamed");
+    assert!(Failure::from(&error).message.contains("was renamed"), "{}", Failure::from(&error));
+}

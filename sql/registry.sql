@@ -1,0 +1,438 @@
+-- The registry of a fleet: tables, what operators call, and what they look at. registry_nodes.sql has what nodes call.
+--
+-- Floors, fences and `until` are ticks of the fleet's layout: places among IDs, whatever any clock says. A lease allows
+-- the ticks above its floor, up to its `until`.
+
+-- Bodies and checks are bound when they are created. So that nothing that others have created in the extension's schema
+-- is taken for an operator or a function of PostgreSQL, that schema is not searched meanwhile.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+CREATE TABLE @extschema@.snowflake_registry (
+    is_only           boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    id                uuid NOT NULL,
+    layout            text NOT NULL,
+    tick_ms           integer NOT NULL,
+    epoch             timestamptz NOT NULL,
+    backup_workers    integer NOT NULL,
+    time_bits         integer NOT NULL,
+    datacenter_bits   integer NOT NULL,
+    worker_bits       integer NOT NULL,
+    sequence_bits     integer NOT NULL,
+    -- How many home workers a datacenter has.
+    homes             bigint NOT NULL,
+    grant_ticks       bigint NOT NULL,
+    -- No group is handed out before both clocks have passed this tick.
+    fence             bigint NOT NULL,
+    -- What it was before commits may have been lost; null otherwise.
+    fence_before      bigint,
+    -- Where this row was written. After a promotion or a recovery the timeline is another one, in another cluster the
+    -- identifier; a row that was inserted, as by a restore, has 0. Then commits may have been lost.
+    timeline          bigint NOT NULL,
+    system_identifier bigint NOT NULL
+);
+
+-- One row per group: a home worker with its lanes. A block of rows is inserted when the first of them is needed.
+CREATE TABLE @extschema@.snowflake_registry_groups (
+    datacenter_id     integer NOT NULL,
+    worker_id         integer NOT NULL,
+    -- Why an operator has reserved it; null: nobody has.
+    note              text,
+    -- Null: no lease, or one that has ended. A node has one lease in its life.
+    node_id           uuid UNIQUE,
+    -- The last node that had it, for its next life.
+    node_name         text,
+    floor             bigint,
+    -- The greatest that was ever granted; null: none.
+    until             bigint,
+    -- Of the last contact.
+    number            bigint,
+    nonce             uuid,
+    last_contact_at   timestamptz,
+    clock_offset_ms   bigint,
+    in_recovery       boolean,
+    address           inet,
+    version           text,
+    system_identifier numeric,
+    PRIMARY KEY (datacenter_id, worker_id),
+    CHECK (node_id IS NULL OR note IS NULL AND node_name IS NOT NULL AND floor IS NOT NULL AND until IS NOT NULL
+        AND number IS NOT NULL AND nonce IS NOT NULL)
+) WITH (fillfactor = 50); -- A renewal changes no indexed column, so with room on its page it writes no index.
+
+-- One row per lease that has ended.
+CREATE TABLE @extschema@.snowflake_registry_leases (
+    node_id       uuid PRIMARY KEY,
+    node_name     text NOT NULL,
+    datacenter_id integer NOT NULL,
+    worker_id     integer NOT NULL,
+    floor         bigint NOT NULL,
+    until         bigint NOT NULL
+);
+CREATE INDEX snowflake_registry_leases_until
+    ON @extschema@.snowflake_registry_leases (datacenter_id, worker_id, until);
+
+-- The row of a dump may be restored into the cluster that wrote it, so a row that is inserted was written nowhere.
+CREATE FUNCTION @extschema@.snowflake_fleet_check() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.system_identifier := 0;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON @extschema@.snowflake_registry
+    FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_fleet_check();
+ALTER TABLE @extschema@.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
+
+-- A dump keeps them. Every role that may dump a database without a registry must be able to read them. In a registry
+-- nobody may, because whoever knows a node's id and number could speak for it.
+GRANT SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
+    @extschema@.snowflake_registry_leases TO PUBLIC;
+SELECT pg_extension_config_dump('@extschema@.snowflake_registry', '');
+SELECT pg_extension_config_dump('@extschema@.snowflake_registry_groups', '');
+SELECT pg_extension_config_dump('@extschema@.snowflake_registry_leases', '');
+
+-- ---------------------------------------------------------------- ticks and times
+
+CREATE FUNCTION @extschema@.snowflake_fleet_tick(at timestamptz, tick_ms integer, epoch timestamptz) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
+    RETURN floor(extract(epoch FROM at - epoch) * 1000 / tick_ms)::bigint;
+
+-- Not STRICT, so that the planner inlines it.
+CREATE FUNCTION @extschema@.snowflake_fleet_time(tick bigint, tick_ms integer, epoch timestamptz) RETURNS timestamptz
+    STABLE PARALLEL SAFE LANGUAGE sql
+    RETURN epoch + (tick * tick_ms)::double precision * interval '1 ms';
+
+-- ---------------------------------------------------------------- what has become of the registry
+
+-- Where the registry's row would be written now.
+CREATE FUNCTION @extschema@.snowflake_fleet_here(OUT timeline bigint, OUT system_identifier bigint)
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
+    timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+    system_identifier := (pg_control_system()).system_identifier;
+END
+$$;
+
+-- The registry's row. If commits may have been lost since it was written, in a failover or a restore, it says so first.
+CREATE FUNCTION @extschema@.snowflake_fleet_current() RETURNS @extschema@.snowflake_registry
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    registry @extschema@.snowflake_registry;
+    here     record;
+    tick     bigint;
+BEGIN
+    here := @extschema@.snowflake_fleet_here();
+    SELECT * INTO registry FROM @extschema@.snowflake_registry;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'this database is not a snowflake registry',
+            DETAIL = 'The table snowflake_registry has no row.',
+            HINT = 'Call snowflake_registry_create in the database that is to be the registry.';
+    END IF;
+    IF (registry.timeline, registry.system_identifier) = here THEN
+        RETURN registry;
+    END IF;
+    -- Others may find the same at this moment; who waits here sees what the first has written.
+    SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
+    IF (registry.timeline, registry.system_identifier) = here THEN
+        RETURN registry;
+    END IF;
+    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    -- A node's clock was at most one grant ahead, and `until` one grant more: so no lost grant reaches further.
+    UPDATE @extschema@.snowflake_registry r
+    SET timeline = here.timeline, system_identifier = here.system_identifier, fence_before = r.fence,
+        fence = greatest(r.fence, tick + 2 * r.grant_ticks)
+    RETURNING * INTO STRICT registry;
+    -- Their groups may have gone to others, who show up with leases that no row knows.
+    PERFORM @extschema@.snowflake_fleet_end(g) FROM @extschema@.snowflake_registry_groups g
+    WHERE g.node_id IS NOT NULL AND g.until < tick;
+    -- The restore may have left out privileges.
+    REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
+        @extschema@.snowflake_registry_leases FROM PUBLIC;
+    RAISE LOG 'snowflake_id: the registry may have lost commits in a failover or restore'
+        USING DETAIL = format('It leases no worker before %s, and renews leases meanwhile.',
+                @extschema@.snowflake_fleet_time(registry.fence + 1, registry.tick_ms, registry.epoch)),
+            HINT = 'If no commit was lost, call snowflake_registry_vouch.';
+    RETURN registry;
+END
+$$;
+
+-- Ends the lease of a group whose row the caller has locked: it becomes a row of the history, and nobody has the group.
+-- Its `until` stays.
+CREATE FUNCTION @extschema@.snowflake_fleet_end(ended @extschema@.snowflake_registry_groups) RETURNS void
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO @extschema@.snowflake_registry_leases (node_id, node_name, datacenter_id, worker_id, floor, until)
+    VALUES (ended.node_id, ended.node_name, ended.datacenter_id, ended.worker_id, ended.floor, ended.until);
+    UPDATE @extschema@.snowflake_registry_groups g
+    SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
+    WHERE g.datacenter_id = ended.datacenter_id AND g.worker_id = ended.worker_id;
+END
+$$;
+
+-- Inserts the rows of the block that has this group; returns how many were missing. Two sessions that insert one block
+-- wait for each other at its first row.
+CREATE FUNCTION @extschema@.snowflake_fleet_add_groups(
+    registry @extschema@.snowflake_registry, of_datacenter integer, first_worker integer
+) RETURNS bigint
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    added bigint;
+BEGIN
+    INSERT INTO @extschema@.snowflake_registry_groups (datacenter_id, worker_id)
+    SELECT of_datacenter, worker FROM generate_series(
+        first_worker / 1024 * 1024::bigint,
+        least(first_worker / 1024 * 1024::bigint + 1024, registry.homes) - 1) AS worker
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    RETURN added;
+END
+$$;
+
+-- ---------------------------------------------------------------- operators
+
+CREATE FUNCTION @extschema@.snowflake_registry_create(
+    node_role regrole, grant_length interval DEFAULT '1 hour', layout text DEFAULT '41/10/12',
+    tick interval DEFAULT '1 ms', epoch timestamptz DEFAULT '2024-01-01 00:00:00+00', backup_workers integer DEFAULT 3
+) RETURNS void
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    place   record;
+    parsed  record;
+    refusal record;
+    tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
+BEGIN
+    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
+    -- owner of a renamed schema has put in its place.
+    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
+        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
+    INTO STRICT place
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    WHERE e.extname = 'snowflake_id';
+    IF place.is_renamed THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'The extension was created in schema @extschema@.',
+            HINT = 'Rename the schema back to that name.';
+    ELSIF NOT place.is_superusers THEN
+        -- Its owner could rename it at any moment, and put other tables in the place of these.
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
+                place.owner),
+            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+    END IF;
+    SELECT r.* INTO refusal FROM (VALUES
+        (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers) > 0, '22004',
+            'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
+            'Leave out an argument to use its default.'),
+        (EXISTS (SELECT FROM @extschema@.snowflake_registry), '55000', 'this database is a snowflake registry already',
+            'A database can be the registry of one fleet.',
+            'Grant EXECUTE on snowflake_registry_contact to let another role connect as a node.'),
+        (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
+            'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
+            'Use 1 hour, unless servers can reach the registry only at times.'),
+        (NOT backup_workers BETWEEN 0 AND 15, '22023', 'backup_workers must be between 0 and 15',
+            format('backup_workers is %s.', backup_workers), 'Use snowflake_id.backup_workers of the servers.'),
+        (tick IS DISTINCT FROM tick_ms * interval '1 ms' OR tick_ms NOT IN (1, 10, 1000), '22023',
+            'tick must be 1 ms, 10 ms or 1 s', format('The value is %s.', tick),
+            'Use snowflake_id.tick of the servers.'),
+        (NOT epoch BETWEEN timestamptz '0001-01-01 00:00:00+00' AND clock_timestamp(), '22023',
+            'epoch must be between the year 1 and now', format('The value is %s.', epoch),
+            'Use snowflake_id.epoch of the servers, and check the clock.')
+    ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
+            HINT = refusal.hint;
+    END IF;
+    SELECT * INTO STRICT parsed FROM @extschema@.snowflake_fleet_layout(layout, tick_ms, backup_workers);
+    -- The fence: whichever servers had these workers before, their IDs lie below this moment.
+    INSERT INTO @extschema@.snowflake_registry (
+        id, layout, tick_ms, epoch, backup_workers, time_bits, datacenter_bits, worker_bits, sequence_bits, homes,
+        grant_ticks, fence, timeline, system_identifier)
+    SELECT gen_random_uuid(), parsed.bits, tick_ms, epoch, backup_workers, parsed.time_bits, parsed.datacenter_bits,
+        parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
+        ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
+        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0;
+    UPDATE @extschema@.snowflake_registry r
+    SET (timeline, system_identifier) = (SELECT * FROM @extschema@.snowflake_fleet_here());
+    REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
+        @extschema@.snowflake_registry_leases FROM PUBLIC;
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
+        SELECT f.oid::regprocedure FROM pg_depend d JOIN pg_proc f ON f.oid = d.objid
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+            AND d.classid = 'pg_proc'::regclass AND f.proname = 'snowflake_registry_contact'), node_role);
+    IF NOT has_schema_privilege(node_role, place.schema::oid, 'USAGE') THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', place.schema, node_role);
+    END IF;
+END
+$$;
+
+-- What operators do with groups. Whatever it is, it is first found out whether the registry is in doubt.
+CREATE FUNCTION @extschema@.snowflake_fleet_operate(operation text, worker_id integer, words text)
+    RETURNS timestamptz
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    place    record;
+    registry @extschema@.snowflake_registry;
+    refusal  record;
+    tick     bigint;
+    own      @extschema@.snowflake_registry_groups;
+    named    constant integer := worker_id;
+    -- The number's high bits are the datacenter's, as in an ID.
+    of_datacenter integer;
+    of_worker     integer;
+BEGIN
+    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
+    -- owner of a renamed schema has put in its place.
+    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
+        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
+    INTO STRICT place
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    WHERE e.extname = 'snowflake_id';
+    IF place.is_renamed THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'The extension was created in schema @extschema@.',
+            HINT = 'Rename the schema back to that name.';
+    ELSIF NOT place.is_superusers THEN
+        -- Its owner could rename it at any moment, and put other tables in the place of these.
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
+                place.owner),
+            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+    END IF;
+    registry := @extschema@.snowflake_fleet_current();
+    IF operation = 'vouch' THEN
+        UPDATE @extschema@.snowflake_registry r SET fence = r.fence_before, fence_before = NULL
+        WHERE r.fence_before IS NOT NULL;
+        IF NOT FOUND THEN
+            RAISE NOTICE 'the registry is not in doubt, skipping';
+        END IF;
+        RETURN NULL;
+    ELSIF operation = 'retire' THEN
+        FOR own IN
+            SELECT * FROM @extschema@.snowflake_registry_groups g WHERE g.node_name = words AND g.node_id IS NOT NULL
+            ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
+        LOOP
+            PERFORM @extschema@.snowflake_fleet_end(own);
+            tick := greatest(tick, own.until);
+        END LOOP;
+        IF tick IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_object',
+                MESSAGE = format('node "%s" has no lease', left(words, 64)),
+                DETAIL = 'No row of snowflake_fleet has this name.', HINT = 'Look up the name in snowflake_fleet.';
+        END IF;
+        RETURN @extschema@.snowflake_fleet_time(tick + 1, registry.tick_ms, registry.epoch);
+    END IF;
+    of_datacenter := named >> registry.worker_bits;
+    of_worker := named & ((1::bigint << registry.worker_bits) - 1);
+    IF named >= 0 AND of_datacenter < 1::bigint << registry.datacenter_bits
+        AND of_worker < registry.homes
+    THEN
+        PERFORM @extschema@.snowflake_fleet_add_groups(registry, of_datacenter, of_worker);
+    END IF;
+    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
+    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    SELECT r.* INTO refusal FROM (VALUES
+        (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
+            'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
+        (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
+            format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
+                registry.backup_workers, registry.homes - 1),
+            'Use snowflake_id.worker_id of the server. In a layout with datacenters, the number includes the '
+            'datacenter, as in an ID.'),
+        (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
+            'No operator has reserved it.', 'Check the number.'),
+        (operation = 'reserve' AND registry.fence_before IS NOT NULL AND registry.fence >= tick, '55000',
+            format('cannot reserve worker %s: the registry may have lost commits', named),
+            format('Another server may have this worker until %s.', @extschema@.snowflake_fleet_time(
+                registry.fence + 1, registry.tick_ms, registry.epoch)),
+            'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
+        (operation = 'reserve' AND own.until >= tick, '55000',
+            format('cannot reserve worker %s: it is leased', named),
+            format('Node "%s" has it until %s.', own.node_name, @extschema@.snowflake_fleet_time(
+                own.until + 1, registry.tick_ms, registry.epoch)), 'Reserve another worker, or wait until then.')
+    ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
+            HINT = refusal.hint;
+    ELSIF own.node_id IS NOT NULL THEN
+        PERFORM @extschema@.snowflake_fleet_end(own);
+    END IF;
+    -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
+    UPDATE @extschema@.snowflake_registry_groups g
+    SET note = CASE operation WHEN 'reserve' THEN words END,
+        until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
+    WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker
+    RETURNING g.until INTO tick;
+    RETURN @extschema@.snowflake_fleet_time(tick + 1, registry.tick_ms, registry.epoch);
+END
+$$;
+
+CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('reserve', worker_id, note); END;
+
+CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+    RETURN @extschema@.snowflake_fleet_operate('unreserve', worker_id, '');
+
+CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+    RETURN @extschema@.snowflake_fleet_operate('retire', NULL, node_name);
+
+CREATE FUNCTION @extschema@.snowflake_registry_vouch() RETURNS void
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('vouch', NULL, NULL); END;
+
+-- ---------------------------------------------------------------- views
+
+CREATE VIEW @extschema@.snowflake_fleet AS
+SELECT g.node_name, g.worker_id,
+    @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) AS granted_until,
+    g.last_contact_at, g.clock_offset_ms, g.in_recovery, g.address, g.version, g.system_identifier,
+    CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id
+FROM @extschema@.snowflake_registry r, @extschema@.snowflake_registry_groups g
+WHERE g.node_id IS NOT NULL;
+
+-- Its body is bound, so it can have its owner's rights: others need none on the tables.
+CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
+    RETURNS TABLE (
+        node_name text, home_worker_id integer, lane integer, leased_from timestamptz, leased_until timestamptz)
+    STABLE STRICT PARALLEL SAFE SECURITY DEFINER ROWS 1 LANGUAGE sql
+    BEGIN ATOMIC
+        SELECT l.node_name, l.worker_id, (f.worker / r.homes)::integer,
+            @extschema@.snowflake_fleet_time(l.floor + 1, r.tick_ms, r.epoch),
+            @extschema@.snowflake_fleet_time(l.until, r.tick_ms, r.epoch)
+        FROM @extschema@.snowflake_registry r
+        CROSS JOIN LATERAL (
+            SELECT $1 >> (r.datacenter_bits + r.worker_bits + r.sequence_bits) AS tick,
+                $1 >> (r.worker_bits + r.sequence_bits) & ((1::bigint << r.datacenter_bits) - 1) AS datacenter,
+                $1 >> r.sequence_bits & ((1::bigint << r.worker_bits) - 1) AS worker
+        ) AS f
+        JOIN (
+            SELECT g.node_name, g.datacenter_id, g.worker_id, g.floor, g.until
+            FROM @extschema@.snowflake_registry_groups g WHERE g.node_id IS NOT NULL
+            UNION ALL
+            SELECT h.node_name, h.datacenter_id, h.worker_id, h.floor, h.until
+            FROM @extschema@.snowflake_registry_leases h
+        ) AS l ON l.datacenter_id = f.datacenter AND l.worker_id = f.worker % r.homes
+            AND l.floor < f.tick AND f.tick <= l.until
+        WHERE f.worker / r.homes <= r.backup_workers AND $1 >= 0;
+    END;
+
+GRANT SELECT ON @extschema@.snowflake_fleet TO pg_monitor;

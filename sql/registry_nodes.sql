@@ -1,0 +1,477 @@
+-- The one function of the registry that nodes call: it claims a group, or renews the lease of one.
+
+-- Why a group cannot be leased now; called where none was found.
+CREATE FUNCTION @extschema@.snowflake_fleet_refusal(
+    fleet @extschema@.snowflake_registry, of_datacenter integer, wanted integer, node_tick bigint, tick bigint,
+    OUT reason text, OUT detail text, OUT free_at timestamptz
+) STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own   @extschema@.snowflake_registry_groups;
+    first bigint;
+BEGIN
+    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted;
+    SELECT min(g.until) INTO first FROM @extschema@.snowflake_registry_groups g
+    WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.worker_id = wanted OR wanted IS NULL);
+    first := greatest(first, fleet.fence, least(node_tick, tick) - 1) + 1;
+    free_at := CASE WHEN own.note IS NULL
+        THEN @extschema@.snowflake_fleet_time(first, fleet.tick_ms, fleet.epoch) END;
+    IF own.note IS NOT NULL THEN
+        reason := 'reserved';
+        detail := format('Worker %s is reserved: %s.', wanted, own.note);
+    ELSIF fleet.fence_before IS NOT NULL AND fleet.fence >= tick THEN
+        reason := 'doubt';
+        detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
+    ELSIF own.until >= least(node_tick, tick) THEN
+        reason := 'taken';
+        detail := format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at);
+    ELSIF fleet.fence >= node_tick THEN
+        reason := 'clock';
+        detail := format('The clock of the node is behind: the registry leases workers from %s on.', free_at);
+    ELSE
+        reason := 'full';
+        detail := coalesce(format('Every worker is leased or reserved, and the first comes free at %s.', free_at),
+            'Every worker is reserved.');
+    END IF;
+END
+$$;
+
+-- The row of a new lease, or null if no group can be leased: its last name's, or one never used, or the one that has
+-- been free longest. The group's row is locked.
+CREATE FUNCTION @extschema@.snowflake_fleet_claim(
+    fleet @extschema@.snowflake_registry, of_datacenter integer, claimant text, wanted integer, clock timestamptz
+) RETURNS @extschema@.snowflake_registry_groups
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own     @extschema@.snowflake_registry_groups;
+    latest  bigint;
+    missing bigint;
+BEGIN
+    IF wanted IS NOT NULL THEN
+        PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, wanted);
+        -- Waits for others, who are then told apart: `refusal` names them.
+        PERFORM FROM @extschema@.snowflake_registry_groups g
+        WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted FOR UPDATE;
+    END IF;
+    LOOP
+        -- Both clocks must have passed `until` and the fence.
+        latest := @extschema@.snowflake_fleet_tick(
+            least(clock, clock_timestamp()), fleet.tick_ms, fleet.epoch) - 1;
+        IF latest < fleet.fence THEN
+            RETURN NULL;
+        END IF;
+        -- A block without rows; looked for before the rows, because another claim may add it in between.
+        SELECT first INTO missing FROM generate_series(0, fleet.homes - 1, 1024) AS first
+        WHERE NOT EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g
+                          WHERE g.datacenter_id = of_datacenter AND g.worker_id = first) LIMIT 1;
+        -- What another claim has locked is as good as leased.
+        SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+        WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.worker_id = wanted OR wanted IS NULL)
+            AND (g.until IS NULL OR g.until <= latest)
+        ORDER BY (g.node_name = claimant) IS TRUE DESC,
+            CASE WHEN g.node_name = claimant THEN -g.until ELSE g.until END NULLS FIRST, g.worker_id
+        LIMIT 1 FOR UPDATE SKIP LOCKED;
+        -- Groups that were never used come before others.
+        EXIT WHEN missing IS NULL OR wanted IS NOT NULL OR own.node_name = claimant
+            OR own.worker_id IS NOT NULL AND own.until IS NULL;
+        PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, missing::integer);
+    END LOOP;
+    IF own.worker_id IS NULL THEN
+        RETURN NULL;
+    ELSIF own.node_id IS NOT NULL THEN
+        PERFORM @extschema@.snowflake_fleet_end(own);
+    END IF;
+    own.floor := greatest(own.until, fleet.fence);
+    RETURN own;
+END
+$$;
+
+-- What a contact cannot be, whatever the fleet: the caller may be anybody with the role of the nodes.
+CREATE FUNCTION @extschema@.snowflake_fleet_check_contact(
+    nulls integer, lease_nulls integer, node_name text, number bigint, version text, system_identifier numeric,
+    clock timestamptz
+) RETURNS void
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    refusal record;
+BEGIN
+    SELECT r.* INTO refusal FROM (VALUES
+        (pg_is_in_recovery(), '25006', 'cannot contact the registry during recovery',
+            'A standby of the registry leases no workers.',
+            'Connect with target_session_attrs = read-write, and name all hosts of the registry.'),
+        -- An older snapshot would not show what others have committed before a lock was granted.
+        (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
+            'snowflake_registry_contact must run in a READ COMMITTED transaction',
+            format('This transaction is %s and may not see the newest rows.',
+                upper(current_setting('transaction_isolation'))),
+            'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
+        (nulls > 0, '22004', 'arguments of snowflake_registry_contact must not be null',
+            'Only registry_id, wanted_worker_id and those of a lease can be.', NULL),
+        (lease_nulls NOT IN (0, 3), '22004', 'the lease of a contact is incomplete',
+            'All of lease_worker_id, lease_floor and lease_until are given, or none.', NULL),
+        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]', '22023',
+            'node_name must have 1 to 255 characters, and no control characters',
+            format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.'),
+        (length(version) > 64, '22023', 'version must have at most 64 characters',
+            format('It has %s characters.', length(version)), NULL),
+        (number < 0, '22023', 'number must not be negative', format('The value is %s.', number), NULL),
+        (NOT system_identifier BETWEEN 0 AND 18446744073709551615, '22023',
+            'system_identifier must have 64 bits', format('It is %s.', left(system_identifier::text, 64)), NULL),
+        (NOT isfinite(clock), '22023', 'clock must be finite', format('The value is %s.', clock), NULL)
+    ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
+            HINT = coalesce(refusal.hint, 'Install the same version of snowflake_id on the server and the registry.');
+    END IF;
+END
+$$;
+
+-- Why a node does not belong to this fleet, as it is configured; nulls if it does.
+CREATE FUNCTION @extschema@.snowflake_fleet_unfit(
+    fleet @extschema@.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
+    backup_workers integer, of_datacenter integer, wanted integer, OUT reason text, OUT detail text
+) STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF registry_id <> fleet.id THEN
+        reason := 'registry';
+        detail := format('This is registry %s; the node belongs to registry %s.', fleet.id, registry_id);
+    ELSIF layout <> fleet.layout OR tick_ms <> fleet.tick_ms OR epoch <> fleet.epoch
+        OR backup_workers <> fleet.backup_workers THEN
+        reason := 'layout';
+        detail := format('The registry has layout %s, tick %s ms, epoch %s and backup_workers %s; '
+            'the node has layout %s, tick %s ms, epoch %s and backup_workers %s.', fleet.layout, fleet.tick_ms,
+            fleet.epoch, fleet.backup_workers, left(layout, 64), tick_ms, epoch, backup_workers);
+    ELSIF of_datacenter < 0 OR of_datacenter >= 1::bigint << fleet.datacenter_bits THEN
+        reason := 'datacenter';
+        detail := format('Layout %s has datacenters 0 to %s; the node has datacenter_id %s.', fleet.layout,
+            (1::bigint << fleet.datacenter_bits) - 1, of_datacenter);
+    ELSIF wanted < 0 OR wanted >= fleet.homes THEN
+        reason := 'worker';
+        detail := format('Layout %s with %s backup workers has home workers 0 to %s; the node has worker_id %s.',
+            fleet.layout, fleet.backup_workers, fleet.homes - 1, wanted);
+    END IF;
+END
+$$;
+
+-- Why the node's clock allows no lease; null if it does.
+CREATE FUNCTION @extschema@.snowflake_fleet_bad_clock(
+    fleet @extschema@.snowflake_registry, clock timestamptz, here timestamptz
+) RETURNS text
+    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Compared as times first: the distance of two timestamps can be more than an interval holds.
+    IF clock > @extschema@.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here) THEN
+        RETURN format('The clock of the node reads %s, more than one grant ahead of the registry''s, which reads %s.',
+            clock, here);
+    ELSIF clock < fleet.epoch THEN
+        RETURN format('The clock of the node reads %s, before the epoch %s.', clock, fleet.epoch);
+    ELSIF clock >= @extschema@.snowflake_fleet_time((1::bigint << fleet.time_bits) - 1, fleet.tick_ms, fleet.epoch)
+    THEN
+        RETURN format('The clock of the node reads %s, when layout %s has ended.', clock, fleet.layout);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+-- Whether a node still has the lease that it shows: the locked row of its group, or null if that lease is over. A
+-- number is higher than the last one; or it is the last one with its nonce, because the answer was lost.
+CREATE FUNCTION @extschema@.snowflake_fleet_renew(
+    fleet @extschema@.snowflake_registry, own @extschema@.snowflake_registry_groups, claimant uuid, claimed bigint,
+    drawn uuid, shown_floor bigint, shown_until bigint, tick bigint
+) RETURNS @extschema@.snowflake_registry_groups
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF own.node_id = claimant THEN
+        RETURN CASE WHEN own.floor = shown_floor
+            AND (claimed > own.number OR (claimed, drawn) = (own.number, own.nonce))
+            -- Nobody was granted more, unless the registry has lost it: then the row must learn it, within reason.
+            AND shown_until <= greatest(own.until, tick + 2 * fleet.grant_ticks) THEN own END;
+    END IF;
+    -- In doubt: a lease of which only the node knows, since its commit was lost. Others had the group below its floor.
+    IF fleet.fence_before IS NULL OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
+        -- The clock may have gone back since the discovery, when it was at least this.
+        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence OR shown_until < coalesce(own.until, 0)
+        OR shown_floor < 0 OR shown_floor >= shown_until
+        OR EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
+        RETURN NULL;
+    END IF;
+    DELETE FROM @extschema@.snowflake_registry_leases l
+    WHERE l.node_id = claimant
+        AND (l.datacenter_id, l.worker_id, l.floor) = (own.datacenter_id, own.worker_id, shown_floor);
+    IF NOT FOUND AND (shown_floor < own.until
+        OR EXISTS (SELECT FROM @extschema@.snowflake_registry_leases l WHERE l.node_id = claimant)) THEN
+        RETURN NULL;
+    END IF;
+    own.floor := shown_floor;
+    RETURN own;
+END
+$$;
+
+-- The row of the group that a contact is about, locked: of the lease that it shows, or of this node's own.
+CREATE FUNCTION @extschema@.snowflake_fleet_lock(
+    fleet @extschema@.snowflake_registry, asked @extschema@.snowflake_registry_groups
+) RETURNS @extschema@.snowflake_registry_groups
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own @extschema@.snowflake_registry_groups;
+BEGIN
+    IF asked.worker_id IS NULL THEN
+        -- The same claim twice at once: the second gets the first one's answer.
+        PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
+        SELECT * INTO own FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
+        RETURN own;
+    END IF;
+    -- Not locked, if it is another node's: who keeps the lock could keep that node from its renewal.
+    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    WHERE g.datacenter_id = asked.datacenter_id AND g.worker_id = asked.worker_id;
+    IF own.node_id <> asked.node_id THEN
+        RETURN own;
+    END IF;
+    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    WHERE g.datacenter_id = asked.datacenter_id AND g.worker_id = asked.worker_id FOR UPDATE;
+    -- In doubt, the row itself may be lost.
+    IF own.worker_id IS NULL AND fleet.fence_before IS NOT NULL AND asked.worker_id BETWEEN 0 AND fleet.homes - 1
+        AND @extschema@.snowflake_fleet_add_groups(fleet, asked.datacenter_id, asked.worker_id) >= 0 THEN
+        RETURN @extschema@.snowflake_fleet_lock(fleet, asked);
+    END IF;
+    RETURN own;
+END
+$$;
+
+-- The answer to a node that fits the fleet. `asked` is what it sent, as far as a group's row has it; last_contact_at is
+-- its clock.
+CREATE FUNCTION @extschema@.snowflake_fleet_answer(
+    fleet @extschema@.snowflake_registry, asked @extschema@.snowflake_registry_groups, wanted integer,
+    OUT answer text, OUT leased @extschema@.snowflake_registry_groups, OUT here timestamptz, OUT reason text,
+    OUT detail text, OUT free_at timestamptz
+) VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    clock     constant timestamptz := asked.last_contact_at;
+    own       constant @extschema@.snowflake_registry_groups := @extschema@.snowflake_fleet_lock(fleet, asked);
+    node_tick bigint;
+    tick      bigint;
+BEGIN
+    answer := 'refused';
+    -- Only now, because a lock may have been waited for.
+    here := clock_timestamp();
+    detail := @extschema@.snowflake_fleet_bad_clock(fleet, clock, here);
+    IF detail IS NOT NULL THEN
+        reason := 'clock';
+        RETURN;
+    END IF;
+    tick := @extschema@.snowflake_fleet_tick(here, fleet.tick_ms, fleet.epoch);
+    node_tick := @extschema@.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch);
+
+    IF asked.worker_id IS NOT NULL THEN
+        IF asked.worker_id = coalesce(wanted, asked.worker_id) THEN
+            leased := @extschema@.snowflake_fleet_renew(
+                fleet, own, asked.node_id, asked.number, asked.nonce, asked.floor, asked.until, tick);
+        END IF;
+    ELSIF own.node_id IS NOT NULL THEN
+        -- The claim is asked again, or this is another copy of the node.
+        IF (own.number, own.nonce, own.datacenter_id, own.worker_id)
+            = (asked.number, asked.nonce, asked.datacenter_id, coalesce(wanted, own.worker_id)) THEN
+            leased := own;
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM @extschema@.snowflake_registry_leases l WHERE l.node_id = asked.node_id) THEN
+        leased := @extschema@.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, wanted, clock);
+        IF leased.worker_id IS NULL THEN
+            SELECT r.reason, r.detail, r.free_at INTO reason, detail, free_at
+            FROM @extschema@.snowflake_fleet_refusal(fleet, asked.datacenter_id, wanted, node_tick, tick) AS r;
+            RETURN;
+        END IF;
+    END IF;
+    IF leased.worker_id IS NULL THEN
+        answer := 'over';
+        detail := CASE
+            WHEN own.node_id = asked.node_id
+            THEN format('Contact %s has renewed the lease of worker %s: a copy of this node may be running.',
+                own.number, own.worker_id)
+            WHEN own.node_id IS NOT NULL THEN format('Worker %s is leased to node "%s".', own.worker_id, own.node_name)
+            ELSE 'The registry has no lease of this node.' END;
+        RETURN;
+    END IF;
+    answer := 'granted';
+    UPDATE @extschema@.snowflake_registry_groups g
+    SET node_id = asked.node_id, node_name = asked.node_name, floor = leased.floor, number = asked.number,
+        nonce = asked.nonce, until = greatest(leased.until, asked.until,
+            least(node_tick + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
+        last_contact_at = here, clock_offset_ms = extract(epoch FROM clock - here) * 1000,
+        in_recovery = asked.in_recovery, address = asked.address, version = asked.version,
+        system_identifier = asked.system_identifier
+    WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
+    RETURNING g.* INTO STRICT leased;
+END
+$$;
+
+CREATE FUNCTION @extschema@.snowflake_registry_contact(
+    registry_id uuid, node_id uuid, node_name text, number bigint, nonce uuid,
+    lease_worker_id integer, lease_floor bigint, lease_until bigint, clock timestamptz,
+    layout text, tick_ms integer, epoch timestamptz, backup_workers integer, datacenter_id integer,
+    wanted_worker_id integer, in_recovery boolean, version text, system_identifier numeric,
+    OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
+    OUT registry_clock timestamptz, OUT reason text, OUT detail text, OUT free_at timestamptz
+)
+    -- A session that keeps a lock delays others by no more than this.
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
+AS $$
+DECLARE
+    place record;
+    fleet @extschema@.snowflake_registry;
+    told  record;
+BEGIN
+    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
+    -- owner of a renamed schema has put in its place.
+    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
+        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
+    INTO STRICT place
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    WHERE e.extname = 'snowflake_id';
+    IF place.is_renamed THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the schema of the extension snowflake_id was renamed',
+            DETAIL = 'The extension was created in schema @extschema@.',
+            HINT = 'Rename the schema back to that name.';
+    ELSIF NOT place.is_superusers THEN
+        -- Its owner could rename it at any moment, and put other tables in the place of these.
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
+                place.owner),
+            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+    END IF;
+    PERFORM @extschema@.snowflake_fleet_check_contact(
+        num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,
+            in_recovery, version, system_identifier),
+        num_nulls(lease_worker_id, lease_floor, lease_until), node_name, number, version, system_identifier, clock);
+    -- An answer must not be known before it is durable. In a SET clause this would end with the function.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+    fleet := @extschema@.snowflake_fleet_current();
+    registry := fleet.id;
+    registry_clock := clock_timestamp();
+    told := @extschema@.snowflake_fleet_unfit(
+        fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, wanted_worker_id);
+    IF told.reason IS NOT NULL THEN
+        answer := 'refused';
+        reason := told.reason;
+        detail := told.detail;
+        RETURN;
+    END IF;
+    told := @extschema@.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
+        lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version,
+        system_identifier)::@extschema@.snowflake_registry_groups, wanted_worker_id);
+    answer := told.answer;
+    registry_clock := told.here;
+    reason := told.reason;
+    detail := told.detail;
+    free_at := told.free_at;
+    IF answer = 'granted' THEN
+        worker_id := (told.leased).worker_id;
+        floor := (told.leased).floor;
+        until := (told.leased).until;
+    END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION
+    @extschema@.snowflake_fleet_check(), @extschema@.snowflake_fleet_here(), @extschema@.snowflake_fleet_current(),
+    @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups),
+    @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer),
+    @extschema@.snowflake_fleet_operate(text, integer, text),
+    @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz),
+    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
+    @extschema@.snowflake_fleet_layout(text, integer, integer),
+    @extschema@.snowflake_fleet_refusal(@extschema@.snowflake_registry, integer, integer, bigint, bigint),
+    @extschema@.snowflake_fleet_claim(@extschema@.snowflake_registry, integer, text, integer, timestamptz),
+    @extschema@.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
+    @extschema@.snowflake_fleet_unfit(
+        @extschema@.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer),
+    @extschema@.snowflake_fleet_bad_clock(@extschema@.snowflake_registry, timestamptz, timestamptz),
+    @extschema@.snowflake_fleet_renew(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, uuid,
+        bigint, uuid, bigint, bigint, bigint),
+    @extschema@.snowflake_fleet_lock(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups),
+    @extschema@.snowflake_fleet_answer(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, integer),
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer),
+    @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
+    @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(),
+    @extschema@.snowflake_origin(bigint),
+    @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
+        integer, timestamptz, integer, integer, integer, boolean, text, numeric)
+    FROM PUBLIC;
+-- The function in the view is checked against the role that reads the view.
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
+    @extschema@.snowflake_origin(bigint) TO pg_monitor;
+
+COMMENT ON TABLE @extschema@.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
+COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
+    'the workers of the fleet, one row per home worker: who has a lease, or why it is reserved';
+COMMENT ON TABLE @extschema@.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
+COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
+COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
+    'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
+COMMENT ON FUNCTION
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer) IS
+    'makes this database the registry of a fleet, and lets a role contact it';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS
+    'keeps a worker for a server that does not use the registry';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS
+    'ends a reservation, and returns when the registry can lease the worker';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_retire(text) IS
+    'ends the leases of a server, and returns when the registry can lease its workers again';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch() IS
+    'asserts that the registry lost no commit in a failover or restore, so that it leases workers at once';
+COMMENT ON FUNCTION
+    @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
+        integer, timestamptz, integer, integer, integer, boolean, text, numeric) IS
+    'claims or renews the lease of a worker; servers call it';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_check() IS
+    'internal: marks a row that was restored, whose registry is in doubt';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_here() IS
+    'internal: where the row of the registry would be written now';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_current() IS
+    'internal: the row of the registry, after a look whether commits may have been lost';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups) IS 'internal: ends a lease';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer) IS
+    'internal: inserts the rows of a block of workers';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_operate(text, integer, text) IS
+    'internal: what operators do with workers of the fleet';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz) IS
+    'internal: the tick of a time';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz) IS
+    'internal: the start of a tick';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_layout(text, integer, integer) IS
+    'internal: the widths of a layout that a fleet can have';
+COMMENT ON FUNCTION
+    @extschema@.snowflake_fleet_refusal(@extschema@.snowflake_registry, integer, integer, bigint, bigint) IS
+    'internal: why no worker can be leased now';
+COMMENT ON FUNCTION
+    @extschema@.snowflake_fleet_claim(@extschema@.snowflake_registry, integer, text, integer, timestamptz) IS
+    'internal: chooses the worker of a new lease';
+COMMENT ON FUNCTION
+    @extschema@.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz) IS
+    'internal: rejects arguments that no server sends';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_unfit(
+    @extschema@.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer) IS
+    'internal: why a server does not belong to the fleet';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_bad_clock(@extschema@.snowflake_registry, timestamptz, timestamptz) IS
+    'internal: why the clock of a server allows no lease';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_renew(@extschema@.snowflake_registry,
+    @extschema@.snowflake_registry_groups, uuid, bigint, uuid, bigint, bigint, bigint) IS
+    'internal: whether a server still has the lease that it shows';
+
+COMMENT ON FUNCTION
+    @extschema@.snowflake_fleet_lock(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups) IS
+    'internal: locks the row of the workers that a contact is about';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_answer(
+    @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, integer) IS
+    'internal: the answer to a server that belongs to the fleet';
+
+-- As CREATE EXTENSION has set it, for what follows.
+SET LOCAL search_path = @extschema@, pg_temp;

@@ -1,0 +1,59 @@
+//! What the registry needs of the library: the rules of a layout. It must work where nothing is preloaded, so it reads
+//! no setting.
+
+use super::row::record;
+use crate::display::shown;
+use crate::messages::Error;
+use pgrx::prelude::*;
+use snowflake_core::workers::WorkersError;
+use snowflake_core::{Bits, Layout, Tick, Workers};
+
+extension_sql_file!(
+    "../../sql/registry.sql",
+    name = "registry",
+    requires = ["convert", snowflake_fleet_layout]
+);
+extension_sql_file!("../../sql/registry_nodes.sql", requires = ["registry"]);
+
+/// The layout of a fleet, or why it cannot be one.
+fn fleet_layout(text: &str, tick_ms: i32, backups: i32) -> Result<Layout, String> {
+    let bits = text.parse::<Bits>().map_err(|problem| problem.to_string())?;
+    let tick = Tick::from_millis(tick_ms.into()).ok_or("The tick must be 1 ms, 10 ms or 1 s.")?;
+    let layout = Layout::new(bits, tick, 0).map_err(|problem| problem.to_string())?;
+    match Workers::new(&layout, 0, backups.max(0) as usize) {
+        Err(WorkersError::TooManyLanes(workers)) => Err(format!(
+            "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
+            if workers == 1 { "worker" } else { "workers" },
+            i64::from(backups) + 1
+        )),
+        _ => Ok(layout),
+    }
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_fleet_layout(layout text, tick_ms integer, backup_workers integer,
+        OUT bits text, OUT time_bits integer, OUT datacenter_bits integer, OUT worker_bits integer,
+        OUT sequence_bits integer)
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_fleet_layout(
+    layout: &[u8],
+    tick_ms: i32,
+    backup_workers: i32,
+    call: pg_sys::FunctionCallInfo,
+) -> pgrx::composite_type!('static, "record") {
+    let text = shown(layout).into_owned();
+    let bits = fleet_layout(&text, tick_ms, backup_workers)
+        .unwrap_or_else(|problem| Error::NotAFleetsLayout { text, problem }.raise())
+        .bits();
+    let width = |bits: u32| (bits as i32).into_datum();
+    let row = [
+        bits.to_string().into_datum(),
+        width(bits.time),
+        width(bits.datacenter),
+        width(bits.worker),
+        width(bits.sequence),
+    ];
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares a text and four integers.
+    unsafe { record(call, row) }
+}

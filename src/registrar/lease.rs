@@ -1,0 +1,159 @@
+//! What the contacts are about: this server's lease, which the generator keeps.
+
+use super::Contacts;
+use crate::bell::{self, Who};
+use crate::display::os_error;
+use crate::fleet::{self, Last};
+use crate::generator;
+use crate::messages::{Error, log};
+use crate::settings;
+use crate::shmem::SharedGenerator;
+use crate::start;
+use crate::time::clock_us;
+use snowflake_contact::{self as wire, Failure, Request};
+use snowflake_core::{Answer, Answered, ClosedReason, Contact, Lease, WorkerSource};
+use uuid::Uuid;
+
+/// The contacts of this server's generator.
+pub struct Leasing {
+    generator: &'static SharedGenerator,
+    pending: Option<Contact>,
+    /// Why the generator could not be enlisted, as it was last logged.
+    told_closed: Option<ClosedReason>,
+    /// The refusal that was last logged, in an episode of refusals.
+    told_refused: Option<String>,
+    /// The end of the lease whose end was logged.
+    told_ended_us: Option<i64>,
+}
+
+impl Leasing {
+    pub fn of(generator: &'static SharedGenerator) -> Self {
+        Self { generator, pending: None, told_closed: None, told_refused: None, told_ended_us: None }
+    }
+
+    /// Finds out which node this is; `false` if it cannot speak to the registry now.
+    fn enlist(&mut self, in_recovery: bool) -> bool {
+        let start = if in_recovery { start::in_recovery() } else { start::without_prepared() };
+        match self.generator.enlist(&start) {
+            Ok(()) => {
+                self.told_closed = None;
+                true
+            }
+            Err(why) => {
+                let error = Error::Closed(why);
+                if self.told_closed.replace(why) != Some(why) {
+                    log::unavailable(Error::Closed(why));
+                }
+                fleet::note(Last::Failed, None, &error.summary());
+                false
+            }
+        }
+    }
+
+    /// Logs, once, that the lease has ended.
+    fn tell_of_end(&mut self) {
+        if let Some((home, end_us)) = self.generator.lease_end()
+            && end_us <= clock_us(libc::CLOCK_REALTIME)
+            && self.told_ended_us != Some(end_us)
+        {
+            self.told_ended_us = Some(end_us);
+            log::lease_ended(home, end_us);
+        }
+    }
+
+    fn answered(&mut self, contact: &Contact, answer: Answer, said: &str) {
+        let now = Some(clock_us(libc::CLOCK_REALTIME));
+        match self.generator.answered(contact, answer) {
+            Ok(Answered::Renewed) => fleet::note(Last::Granted, now, ""),
+            Ok(Answered::Leased) => {
+                fleet::note(Last::Granted, now, "");
+                if let Some((home, end_us)) = self.generator.lease_end() {
+                    log::lease_granted(home, end_us);
+                }
+                // The keeper opens the gate.
+                bell::ring(Who::Keeper);
+            }
+            Ok(Answered::Lost) => {
+                fleet::note(Last::Refused, now, said);
+                log::lease_lost(said);
+            }
+            Ok(Answered::Unchanged) => {
+                fleet::note(Last::Refused, now, said);
+                if self.told_refused.as_deref() != Some(said) {
+                    self.told_refused = Some(said.to_owned());
+                    log::lease_refused(said);
+                }
+            }
+            Ok(Answered::Ignored) => {
+                fleet::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
+            }
+            // The generator has logged that it cannot write.
+            Err(errno) => fleet::note(Last::Failed, None, &os_error(errno)),
+        }
+        if matches!(answer, Answer::Granted { .. }) {
+            self.told_refused = None;
+        }
+    }
+}
+
+impl Contacts for Leasing {
+    fn next(&mut self) -> Option<Request> {
+        let settings = settings::get()?;
+        let source = settings.source()?;
+        let in_recovery = generator::in_recovery();
+        // A standby with a worker of its own has it to itself once it is promoted. Until then its primary may have the
+        // same number.
+        if in_recovery && source == WorkerSource::Confirmed || !self.enlist(in_recovery) {
+            return None;
+        }
+        self.tell_of_end();
+        let contact = match self.generator.contact() {
+            Ok(contact) => contact?,
+            Err(errno) => {
+                fleet::note(Last::Failed, None, &os_error(errno));
+                return None;
+            }
+        };
+        self.pending = Some(contact);
+        let is_wanted = source == WorkerSource::Confirmed;
+        let layout = &settings.layout;
+        let lease = contact.lease;
+        Some(Request {
+            registry: contact.registry.map(|registry| registry.as_u128()),
+            node: contact.node.as_u128(),
+            node_name: settings::node_name(),
+            number: contact.number,
+            nonce: contact.nonce.as_u128(),
+            lease: lease.map(|l| wire::Lease { worker: l.home as i32, floor: l.floor, until: l.until }),
+            clock_us: contact.clock_us,
+            layout: layout.bits().to_string(),
+            tick_ms: layout.tick().millis() as i32,
+            epoch_us: layout.epoch_us(),
+            backup_workers: settings.workers.lanes() as i32 - 1,
+            datacenter: settings.datacenter as i32,
+            wanted_worker: is_wanted.then(|| settings.workers.worker(0) as i32),
+            in_recovery,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            system_identifier: start::system_identifier(),
+        })
+    }
+
+    fn done(&mut self, result: Result<wire::Answer, Failure>) {
+        let Some(contact) = self.pending.take() else { return };
+        match result {
+            Ok(wire::Answer::Granted { registry, worker, floor, until, .. }) => {
+                let lease = Lease { home: worker.into(), floor, until };
+                let answer = Answer::Granted { registry: Uuid::from_u128(registry), lease };
+                self.answered(&contact, answer, "");
+            }
+            Ok(wire::Answer::Over { reason, detail }) => {
+                self.answered(&contact, Answer::Over, &detail.or(reason).unwrap_or_default());
+            }
+            Ok(wire::Answer::Refused { reason, detail, .. }) => {
+                self.answered(&contact, Answer::Refused, &detail.unwrap_or(reason));
+            }
+            // The contact stays pending, and is repeated.
+            Err(failure) => fleet::note(Last::Failed, None, &failure.text),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A contact in a process of its own, which can be killed at any moment.
+//!
+//! libpq has calls that do not block, and they block nonetheless: for name servers, Kerberos and LDAP. Meanwhile the
+//! worker would answer no signal, and the server could not stop. (PostgreSQL's WAL receiver bears with that.) They also
+//! leave `connect_timeout` to the caller, who cannot make libpq go on to the next host. A process that is forked for
+//! each contact solves both, and more: libpq is loaded there and nowhere else, a fault of it or of a library that it
+//! brings along takes no server down, and an update of it counts at once.
+//!
+//! The child runs no code of PostgreSQL besides leaving shared memory. It dies with the worker, and the worker waits
+//! for it on its latch and by the monotonic clock.
+
+use crate::waiting::{self, Reason};
+use pgrx::bgworkers::BackgroundWorker;
+use pgrx::prelude::*;
+use snowflake_contact::{Answer, Failure, Kind, Request, contact as blocking_contact};
+use std::ffi::{CStr, OsStr, c_int};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a contact may take: three hosts that are silent, and one that answers. Shorter than the time between two
+/// contacts.
+const LIMIT: Duration = Duration::from_secs(8);
+/// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's
+/// environment says so. libpq has no shorter time.
+const HOST_LIMIT: &CStr = c"2";
+/// The most bytes of a result.
+const LONGEST_RESULT: usize = 1 << 16;
+
+unsafe extern "C" {
+    /// PostgreSQL's: what a child does that needs no shared memory.
+    fn PGSharedMemoryDetach();
+}
+
+/// Makes a contact, and waits for its end. Ends the process if it is told to stop meanwhile.
+pub fn contact(connection_string: &CStr, request: &Request) -> Result<Answer, Failure> {
+    let deadline = Instant::now() + LIMIT;
+    let failed = |error: io::Error| Failure::new(Kind::Process, error.to_string());
+    let (mut reader, writer) = io::pipe().map_err(failed)?;
+    let mut child = Child::fork(|| make(connection_string, request, writer)).map_err(failed)?;
+    set_nonblocking(&reader).map_err(failed)?;
+    let mut bytes = Vec::new();
+    loop {
+        let is_end = read_some(&mut reader, &mut bytes);
+        // A stop of the server ends the child, too, and the worker hears of the stop first.
+        if BackgroundWorker::sigterm_received() {
+            child.kill();
+            // SAFETY: ends the process as PostgreSQL's own workers do. Status 0 would tell the postmaster never to
+            // start the registrar again.
+            unsafe { pg_sys::proc_exit(1) };
+        }
+        if is_end.map_err(failed)? {
+            break;
+        }
+        if bytes.len() > LONGEST_RESULT {
+            return Err(Failure::new(Kind::Process, "the result is too long"));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let text = format!("the registry did not answer within {} s", LIMIT.as_secs());
+            return Err(Failure::new(Kind::Deadline, text));
+        }
+        waiting::until_readable(reader.as_raw_fd(), left, Reason::Registry);
+    }
+    let ended = child.wait();
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| Err(Failure::new(Kind::Process, ended)))
+}
+
+/// Reads what is there; whether it was the end.
+fn read_some(reader: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    let mut chunk = [0; 4_096];
+    match reader.read(&mut chunk) {
+        Ok(0) => Ok(true),
+        Ok(length) => {
+            bytes.extend_from_slice(&chunk[..length]);
+            Ok(false)
+        }
+        Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
+    // SAFETY: changes a flag of an open file of this process.
+    match unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// In the child: makes the contact, and writes its result.
+fn make(connection_string: &CStr, request: &Request, mut writer: PipeWriter) {
+    // SAFETY: the child has one thread; the names are static. 0: what the environment says counts.
+    unsafe { libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0) };
+    // PostgreSQL's own module is linked with the libpq that the server was built with, wherever that is.
+    // SAFETY: PostgreSQL set the path when it started, and it ends in a zero byte.
+    let folder = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
+    let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
+    let libraries = [Path::new("libpq.so.5"), &module];
+    let result = blocking_contact(&libraries, connection_string, request);
+    let _ = writer.write_all(&serde_json::to_vec(&result).unwrap_or_default());
+}
+
+/// A forked process. Dropping it kills it.
+struct Child {
+    pid: libc::pid_t,
+    is_reaped: bool,
+}
+
+impl Child {
+    /// Forks a process that runs `work` and ends. No signal comes between, for its handler would be PostgreSQL's.
+    fn fork(work: impl FnOnce()) -> io::Result<Self> {
+        // SAFETY: a valid set of signals; this process has one thread, so its child may do whatever it may.
+        unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut all);
+            libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before);
+            let parent = libc::getpid();
+            let pid = libc::fork();
+            if pid == 0 {
+                leave_server(parent);
+                // Whatever happens, no code of PostgreSQL's runs at the end of this process.
+                let status = catch_unwind(AssertUnwindSafe(work)).map_or(1, |()| 0);
+                libc::_exit(status);
+            }
+            let error = io::Error::last_os_error();
+            libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+            if pid < 0 { Err(error) } else { Ok(Self { pid, is_reaped: false }) }
+        }
+    }
+
+    fn kill(&self) {
+        // SAFETY: a child of this process that was not waited for, so its number is still its own.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+    }
+
+    /// Waits for the end of a process that is about to end; returns how it ended.
+    fn wait(&mut self) -> String {
+        self.is_reaped = true;
+        let mut status: c_int = 0;
+        // SAFETY: a child of this process that was not waited for.
+        while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {
+            if io::Error::last_os_error().kind() != ErrorKind::Interrupted {
+                break;
+            }
+        }
+        match libc::WIFSIGNALED(status) {
+            true => format!("the process was terminated by signal {}", libc::WTERMSIG(status)),
+            false => format!("the process ended with status {} and no result", libc::WEXITSTATUS(status)),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill();
+            self.wait();
+        }
+    }
+}
+
+/// In the child: no signal handler, no shared memory, no life without the worker.
+///
+/// # Safety
+/// Called by a child that was just forked, with all signals blocked.
+unsafe fn leave_server(parent: libc::pid_t) {
+    // SAFETY: by this function's contract. The child uses nothing in shared memory after this.
+    unsafe {
+        for signal in (1..=31).filter(|signal| *signal != libc::SIGPIPE) {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != parent {
+            libc::_exit(1);
+        }
+        PGSharedMemoryDetach();
+    }
+}

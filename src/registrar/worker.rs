@@ -1,0 +1,83 @@
+//! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
+
+use super::{Contacts, process};
+use crate::bell::{self, Who};
+use crate::messages::log;
+use crate::settings;
+use pgrx::bgworkers::BackgroundWorker;
+use pgrx::prelude::*;
+use snowflake_contact::{Answer, Failure, Kind, Pace};
+use std::time::{Duration, Instant};
+
+/// If there is nothing to ask now, there may be after this time.
+const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
+
+/// Makes contacts until the process is told to stop.
+pub fn run(contacts: &mut dyn Contacts) {
+    bell::answer_as(Who::Registrar);
+    let mut pace = Pace::default();
+    let mut episode = Episode::default();
+    let mut registry = settings::registry();
+    let mut due = Instant::now();
+    // What somebody asks for comes no sooner than this.
+    let mut not_before = due;
+    loop {
+        if BackgroundWorker::sighup_received() {
+            // SAFETY: a background worker rereads its settings here, as every server process does.
+            unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+            let configured = settings::registry();
+            if configured != registry {
+                (registry, due) = (configured, Instant::now());
+            }
+        }
+        if bell::was_rung(Who::Registrar) {
+            due = due.min(not_before);
+        }
+        let wait = due.saturating_duration_since(Instant::now());
+        if let Some(registry) = registry.as_deref().filter(|_| wait.is_zero()) {
+            let Some(request) = contacts.next() else {
+                due = Instant::now() + NOTHING_TO_ASK;
+                continue;
+            };
+            let result = process::contact(registry, &request);
+            let now = Instant::now();
+            (due, not_before) = (now + pace.after(&result, random()), now + Pace::AT_LEAST);
+            episode.tell(&result);
+            contacts.done(result);
+            continue;
+        }
+        // Without a registry, until the settings are read again.
+        if !BackgroundWorker::wait_latch(registry.is_some().then_some(wait)) {
+            return;
+        }
+    }
+}
+
+/// A random number from 0 to 1.
+fn random() -> f64 {
+    // SAFETY: PostgreSQL seeds this process's own generator when it starts.
+    unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }
+}
+
+/// Logs each kind of failure once, until the registry answers again.
+#[derive(Default)]
+struct Episode {
+    told: Vec<Kind>,
+}
+
+impl Episode {
+    fn tell(&mut self, result: &Result<Answer, Failure>) {
+        match result {
+            Ok(_) if self.told.is_empty() => {}
+            Ok(_) => {
+                self.told.clear();
+                log::registry_back();
+            }
+            Err(failure) if self.told.contains(&failure.kind) => {}
+            Err(failure) => {
+                self.told.push(failure.kind);
+                log::registry_away(failure);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! A model of how servers get their workers from a registry. No ID is generated twice in any state that a scope
+//! reaches, whatever the clocks say, and each sentence of the protocol that is left out is missed.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `state` | servers, registry, what is under way between them |
+//! | `registry` `node` `caller` | the protocol: the registry's one function, a server, a call on its hot path |
+//! | `faults` | what happens to hosts, directories, volumes, virtual machines, and to the registry's servers |
+//! | `invariants` | what must hold, and what the model remembers to check it |
+//! | `mutants` | deliberate faults in the protocol; `tests/fleet.rs` says which scope finds which |
+//! | `scopes` | what is explored: how much of everything, and how often each event |
+//! | `model` `explorer` | which action may come next; stateright explores them |
+//!
+//! The rules, as comments here name them:
+//! - F1: a node issues nothing above the `until` of its lease, and promises no mark above it.
+//! - F2: a group goes to another node only with a floor at or above every `until` that was granted for it.
+//! - F3: a contact has a number, one higher than the last, and a nonce; the registry takes a higher number, or the same
+//!   contact again. A new life draws a new node id.
+//! - F4: what is sent is durable first; what is permitted is durable first; what is answered is committed first.
+//! - F5: a registry that may have lost commits sets a fence two grants above its clock, and ends what has passed.
+//!
+//! Where the protocol leaves a choice, the model makes the one that allows more: which of the free groups a claim
+//! gets; when a node contacts the registry; how far a reservation goes. These are its own:
+//! - A row's lease is running until something ended it, whatever the clock says; only discovery ends it for its
+//!   `until`.
+//! - A registry is in doubt while its clock is at or below the fence. It takes back only what lies ahead of its clock
+//!   and ahead of the fence less two grants: its clock can have gone back since discovery.
+//! - A claim by a node that has a running lease is answered again if it is the same contact; a newer one ends that
+//!   lease.
+//! - The witness holds the generation of the record, not its content.
+//! - `adopt` needs a floor, and with it an operator says that no ID of that lease is above it; the lease's own floor
+//!   holds.
+//! - A standby is a node that issues late, so that it needs no action of its own.
+//!
+//! The core's own model (`crates/snowflake_core/tests/model.rs`) runs the real code, whose state cannot be compared,
+//! and repeats a tape of choices from the start. This one has no code to run but a protocol to decide, so it visits
+//! each state once: that is what reaches two servers, a registry and a failover within seconds.
+
+mod caller;
+mod explorer;
+mod faults;
+mod invariants;
+mod model;
+mod mutants;
+mod node;
+mod registry;
+mod scopes;
+mod state;
+
+pub use explorer::{Explored, explore};
+pub use invariants::Breach;
+pub use mutants::{MUTANTS, Mutant};
+pub use scopes::{SCOPES, Scope};

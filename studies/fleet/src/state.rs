@@ -1,0 +1,190 @@
+//! What there is in a fleet: servers with a disk and a memory, a registry with a standby, and what is under way between
+//! them. Plain data; a tick, a clock and a place in ID space are one small number, and 0 means none.
+
+use crate::invariants::Ghost;
+use crate::scopes::{KINDS, Scope};
+
+/// Data directories: each is a place for a server.
+pub const SLOTS: usize = 2;
+/// Groups that the registry hands out. A group has one lane here.
+pub const GROUPS: usize = 2;
+/// How long a lease is granted for, in ticks.
+pub const GRANT: u8 = 1;
+
+/// One state of the whole fleet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    pub registry: Registry,
+    /// A lagging standby of it, or a backup; after a failover that left it running, the old primary.
+    pub standby: Registry,
+    pub slots: [Slot; SLOTS],
+    /// A request that the network delivers later, once more.
+    pub stray: Option<Request>,
+    /// How often each kind of event may still happen.
+    pub left: [u8; KINDS],
+    pub ghost: Ghost,
+}
+
+/// The registry's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Registry {
+    pub rows: [Row; GROUPS],
+    pub fence: u8,
+    /// The fence before the last doubt, for an operator who vouches that nothing was lost.
+    pub fence_before: u8,
+    /// It runs on a timeline that its row does not name: it will find out at the next contact.
+    pub is_elsewhere: bool,
+}
+
+/// A group in the registry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Row {
+    /// The node that has it or had it last; 0: nobody yet.
+    pub node: u8,
+    pub floor: u8,
+    pub until: u8,
+    pub number: u8,
+    pub nonce: u8,
+    /// Its lease is over: the node was retired, or claimed again, or a registry in doubt ended it.
+    pub is_over: bool,
+}
+
+/// A data directory, the host under it, and the server in it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Slot {
+    pub disk: Record,
+    /// An earlier state of the disk, to which a volume can be rolled back.
+    pub snapshot: Option<Record>,
+    /// The host's boot id; no two boots of any hosts share one.
+    pub boot: u8,
+    /// The generation of the record that was written last, kept outside the data directory; 0: none since the boot.
+    pub witness: u8,
+    pub memory: Option<Memory>,
+    /// The contact that waits for an answer: the request on its way, then the reply.
+    pub wire: Option<Request>,
+    pub reply: Option<Reply>,
+    /// How many node ids and nonces were drawn here, so that each is drawn once.
+    pub lives: u8,
+    pub draws: u8,
+}
+
+/// The state record of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Record {
+    /// 0: this directory never had a server.
+    pub node: u8,
+    /// The leased group, from 1; 0: none.
+    pub group: u8,
+    pub floor: u8,
+    pub until: u8,
+    /// The last contact.
+    pub number: u8,
+    /// The nonce of the contact that is pending; 0: none is.
+    pub nonce: u8,
+    pub mark: u8,
+    /// The directory (device, inode, birth time) and the boot that it was written in.
+    pub home: u8,
+    pub boot: u8,
+    pub generation: u8,
+}
+
+/// Shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Memory {
+    pub permit: Permit,
+    /// The tick from which the next call starts.
+    pub last: u8,
+    pub restored: u8,
+    /// The ring: a bit a tick, a word a group. Set: this memory issued an ID there, and the next one differs from it.
+    pub ring: [u16; GROUPS],
+    /// The node ids that this memory has had, a bit each.
+    pub nodes: u16,
+    /// A lease change is under way, under the cold lock: this permit is still to be published.
+    pub change: Option<Change>,
+    pub callers: [Caller; 2],
+    /// A replay without the cold lock, between its decision and its compare-and-swap: `last` as seen, and the target.
+    pub replay: Option<(u8, u8)>,
+}
+
+/// One word: the worker as it stands in an ID, and the last tick that may be issued with it. Tick 0: closed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Permit {
+    pub group: u8,
+    pub tick: u8,
+}
+
+/// A lease change between its two halves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Change {
+    pub floor: u8,
+    pub permit: Permit,
+}
+
+/// A call on the hot path: how many reads it has done, and what they gave.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Caller {
+    pub reads: u8,
+    pub permit: Permit,
+    pub clock: u8,
+    pub last: u8,
+}
+
+/// A contact on its way to the registry. Without a group it is a claim, with one a renewal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    pub node: u8,
+    pub number: u8,
+    pub nonce: u8,
+    pub group: u8,
+    pub floor: u8,
+    pub until: u8,
+    /// The node's clock.
+    pub clock: u8,
+}
+
+/// The registry's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reply {
+    /// The lease, renewed or new.
+    Granted { group: u8, floor: u8, until: u8 },
+    /// The lease of this node is over.
+    Over,
+}
+
+impl State {
+    /// A fleet of blank directories and an empty registry.
+    pub fn blank(scope: &Scope) -> Self {
+        let mut slots = [Slot::default(); SLOTS];
+        for (at, slot) in slots.iter_mut().enumerate() {
+            slot.boot = if scope.is_one_host { first_boot(0) } else { first_boot(at) };
+        }
+        let registry = Registry::default();
+        Self {
+            registry,
+            standby: registry,
+            slots,
+            stray: None,
+            left: scope.limits(),
+            ghost: Ghost::default(),
+        }
+    }
+}
+
+/// The boot ids of a host count from here.
+fn first_boot(slot: usize) -> u8 {
+    1 + 16 * slot as u8
+}
+
+impl Slot {
+    /// A node id that nobody else draws.
+    pub fn draw_node(&mut self, at: usize) -> u8 {
+        self.lives += 1;
+        at as u8 + SLOTS as u8 * (self.lives - 1) + 1
+    }
+
+    /// A nonce that nobody else draws.
+    pub fn draw_nonce(&mut self, at: usize) -> u8 {
+        self.draws += 1;
+        at as u8 + SLOTS as u8 * (self.draws - 1) + 1
+    }
+}
