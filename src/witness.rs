@@ -1,12 +1,14 @@
 //! The witness of a node under a lease: a small file in the host's shared memory that knows which record of the state
 //! was written last. It is gone with the boot, and no copy of a data directory brings it along.
 
+use crate::messages::log;
 use serde::{Deserialize, Serialize};
 use snowflake_core::host::{FileIdentity, RecordName, Witness};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where PostgreSQL's own shared memory objects lie.
 const FOLDER: &str = "/dev/shm";
@@ -63,10 +65,12 @@ impl Place {
 /// Changes what the witness knows. If that fails it must not keep what it knew before, for later records are unknown to
 /// it.
 fn update(change: impl FnOnce(&mut Knowledge)) {
-    if try_to_update(change).is_err()
-        && let Ok(path) = path()
-    {
-        let _ = fs::remove_file(path);
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    let Err(error) = try_to_update(change) else { return };
+    let Ok(path) = path() else { return };
+    let _ = fs::remove_file(&path);
+    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        log::witness_failed(&path, &error);
     }
 }
 
@@ -111,6 +115,6 @@ fn open(options: &mut OpenOptions) -> io::Result<File> {
     if is_own && metadata.is_file() && metadata.nlink() == 1 && metadata.mode() & 0o022 == 0 {
         Ok(file)
     } else {
-        Err(ErrorKind::PermissionDenied.into())
+        Err(io::Error::other("it is not a file of this server's own"))
     }
 }

@@ -9,6 +9,8 @@ use pgrx::prelude::*;
 use snowflake_contact::{Failure, Kind};
 use snowflake_core::{Event, NoLane, Refusal};
 use std::borrow::Cow;
+use std::io;
+use std::path::Path;
 
 /// What the generator reports.
 pub fn event(event: Event) {
@@ -117,6 +119,16 @@ pub fn lease_ended(home: i64, ended_at_us: i64) {
 /// Says that the registry answers again.
 pub fn registry_back() {
     line(said("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
+}
+
+/// Says, once a process, that the next restart begins a new node.
+pub fn witness_failed(path: &Path, error: &io::Error) {
+    let why = error.raw_os_error().map_or_else(|| error.to_string(), os_error);
+    line(said(
+        format!("snowflake_id: could not write file \"{}\": {why}", path.display()),
+        "Without it this server cannot tell its data directory from a copy, and takes another worker at its next start.",
+        "Make room in that folder. If the file belongs to somebody else, remove it.",
+    ));
 }
 
 /// A message that is no error. No hint, where nothing is to be done.

@@ -1,5 +1,7 @@
 //! A fleet with a registry: no worker is set by hand, and none is used twice, whatever becomes of servers and registry.
 
+use nix::sys::stat::Mode;
+use nix::unistd;
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run};
@@ -214,6 +216,24 @@ fn a_rebooted_host_is_a_new_node_and_an_operator_can_vouch_for_the_old_one() {
     let mut all = Ids::new();
     all.add("the server", generated);
     all.assert_unique();
+}
+
+/// The folder of the witness belongs to everybody.
+#[test]
+fn a_pipe_in_the_place_of_the_witness_neither_stops_a_server_nor_stays_unsaid() {
+    let registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    home(&server);
+    reboot(&mut server);
+    unistd::mkfifo(&witness(&server), Mode::S_IRWXU).expect("a pipe");
+    server.start();
+    home(&server);
+    ids(&server, 10);
+    let line = format!("could not write file \"{}\": ", witness(&server).display());
+    wait_until("the line in the log", secs(30), || server.log().contains(&line).then_some(()));
+    server.stop(Stop::Fast);
+    // Unless the server could remove it.
+    let _ = fs::remove_file(witness(&server));
 }
 
 /// The volume of a stopped server is set back to an earlier snapshot: boot, device, inode and time of birth are the same.
