@@ -65,9 +65,27 @@ pub fn one_line(text: &str) -> String {
 /// password: of `password=my secret` libpq says `missing "=" after "secret"`. So if the string may have a password, no
 /// quoted part that stands in it is passed on.
 pub fn about_string(message: &str, connection_string: &str) -> String {
-    if !connection_string.contains("passw") && !connection_string.contains('@') {
-        return message.to_owned();
+    if connection_string.contains("passw") || connection_string.contains('@') {
+        without_parts_of(connection_string, message)
+    } else {
+        message.to_owned()
     }
+}
+
+/// libpq's text about an attempt to connect. It quotes hosts and ports: of `postgresql://node:my@secret@host` libpq
+/// takes `secret@host` for the host, of `postgresql://node:my/secret@host` it takes `my` for the port. So unless the
+/// only `@` comes before the first `/`, no quoted part of the string is passed on.
+pub fn about_connection(message: &str, connection_string: &str) -> String {
+    let Some((_, uri)) = connection_string.split_once("://") else { return message.to_owned() };
+    let (authority, rest) = uri.split_once('/').unwrap_or((uri, ""));
+    if authority.matches('@').count() > 1 || rest.contains('@') {
+        without_parts_of(connection_string, message)
+    } else {
+        message.to_owned()
+    }
+}
+
+fn without_parts_of(connection_string: &str, message: &str) -> String {
     let parts = message.split('"').enumerate().map(|(i, part)| {
         let is_quoted = i % 2 == 1;
         if is_quoted && part != "=" && connection_string.contains(part) { "..." } else { part }
@@ -106,5 +124,11 @@ mod tests {
         assert_eq!(said, "missing \"=\" after \"...\" in connection info string");
         let said = about_string("invalid connection option \"hots\"", "hots=a");
         assert_eq!(said, "invalid connection option \"hots\"");
+
+        let said = "could not translate host name \"secret@host\" to address: Name or service not known";
+        assert!(!about_connection(said, "postgresql://node:my@secret@host/db").contains("secret"));
+        assert_eq!(about_connection(said, "postgresql://node:my@host/db"), said);
+        let said = "invalid integer value \"secret\" for connection option \"port\"";
+        assert!(!about_connection(said, "postgresql://node:secret/more@host/db").contains("secret"));
     }
 }

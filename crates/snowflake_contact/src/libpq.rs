@@ -7,7 +7,7 @@
 // libpq is C.
 #![allow(unsafe_code)]
 
-use crate::failure::{Failure, Kind, about_string};
+use crate::failure::{Failure, Kind, about_connection, about_string};
 use crate::wire::{Column, Value};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -148,7 +148,8 @@ impl<'a> Connection<'a> {
         // SAFETY: the connection was just made.
         unsafe {
             if (libpq.PQstatus)(conn) != CONNECTION_OK {
-                return Err(Failure::new(Kind::Connection, connection.error()));
+                let text = about_connection(&connection.error(), &connection_string.to_string_lossy());
+                return Err(Failure::new(Kind::Connection, text));
             }
             (libpq.PQsetNoticeReceiver)(conn, ignore_notice, ptr::null_mut());
         }
