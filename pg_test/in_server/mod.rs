@@ -413,7 +413,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 67] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 68] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -442,6 +442,7 @@ mod tests {
         ("snowflake_worker(bigint,text)", "i", true, "s", true),
         ("snowflake_sequence(bigint,text)", "i", true, "s", true),
         ("snowflake_layouts_rows()", "i", true, "s", true),
+        ("snowflake_reader_sql()", "s", true, "s", true),
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),

@@ -3,6 +3,7 @@
 mod administering;
 mod foreign;
 mod making;
+mod readers;
 mod reading;
 mod registry;
 mod row;

@@ -56,7 +56,8 @@ fn layout_settings() -> &'static Settings {
     layout_guard::for_reading().unwrap_or_else(|error| error.raise())
 }
 
-fn layout() -> &'static Layout {
+/// This server's layout, or the error that says why no ID can be read.
+pub(super) fn layout() -> &'static Layout {
     &layout_settings().layout
 }
 

@@ -1,14 +1,16 @@
 //! The programs of `examples/` do what they say on a real server, as a role that has rights only on its own tables.
 //!
 //! Each program checks itself, and exits with an error if something is wrong. What it cannot see is checked here: the
-//! IDs that it printed are, digit for digit, those in its table.
+//! IDs that it printed are, digit for digit, those in its table. The queries for other engines read what the extension
+//! reads.
 
 use postgres::Client;
 use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::{column, one, run};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -141,4 +143,45 @@ fn the_lock_file_of_npm_names_no_registry() {
     let lock = std::fs::read_to_string(root().join("examples/node/package-lock.json")).expect("a lock file");
     assert!(lock.contains("\"integrity\""));
     assert!(!lock.contains("\"resolved\""), "run npm install with --omit-lockfile-registry-resolved");
+}
+
+/// The IDs of a server, of other times too, and the fields that its own functions read, as the engines print them.
+#[test]
+fn other_engines_read_what_the_extension_reads() {
+    let server = server();
+    let mut session = server.connect();
+    let made = "SELECT snowflake_encode('2025-12-31 23:00Z'::timestamptz + n * interval '47 min 1.007 s',
+                                        (n % 1024)::integer, (n * 7 % 4096)::integer)
+                FROM generate_series(0, 12000) AS n";
+    let ids: Vec<i64> = column(&mut session, made);
+    let fields = "SELECT concat_ws(',', id, to_char(snowflake_timestamp(id) AT TIME ZONE 'UTC',
+                                                    'YYYY-MM-DD HH24:MI:SS.MS'),
+                                   snowflake_worker(id), snowflake_sequence(id))
+                  FROM unnest($1::bigint[]) AS id WHERE snowflake_between(id, '2026-01-01Z', '2027-01-01Z')
+                  ORDER BY id";
+    let rows = session.query(fields, &[&ids]).expect("the fields");
+    let expected: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(expected.len() > 10_000 && expected.len() < ids.len());
+    let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    let folder = companions("readers");
+    for engine in ["clickhouse", "duckdb", "sqlite"] {
+        let mut command = Command::new(folder.join("readers/bin/python"));
+        command.arg("-B").arg(root().join("examples/readers/run.py")).arg(engine);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it can be run");
+        let mut to_it = child.stdin.take().expect("a pipe");
+        to_it.write_all(input.as_bytes()).expect("it reads the IDs");
+        drop(to_it);
+        let printed = checked(engine, &child.wait_with_output().expect("it ends"));
+        // DuckDB's Python module prints microseconds, and none of them where there is no fraction.
+        let read: Vec<String> = printed.lines().map(in_milliseconds).collect();
+        assert_eq!(read, expected, "{engine}");
+    }
+}
+
+fn in_milliseconds(row: &str) -> String {
+    let fields: Vec<&str> = row.split(',').collect();
+    let [id, time, rest @ ..] = &fields[..] else { panic!("{row}") };
+    let time = if time.contains('.') { (*time).to_owned() } else { format!("{time}.000") };
+    format!("{id},{},{}", &time[..23], rest.join(","))
 }

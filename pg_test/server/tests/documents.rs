@@ -53,6 +53,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
+    "docs/readers.md",
     "docs/reading.md",
     "docs/registry.md",
     "docs/reliability.md",
@@ -125,6 +126,11 @@ fn the_page_on_operations_runs_as_written() {
 #[test]
 fn the_page_on_partitioning_runs_as_written() {
     play("docs/partitioning.md");
+}
+
+#[test]
+fn the_page_on_readers_runs_as_written() {
+    play("docs/readers.md");
 }
 
 #[test]

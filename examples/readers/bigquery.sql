@@ -1,0 +1,8 @@
+SELECT id,
+       TIMESTAMP_MILLIS((id >> 22) + 1704067200000) AS created_at,
+       (id >> 12) & 1023 AS worker_id,
+       id & 4095 AS sequence
+FROM orders
+WHERE id >= (UNIX_MILLIS(TIMESTAMP '2026-01-01 00:00:00+00') - 1704067200000) << 22
+  AND id < (UNIX_MILLIS(TIMESTAMP '2027-01-01 00:00:00+00') - 1704067200000) << 22
+ORDER BY id
