@@ -8,6 +8,7 @@
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
 //! * [`partman`]: several versions of the extension pg_partman;
+//! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files;
 //! * [`registry`]: a stand-in for the fleet's registry;
@@ -25,6 +26,7 @@ pub mod faults;
 pub mod ids;
 mod install;
 pub mod partman;
+pub mod patroni;
 pub mod process;
 mod programs;
 pub mod registry;
