@@ -405,7 +405,7 @@ REVOKE ALL ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric)
     FROM PUBLIC;
--- The function in the view is checked against the role that reads the view.
+-- The function in the views is checked against the role that reads them.
 GRANT EXECUTE ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
     @extschema@.snowflake_origin(bigint) TO pg_monitor;
 
@@ -414,6 +414,8 @@ COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
     'the workers of the fleet, one row per home worker: who has a lease, or why it is reserved';
 COMMENT ON TABLE @extschema@.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
+COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
+    'how many home workers the fleet has, and how many are free; one row per datacenter in use';
 COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
     'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
 COMMENT ON FUNCTION

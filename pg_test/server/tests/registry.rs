@@ -245,6 +245,14 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
 fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
     let server = registry(", layout => '41/5+5/12'");
     let mut session = server.connect_as("node");
+    let mut operator = server.connect();
+    let capacity = |operator: &mut Client| -> Vec<String> {
+        column(
+            operator,
+            "SELECT concat_ws(' ', datacenter_id, workers, free) FROM snowflake_fleet_capacity ORDER BY 1",
+        )
+    };
+    assert_eq!(capacity(&mut operator), ["8 8"]);
     let mut here = Node { layout: "41/5+5/12".into(), ..Node::new("a") };
     let mut there = Node { datacenter: 31, ..here.clone() };
     there.id = draw();
@@ -252,10 +260,15 @@ fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
     let nowhere =
         Node { datacenter: 32, ..Node { id: draw(), ..there.clone() } }.refused(&mut session, "datacenter");
     assert!(nowhere.detail.contains("0 to 31"), "{nowhere:?}");
-    let mut operator = server.connect();
     let seen: Vec<Option<i32>> =
         column(&mut operator, "SELECT datacenter_id FROM snowflake_fleet ORDER BY 1");
     assert_eq!(seen, [Some(0), Some(31)]);
+    // A reservation takes one as well.
+    run(&mut operator, "SELECT snowflake_registry_reserve(3, 'mine')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
+    // Retired, and not free before its `until`.
+    run(&mut operator, "SELECT snowflake_registry_retire('a')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
     // Worker 9 of datacenter 31 is lane 1 of home worker 1; of datacenter 0, nobody has it.
     let id = |center: i64, worker: i64| (now(&mut server.connect()) << 22) + (center << 17) + (worker << 12);
     let origin = |id: i64| {
@@ -567,6 +580,7 @@ fn whatever_a_node_sends_hurts_no_other() {
         "SELECT FROM snowflake_registry_groups",
         "SELECT FROM snowflake_registry_leases",
         "SELECT FROM snowflake_fleet",
+        "SELECT FROM snowflake_fleet_capacity",
         "SELECT snowflake_origin(1)",
         "SELECT snowflake_registry_create('node')",
         "SELECT snowflake_registry_reserve(1, '')",
