@@ -4,7 +4,6 @@
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 use snowflake_server_tests::{Server, Stop, alone, ms, secs, wait_until};
-use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -438,26 +437,55 @@ fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() 
     assert_eq!(Node::small("e").granted(&mut session).worker, 1, "free longest");
 }
 
+/// Nodes that all claim at once, in as many sessions.
+fn claim_at_once(server: &Server, layout: &str, (sessions, each): (usize, usize)) -> Vec<Answer> {
+    let barrier = Barrier::new(sessions);
+    let claims = || {
+        let mut session = server.connect_as("node");
+        barrier.wait();
+        let node = || Node { layout: layout.into(), ..Node::new(&draw()) };
+        (0..each).map(|_| node().contact(&mut session)).collect::<Vec<Answer>>()
+    };
+    let began = std::time::Instant::now();
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let all: Vec<_> = (0..sessions).map(|_| scope.spawn(claims)).collect();
+        all.into_iter().flat_map(|claims| claims.join().expect("claims")).collect()
+    });
+    println!("{} claims of {sessions} sessions in {:?}", answers.len(), began.elapsed());
+    answers
+}
+
+/// The workers that were granted, in order.
+fn granted(answers: &[Answer]) -> Vec<i32> {
+    let mut workers: Vec<i32> = answers.iter().filter_map(|a| Some(a.lease.as_ref()?.worker)).collect();
+    workers.sort_unstable();
+    workers
+}
+
 #[test]
 fn a_thousand_claims_at_once_get_a_thousand_groups() {
     let _alone = alone();
     let server = registry(", layout => '41/12/10'");
-    let (sessions, each) = (50, 20);
-    let barrier = Barrier::new(sessions);
-    let claims = |_| {
-        let mut session = server.connect_as("node");
-        barrier.wait();
-        let claim = |_| Node { layout: "41/12/10".into(), ..Node::new(&draw()) }.granted(&mut session).worker;
-        (0..each).map(claim).collect::<Vec<i32>>()
-    };
-    let began = std::time::Instant::now();
-    let workers: Vec<i32> = thread::scope(|scope| {
-        let all: Vec<_> = (0..sessions).map(|i| scope.spawn(move || claims(i))).collect();
-        all.into_iter().flat_map(|claims| claims.join().expect("claims")).collect()
-    });
-    println!("{} claims of {sessions} sessions in {:?}", workers.len(), began.elapsed());
-    assert_eq!(workers.iter().collect::<BTreeSet<_>>().len(), sessions * each);
-    assert_eq!(workers.iter().max(), Some(&999), "{workers:?}");
+    let answers = claim_at_once(&server, "41/12/10", (50, 20));
+    assert_eq!(granted(&answers), Vec::from_iter(0..1_000));
+}
+
+#[test]
+fn of_more_nodes_than_groups_that_claim_at_once_each_gets_its_own_or_is_told_when_one_is_free() {
+    let _alone = alone();
+    let server = registry("");
+    let answers = claim_at_once(&server, "41/10/12", (128, 2));
+    assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
+    for late in claim_at_once(&server, "41/10/12", (32, 2)) {
+        assert_eq!((late.answer.as_str(), late.reason.as_str()), ("refused", "full"), "{late:?}");
+        assert!(late.free_in.is_some_and(|free_in| (3_000.0..=3_601.0).contains(&free_in)), "{late:?}");
+    }
+
+    // Some of them get the last groups.
+    let server = registry("");
+    let answers = claim_at_once(&server, "41/10/12", (128, 3));
+    assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
+    assert_eq!(answers.iter().filter(|answer| answer.reason == "full").count(), 128, "{answers:?}");
 }
 
 #[test]
