@@ -24,7 +24,10 @@ BEGIN
         detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
     ELSIF own.until >= least(node_tick, tick) THEN
         reason := 'taken';
-        detail := format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at);
+        detail := CASE WHEN own.node_id IS NULL
+            THEN format('The lease or reservation of worker %s has ended, and the worker comes free at %s.', wanted,
+                free_at)
+            ELSE format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at) END;
     ELSIF fleet.fence >= node_tick THEN
         reason := 'clock';
         detail := format('The clock of the node is behind: the registry leases workers from %s on.', free_at);

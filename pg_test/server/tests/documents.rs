@@ -18,6 +18,7 @@
 //! * `js`: node must run it to its end without an error;
 //! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with only `…` stands for
 //!   omitted lines;
+//! * `yaml`: must be YAML, and name only settings that the server has;
 //! * other `sh`, `java` and blocks without a language are ignored.
 
 use postgres::{Client, SimpleQueryMessage};
@@ -412,6 +413,7 @@ fn play(document: &'static str) {
                             }
                         }
                     }
+                    "yaml" => check_yaml(&place, &text, &player.as_ref().expect("a server").server),
                     "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
@@ -420,6 +422,15 @@ fn play(document: &'static str) {
         }
     }
     assert!(player.is_some(), "{document} has no SQL");
+}
+
+fn check_yaml(place: &str, text: &str, server: &Server) {
+    YamlLoader::load_from_str(text).unwrap_or_else(|e| panic!("{place}: {e}"));
+    let words = text.split(|c: char| c.is_whitespace() || c == ':' || c == '"');
+    for setting in words.filter(|word| word.starts_with("snowflake_id.")) {
+        let shown = server.connect().query(&format!("SHOW {setting}"), &[]);
+        assert!(shown.is_ok(), "{place}: there is no setting {setting}");
+    }
 }
 
 /// Whether a file contains the lines of a block, in the block's order.

@@ -661,6 +661,11 @@ fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_
     run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
     let before = now(&mut operator);
     Node::small("b").refused(&mut session, "full");
+    // No name is known of who had it.
+    let refusal = Node::small("b").wanting(1).refused(&mut session, "taken");
+    assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal:?}");
+    let refusal = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(1, 'mine')");
+    assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal}");
     thread::sleep(ms(1_200));
     // That of node "a" is free, too.
     let lease = Node::small("b").wanting(1).granted(&mut session);
