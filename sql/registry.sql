@@ -364,7 +364,8 @@ BEGIN
             'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
         (operation = 'reserve' AND own.until >= tick, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
-            format(CASE WHEN own.node_id IS NULL THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
+            format(CASE WHEN own.node_id IS NULL
+                THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
                 ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, @extschema@.snowflake_fleet_time(
                 own.until + 1, registry.tick_ms, registry.epoch)), 'Reserve another worker, or wait until then.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;

@@ -193,7 +193,8 @@ BEGIN
     -- In doubt: a lease of which only the node knows, since its commit was lost. Others had the group below its floor.
     IF fleet.fence_before IS NULL OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
         -- The clock may have gone back since the discovery, when it was at least this.
-        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence OR shown_until < coalesce(own.until, 0)
+        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence
+        OR shown_until < coalesce(own.until, 0)
         OR shown_floor < 0 OR shown_floor >= shown_until
         OR EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
         RETURN NULL;

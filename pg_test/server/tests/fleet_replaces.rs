@@ -68,7 +68,8 @@ fn shards_that_are_configured_alike_write_into_one_table() {
         // A foreign table's default is evaluated where the statement runs.
         let connection = format!(
             "CREATE EXTENSION postgres_fdw;
-             CREATE SERVER coordinator FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '5432', dbname 'postgres');
+             CREATE SERVER coordinator FOREIGN DATA WRAPPER postgres_fdw
+                 OPTIONS (host '{}', port '5432', dbname 'postgres');
              CREATE USER MAPPING FOR postgres SERVER coordinator OPTIONS (user 'postgres');
              CREATE FOREIGN TABLE orders (id bigint DEFAULT snowflake_nextval(), shard integer) SERVER coordinator",
             coordinator.folder().display()
