@@ -363,8 +363,10 @@ BEGIN
                 registry.fence + 1, registry.tick_ms, registry.epoch)),
             'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
         (operation = 'reserve' AND own.until >= tick, '55000',
-            format('cannot reserve worker %s: it is leased', named),
-            format('Node "%s" has it until %s.', own.node_name, @extschema@.snowflake_fleet_time(
+            format('cannot reserve worker %s: it is not free yet', named),
+            format(CASE WHEN own.node_id IS NULL
+                THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
+                ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, @extschema@.snowflake_fleet_time(
                 own.until + 1, registry.tick_ms, registry.epoch)), 'Reserve another worker, or wait until then.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
     IF FOUND THEN
@@ -409,6 +411,14 @@ SELECT g.node_name, g.worker_id,
 FROM @extschema@.snowflake_registry r, @extschema@.snowflake_registry_groups g
 WHERE g.node_id IS NOT NULL;
 
+-- Groups that were never used may have no row.
+CREATE VIEW @extschema@.snowflake_fleet_capacity AS
+SELECT CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id, r.homes AS workers,
+    r.homes - count(g.worker_id) FILTER (WHERE g.note IS NOT NULL
+        OR @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) >= clock_timestamp()) AS free
+FROM @extschema@.snowflake_registry r LEFT JOIN @extschema@.snowflake_registry_groups g ON true
+GROUP BY 1, 2;
+
 -- Its body is bound, so it can have its owner's rights: others need none on the tables.
 CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
     RETURNS TABLE (
@@ -435,4 +445,4 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
         WHERE f.worker / r.homes <= r.backup_workers AND $1 >= 0;
     END;
 
-GRANT SELECT ON @extschema@.snowflake_fleet TO pg_monitor;
+GRANT SELECT ON @extschema@.snowflake_fleet, @extschema@.snowflake_fleet_capacity TO pg_monitor;

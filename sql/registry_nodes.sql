@@ -24,7 +24,10 @@ BEGIN
         detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
     ELSIF own.until >= least(node_tick, tick) THEN
         reason := 'taken';
-        detail := format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at);
+        detail := CASE WHEN own.node_id IS NULL
+            THEN format('The lease or reservation of worker %s has ended, and the worker comes free at %s.', wanted,
+                free_at)
+            ELSE format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at) END;
     ELSIF fleet.fence >= node_tick THEN
         reason := 'clock';
         detail := format('The clock of the node is behind: the registry leases workers from %s on.', free_at);
@@ -190,7 +193,8 @@ BEGIN
     -- In doubt: a lease of which only the node knows, since its commit was lost. Others had the group below its floor.
     IF fleet.fence_before IS NULL OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
         -- The clock may have gone back since the discovery, when it was at least this.
-        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence OR shown_until < coalesce(own.until, 0)
+        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence
+        OR shown_until < coalesce(own.until, 0)
         OR shown_floor < 0 OR shown_floor >= shown_until
         OR EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
         RETURN NULL;
@@ -405,7 +409,7 @@ REVOKE ALL ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric)
     FROM PUBLIC;
--- The function in the view is checked against the role that reads the view.
+-- The function in the views is checked against the role that reads them.
 GRANT EXECUTE ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
     @extschema@.snowflake_origin(bigint) TO pg_monitor;
 
@@ -414,6 +418,8 @@ COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
     'the workers of the fleet, one row per home worker: who has a lease, or why it is reserved';
 COMMENT ON TABLE @extschema@.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
+COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
+    'how many home workers the fleet has, and how many are free; one row per datacenter in use';
 COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
     'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
 COMMENT ON FUNCTION

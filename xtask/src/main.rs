@@ -3,6 +3,7 @@
 
 mod callgrind;
 mod command;
+mod fleet;
 mod installation;
 mod instructions;
 mod lanes;
@@ -26,6 +27,7 @@ usage: cargo xtask COMMAND
   instructions [--accept]            counts the instructions of a call
   mutants [NAME...]                  breaks the core on purpose
   package FILE                       tests a Debian package
+  fleet                              servers with a registry, and what becomes of them
   server [NAME=VALUE...] -- COMMAND  runs a command beside a private server";
 
 fn main() -> ExitCode {
@@ -57,6 +59,7 @@ fn do_command(args: &[String]) -> Result<()> {
             package::serves(way, name, Path::new(root), Path::new(library))
         }
         ("package", [file]) => package::main(Path::new(file)),
+        ("fleet", []) => fleet::show(),
         ("server", args) => {
             let (settings, command) = match args.iter().position(|arg| arg == "--") {
                 Some(n) => (&args[..n], &args[n + 1..]),

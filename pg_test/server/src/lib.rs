@@ -6,6 +6,7 @@
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
 //! * [`clock`]: move the wall clock of a running server (libfaketime);
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
+//! * [`fleet`]: a registry, and servers that get their workers from it;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
 //! * [`partman`]: several versions of the extension pg_partman;
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
@@ -23,6 +24,7 @@
 pub mod clock;
 mod dump;
 pub mod faults;
+pub mod fleet;
 pub mod ids;
 mod install;
 pub mod partman;

@@ -18,6 +18,7 @@
 //! * `js`: node must run it to its end without an error;
 //! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with only `…` stands for
 //!   omitted lines;
+//! * `yaml`: must be YAML, and name only settings that the server has;
 //! * other `sh`, `java` and blocks without a language are ignored.
 
 use postgres::{Client, SimpleQueryMessage};
@@ -53,6 +54,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
+    "docs/patroni.md",
     "docs/readers.md",
     "docs/reading.md",
     "docs/registry.md",
@@ -126,6 +128,11 @@ fn the_page_on_operations_runs_as_written() {
 #[test]
 fn the_page_on_partitioning_runs_as_written() {
     play("docs/partitioning.md");
+}
+
+#[test]
+fn the_page_on_patroni_runs_as_written() {
+    play("docs/patroni.md");
 }
 
 #[test]
@@ -418,6 +425,7 @@ fn play(document: &'static str) {
                             }
                         }
                     }
+                    "yaml" => check_yaml(&place, &text, &player.as_ref().expect("a server").server),
                     "sh" | "java" | "" => {}
                     other => panic!("{place}: blocks of {other} are not understood"),
                 }
@@ -426,6 +434,15 @@ fn play(document: &'static str) {
         }
     }
     assert!(player.is_some(), "{document} has no SQL");
+}
+
+fn check_yaml(place: &str, text: &str, server: &Server) {
+    YamlLoader::load_from_str(text).unwrap_or_else(|e| panic!("{place}: {e}"));
+    let words = text.split(|c: char| c.is_whitespace() || c == ':' || c == '"');
+    for setting in words.filter(|word| word.starts_with("snowflake_id.")) {
+        let shown = server.connect().query(&format!("SHOW {setting}"), &[]);
+        assert!(shown.is_ok(), "{place}: there is no setting {setting}");
+    }
 }
 
 /// Whether a file contains the lines of a block, in the block's order.
@@ -863,6 +880,7 @@ fn the_tables_of_the_views_have_every_column() {
         ("snowflake_status", "view `snowflake_status`, one row"),
         ("snowflake_workers", "view `snowflake_workers`, one row per lane"),
         ("snowflake_fleet", "view `snowflake_fleet`, one row per lease"),
+        ("snowflake_fleet_capacity", "view `snowflake_fleet_capacity`, one row per datacenter in use"),
     ] {
         let query = format!(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"

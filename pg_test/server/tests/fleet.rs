@@ -3,72 +3,17 @@
 use nix::sys::stat::Mode;
 use nix::unistd;
 use postgres::Client;
+use snowflake_server_tests::fleet::{check, home, ids, member, registry, witness};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run};
-use snowflake_server_tests::{Builder, Server, Stop, ms, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, ms, secs, wait_until};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
 use std::thread;
-
-/// A registry whose leases last this long.
-fn registry(grant: &str) -> Server {
-    let server =
-        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
-    let mut session = server.connect();
-    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
-    run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}')"));
-    server
-}
-
-/// A server of the fleet, as an operator configures all of them alike.
-fn member(registry: &Server, name: &str) -> Builder {
-    Server::builder()
-        .without("snowflake_id.worker_id")
-        .setting("snowflake_id.backup_workers", "3")
-        .setting("snowflake_id.registry", &registry.registry_string())
-        .setting("snowflake_id.node_name", name)
-}
-
-/// The home worker that the server has, once it has one.
-#[track_caller]
-fn home(server: &Server) -> i32 {
-    server.wait_for_worker("a lease", secs(30), |session| {
-        let state =
-            "SELECT home_worker_id FROM snowflake_status WHERE registry_state = 'granted' AND state = 'open'";
-        session.query_opt(state, &[]).expect("the view").map(|row| row.get(0))
-    })
-}
-
-fn ids(server: &Server, count: usize) -> Vec<i64> {
-    column(&mut server.connect(), &format!("SELECT snowflake_nextval() FROM generate_series(1, {count})"))
-}
 
 fn error(session: &mut Client) -> Failure {
     Failure::from(&session.query_one("SELECT snowflake_nextval()", &[]).expect_err("a refusal"))
-}
-
-/// The servers' IDs have no duplicate, and those of each server carry workers of its own.
-#[track_caller]
-fn check(of_servers: &[Vec<i64>]) {
-    let mut all = Ids::new();
-    let mut homes = BTreeSet::new();
-    for (i, ids) in of_servers.iter().enumerate() {
-        all.add(format!("server {i}"), ids.clone());
-        let own: BTreeSet<i64> = ids.iter().map(|id| worker(*id) % 256).collect();
-        assert!(
-            own.iter().all(|home| homes.insert(*home)),
-            "server {i} used a worker of another one: {own:?}"
-        );
-    }
-    all.assert_unique();
-}
-
-/// The witness of a server's data directory, which a reboot of its host takes away.
-fn witness(server: &Server) -> PathBuf {
-    let data = fs::metadata(server.data()).expect("the data directory");
-    PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
 }
 
 fn reboot(server: &mut Server) {

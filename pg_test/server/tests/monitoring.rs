@@ -3,6 +3,7 @@
 //! metrics.
 
 use postgres::Client;
+use snowflake_server_tests::fleet::{home, member, registry};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
 use snowflake_server_tests::{Preload, Server, Stop, hours, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,6 +137,13 @@ fn the_numbers_follow_what_happens() {
         ("forward_jumps_total", 0.0),
         ("rotations_total", 0.0),
         ("refusals_total", 0.0),
+        // There is no registry.
+        ("registry_error", 0.0),
+        ("lease_ended", 0.0),
+        ("lease_seconds", 0.0),
+        ("fleet_workers", 0.0),
+        ("fleet_workers_free", 0.0),
+        ("fleet_clock_offset_seconds", 0.0),
     ] {
         assert_eq!(calm[name], value, "{name} of {calm:?}");
     }
@@ -275,6 +283,45 @@ fn standbys_and_servers_without_a_worker_can_be_watched() {
     let seen = look(&mut server.connect_as("watcher"));
     assert_eq!((seen["open"], seen["home_worker_id"]), (0.0, -1.0), "{seen:?}");
     assert_eq!(seen["expires_timestamp_seconds"], 0.0, "{seen:?}");
+}
+
+#[test]
+fn a_lease_and_the_fleet_of_a_registry_can_be_watched() {
+    let mut registry = registry("20 s");
+    let mut of_registry = watcher(&registry);
+    let empty = look(&mut of_registry);
+    assert_eq!((empty["fleet_workers"], empty["fleet_workers_free"]), (256.0, 256.0), "{empty:?}");
+
+    let server = member(&registry, "a").start_with_extension();
+    let home = home(&server);
+    let mut of_server = watcher(&server);
+    let seen = wait_until("a lease", secs(60), || {
+        let seen = look(&mut of_server);
+        (seen["lease_seconds"] > 5.0).then_some(seen)
+    });
+    assert!(seen["lease_seconds"] <= 20.0, "{seen:?}");
+    assert_eq!((seen["home_worker_id"], seen["lease_ended"]), (f64::from(home), 0.0), "{seen:?}");
+    assert_eq!(seen["fleet_workers"], 0.0, "the registry is another database");
+    wait_until("the lease to be counted, and the clock to be seen", secs(60), || {
+        // The next contact overwrites it.
+        run(&mut registry.connect(), "UPDATE snowflake_registry_groups SET clock_offset_ms = -2500");
+        let fleet = look(&mut of_registry);
+        let not_preloaded = (fleet["open"], fleet["expires_timestamp_seconds"]);
+        assert_eq!((fleet["fleet_workers"], not_preloaded), (256.0, (0.0, 0.0)), "{fleet:?}");
+        (fleet["fleet_workers_free"] == 255.0 && fleet["fleet_clock_offset_seconds"] == 2.5).then_some(())
+    });
+
+    registry.stop(Stop::Immediate);
+    let seen = wait_until("the lease to end", secs(120), || {
+        let seen = look(&mut of_server);
+        (seen["lease_ended"] == 1.0 && seen["registry_error"] == 1.0).then_some(seen)
+    });
+    assert_eq!((seen["lease_seconds"], seen["open"]), (0.0, 0.0), "{seen:?}");
+    registry.start();
+    wait_until("another contact", secs(60), || {
+        let seen = look(&mut of_server);
+        (seen["registry_error"] == 0.0 && seen["lease_seconds"] > 0.0 && seen["open"] == 1.0).then_some(())
+    });
 }
 
 #[test]

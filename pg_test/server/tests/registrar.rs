@@ -5,6 +5,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use snowflake_contact::{Answer, Failure, Kind};
 use snowflake_server_tests::faults::new_folder;
+use snowflake_server_tests::fleet::witness;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{one, run};
@@ -315,10 +316,23 @@ fn with_stalled_contact() -> (Server, Silent, i32, i32) {
 }
 
 #[test]
-fn without_a_registry_there_is_no_registrar() {
+fn without_a_registry_nothing_of_it_is_there() {
     let server = Server::builder().start_with_extension();
-    server.keeper();
+    let mut session = server.connect();
+    let keeper = server.keeper();
+    assert!(one::<i64>(&mut session, "SELECT snowflake_nextval()") > 0);
     assert!(registrars(&server).is_empty());
+    assert!(!witness(&server).exists());
+    let size = std::fs::metadata(server.data().join("snowflake_id/state")).expect("the state file").len();
+    assert_eq!(size, 2 * 4096);
+    let backend: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    for pid in [server.pid() as i32, keeper, backend] {
+        assert!(!has_libpq(pid), "{pid}");
+    }
+    let of_registry =
+        "SELECT num_nulls(node_name, registry_state, granted_until, last_contact_at, registry_error)
+                       FROM snowflake_status";
+    assert_eq!(one::<i32>(&mut session, of_registry), 5);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 use snowflake_server_tests::{Server, Stop, alone, ms, secs, wait_until};
-use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -245,6 +244,14 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
 fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
     let server = registry(", layout => '41/5+5/12'");
     let mut session = server.connect_as("node");
+    let mut operator = server.connect();
+    let capacity = |operator: &mut Client| -> Vec<String> {
+        column(
+            operator,
+            "SELECT concat_ws(' ', datacenter_id, workers, free) FROM snowflake_fleet_capacity ORDER BY 1",
+        )
+    };
+    assert_eq!(capacity(&mut operator), ["8 8"]);
     let mut here = Node { layout: "41/5+5/12".into(), ..Node::new("a") };
     let mut there = Node { datacenter: 31, ..here.clone() };
     there.id = draw();
@@ -252,10 +259,15 @@ fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
     let nowhere =
         Node { datacenter: 32, ..Node { id: draw(), ..there.clone() } }.refused(&mut session, "datacenter");
     assert!(nowhere.detail.contains("0 to 31"), "{nowhere:?}");
-    let mut operator = server.connect();
     let seen: Vec<Option<i32>> =
         column(&mut operator, "SELECT datacenter_id FROM snowflake_fleet ORDER BY 1");
     assert_eq!(seen, [Some(0), Some(31)]);
+    // A reservation takes one as well.
+    run(&mut operator, "SELECT snowflake_registry_reserve(3, 'mine')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
+    // Retired, and not free before its `until`.
+    run(&mut operator, "SELECT snowflake_registry_retire('a')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
     // Worker 9 of datacenter 31 is lane 1 of home worker 1; of datacenter 0, nobody has it.
     let id = |center: i64, worker: i64| (now(&mut server.connect()) << 22) + (center << 17) + (worker << 12);
     let origin = |id: i64| {
@@ -425,26 +437,55 @@ fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() 
     assert_eq!(Node::small("e").granted(&mut session).worker, 1, "free longest");
 }
 
+/// Nodes that all claim at once, in as many sessions.
+fn claim_at_once(server: &Server, layout: &str, (sessions, each): (usize, usize)) -> Vec<Answer> {
+    let barrier = Barrier::new(sessions);
+    let claims = || {
+        let mut session = server.connect_as("node");
+        barrier.wait();
+        let node = || Node { layout: layout.into(), ..Node::new(&draw()) };
+        (0..each).map(|_| node().contact(&mut session)).collect::<Vec<Answer>>()
+    };
+    let began = std::time::Instant::now();
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let all: Vec<_> = (0..sessions).map(|_| scope.spawn(claims)).collect();
+        all.into_iter().flat_map(|claims| claims.join().expect("claims")).collect()
+    });
+    println!("{} claims of {sessions} sessions in {:?}", answers.len(), began.elapsed());
+    answers
+}
+
+/// The workers that were granted, in order.
+fn granted(answers: &[Answer]) -> Vec<i32> {
+    let mut workers: Vec<i32> = answers.iter().filter_map(|a| Some(a.lease.as_ref()?.worker)).collect();
+    workers.sort_unstable();
+    workers
+}
+
 #[test]
 fn a_thousand_claims_at_once_get_a_thousand_groups() {
     let _alone = alone();
     let server = registry(", layout => '41/12/10'");
-    let (sessions, each) = (50, 20);
-    let barrier = Barrier::new(sessions);
-    let claims = |_| {
-        let mut session = server.connect_as("node");
-        barrier.wait();
-        let claim = |_| Node { layout: "41/12/10".into(), ..Node::new(&draw()) }.granted(&mut session).worker;
-        (0..each).map(claim).collect::<Vec<i32>>()
-    };
-    let began = std::time::Instant::now();
-    let workers: Vec<i32> = thread::scope(|scope| {
-        let all: Vec<_> = (0..sessions).map(|i| scope.spawn(move || claims(i))).collect();
-        all.into_iter().flat_map(|claims| claims.join().expect("claims")).collect()
-    });
-    println!("{} claims of {sessions} sessions in {:?}", workers.len(), began.elapsed());
-    assert_eq!(workers.iter().collect::<BTreeSet<_>>().len(), sessions * each);
-    assert_eq!(workers.iter().max(), Some(&999), "{workers:?}");
+    let answers = claim_at_once(&server, "41/12/10", (50, 20));
+    assert_eq!(granted(&answers), Vec::from_iter(0..1_000));
+}
+
+#[test]
+fn of_more_nodes_than_groups_that_claim_at_once_each_gets_its_own_or_is_told_when_one_is_free() {
+    let _alone = alone();
+    let server = registry("");
+    let answers = claim_at_once(&server, "41/10/12", (128, 2));
+    assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
+    for late in claim_at_once(&server, "41/10/12", (32, 2)) {
+        assert_eq!((late.answer.as_str(), late.reason.as_str()), ("refused", "full"), "{late:?}");
+        assert!(late.free_in.is_some_and(|free_in| (3_000.0..=3_601.0).contains(&free_in)), "{late:?}");
+    }
+
+    // Some of them get the last groups.
+    let server = registry("");
+    let answers = claim_at_once(&server, "41/10/12", (128, 3));
+    assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
+    assert_eq!(answers.iter().filter(|answer| answer.reason == "full").count(), 128, "{answers:?}");
 }
 
 #[test]
@@ -567,6 +608,7 @@ fn whatever_a_node_sends_hurts_no_other() {
         "SELECT FROM snowflake_registry_groups",
         "SELECT FROM snowflake_registry_leases",
         "SELECT FROM snowflake_fleet",
+        "SELECT FROM snowflake_fleet_capacity",
         "SELECT snowflake_origin(1)",
         "SELECT snowflake_registry_create('node')",
         "SELECT snowflake_registry_reserve(1, '')",
@@ -619,6 +661,11 @@ fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_
     run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
     let before = now(&mut operator);
     Node::small("b").refused(&mut session, "full");
+    // No name is known of who had it.
+    let refusal = Node::small("b").wanting(1).refused(&mut session, "taken");
+    assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal:?}");
+    let refusal = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(1, 'mine')");
+    assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal}");
     thread::sleep(ms(1_200));
     // That of node "a" is free, too.
     let lease = Node::small("b").wanting(1).granted(&mut session);

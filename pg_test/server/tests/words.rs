@@ -515,7 +515,7 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
             "_fields",
             "snowflake_convert_",
             "snowflake_between_",
-            "snowflake_fleet_",
+            "function snowflake_fleet_",
         ];
         let is_helper = helpers.iter().any(|part| name.contains(part));
         if is_helper != comment.starts_with("internal: ") {

@@ -1,0 +1,66 @@
+//! A fleet: a registry, and servers that get their workers from it.
+
+use crate::ids::{Ids, worker};
+use crate::sql::{column, run};
+use crate::{Builder, Server, secs};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A registry whose leases last this long.
+#[track_caller]
+pub fn registry(grant: &str) -> Server {
+    let server =
+        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
+    run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}')"));
+    server
+}
+
+/// A server of the fleet, as an operator configures all of them alike.
+pub fn member(registry: &Server, name: &str) -> Builder {
+    Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.backup_workers", "3")
+        .setting("snowflake_id.registry", &registry.registry_string())
+        .setting("snowflake_id.node_name", name)
+}
+
+/// The home worker that the server has, once it has one.
+#[track_caller]
+pub fn home(server: &Server) -> i32 {
+    server.wait_for_worker("a lease", secs(30), |session| {
+        let state =
+            "SELECT home_worker_id FROM snowflake_status WHERE registry_state = 'granted' AND state = 'open'";
+        session.query_opt(state, &[]).expect("the view").map(|row| row.get(0))
+    })
+}
+
+/// New IDs of a server.
+pub fn ids(server: &Server, count: usize) -> Vec<i64> {
+    column(&mut server.connect(), &format!("SELECT snowflake_nextval() FROM generate_series(1, {count})"))
+}
+
+/// The servers' IDs have no duplicate, and those of each server carry workers of its own.
+#[track_caller]
+pub fn check(of_servers: &[Vec<i64>]) {
+    let mut all = Ids::new();
+    let mut homes = BTreeSet::new();
+    for (i, ids) in of_servers.iter().enumerate() {
+        all.add(format!("server {i}"), ids.clone());
+        let own: BTreeSet<i64> = ids.iter().map(|id| worker(*id) % 256).collect();
+        assert!(
+            own.iter().all(|home| homes.insert(*home)),
+            "server {i} used a worker of another one: {own:?}"
+        );
+    }
+    all.assert_unique();
+}
+
+/// The witness of a server's data directory, which a reboot of its host takes away.
+pub fn witness(server: &Server) -> PathBuf {
+    let data = fs::metadata(server.data()).expect("the data directory");
+    PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
+}
