@@ -50,7 +50,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "package", seconds: 30, uses: LIBRARY, ..EACH },
     Stage { name: "upstream", load: 8, seconds: 80, ..EACH },
     Stage { name: "server", load: 12, seconds: 250, ..EACH },
-    Stage { name: "chaos", seconds: 70, ..EACH },
+    Stage { name: "chaos", seconds: 120, ..EACH },
     Stage { name: "patroni", load: 4, seconds: 240, ..EACH },
     Stage { name: "upgrade", each: false, seconds: 40, ..EACH },
     Stage { name: "waits", load: 1, seconds: 60, timed: true, ..EACH },

@@ -5,7 +5,7 @@ mod member;
 mod recovery;
 mod stage;
 
-pub use member::{Down, Member};
+pub use member::{Down, Member, children};
 pub use recovery::{A_COPY, is_closed};
 pub use stage::Stage;
 
@@ -16,7 +16,7 @@ use snowflake_server_tests::{Server, days, ms, secs, wait_until};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-const SETTINGS: [(&str, &str); 11] = [
+pub const SETTINGS: [(&str, &str); 11] = [
     ("checkpoint_timeout", "1d"),
     ("hot_standby", "on"),
     ("log_min_messages", "log"),
@@ -97,7 +97,7 @@ impl<'a> Act<'a> {
 
     /// Notes that a fault had nothing to hit.
     pub fn skip(&self) {
-        self.stage.skipped.set(self.stage.skipped.get() + 1);
+        self.shared().skip();
     }
 
     pub fn set_clock(&self, offset_us: i64) {
@@ -176,7 +176,7 @@ impl<'a> Act<'a> {
     // ---- replacing servers and workers
 
     pub fn new_standby(&self) -> Member {
-        let mut standby = Member::new(self.stage, self.primary.server.backup(), "standby");
+        let mut standby = Member::new(self.shared(), self.primary.server.backup(), "standby");
         standby.server.follow(&self.primary.server);
         if self.plan.has_small_disk {
             standby.disk = Some(SmallDisk::cover(&standby.server));
@@ -235,7 +235,7 @@ fn first_server(stage: &Stage, plan: &ActPlan, worker: i64) -> Member {
     if plan.is_old {
         builder = builder.born(days(400));
     }
-    let mut primary = Member::new(stage, builder.create(), "primary");
+    let mut primary = Member::new(&stage.shared, builder.create(), "primary");
     if plan.has_small_disk {
         primary.disk = Some(SmallDisk::cover(&primary.server));
     }

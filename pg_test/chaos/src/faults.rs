@@ -263,7 +263,7 @@ impl fmt::Display for Fault {
 }
 
 /// 1 ms to 1 year, each order of magnitude about as often.
-fn draw_step(random: &mut Random) -> i64 {
+pub fn draw_step(random: &mut Random) -> i64 {
     const BOUNDS_MS: [u64; 8] = [1, 5, 100, 2_500, 60_000, 3_600_000, 86_400_000, 31_536_000_000];
     let class = random.below(BOUNDS_MS.len() as u64 - 1) as usize;
     let ms = random.between(BOUNDS_MS[class], BOUNDS_MS[class + 1]);

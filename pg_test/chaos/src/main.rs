@@ -5,6 +5,8 @@
 //! database. All notes of the run are compared with each other. The report is that of Jepsen's checker of
 //! unique IDs, with the faults, the refusals and the times without an ID.
 //!
+//! With `--fleet`, it is eight servers that have their workers from a registry: see `fleet`.
+//!
 //! Start with `faults`, the table; `run`, the loop; and `act`, a cluster. Below these, `clients` ask, `tally`
 //! finds duplicates, `disk` comes between a server and its state file, `report` prints.
 
@@ -12,11 +14,13 @@ mod act;
 mod clients;
 mod disk;
 mod faults;
+mod fleet;
 mod random;
 mod report;
 mod run;
 mod shared;
 mod tally;
+mod volume;
 mod world;
 
 use faults::{FAULTS, Kind};
@@ -30,10 +34,11 @@ usage: scripts/chaos [option...]
   --duration TIME  run at least so long: 90s, 2m, 1h (default 2m, unless --faults or --ids is given)
   --faults N       run until so many faults were drawn
   --ids N          run until so many IDs were acknowledged
-  --clients N      how many clients ask for IDs (default 16)
+  --clients N      how many clients ask for IDs (default 16; with --fleet 32)
   --only KIND,...  draw only faults of these kinds
+  --fleet          eight servers with workers from a registry, and faults of servers, registry and network
   --verbose        print each fault as it is drawn
-  --list           print the kinds of faults";
+  --list           print the kinds of faults; with --fleet, those of a fleet";
 
 struct Options {
     seed: u64,
@@ -41,8 +46,14 @@ struct Options {
     faults: u32,
     ids: u64,
     clients: usize,
-    only: Vec<&'static Kind>,
+    mode: Mode,
     is_verbose: bool,
+}
+
+/// What is tested, and the kinds of faults that are drawn.
+enum Mode {
+    Cluster(Vec<&'static Kind>),
+    Fleet(Vec<&'static fleet::Kind>),
 }
 
 fn main() -> ExitCode {
@@ -70,12 +81,13 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, S
         faults: 0,
         ids: 0,
         clients: 16,
-        only: FAULTS.iter().collect(),
+        mode: Mode::Cluster(Vec::new()),
         is_verbose: false,
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     options.seed ^= Random::new(now.as_nanos() as u64).next() % 1_000_000_000;
     let mut has_end = false;
+    let (mut only, mut clients, mut is_fleet, mut is_list) = (None, None, false, false);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
@@ -83,19 +95,11 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, S
             "--duration" => (options.duration, has_end) = (duration(&value()?)?, true),
             "--faults" => (options.faults, has_end) = (number(&value()?)? as u32, true),
             "--ids" => (options.ids, has_end) = (number(&value()?)?, true),
-            "--clients" => options.clients = number(&value()?)?.clamp(2, 60) as usize,
-            "--only" => {
-                let names = value()?;
-                let named = |name| FAULTS.iter().find(|kind| kind.name == name);
-                let kinds =
-                    names.split(',').map(|name| named(name).ok_or(format!("no fault is called {name}")));
-                options.only = kinds.collect::<Result<_, _>>()?;
-            }
+            "--clients" => clients = Some(number(&value()?)?.clamp(2, 60) as usize),
+            "--only" => only = Some(value()?),
+            "--fleet" => is_fleet = true,
             "--verbose" => options.is_verbose = true,
-            "--list" => {
-                FAULTS.iter().for_each(|kind| println!("{:<22} {}", kind.name, kind.text));
-                return Ok(None);
-            }
+            "--list" => is_list = true,
             "--help" => {
                 println!("{USAGE}");
                 return Ok(None);
@@ -103,10 +107,32 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, S
             _ => return Err(format!("what is {word}?")),
         }
     }
+    if is_list {
+        match is_fleet {
+            false => FAULTS.iter().for_each(|kind| println!("{:<22} {}", kind.name, kind.text)),
+            true => fleet::FAULTS.iter().for_each(|kind| println!("{:<22} {}", kind.name, kind.text)),
+        }
+        return Ok(None);
+    }
+    options.mode = match is_fleet {
+        false => Mode::Cluster(chosen(FAULTS, |kind| kind.name, only.as_deref())?),
+        true => Mode::Fleet(chosen(fleet::FAULTS, |kind| kind.name, only.as_deref())?),
+    };
+    options.clients = match is_fleet {
+        false => clients.unwrap_or(16),
+        true => clients.unwrap_or(32).max(fleet::FEWEST_CLIENTS),
+    };
     if !has_end {
         options.duration = Duration::from_secs(120);
     }
     Ok(Some(options))
+}
+
+/// The kinds that `--only` names, or all.
+fn chosen<K>(all: &'static [K], name: fn(&K) -> &str, only: Option<&str>) -> Result<Vec<&'static K>, String> {
+    let Some(only) = only else { return Ok(all.iter().collect()) };
+    let named = |wanted: &str| all.iter().find(|kind| name(kind) == wanted);
+    only.split(',').map(|wanted| named(wanted).ok_or(format!("no fault is called {wanted}"))).collect()
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -125,6 +151,14 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Options {
+    /// The names of the faults that are drawn.
+    fn names(&self) -> Vec<&'static str> {
+        match &self.mode {
+            Mode::Cluster(kinds) => kinds.iter().map(|kind| kind.name).collect(),
+            Mode::Fleet(kinds) => kinds.iter().map(|kind| kind.name).collect(),
+        }
+    }
+
     /// The command that draws the same faults again.
     fn command_line(&self) -> String {
         let words: Vec<String> = std::env::args().skip(1).collect();

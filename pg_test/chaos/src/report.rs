@@ -1,8 +1,6 @@
 //! The report of a run.
 
 use crate::Options;
-use crate::act::Stage;
-use crate::faults::{FAULTS, Fault};
 use crate::shared::Shared;
 use crate::tally::{Note, lock};
 use snowflake_server_tests::ids::Layout;
@@ -37,22 +35,23 @@ impl Journal {
         self.last.drain(..surplus);
     }
 
-    pub fn end(&mut self, fault: &Fault, outcome: Outcome) {
-        self.by_kind.entry(fault.kind.name).or_default().push(outcome);
+    pub fn end(&mut self, kind: &'static str, outcome: Outcome) {
+        self.by_kind.entry(kind).or_default().push(outcome);
     }
 }
 
 pub fn report(
     options: &Options,
-    stage: &Stage,
+    shared: &Shared,
     journal: &Journal,
+    remarks: &[String],
     took: Duration,
     has_failed: bool,
 ) -> ExitCode {
-    let shared = &stage.shared;
     let twice = shared.tally.compare();
     print_ids(shared);
-    print_faults(stage, journal);
+    print_faults(shared, journal, &options.names());
+    remarks.iter().for_each(|remark| println!("{remark}"));
     println!("\n== Refusals");
     for (reason, count) in lock(&shared.counts.refusals).iter() {
         println!("{:>12}  {reason}", grouped(*count));
@@ -94,35 +93,27 @@ fn print_ids(shared: &Shared) {
     }
 }
 
-fn print_faults(stage: &Stage, journal: &Journal) {
+fn print_faults(shared: &Shared, journal: &Journal, names: &[&'static str]) {
     println!("\n== Faults: {} in {} acts", grouped(journal.faults.into()), journal.acts);
     let print = |name: &str, count: &str, [a, b, c, d]: [&str; 4]| {
         println!("{name:<22} {count:>6} {a:>12} {b:>12} {c:>12} {d:>12}");
     };
     print("", "", ["without an ID (ms)", "", "after healing", ""]);
     print("kind", "count", ["median", "longest", "median", "longest"]);
-    for kind in FAULTS {
-        let Some(outcomes) = journal.by_kind.get(kind.name) else { continue };
+    for name in names {
+        let Some(outcomes) = journal.by_kind.get(name) else { continue };
         let figures = |time: fn(&Outcome) -> Duration| {
             let mut sorted: Vec<u128> = outcomes.iter().map(|outcome| time(outcome).as_millis()).collect();
             sorted.sort_unstable();
             [sorted[sorted.len() / 2], sorted[sorted.len() - 1]].map(|millis| millis.to_string())
         };
         let ([a, b], [c, d]) = (figures(|outcome| outcome.longest), figures(|outcome| outcome.recovery));
-        print(kind.name, &outcomes.len().to_string(), [&a, &b, &c, &d]);
+        print(name, &outcomes.len().to_string(), [&a, &b, &c, &d]);
     }
     println!(
         "{} calls were on the way when a fault began; {} faults had nothing to hit",
         journal.by_kind.values().flatten().map(|outcome| outcome.in_flight).sum::<usize>(),
-        stage.skipped.get()
-    );
-    println!(
-        "{} times all lanes had made IDs of a time to come, and the worker was changed",
-        stage.interventions.get()
-    );
-    println!(
-        "{} times a server went down between its promotion and its first record, and was adopted",
-        stage.adopted.get()
+        shared.skipped.load(Ordering::Relaxed)
     );
 }
 

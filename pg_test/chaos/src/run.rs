@@ -1,13 +1,13 @@
 //! The loop: draws faults, inflicts them on one cluster after another, and checks after each.
 
-use crate::Options;
 use crate::act::{Act, Stage};
 use crate::clients::Clients;
-use crate::faults::{Clock, Fault};
+use crate::faults::{Clock, Fault, Kind};
 use crate::random::Random;
 use crate::report::{Journal, Outcome, grouped, report};
 use crate::shared::Shared;
 use crate::world::{ActPlan, World};
+use crate::{Mode, Options, clients, fleet};
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,41 +18,52 @@ pub fn run(options: &Options, can_mount: bool) -> ExitCode {
     println!("seed {}: {}", options.seed, options.command_line());
     let began = Instant::now();
     let folder = snowflake_server_tests::faults::new_folder();
-    let shared = Arc::new(Shared::new(&folder, options.clients));
+    let is_expected = match options.mode {
+        Mode::Cluster(_) => clients::is_expected,
+        Mode::Fleet(_) => fleet::is_expected,
+    };
+    let shared = Arc::new(Shared::new(&folder, options.clients, is_expected));
     let stage = Stage::new(shared.clone());
     let clients = Clients::start(&shared, options.clients, options.seed);
-    let mut run = Run { options, began, stage: &stage, clients, journal: Journal::default() };
+    let mut run = Run { options, began, shared: &shared, clients, journal: Journal::default() };
     let outcome = std::thread::scope(|threads| {
         threads.spawn(|| print_progress(&shared));
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run.draw_and_check(can_mount)));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| match &options.mode {
+            Mode::Cluster(kinds) => run.draw_and_check(&stage, kinds, can_mount),
+            Mode::Fleet(kinds) => fleet::draw_and_check(&mut run, kinds, can_mount),
+        }));
         shared.send_to(Vec::new());
         run.clients.stop();
         outcome
     });
-    report(options, &stage, &run.journal, began.elapsed(), outcome.is_err())
+    let remarks = match options.mode {
+        Mode::Cluster(_) => stage.remarks(),
+        Mode::Fleet(_) => Vec::new(),
+    };
+    report(options, &shared, &run.journal, &remarks, began.elapsed(), outcome.is_err())
 }
 
-struct Run<'a> {
-    options: &'a Options,
+pub struct Run<'a> {
+    pub options: &'a Options,
     began: Instant,
-    stage: &'a Stage,
-    clients: Clients,
-    journal: Journal,
+    pub shared: &'a Arc<Shared>,
+    pub clients: Clients,
+    pub journal: Journal,
 }
 
 impl Run<'_> {
-    fn draw_and_check(&mut self, can_mount: bool) {
-        let tally = &self.stage.shared.tally;
+    fn draw_and_check(&mut self, stage: &Stage, kinds: &[&'static Kind], can_mount: bool) {
+        let tally = &self.shared.tally;
         let mut random = Random::new(self.options.seed);
         while !self.is_over() {
             let plan = ActPlan::draw(&mut random, can_mount);
             let faults = plan.faults;
             self.journal.acts += 1;
             self.say(&format!("act {}: {plan:?}", self.journal.acts));
-            let mut act = Act::begin(self.stage, plan);
+            let mut act = Act::begin(stage, plan);
             for _ in 0..faults {
                 let number = self.journal.faults + 1;
-                let Some(fault) = Fault::draw(&mut random, &act.world, number, &self.options.only) else {
+                let Some(fault) = Fault::draw(&mut random, &act.world, number, kinds) else {
                     break;
                 };
                 let line = self.say(&format!("fault {fault}"));
@@ -61,7 +72,7 @@ impl Run<'_> {
                 if self.options.is_verbose {
                     println!("           longest {:?}, recovery {:?}", outcome.longest, outcome.recovery);
                 }
-                self.journal.end(&fault, outcome);
+                self.journal.end(fault.kind.name, outcome);
                 assert!(!self.clients.have_died(), "a client has panicked");
                 if tally.fresh() > 200_000 {
                     tally.compare();
@@ -76,8 +87,8 @@ impl Run<'_> {
     }
 
     /// Whether the run has done what the options ask for, or something is wrong.
-    fn is_over(&self) -> bool {
-        let shared = &self.stage.shared;
+    pub fn is_over(&self) -> bool {
+        let shared = self.shared;
         let is_done = self.began.elapsed() >= self.options.duration
             && self.journal.faults >= self.options.faults
             && shared.tally.count() >= self.options.ids;
@@ -85,7 +96,7 @@ impl Run<'_> {
     }
 
     /// Puts the time before a line, and prints it with `--verbose`.
-    fn say(&self, text: &str) -> String {
+    pub fn say(&self, text: &str) -> String {
         let line = format!("{:7.1} s: {text}", self.began.elapsed().as_secs_f64());
         if self.options.is_verbose {
             println!("{line}");

@@ -1,11 +1,13 @@
 //! The state that clients, acts and the report share.
 
+use crate::disk::Troublemaker;
 use crate::tally::{Tally, lock};
 use postgres::Config;
+use snowflake_server_tests::{Preload, Server};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +26,30 @@ pub struct Target {
     /// How far ahead of true time an ID may be now (rule 4): the clock's offset and `max_ahead`, each at
     /// its highest since the fault before the last (ms).
     pub lead_ms: AtomicI64,
+    silence: Silence,
+}
+
+/// When an ID was acknowledged last, and the longest time without one since it was reset (µs).
+#[derive(Debug, Default)]
+struct Silence {
+    last_us: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+impl Silence {
+    fn end(&self, at_us: u64) {
+        let before_us = self.last_us.swap(at_us, Ordering::AcqRel);
+        self.longest_us.fetch_max(at_us.saturating_sub(before_us), Ordering::AcqRel);
+    }
+
+    fn reset(&self) {
+        self.longest_us.store(0, Ordering::Release);
+    }
+
+    fn longest(&self, now_us: u64) -> Duration {
+        let open = now_us.saturating_sub(self.last_us.load(Ordering::Acquire));
+        Duration::from_micros(self.longest_us.load(Ordering::Acquire).max(open))
+    }
 }
 
 /// Counts of a run, for its report.
@@ -57,9 +83,14 @@ pub struct Shared {
     pub pause_us: AtomicU64,
     /// The most IDs of a tick.
     pub capacity: AtomicI64,
-    /// When an ID was acknowledged last, and the longest time without one since it was reset (µs).
-    last_us: AtomicU64,
-    longest_us: AtomicU64,
+    silence: Silence,
+    /// The library that breaks a server's writes.
+    pub trouble: Preload,
+    next_server: AtomicU16,
+    /// How many faults had nothing to hit.
+    pub skipped: AtomicU32,
+    /// Whether a call may be refused with this SQLSTATE and message while faults are inflicted.
+    pub is_expected: fn(&str, &str) -> bool,
     /// Per client: when the call that is under way began (µs), or 0.
     pub busy: Vec<AtomicU64>,
     pub lost: Mutex<File>,
@@ -71,7 +102,7 @@ pub fn true_ms() -> i64 {
 }
 
 impl Shared {
-    pub fn new(folder: &Path, clients: usize) -> Self {
+    pub fn new(folder: &Path, clients: usize, is_expected: fn(&str, &str) -> bool) -> Self {
         Self {
             start: Instant::now(),
             tally: Tally::new(folder, clients),
@@ -82,8 +113,11 @@ impl Shared {
             fault: AtomicU32::new(0),
             pause_us: AtomicU64::new(0),
             capacity: AtomicI64::new(4096),
-            last_us: AtomicU64::new(0),
-            longest_us: AtomicU64::new(0),
+            silence: Silence::default(),
+            trouble: Troublemaker::compile(),
+            next_server: AtomicU16::new(1),
+            skipped: AtomicU32::new(0),
+            is_expected,
             busy: (0..clients).map(|_| AtomicU64::new(0)).collect(),
             lost: Mutex::new(File::create(folder.join("in_flight")).expect("a file can be made")),
         }
@@ -106,6 +140,27 @@ impl Shared {
         (!targets.is_empty()).then(|| targets[client % targets.len()].clone())
     }
 
+    /// A server that clients can be sent to.
+    pub fn target(&self, server: &Server, name: &str) -> Arc<Target> {
+        let number = self.next_server.fetch_add(1, Ordering::Relaxed);
+        let silence = Silence { last_us: AtomicU64::new(self.now_us()), ..Silence::default() };
+        Arc::new(Target {
+            number,
+            name: format!("server {number} ({name})"),
+            config: server.config(),
+            served_us: AtomicU64::new(0),
+            acknowledged: AtomicU64::new(0),
+            frontier_ms: AtomicI64::new(i64::MIN),
+            lead_ms: AtomicI64::new(0),
+            silence,
+        })
+    }
+
+    /// Notes that a fault had nothing to hit.
+    pub fn skip(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How many calls are under way.
     pub fn under_way(&self) -> usize {
         self.busy.iter().filter(|busy| busy.load(Ordering::Acquire) != 0).count()
@@ -116,21 +171,29 @@ impl Shared {
         self.busy.iter().position(|busy| (1..us).contains(&busy.load(Ordering::Acquire)))
     }
 
-    /// Notes that an ID was acknowledged.
-    pub fn acknowledge(&self, at_us: u64) {
-        let before_us = self.last_us.swap(at_us, Ordering::AcqRel);
-        self.longest_us.fetch_max(at_us.saturating_sub(before_us), Ordering::AcqRel);
+    /// Notes that a server's ID was acknowledged.
+    pub fn acknowledge(&self, target: &Target, at_us: u64) {
+        self.silence.end(at_us);
+        target.silence.end(at_us);
     }
 
     /// Starts to look for the longest time without an ID.
     pub fn reset_longest(&self) {
-        self.longest_us.store(0, Ordering::Release);
+        self.silence.reset();
     }
 
     /// The longest time without an ID since the reset, or since the last ID if that is longer.
     pub fn longest(&self) -> Duration {
-        let open = self.now_us().saturating_sub(self.last_us.load(Ordering::Acquire));
-        Duration::from_micros(self.longest_us.load(Ordering::Acquire).max(open))
+        self.silence.longest(self.now_us())
+    }
+
+    /// The same for one server.
+    pub fn reset_longest_of(&self, target: &Target) {
+        target.silence.reset();
+    }
+
+    pub fn longest_of(&self, target: &Target) -> Duration {
+        target.silence.longest(self.now_us())
     }
 
     pub fn is_wrong(&self) -> bool {

@@ -1,8 +1,8 @@
 //! A server of the cluster, and how to reach it in spite of faults.
 
-use super::stage::Stage;
 use crate::disk::{self, SmallDisk, Troublemaker};
-use crate::shared::Target;
+use crate::shared::{Shared, Target};
+use crate::volume::Volume;
 use postgres::{Client, NoTls};
 use snowflake_server_tests::{Failure, Server, Stop, ms, secs, wait_until};
 use std::sync::Arc;
@@ -21,16 +21,17 @@ pub enum Down {
 pub struct Member {
     // Dropped first: a folder under a mount cannot be removed.
     pub disk: Option<SmallDisk>,
+    pub volume: Option<Volume>,
     pub server: Server,
     pub trouble: Troublemaker,
     pub target: Arc<Target>,
 }
 
 impl Member {
-    pub fn new(stage: &Stage, mut server: Server, name: &str) -> Self {
-        let trouble = Troublemaker::new(&stage.trouble, &mut server);
-        let target = stage.target(&server, name);
-        Self { disk: None, server, trouble, target }
+    pub fn new(shared: &Shared, mut server: Server, name: &str) -> Self {
+        let trouble = Troublemaker::new(&shared.trouble, &mut server);
+        let target = shared.target(&server, name);
+        Self { disk: None, volume: None, server, trouble, target }
     }
 
     pub fn start(&mut self) {
@@ -106,23 +107,36 @@ impl Member {
         }
     }
 
-    /// Process IDs of backends, or of the keeper.
-    pub fn processes(&self, kind: &str) -> Vec<i32> {
+    /// Process IDs of client backends.
+    pub fn backends(&self) -> Vec<i32> {
         let query = "SELECT pid FROM pg_stat_activity
-                     WHERE backend_type = $1 AND pid <> pg_backend_pid() ORDER BY pid";
-        self.ask("processes", |session| session.query(query, &[&kind])).iter().map(|row| row.get(0)).collect()
+                     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY pid";
+        self.ask("backends", |session| session.query(query, &[])).iter().map(|row| row.get(0)).collect()
     }
 
-    /// The keeper. One that has just ended restarts within a second, unless the clock moved backwards.
-    pub fn keeper(&self) -> Option<i32> {
+    /// A background worker of the extension. No view shows it, because it has no database. One that has just
+    /// ended restarts within a second, unless the clock moved backwards.
+    fn worker(&self, title: &str) -> Option<i32> {
+        let postmaster = self.server.pid();
         let began = Instant::now();
         loop {
-            let keeper = self.processes("snowflake_id keeper").first().copied();
-            if keeper.is_some() || began.elapsed() > ms(1_300) {
-                return keeper;
+            let worker = children(postmaster as i32).into_iter().find(|pid| {
+                let title_of = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                title_of.starts_with(&format!("postgres: {title}"))
+            });
+            if worker.is_some() || began.elapsed() > ms(1_300) {
+                return worker;
             }
             std::thread::sleep(ms(20));
         }
+    }
+
+    pub fn keeper(&self) -> Option<i32> {
+        self.worker("snowflake_id keeper")
+    }
+
+    pub fn registrar(&self) -> Option<i32> {
+        self.worker("snowflake_id registrar")
     }
 
     pub fn offset_us(&self) -> i64 {
@@ -157,4 +171,10 @@ impl Member {
         let row = session.query_one(query, &[]).ok()?;
         Some((row.get(0), row.get(1)))
     }
+}
+
+/// The processes that a process has started.
+pub fn children(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }

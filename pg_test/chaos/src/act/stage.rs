@@ -1,19 +1,14 @@
 //! Common to all acts of a run: the clients, and the supply of workers that no other cluster has.
 
-use crate::disk::Troublemaker;
-use crate::shared::{Shared, Target, true_ms};
-use snowflake_server_tests::{Preload, Server};
+use crate::shared::{Shared, true_ms};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
 
 /// Home workers of a fleet with 7 backup workers each.
 const HOMES: i64 = 128;
 
 pub struct Stage {
     pub shared: Arc<Shared>,
-    pub trouble: Preload,
-    next_server: Cell<u16>,
     next_worker: Cell<i64>,
     /// Home workers of acts that ended, and the time of the latest ID of each.
     retired: RefCell<Vec<(i64, i64)>>,
@@ -21,20 +16,16 @@ pub struct Stage {
     pub interventions: Cell<u32>,
     /// How often a promoted server had to be adopted.
     pub adopted: Cell<u32>,
-    pub skipped: Cell<u32>,
 }
 
 impl Stage {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            trouble: Troublemaker::compile(),
-            next_server: Cell::new(1),
             next_worker: Cell::new(0),
             retired: RefCell::default(),
             interventions: Cell::new(0),
             adopted: Cell::new(0),
-            skipped: Cell::new(0),
         }
     }
 
@@ -55,16 +46,17 @@ impl Stage {
         self.retired.borrow_mut().extend(workers.iter().map(|worker| (*worker, frontier_ms)));
     }
 
-    pub fn target(&self, server: &Server, name: &str) -> Arc<Target> {
-        let number = self.next_server.replace(self.next_server.get() + 1);
-        Arc::new(Target {
-            number,
-            name: format!("server {number} ({name})"),
-            config: server.config(),
-            served_us: AtomicU64::new(0),
-            acknowledged: AtomicU64::new(0),
-            frontier_ms: AtomicI64::new(i64::MIN),
-            lead_ms: AtomicI64::new(0),
-        })
+    /// For the report.
+    pub fn remarks(&self) -> Vec<String> {
+        vec![
+            format!(
+                "{} times all lanes had made IDs of a time to come, and the worker was changed",
+                self.interventions.get()
+            ),
+            format!(
+                "{} times a server went down between its promotion and its first record, and was adopted",
+                self.adopted.get()
+            ),
+        ]
     }
 }

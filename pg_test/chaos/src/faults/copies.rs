@@ -21,7 +21,7 @@ pub fn start_a_copy(act: &mut Act, fault: &Fault) {
         source.start();
     }
     server.stand_alone();
-    let copy = Member::new(act.stage, server, "copy");
+    let copy = Member::new(act.shared(), server, "copy");
     live_beside(act, copy, fault);
 }
 
@@ -124,7 +124,7 @@ pub fn restore(act: &mut Act, fault: &Fault) {
     for (name, value) in settings {
         server.set(name, value);
     }
-    let mut restored = Member::new(act.stage, server, "restored");
+    let mut restored = Member::new(act.shared(), server, "restored");
     restored.set_clock(-(fault.step_us.min(DAY_US)), act.max_ahead_ms);
     restored.start();
     wait_until("the promotion", secs(30), || {

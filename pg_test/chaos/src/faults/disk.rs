@@ -100,10 +100,11 @@ pub fn crash_while_slow(act: &mut Act, fault: &Fault) {
     act.primary.trouble.make(Trouble::Slow(fsync_ms as i32));
     // By the end of this, one slow write has ended and the next has begun.
     std::thread::sleep(ms(2 * fsync_ms + 500 + fault.hold_ms));
-    let process = ["client backend", "snowflake_id keeper"][fault.variant as usize % 2];
     match fault.variant / 2 % 3 {
         0 => {
-            let pid = act.primary.processes(process).first().copied();
+            let is_backend = fault.variant.is_multiple_of(2);
+            let backend = act.primary.backends().first().copied();
+            let pid = if is_backend { backend } else { act.primary.keeper() };
             processes::kill(act, pid);
         }
         1 => act.stop(Down::Killed),

@@ -6,7 +6,7 @@ use crate::random::Random;
 use snowflake_server_tests::Signal;
 
 pub fn kill_backend(act: &mut Act, fault: &Fault) {
-    let backend = fault.pick(&act.primary.processes("client backend"));
+    let backend = fault.pick(&act.primary.backends());
     kill(act, backend);
 }
 
@@ -35,7 +35,7 @@ pub fn freeze_keeper(act: &mut Act, fault: &Fault) {
 }
 
 pub fn freeze_backend(act: &mut Act, fault: &Fault) {
-    freeze(act, fault, fault.pick(&act.primary.processes("client backend")));
+    freeze(act, fault, fault.pick(&act.primary.backends()));
 }
 
 fn freeze(act: &Act, fault: &Fault, pid: Option<i32>) {
@@ -48,7 +48,7 @@ fn freeze(act: &Act, fault: &Fault, pid: Option<i32>) {
 
 /// Cancels the statements of some backends, and terminates others.
 pub fn cancel(act: &mut Act, fault: &Fault) {
-    let backends = act.primary.processes("client backend");
+    let backends = act.primary.backends();
     if backends.is_empty() {
         return;
     }

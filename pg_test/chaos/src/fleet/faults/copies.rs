@@ -1,0 +1,131 @@
+//! Servers with the data of another one that runs on, and data that was set back.
+
+use super::Fault;
+use crate::disk;
+use crate::fleet::node::{Node, Scene, discard};
+use crate::tally::lock;
+use crate::volume::Volume;
+use snowflake_server_tests::ms;
+use std::time::Instant;
+
+/// A second server with a copy of the files, configured as the first.
+pub fn copy(node: &mut Node, scene: &Scene, fault: &Fault) {
+    let server = if fault.variant.is_multiple_of(3) {
+        node.primary.server.backup()
+    } else {
+        node.primary.server.copy()
+    };
+    let mut clone = scene.member(server, &format!("a copy of {}", node.name()));
+    if fault.crashes {
+        clone.start();
+    }
+    if !node.primary.server.is_started() {
+        node.primary.start();
+    }
+    if !clone.server.is_started() {
+        clone.start();
+    }
+    node.invite(clone, scene);
+    fault.hold(scene);
+}
+
+/// A second server on a clone of the volume, which was taken while the first one ran.
+pub fn clone_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
+    if !scene.has_volumes {
+        return scene.shared.skip();
+    }
+    let mut server = node.primary.server.sibling();
+    {
+        let _devices = lock(&scene.devices);
+        put_on_volume(node, fault);
+        let volume = volume(node).clone_to(&server);
+        let name = node.name();
+        server.set("snowflake_id.node_name", &name);
+        let mut clone = scene.member(server, &format!("a clone of {name}"));
+        clone.volume = Some(volume);
+        clone.start();
+        node.invite(clone, scene);
+    }
+    fault.hold(scene);
+}
+
+/// The volume as it was some time before, on the same device, perhaps with a clock that goes back with it.
+pub fn set_back_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
+    if !scene.has_volumes {
+        return scene.shared.skip();
+    }
+    let devices = lock(&scene.devices);
+    put_on_volume(node, fault);
+    let image = volume(node).snapshot(&node.primary.server);
+    let began = Instant::now();
+    std::thread::sleep(fault.length(scene).clamp(ms(300), ms(3_000)));
+    node.primary.stop(fault.down);
+    let volume = node.primary.volume.take().expect("it is on a volume");
+    node.primary.volume = Some(volume.set_back(image));
+    drop(devices);
+    start_back(node, fault, began);
+    // It has replayed what its primary no longer has.
+    if let Some(standby) = node.standby.take() {
+        discard(standby);
+        node.standby = Some(node.new_standby(&node.primary, &format!("{}-b", node.name()), scene));
+    }
+}
+
+/// Moves a node to a volume of its own, if it is on none.
+fn put_on_volume(node: &mut Node, fault: &Fault) {
+    if node.primary.volume.is_none() {
+        node.primary.stop(fault.down);
+        node.primary.volume = Some(Volume::take_over(&node.primary.server));
+        node.primary.start();
+        std::thread::sleep(ms(fault.variant % 3_000));
+    }
+}
+
+fn volume(node: &Node) -> &Volume {
+    node.primary.volume.as_ref().expect("it is on a volume")
+}
+
+/// The state file as it was some time before; its inode and time of birth are what they were.
+pub fn set_back_state(node: &mut Node, scene: &Scene, fault: &Fault) {
+    let before = node.primary.state_bytes();
+    let began = Instant::now();
+    std::thread::sleep(fault.length(scene).clamp(ms(300), ms(3_000)));
+    node.primary.stop(fault.down);
+    disk::overwrite(&node.primary.server, 0, &before);
+    start_back(node, fault, began);
+}
+
+/// Starts a node; in half of all cases with its clock back at what was set back, for a moment.
+fn start_back(node: &mut Node, fault: &Fault, began: Instant) {
+    let is_back = fault.variant.is_multiple_of(2);
+    if is_back {
+        node.set_clock(-(began.elapsed().as_micros() as i64));
+    }
+    node.primary.start();
+    if is_back {
+        std::thread::sleep(ms(fault.variant % 1_500));
+        node.set_clock(0);
+    }
+}
+
+/// Nobody fences the old primaries: they go on beside their successors on three timelines.
+pub fn promote(node: &mut Node, scene: &Scene, fault: &Fault) {
+    let had_standby = node.standby.is_some();
+    let name = |role: &str| format!("{}-{role}", node.name());
+    let (b, c) = (name("b"), name("c"));
+    let second = node.standby.take().unwrap_or_else(|| node.new_standby(&node.primary, &b, scene));
+    let third = node.new_standby(&second, &c, scene);
+    for successor in [second, third] {
+        successor.server.promote();
+        let old = std::mem::replace(&mut node.primary, successor);
+        node.invite(old, scene);
+        std::thread::sleep(fault.length(scene) / 2);
+    }
+    if fault.crashes {
+        node.guests[fault.variant as usize % 2].stop(fault.down);
+        node.guests[fault.variant as usize % 2].start();
+    }
+    if had_standby {
+        node.standby = Some(node.new_standby(&node.primary, &b, scene));
+    }
+}
