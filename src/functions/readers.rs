@@ -27,7 +27,8 @@ fn statements(layout: &Layout) -> String {
         width => format!("(id >> {} & {})::integer", bits.worker + bits.sequence, mask(width)),
     };
     // PostgreSQL returns the seconds since 1970 as an exact number of six decimals.
-    let (seconds, micros) = (layout.epoch_us().div_euclid(1_000_000), layout.epoch_us().rem_euclid(1_000_000));
+    let (seconds, micros) =
+        (layout.epoch_us().div_euclid(1_000_000), layout.epoch_us().rem_euclid(1_000_000));
     let fraction = if micros == 0 { String::new() } else { format!(" - 0.{micros:06}") };
     let ticks_of_ts = format!(
         "(extract(epoch FROM ts AT TIME ZONE 'UTC') - {seconds}{fraction}) * {}",

@@ -307,7 +307,8 @@ postgresql:
                 return answer;
             }
             if began.elapsed() > secs(240) {
-                let logs: Vec<String> = self.nodes.iter().map(|n| format!("{}:\n{}", n.name, n.log())).collect();
+                let logs: Vec<String> =
+                    self.nodes.iter().map(|n| format!("{}:\n{}", n.name, n.log())).collect();
                 panic!("the cluster stays so: {members:?}\n{}", logs.join("\n"));
             }
             std::thread::sleep(secs(1));

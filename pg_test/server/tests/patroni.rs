@@ -73,7 +73,9 @@ fn under_load(cluster: &mut Cluster, faults: impl FnOnce(&mut Cluster, &dyn Fn(&
             // Until both answer again.
             let (before, also_before) = (snowflake.len(), bigserial.len());
             let patience = Instant::now();
-            while (snowflake.len() <= before || bigserial.len() <= also_before) && patience.elapsed() < secs(120) {
+            while (snowflake.len() <= before || bigserial.len() <= also_before)
+                && patience.elapsed() < secs(120)
+            {
                 thread::sleep(ms(20));
             }
             println!(
@@ -186,7 +188,8 @@ fn with_a_registry_neither_five_timelines_nor_a_drill_repeat_anything() {
     run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
     run(&mut session, "SELECT snowflake_registry_create('node')");
     let string = registry.registry_string();
-    let settings = [PRELOADED, ("snowflake_id.backup_workers", "3"), ("snowflake_id.registry", string.as_str())];
+    let settings =
+        [PRELOADED, ("snowflake_id.backup_workers", "3"), ("snowflake_id.registry", string.as_str())];
     let etcd = Etcd::start();
     let mut cluster = Cluster::start(&etcd, "fleet", 3, &settings, None);
     prepare(&cluster);

@@ -27,7 +27,8 @@ impl Pool {
         let file = server.folder().join("pgbouncer.ini");
         fs::write(&file, settings).expect("the settings");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let output = Command::new(root.join("scripts/companions")).arg("pgbouncer").output().expect("it runs");
+        let output =
+            Command::new(root.join("scripts/companions")).arg("pgbouncer").output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let folder = format!("{}/pgbouncer/usr", String::from_utf8_lossy(&output.stdout).trim());
         let libraries = fs::read_dir(format!("{folder}/lib")).into_iter().flatten().flatten();
@@ -83,7 +84,8 @@ fn in_session_mode_a_client_never_sees_the_last_id_of_another() {
     assert_eq!(value(&mut second, "SELECT pg_backend_pid()").expect("a pid"), session);
     let refused = value(&mut second, LAST).expect_err("no ID yet");
     assert_eq!(refused.code, "55000", "{}", refused.text());
-    let id = second.query_one("SELECT snowflake_nextval()", &[]).expect("a prepared statement").get::<_, i64>(0);
+    let id =
+        second.query_one("SELECT snowflake_nextval()", &[]).expect("a prepared statement").get::<_, i64>(0);
     assert_eq!(value(&mut second, LAST).expect("its ID"), id);
 }
 
