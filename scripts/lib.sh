@@ -143,6 +143,7 @@ get_postgres() {
             return
         fi
         make_private_postgres "$private"
+        cd "$REPO" # it works in a folder that is gone now
     fi
     PG_CONFIG=$(readlink -f "$private/pg_config")
 }
