@@ -4,9 +4,6 @@ use crate::ids::{Ids, worker};
 use crate::sql::{column, run};
 use crate::{Builder, Server, secs};
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 /// A registry whose leases last this long.
 #[track_caller]
@@ -57,10 +54,4 @@ pub fn check(of_servers: &[Vec<i64>]) {
         );
     }
     all.assert_unique();
-}
-
-/// The witness of a server's data directory, which a reboot of its host takes away.
-pub fn witness(server: &Server) -> PathBuf {
-    let data = fs::metadata(server.data()).expect("the data directory");
-    PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
 }

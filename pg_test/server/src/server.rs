@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -159,6 +160,13 @@ impl Server {
     /// The data directory.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+
+    /// The witness of the data directory, if the server had a lease, which a reboot of its host takes away.
+    #[track_caller]
+    pub fn witness(&self) -> PathBuf {
+        let data = std::fs::metadata(self.data()).expect("the data directory");
+        PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
     }
 
     fn log_file(&self) -> PathBuf {
@@ -534,6 +542,9 @@ impl Drop for Server {
             let lines: Vec<&str> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(40)..];
             eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+        }
+        if self.data().exists() {
+            let _ = std::fs::remove_file(self.witness());
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }

@@ -3,7 +3,7 @@
 use nix::sys::stat::Mode;
 use nix::unistd;
 use postgres::Client;
-use snowflake_server_tests::fleet::{check, home, ids, member, registry, witness};
+use snowflake_server_tests::fleet::{check, home, ids, member, registry};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run};
 use snowflake_server_tests::{Server, Stop, ms, secs, wait_until};
@@ -18,7 +18,7 @@ fn error(session: &mut Client) -> Failure {
 
 fn reboot(server: &mut Server) {
     server.stop(Stop::Fast);
-    fs::remove_file(witness(server)).expect("the witness");
+    fs::remove_file(server.witness()).expect("the witness");
 }
 
 #[test]
@@ -170,15 +170,15 @@ fn a_pipe_in_the_place_of_the_witness_neither_stops_a_server_nor_stays_unsaid() 
     let mut server = member(&registry, "a").start_with_extension();
     home(&server);
     reboot(&mut server);
-    unistd::mkfifo(&witness(&server), Mode::S_IRWXU).expect("a pipe");
+    unistd::mkfifo(&server.witness(), Mode::S_IRWXU).expect("a pipe");
     server.start();
     home(&server);
     ids(&server, 10);
-    let line = format!("could not write file \"{}\": ", witness(&server).display());
+    let line = format!("could not write file \"{}\": ", server.witness().display());
     wait_until("the line in the log", secs(30), || server.log().contains(&line).then_some(()));
     server.stop(Stop::Fast);
     // Unless the server could remove it.
-    let _ = fs::remove_file(witness(&server));
+    let _ = fs::remove_file(server.witness());
 }
 
 /// The volume of a stopped server is set back to an earlier snapshot: boot, device, inode and time of birth are the same.

@@ -5,7 +5,6 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use snowflake_contact::{Answer, Failure, Kind};
 use snowflake_server_tests::faults::new_folder;
-use snowflake_server_tests::fleet::witness;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{one, run};
@@ -322,7 +321,7 @@ fn without_a_registry_nothing_of_it_is_there() {
     let keeper = server.keeper();
     assert!(one::<i64>(&mut session, "SELECT snowflake_nextval()") > 0);
     assert!(registrars(&server).is_empty());
-    assert!(!witness(&server).exists());
+    assert!(!server.witness().exists());
     let size = std::fs::metadata(server.data().join("snowflake_id/state")).expect("the state file").len();
     assert_eq!(size, 2 * 4096);
     let backend: i32 = one(&mut session, "SELECT pg_backend_pid()");

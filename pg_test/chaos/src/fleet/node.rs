@@ -8,8 +8,6 @@ use crate::shared::Shared;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use snowflake_server_tests::{Server, Signal, wait_until};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -132,14 +130,8 @@ pub fn discard(mut member: Member) {
     member.discard();
 }
 
-/// The witness of a server's data directory, which a reboot of its host takes away.
-fn witness(server: &Server) -> PathBuf {
-    let data = std::fs::metadata(server.data()).expect("the data directory");
-    PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
-}
-
 fn forget(server: &Server) {
-    let _ = std::fs::remove_file(witness(server));
+    let _ = std::fs::remove_file(server.witness());
 }
 
 /// Stops all processes of a server, until the result is dropped.
