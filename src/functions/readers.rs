@@ -4,6 +4,7 @@ use super::reading::layout;
 use crate::time::timestamp;
 use pgrx::prelude::*;
 use snowflake_core::Layout;
+use std::fmt::Display;
 
 /// The statements, with the layout's numbers left open.
 const TEMPLATE: &str = include_str!("readers.sql");
@@ -21,38 +22,58 @@ fn snowflake_reader_sql() -> String {
 fn statements(layout: &Layout) -> String {
     let (bits, tick) = (layout.bits(), layout.tick());
     let shift = bits.datacenter + bits.worker + bits.sequence;
-    let (last_id, mask) = (layout.highest_id(layout.max_tick()), |width: u32| (1_i64 << width) - 1);
+    let last_id = layout.highest_id(layout.max_tick());
+    let is_id = format!("{} AND {}", apply("id", ">=", 0), apply("id", "<=", last_id));
+    let field = |shift: u32, width: u32| format!("({})::integer", masked(shift, width));
     let datacenter = match bits.datacenter {
         0 => "NULL::integer".to_owned(),
-        width => format!("(id >> {} & {})::integer", bits.worker + bits.sequence, mask(width)),
+        width => field(bits.worker + bits.sequence, width),
     };
-    // PostgreSQL returns the seconds since 1970 as an exact number of six decimals.
-    let (seconds, micros) =
-        (layout.epoch_us().div_euclid(1_000_000), layout.epoch_us().rem_euclid(1_000_000));
-    let fraction = if micros == 0 { String::new() } else { format!(" - 0.{micros:06}") };
-    let ticks_of_ts = format!(
-        "(extract(epoch FROM ts AT TIME ZONE 'UTC') - {seconds}{fraction}) * {}",
-        1_000_000 / tick.micros(),
-    );
     [
         ("{layout}", bits.to_string()),
         ("{tick}", tick.to_string()),
         ("{epoch}", utc(layout.epoch_us())),
         ("{end}", utc(layout.ends_at_us())),
         ("{last_tick}", utc(layout.starts_at(layout.max_tick()))),
+        ("{is_id}", is_id),
         ("{last_id}", last_id.to_string()),
         ("{beyond}", last_id.saturating_add(1).to_string()),
         ("{time}", time(layout, shift)),
         ("{datacenter}", datacenter),
-        ("{sequence_bits}", bits.sequence.to_string()),
-        ("{worker_mask}", mask(bits.worker).to_string()),
-        ("{sequence_mask}", mask(bits.sequence).to_string()),
+        ("{worker}", field(bits.sequence, bits.worker)),
+        ("{sequence}", field(0, bits.sequence)),
         ("{below_time}", mask(shift).to_string()),
-        ("{ticks_of_ts}", ticks_of_ts),
+        ("{ticks_of_ts}", ticks_of_ts(layout)),
         ("{shift}", shift.to_string()),
     ]
     .iter()
     .fold(TEMPLATE.to_owned(), |text, (name, value)| text.replace(name, value))
+}
+
+/// An operator of PostgreSQL's own, whatever else the `search_path` has under its name.
+fn apply(left: impl Display, operator: &str, right: impl Display) -> String {
+    format!("{left} OPERATOR(pg_catalog.{operator}) {right}")
+}
+
+const fn mask(width: u32) -> i64 {
+    (1 << width) - 1
+}
+
+/// A field of an ID, which has so many bits below it.
+fn masked(shift: u32, width: u32) -> String {
+    apply(format!("({})", apply("id", ">>", shift)), "&", mask(width))
+}
+
+/// The ticks from the epoch to a time, with a fraction.
+fn ticks_of_ts(layout: &Layout) -> String {
+    // PostgreSQL returns the seconds since 1970 as an exact number of six decimals.
+    let (seconds, micros) =
+        (layout.epoch_us().div_euclid(1_000_000), layout.epoch_us().rem_euclid(1_000_000));
+    let mut since = apply("extract(epoch FROM ts AT TIME ZONE 'UTC')", "-", format!("({seconds})"));
+    if micros != 0 {
+        since = apply(since, "-", format!("0.{micros:06}"));
+    }
+    apply(format!("({since})"), "*", 1_000_000 / layout.tick().micros())
 }
 
 /// The time of an ID since the epoch. PostgreSQL multiplies an interval by a floating-point number of 53 bits, in
@@ -60,16 +81,15 @@ fn statements(layout: &Layout) -> String {
 fn time(layout: &Layout, shift: u32) -> String {
     const LOW_BITS: u32 = 20;
     let micros = layout.tick().micros();
+    let times =
+        |ticks: String, micros: i64| apply(format!("({ticks})"), "*", format!("interval '{micros} us'"));
     let needed = layout.bits().time + i64::BITS - (micros >> micros.trailing_zeros()).leading_zeros();
     if needed <= f64::MANTISSA_DIGITS {
-        return format!("(id >> {shift}) * interval '{micros} microseconds'");
+        return format!("({})", times(apply("id", ">>", shift), micros));
     }
-    format!(
-        "(id >> {}) * interval '{} microseconds' + (id >> {shift} & {}) * interval '{micros} microseconds'",
-        shift + LOW_BITS,
-        micros << LOW_BITS,
-        (1 << LOW_BITS) - 1,
-    )
+    let high = times(apply("id", ">>", shift + LOW_BITS), micros << LOW_BITS);
+    let low = times(masked(shift, LOW_BITS), micros);
+    format!("({})", apply(format!("({high})"), "+", format!("({low})")))
 }
 
 /// A Unix time (µs) in UTC.

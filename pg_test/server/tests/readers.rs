@@ -21,6 +21,34 @@ fn without_the_library() -> Server {
     Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start()
 }
 
+/// Everything that the readers might use by a plain name, before PostgreSQL's own on the search_path.
+const HOSTILE: &str = "
+    DO $do$
+    DECLARE of_types record; operator text;
+    BEGIN
+        FOR of_types IN SELECT * FROM (VALUES
+            ('bigint', 'bigint'), ('bigint', 'integer'), ('bigint', 'interval'), ('double precision', 'interval'),
+            ('numeric', 'numeric'), ('numeric', 'integer'), ('numeric', 'bigint'), ('timestamp', 'interval'),
+            ('interval', 'interval'), ('timestamptz', 'timestamptz')) AS t (l, r)
+        LOOP
+            EXECUTE format('CREATE FUNCTION public.hostile(%s, %s) RETURNS bigint LANGUAGE plpgsql
+                            AS $$ BEGIN RAISE EXCEPTION ''hostile''; END $$', of_types.l, of_types.r);
+            FOREACH operator IN ARRAY '{&,|,<<,>>,+,-,*,<,>,<=,>=}'::text[] LOOP
+                EXECUTE format('CREATE OPERATOR public.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = public.hostile)',
+                               operator, of_types.l, of_types.r);
+            END LOOP;
+        END LOOP;
+    END
+    $do$;
+    CREATE FUNCTION public.floor(numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$;
+    CREATE FUNCTION public.ceil(numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'hostile'; END $$;
+    CREATE FUNCTION public.extract(text, timestamp) RETURNS numeric LANGUAGE plpgsql
+        AS $$ BEGIN RAISE 'hostile'; END $$;
+    CREATE FUNCTION public.timezone(text, timestamptz) RETURNS timestamp LANGUAGE plpgsql
+        AS $$ BEGIN RAISE 'hostile'; END $$;
+    CREATE DOMAIN public.timestamptz AS text;
+    SET search_path = public, pg_catalog";
+
 /// The first and last IDs, one off each end of the time, and random ones.
 fn ids(bits: &str) -> Vec<i64> {
     let widths: Vec<u32> = bits.split(['/', '+']).map(|width| width.parse().expect("a width")).collect();
@@ -58,7 +86,9 @@ fn the_readers_read_what_the_extension_reads() {
         let mut own = server.connect();
         let statements: String = one(&mut own, "SELECT snowflake_reader_sql()");
         run(&mut reader, "DROP SCHEMA public CASCADE; CREATE SCHEMA public");
+        run(&mut reader, HOSTILE);
         run(&mut reader, &statements);
+        run(&mut reader, "RESET search_path");
 
         let ids = ids(bits);
         let of_ids: Vec<String> = ids.iter().map(i64::to_string).collect();
