@@ -61,7 +61,8 @@ const fn mask(width: u32) -> i64 {
 
 /// A field of an ID, which has so many bits below it.
 fn masked(shift: u32, width: u32) -> String {
-    apply(format!("({})", apply("id", ">>", shift)), "&", mask(width))
+    let shifted = if shift == 0 { "id".to_owned() } else { format!("({})", apply("id", ">>", shift)) };
+    apply(shifted, "&", mask(width))
 }
 
 /// The ticks from the epoch to a time, with a fraction.

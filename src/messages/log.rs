@@ -125,7 +125,7 @@ pub fn registry_back() {
 pub fn witness_failed(path: &Path, error: &io::Error) {
     let why = error.raw_os_error().map_or_else(|| error.to_string(), os_error);
     line(said(
-        format!("snowflake_id: could not write file \"{}\": {why}", path.display()),
+        format!("snowflake_id: could not write witness file \"{}\": {why}", path.display()),
         "Without it this server cannot tell its data directory from a copy, and takes another worker at its next start.",
         "Make room in that folder. If the file belongs to somebody else, remove it.",
     ));

@@ -174,7 +174,7 @@ fn a_pipe_in_the_place_of_the_witness_neither_stops_a_server_nor_stays_unsaid() 
     server.start();
     home(&server);
     ids(&server, 10);
-    let line = format!("could not write file \"{}\": ", server.witness().display());
+    let line = format!("could not write witness file \"{}\": ", server.witness().display());
     wait_until("the line in the log", secs(30), || server.log().contains(&line).then_some(()));
     server.stop(Stop::Fast);
     // Unless the server could remove it.

@@ -402,7 +402,8 @@ fn what_is_said_about_layouts_and_base62_follows_the_rules() {
     texts.retain(|(_, text)| !text.starts_with(|c: char| c.is_ascii_digit()));
     assert_all_right(&texts, 12);
     // Of the SQL in these files only the parts of statements are left.
-    let functions = files("src/functions", ".rs");
+    let mut functions = files("src/functions", ".rs");
+    functions.retain(|name| !name.ends_with("/readers.rs")); // it makes SQL, and says nothing
     let assertion = ["the SQL declares OUT parameters"];
     let mut texts: Vec<_> = functions.iter().flat_map(|name| sentences(&read(name), &assertion)).collect();
     texts.retain(|(_, text)| !text.contains("CREATE "));
