@@ -123,6 +123,19 @@ impl Install {
     }
 }
 
+/// The folder in which `scripts/companions` has installed a part, which it does now if it is missing.
+#[track_caller]
+pub fn companions(part: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/companions");
+    let output = Command::new(script).arg(part).output().expect("scripts/companions can be run");
+    assert!(
+        output.status.success(),
+        "{part} is missing, and nothing here was tested with it:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(part)
+}
+
 /// Runs a command to its end; panics with all its output if it fails.
 #[track_caller]
 pub(crate) fn run(mut command: Command) {

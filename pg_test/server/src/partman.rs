@@ -1,9 +1,9 @@
 //! pg_partman from Debian's packages.
 
+use crate::install::companions;
 use crate::sql;
 use postgres::Client;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// A version of pg_partman.
@@ -18,15 +18,7 @@ pub struct Partman {
 pub fn versions() -> &'static [Partman] {
     static FOUND: OnceLock<Vec<Partman>> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut fetch = Command::new(root.join("scripts/companions"));
-        let output = fetch.arg("partman").output().expect("scripts/companions can be run");
-        assert!(
-            output.status.success(),
-            "pg_partman is missing, and nothing here was tested with it:\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("partman");
+        let folder = companions("partman");
         let files = std::fs::read_dir(&folder).expect("scripts/companions names a folder");
         let mut versions: Vec<Partman> =
             files.map(|file| Partman::of(file.expect("a file").path())).collect();

@@ -1,6 +1,6 @@
 //! A cluster that Patroni manages with etcd: servers that it creates, promotes, rewinds and clones.
 
-use crate::install::{install, run};
+use crate::install::{companions, install, run};
 use crate::process::has_ended;
 use crate::registry::loopback_address;
 use crate::sandbox::new_folder;
@@ -26,10 +26,7 @@ impl Etcd {
     /// Starts an etcd of its own.
     #[track_caller]
     pub fn start() -> Self {
-        let companions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/companions");
-        let output = Command::new(companions).arg("patroni").output().expect("the script can be run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let part = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("patroni");
+        let part = companions("patroni");
         let (folder, address) = (new_folder(), loopback_address());
         // Copied, because the servers' owner may not get to the build's folder.
         let modules = folder.join("modules");

@@ -5,8 +5,8 @@
 //! reads.
 
 use postgres::Client;
-use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::{column, one, run};
+use snowflake_server_tests::{Server, companions};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,6 @@ use std::process::{Command, Output, Stdio};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The folder in which `scripts/companions` has installed a part.
-fn companions(part: &str) -> PathBuf {
-    let output = Command::new(root().join("scripts/companions")).arg(part).output().expect("it can be run");
-    PathBuf::from(checked("scripts/companions", &output).trim())
 }
 
 /// The output of a program, which must not fail.
@@ -69,7 +63,7 @@ fn assert_made(session: &mut Client, table: &str, rows: i64, printed: &str) {
 }
 
 fn python(program: &str) -> Command {
-    let mut command = Command::new(companions("python").join("python/bin/python"));
+    let mut command = Command::new(companions("python").join("bin/python"));
     // No __pycache__ beside the examples.
     command.arg("-B").arg(root().join("examples/python").join(program));
     command
@@ -77,7 +71,7 @@ fn python(program: &str) -> Command {
 
 fn node(program: &str) -> Command {
     let mut command = Command::new("node");
-    command.arg(companions("node").join("node").join(program));
+    command.arg(companions("node").join(program));
     command
 }
 
@@ -119,7 +113,7 @@ fn the_example_for_drizzle_works() {
 #[test]
 fn the_example_for_sqlx_works() {
     let server = server();
-    let printed = play(&server, Command::new(companions("rust").join("rust/debug/sqlx_orders")));
+    let printed = play(&server, Command::new(companions("rust").join("debug/sqlx_orders")));
     assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
 }
 
@@ -165,7 +159,7 @@ fn other_engines_read_what_the_extension_reads() {
     let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
     let folder = companions("readers");
     for engine in ["clickhouse", "duckdb", "sqlite"] {
-        let mut command = Command::new(folder.join("readers/bin/python"));
+        let mut command = Command::new(folder.join("bin/python"));
         command.arg("-B").arg(root().join("examples/readers/run.py")).arg(engine);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it can be run");

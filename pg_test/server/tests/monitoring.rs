@@ -5,7 +5,7 @@
 use postgres::Client;
 use snowflake_server_tests::fleet::{home, member, registry};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
-use snowflake_server_tests::{Preload, Server, Stop, hours, secs, wait_until};
+use snowflake_server_tests::{Preload, Server, Stop, companions, hours, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -337,10 +337,7 @@ fn a_datacenter_is_told_where_the_layout_has_one() {
 
 /// The folder of the programs that `scripts/companions` has unpacked.
 fn programs() -> PathBuf {
-    let output =
-        Command::new(root().join("scripts/companions")).arg("monitoring").output().expect("it can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("monitoring/usr/bin")
+    companions("monitoring").join("usr/bin")
 }
 
 /// Ends the process with the test.

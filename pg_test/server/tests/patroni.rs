@@ -3,9 +3,10 @@
 
 use nix::sys::signal::Signal;
 use postgres::{Config, NoTls};
+use snowflake_server_tests::fleet::registry;
 use snowflake_server_tests::patroni::{Cluster, Etcd};
 use snowflake_server_tests::sql::{one, run};
-use snowflake_server_tests::{Ids, Server, ms, secs};
+use snowflake_server_tests::{Ids, ms, secs};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,11 +193,7 @@ fn one_worker_for_all_nodes_over_five_timelines_repeats_nothing() {
 
 #[test]
 fn with_a_registry_neither_five_timelines_nor_a_drill_repeat_anything() {
-    let registry =
-        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
-    let mut session = registry.connect();
-    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
-    run(&mut session, "SELECT snowflake_registry_create('node')");
+    let registry = registry("1 hour");
     let string = registry.registry_string();
     let settings =
         [PRELOADED, ("snowflake_id.backup_workers", "3"), ("snowflake_id.registry", string.as_str())];

@@ -4,9 +4,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use snowflake_server_tests::sql::Failure;
-use snowflake_server_tests::{Ids, Server, secs, wait_until};
+use snowflake_server_tests::{Ids, Server, companions, secs, wait_until};
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
@@ -26,14 +25,10 @@ impl Pool {
         );
         let file = server.folder().join("pgbouncer.ini");
         fs::write(&file, settings).expect("the settings");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let output =
-            Command::new(root.join("scripts/companions")).arg("pgbouncer").output().expect("it runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let folder = format!("{}/pgbouncer/usr", String::from_utf8_lossy(&output.stdout).trim());
-        let libraries = fs::read_dir(format!("{folder}/lib")).into_iter().flatten().flatten();
+        let folder = companions("pgbouncer").join("usr");
+        let libraries = fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
         let libraries: Vec<String> = libraries.map(|entry| entry.path().display().to_string()).collect();
-        let mut command = Command::new(format!("{folder}/sbin/pgbouncer"));
+        let mut command = Command::new(folder.join("sbin/pgbouncer"));
         if Uid::effective().is_root() {
             command.args(["-u", "postgres"]);
         }
