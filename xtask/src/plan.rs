@@ -7,8 +7,7 @@ use std::fmt;
 /// What has to be known of a stage to run it beside others.
 struct Stage {
     name: &'static str,
-    /// Whether it runs for each PostgreSQL, or once.
-    each: bool,
+    with: With,
     /// Stages that come before it: of the same PostgreSQL, or of all where one of the two runs once.
     after: &'static [&'static str],
     /// Tenths of a core that it keeps busy on average; see docs/testing.md for how it was measured.
@@ -21,9 +20,20 @@ struct Stage {
     timed: bool,
 }
 
+/// Which of the PostgreSQLs a stage runs with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum With {
+    /// None, or one of its own choice.
+    None,
+    Each,
+    /// The oldest and the newest: stages about the generator's behaviour, which no version in between could change alone.
+    Ends,
+}
+
 const ONCE: Stage =
-    Stage { name: "", each: false, after: &[], load: 10, seconds: 10, uses: None, timed: false };
-const EACH: Stage = Stage { each: true, after: &["install"], ..ONCE };
+    Stage { name: "", with: With::None, after: &[], load: 10, seconds: 10, uses: None, timed: false };
+const EACH: Stage = Stage { with: With::Each, after: &["install"], ..ONCE };
+const ENDS: Stage = Stage { with: With::Ends, ..EACH };
 
 /// cargo-pgrx builds the library for all versions in one place.
 const DEBUG_LIBRARY: Option<&str> = Some("target/debug");
@@ -40,20 +50,20 @@ const STAGES: &[Stage] = &[
     Stage { name: "bench", seconds: 60, ..ONCE },
     Stage { name: "xtask", seconds: 20, ..ONCE },
     Stage { name: "pgxn", seconds: 70, ..ONCE },
-    Stage { name: "postgres", after: &[], seconds: 90, ..EACH },
-    Stage { name: "clippy", after: &["postgres"], seconds: 40, ..EACH },
+    Stage { name: "postgres", after: &[], seconds: 15, ..EACH },
+    Stage { name: "clippy", after: &["postgres"], seconds: 70, ..ENDS },
     // It installs the library of its own tests, which the stages after `install` must not see.
     Stage { name: "pg", after: &["postgres"], seconds: 60, uses: DEBUG_LIBRARY, ..EACH },
     Stage { name: "install", after: &["postgres", "pg"], seconds: 60, uses: LIBRARY, ..EACH },
     Stage { name: "regress", seconds: 5, ..EACH },
     Stage { name: "instructions", seconds: 8, ..EACH },
-    Stage { name: "package", seconds: 30, uses: LIBRARY, ..EACH },
+    Stage { name: "package", seconds: 40, uses: LIBRARY, ..ENDS },
     Stage { name: "upstream", load: 8, seconds: 80, ..EACH },
     Stage { name: "server", load: 12, seconds: 250, ..EACH },
-    Stage { name: "chaos", seconds: 120, ..EACH },
-    Stage { name: "patroni", load: 4, seconds: 240, ..EACH },
-    Stage { name: "upgrade", each: false, seconds: 40, ..EACH },
-    Stage { name: "waits", load: 1, seconds: 60, timed: true, ..EACH },
+    Stage { name: "chaos", load: 5, seconds: 160, ..ENDS },
+    Stage { name: "patroni", load: 8, seconds: 180, ..ENDS },
+    Stage { name: "upgrade", with: With::None, seconds: 40, ..EACH },
+    Stage { name: "waits", load: 1, seconds: 60, timed: true, ..ENDS },
 ];
 
 /// One stage, with one PostgreSQL or none.
@@ -116,7 +126,8 @@ impl Plan {
         }
         let asked = |name: &str| stages.iter().any(|stage| stage == name);
         let is_installed = STAGES.iter().any(|stage| asked(stage.name) && stage.after.contains(&"install"));
-        let is_each = STAGES.iter().any(|stage| asked(stage.name) && stage.each) || is_installed;
+        let is_each =
+            STAGES.iter().any(|stage| asked(stage.name) && stage.with != With::None) || is_installed;
         let mut jobs = Vec::new();
         for (index, stage) in STAGES.iter().enumerate() {
             let is_needed = match stage.name {
@@ -127,11 +138,15 @@ impl Plan {
             if !asked(stage.name) && !is_needed {
                 continue;
             }
-            if stage.each {
-                jobs.extend(majors.iter().map(|&major| Job { stage: index, major: Some(major) }));
-            } else {
-                jobs.push(Job { stage: index, major: None });
-            }
+            let ends = [majors.iter().min(), majors.iter().max()];
+            jobs.extend(match stage.with {
+                With::None => vec![Job { stage: index, major: None }],
+                With::Each | With::Ends => majors
+                    .iter()
+                    .filter(|&major| stage.with == With::Each || ends.contains(&Some(major)))
+                    .map(|&major| Job { stage: index, major: Some(major) })
+                    .collect(),
+            });
         }
         // What has the longest way to go, itself included, comes first; the order is kept among equals.
         let lengths: Vec<usize> = jobs.iter().map(|&job| way(job, &jobs)).collect();
@@ -212,24 +227,25 @@ mod tests {
     }
 
     #[test]
-    fn every_stage_runs_once_or_once_for_each_version() {
+    fn every_stage_runs_once_with_the_ends_or_with_each_version() {
         for cores in [1, 2, 4, 64] {
-            let mut jobs: Vec<String> = played(Plan::new(&all(), &[15, 16, 17, 18], cores).unwrap())
+            let mut jobs: Vec<String> = played(Plan::new(&all(), &[15, 16, 17, 18, 19], cores).unwrap())
                 .iter()
                 .map(|j| j.0.to_string())
                 .collect();
-            let each = STAGES.iter().filter(|stage| stage.each).count();
-            assert_eq!(jobs.len(), STAGES.len() + 3 * each);
+            let with = |with: With| STAGES.iter().filter(|stage| stage.with == with).count();
+            let expected = with(With::None) + 2 * with(With::Ends) + 5 * with(With::Each);
+            assert_eq!(jobs.len(), expected);
             jobs.sort();
             jobs.dedup();
-            assert_eq!(jobs.len(), STAGES.len() + 3 * each);
+            assert_eq!(jobs.len(), expected);
         }
     }
 
     #[test]
     fn a_stage_waits_for_what_it_needs() {
         for cores in [1, 2, 4, 64] {
-            let done = played(Plan::new(&all(), &[15, 18], cores).unwrap());
+            let done = played(Plan::new(&all(), &[15, 19], cores).unwrap());
             for (one, two) in pairs(&done) {
                 assert!(!one.0.comes_after(two.0) || one.1 >= two.2, "{} before the end of {}", one.0, two.0);
             }
@@ -238,7 +254,7 @@ mod tests {
 
     #[test]
     fn one_place_is_used_by_one_stage_at_a_time() {
-        let done = played(Plan::new(&all(), &[15, 16, 17, 18], 64).unwrap());
+        let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], 64).unwrap());
         for (one, two) in pairs(&done).filter(|(one, two)| are_together(one, two)) {
             let place = one.0.facts().uses;
             assert!(place.is_none() || place != two.0.facts().uses, "{} beside {}", one.0, two.0);
@@ -248,7 +264,7 @@ mod tests {
     #[test]
     fn timed_stages_run_only_beside_their_like() {
         for cores in [1, 2, 4, 64] {
-            let done = played(Plan::new(&all(), &[15, 16, 17, 18], cores).unwrap());
+            let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], cores).unwrap());
             let timed = |job: &Played| job.0.facts().timed;
             assert!(pairs(&done).any(|(one, two)| timed(one) && timed(two) && are_together(one, two)));
             assert!(!pairs(&done).any(|(one, two)| timed(one) && !timed(two) && are_together(one, two)));
@@ -257,7 +273,7 @@ mod tests {
 
     #[test]
     fn stages_that_wait_run_beside_those_that_compute() {
-        let done = played(Plan::new(&all(), &[15, 16, 17, 18], 2).unwrap());
+        let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], 2).unwrap());
         let server = |job: &Played| job.0.stage() == "server";
         assert!(
             pairs(&done).any(|(one, two)| server(one) && two.0.facts().load == 10 && are_together(one, two))
@@ -271,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_cores_of_a_small_machine_are_busy_until_the_timed_stages() {
-        let done = played(Plan::new(&all(), &[15, 16, 17, 18], 2).unwrap());
+        let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], 2).unwrap());
         let (timed, others): (Vec<Played>, Vec<Played>) =
             done.into_iter().partition(|job| job.0.facts().timed);
         let work: usize = others.iter().map(|job| job.0.facts().load * job.0.facts().seconds).sum();

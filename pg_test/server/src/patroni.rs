@@ -174,14 +174,15 @@ struct Member {
 }
 
 impl<'e> Cluster<'e> {
-    /// A cluster of so many nodes with these settings of PostgreSQL in its dynamic configuration; with `primary`, a
-    /// standby cluster of that node. Returns when all follow their leader.
+    /// A cluster of so many nodes with these settings of PostgreSQL in its dynamic configuration, and those of `local` in
+    /// a node's own; with `primary`, a standby cluster of that node. Returns when all follow their leader.
     #[track_caller]
     pub fn start(
         etcd: &'e Etcd,
         scope: &str,
         nodes: usize,
         settings: &[(&str, &str)],
+        local: impl Fn(usize) -> String,
         primary: Option<&Node>,
     ) -> Self {
         let mut cluster = Self { etcd, scope: scope.to_owned(), nodes: Vec::new() };
@@ -198,7 +199,7 @@ impl<'e> Cluster<'e> {
         for n in 0..nodes {
             let (folder, address) = (new_folder(), loopback_address());
             let name = format!("{scope}{n}");
-            let settings = cluster.settings_of(&name, &address, &folder, &dynamic);
+            let settings = cluster.settings_of(&name, &address, &folder, &dynamic) + &local(n);
             fs::write(folder.join("patroni.yml"), settings).expect("the settings");
             let patroni = cluster.patroni(&folder);
             cluster.nodes.push(Node { name, folder, address, patroni });

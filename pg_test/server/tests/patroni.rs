@@ -126,7 +126,7 @@ fn timeline(cluster: &Cluster, leader: usize) -> i32 {
     one(&mut cluster.nodes[leader].connect(), now)
 }
 
-/// Five timelines at least: two switchovers, a kill, a split brain, and another switchover.
+/// Five timelines at least: two switchovers, a kill, two split brains, and another switchover.
 fn five_timelines(cluster: &mut Cluster, tell: &dyn Fn(&str, Instant)) {
     let mut leader = cluster.wait_for_leader(|_| true);
     let first = timeline(cluster, leader);
@@ -159,8 +159,18 @@ fn five_timelines(cluster: &mut Cluster, tell: &dyn Fn(&str, Instant)) {
     cluster.nodes[paused].signal(Signal::SIGCONT);
     cluster.wait_until_healthy();
 
-    let replica = cluster.nodes[(leader + 1) % 3].name.clone();
+    let began = Instant::now();
     let scope = cluster.scope().to_owned();
+    cluster.ctl(&["pause", &scope, "--wait"]).unwrap_or_else(|said| panic!("{said}"));
+    let promoted: bool = one(&mut cluster.nodes[(leader + 1) % 3].connect(), "SELECT pg_promote()");
+    assert!(promoted, "a paused Patroni lets a replica be promoted beside its leader");
+    thread::sleep(secs(2));
+    tell("a split brain by hand under a paused Patroni", began);
+    cluster.ctl(&["resume", &scope, "--wait"]).unwrap_or_else(|said| panic!("{said}"));
+    leader = cluster.wait_for_leader(|_| true);
+    cluster.wait_until_healthy();
+
+    let replica = cluster.nodes[(leader + 1) % 3].name.clone();
     cluster.ctl(&["reinit", &scope, &replica, "--force", "--wait"]).unwrap_or_else(|said| panic!("{said}"));
     cluster.wait_until_healthy();
     let began = Instant::now();
@@ -179,13 +189,27 @@ fn prepare(cluster: &Cluster) {
     run(&mut session, "CREATE EXTENSION snowflake_id; CREATE TABLE numbered (id bigserial PRIMARY KEY)");
 }
 
+fn nothing_local(_: usize) -> String {
+    String::new()
+}
+
 const PRELOADED: (&str, &str) = ("shared_preload_libraries", "snowflake_id");
 
 #[test]
 fn one_worker_for_all_nodes_over_five_timelines_repeats_nothing() {
     let etcd = Etcd::start();
     let settings = [PRELOADED, ("snowflake_id.worker_id", "1"), ("snowflake_id.backup_workers", "7")];
-    let mut cluster = Cluster::start(&etcd, "alike", 3, &settings, None);
+    let mut cluster = Cluster::start(&etcd, "alike", 3, &settings, nothing_local, None);
+    prepare(&cluster);
+    let kept = under_load(&mut cluster, five_timelines);
+    assert_unique([kept]);
+}
+
+#[test]
+fn a_worker_for_each_node_over_five_timelines_repeats_nothing() {
+    let etcd = Etcd::start();
+    let worker = |n| format!("    snowflake_id.worker_id: {}\n", n + 1);
+    let mut cluster = Cluster::start(&etcd, "apart", 3, &[PRELOADED], worker, None);
     prepare(&cluster);
     let kept = under_load(&mut cluster, five_timelines);
     assert_unique([kept]);
@@ -198,10 +222,10 @@ fn with_a_registry_neither_five_timelines_nor_a_drill_repeat_anything() {
     let settings =
         [PRELOADED, ("snowflake_id.backup_workers", "3"), ("snowflake_id.registry", string.as_str())];
     let etcd = Etcd::start();
-    let mut cluster = Cluster::start(&etcd, "fleet", 3, &settings, None);
+    let mut cluster = Cluster::start(&etcd, "fleet", 3, &settings, nothing_local, None);
     prepare(&cluster);
     let leader = cluster.wait_for_leader(|_| true);
-    let mut drill = Cluster::start(&etcd, "drill", 1, &settings, Some(&cluster.nodes[leader]));
+    let mut drill = Cluster::start(&etcd, "drill", 1, &settings, nothing_local, Some(&cluster.nodes[leader]));
 
     let kept = under_load(&mut cluster, |cluster, tell| {
         // The standby cluster is promoted beside its primary, both with one worker of their own.
