@@ -52,6 +52,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "server", load: 12, seconds: 250, ..EACH },
     Stage { name: "chaos", seconds: 120, ..EACH },
     Stage { name: "patroni", load: 4, seconds: 240, ..EACH },
+    // Skipped where there is no Citus.
+    Stage { name: "citus", seconds: 2, ..EACH },
     Stage { name: "upgrade", each: false, seconds: 40, ..EACH },
     Stage { name: "waits", load: 1, seconds: 60, timed: true, ..EACH },
 ];
