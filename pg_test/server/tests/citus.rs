@@ -97,13 +97,17 @@ const TABLES: &str = "
     SELECT create_distributed_table('filled', 'id')";
 
 /// Each statement that generates IDs, without its node; whether the client's node evaluates the default.
-const WRITES: [(&str, bool); 9] = [
+const WRITES: [(&str, bool); 10] = [
     ("INSERT INTO orders (customer, how) VALUES (1, 'values'), (2, 'values')", true),
     ("INSERT INTO orders (customer, how) SELECT n, 'series' FROM generate_series(1, 50) AS n", true),
     ("INSERT INTO orders (customer, how) SELECT customer, 'select' FROM visits", false),
     (
         "INSERT INTO orders (customer, how) SELECT * FROM (SELECT customer, 'offset' FROM visits OFFSET 0) AS v",
         true,
+    ),
+    (
+        "INSERT INTO orders (id, customer, how) SELECT snowflake_nextval(), customer, 'call' FROM visits",
+        false,
     ),
     ("INSERT INTO places (how) VALUES ('values')", true),
     ("INSERT INTO places (how) SELECT 'select' FROM visits", false),
