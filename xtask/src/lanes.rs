@@ -81,6 +81,9 @@ fn play(plan: &mut Plan, script: &Path, logs: &Path, cores: usize) -> Result<()>
             bail!("{} did not pass ({status}), see above", lane.job);
         }
         let output = String::from_utf8_lossy(&output);
+        for skipped in output.lines().filter(|line| line.contains(": SKIPPED")) {
+            say(began, skipped);
+        }
         let took = output.lines().rfind(|line| line.starts_with(lane.job.stage()) && line.contains(" took "));
         say(began, &format!("{}: passed; {}", lane.job, took.unwrap_or_default()));
         plan.end(lane.job);

@@ -62,6 +62,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "server", load: 12, seconds: 250, ..EACH },
     Stage { name: "chaos", load: 5, seconds: 160, ..ENDS },
     Stage { name: "patroni", load: 8, seconds: 180, ..ENDS },
+    // Skipped where there is no Citus.
+    Stage { name: "citus", seconds: 2, ..EACH },
     Stage { name: "upgrade", with: With::None, seconds: 40, ..EACH },
     Stage { name: "waits", load: 1, seconds: 60, timed: true, ..ENDS },
 ];

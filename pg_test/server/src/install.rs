@@ -30,6 +30,11 @@ pub fn has_contrib() -> bool {
     has
 }
 
+/// Whether an extension is installed beside the PostgreSQL under test.
+pub fn has_extension(name: &str) -> bool {
+    install().sharedir.join(format!("extension/{name}.control")).exists()
+}
+
 /// The installation that `PG_CONFIG` names; else the newest of Debian's that has the extension; else the newest of
 /// Debian's; else the `pg_config` in `PATH`.
 pub(crate) fn install() -> &'static Install {

@@ -43,6 +43,7 @@ fn read(path: &str) -> String {
 const DOCUMENTS: &[&str] = &[
     "README.md",
     "docs/benchmarks.md",
+    "docs/citus.md",
     "docs/clients.md",
     "docs/clock.md",
     "docs/comparison.md",
@@ -73,6 +74,55 @@ fn the_readme_runs_as_written() {
 #[test]
 fn the_page_on_benchmarks_runs_as_written() {
     play("docs/benchmarks.md");
+}
+
+/// `citus.rs` plays this page where there is Citus. The check asks each node only for what any server has, so it is
+/// tried with one server in the place of all nodes.
+#[test]
+fn the_check_of_citus_nodes_is_tried_without_citus() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE pg_dist_node (nodename text, nodeport integer, isactive boolean, noderole text);
+         INSERT INTO pg_dist_node VALUES ('a', 5432, true, 'primary'), ('b', 5432, true, 'secondary');
+         CREATE FUNCTION master_run_on_worker(text[], integer[], text[], boolean)
+             RETURNS TABLE (node_name text, node_port integer, success boolean, result text)
+             LANGUAGE plpgsql AS $$
+         BEGIN
+             success := true;
+             FOR n IN 1 .. cardinality($1) LOOP
+                 node_name := $1[n]; node_port := $2[n];
+                 EXECUTE $3[n] INTO result;
+                 RETURN NEXT;
+             END LOOP;
+         END $$",
+    );
+    let check = parts(&read("docs/citus.md")).into_iter().find_map(|part| match part {
+        Part::Block(_, _, text) if text.starts_with("CREATE FUNCTION check_nodes(") => Some(text),
+        _ => None,
+    });
+    run(&mut session, &check.expect("the check"));
+    let problems = |server: &Server, arguments: &str| {
+        let query = format!("SELECT node || ' ' || problem FROM check_nodes({arguments})");
+        column::<String>(&mut server.connect(), &query)
+    };
+    assert_eq!(problems(&server, ""), [""; 0]);
+    let twice = ["a:5432 shares workers with c:5432", "c:5432 shares workers with a:5432"];
+    assert_eq!(problems(&server, "'c'"), twice);
+    server.stop(Stop::Fast);
+    fs::remove_dir_all(server.data().join("snowflake_id")).expect("the state can be deleted");
+    server.set("snowflake_id.layout", "41/5+5/12");
+    server.start();
+    let found = problems(&server, "'c'");
+    assert!(
+        found.contains(&"a:5432 snowflake_config has another layout than the node".to_owned()),
+        "{found:?}"
+    );
+    assert!(found.contains(&twice[0].to_owned()), "{found:?}");
+    run(&mut server.connect(), "DELETE FROM snowflake_config");
+    let found = problems(&server, "");
+    assert!(found.contains(&"a:5432 snowflake_config is empty".to_owned()), "{found:?}");
 }
 
 #[test]
