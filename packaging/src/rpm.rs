@@ -74,10 +74,9 @@ pub fn make(debian: &Debian) -> Result<PathBuf> {
     for need in needs(&output(Command::new("objdump").arg("-p").arg(&library))?)? {
         rpm.requires(Dependency::any(need));
     }
-    let made = debian.file.with_file_name(format!(
-        "{name}-{}-{}.{ARCHITECTURE}.rpm",
-        debian.version, debian.revision
-    ));
+    let made = debian
+        .file
+        .with_file_name(format!("{name}-{}-{}.{ARCHITECTURE}.rpm", debian.version, debian.revision));
     rpm.build()?.write_file(&made)?;
     Ok(made)
 }

@@ -33,7 +33,12 @@ impl Linked {
     pub fn into_library(major: &str) -> Result<Self> {
         let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         tree.args(["tree", "--locked", "--package=snowflake_id", "--no-default-features"]);
-        tree.args(["--edges=normal,no-proc-macro", "--charset=ascii", "--prefix=depth", "--format=|{p}|{l}|{r}"]);
+        tree.args([
+            "--edges=normal,no-proc-macro",
+            "--charset=ascii",
+            "--prefix=depth",
+            "--format=|{p}|{l}|{r}",
+        ]);
         tree.arg(format!("--features=pg{major}"));
         let mut linked = Self::in_tree(&output(&mut tree)?, &checksums(&fs::read_to_string("Cargo.lock")?))?;
         linked.add_standard_library()?;
@@ -46,12 +51,15 @@ impl Linked {
         let mut above: Vec<String> = Vec::new();
         for line in tree.lines() {
             let fields: Vec<&str> = line.trim_end_matches(" (*)").split('|').collect();
-            let &[depth, package, license, repository] = &fields[..] else { anyhow::bail!("cargo tree: {line}") };
+            let &[depth, package, license, repository] = &fields[..] else {
+                anyhow::bail!("cargo tree: {line}")
+            };
             let mut words = package.split(' ');
             let name = words.next().context("a name")?;
             let version = words.next().and_then(|word| word.strip_prefix('v')).context("a version")?;
             // A crate in this repository is none of the same name on crates.io.
-            let kind = if words.next().is_some_and(|word| word.starts_with("(/")) { "generic" } else { "cargo" };
+            let kind =
+                if words.next().is_some_and(|word| word.starts_with("(/")) { "generic" } else { "cargo" };
             let url = format!("pkg:{kind}/{name}@{version}");
             above.truncate(depth.parse()?);
             match above.last() {
@@ -94,7 +102,9 @@ impl Linked {
         let mut package = component(name, &version, url, "PostgreSQL");
         package["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
         package["properties"] = json!([{ "name": "file", "value": name_of(file)? }]);
-        let time = output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]).arg(format!("-d@{}", debian.epoch)))?;
+        let time = output(
+            Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]).arg(format!("-d@{}", debian.epoch)),
+        )?;
         let uses = self.uses.iter().map(|(user, used)| json!({ "ref": user, "dependsOn": used }));
         let whole = json!({ "ref": url, "dependsOn": [self.root] });
         Ok(json!({
