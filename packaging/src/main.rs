@@ -1,6 +1,6 @@
 //! `snowflake_packaging FILE.deb`: makes the RPM with the same files, a bill of materials for each of the two, and
-//! `SHA256SUMS`, all beside the Debian package, and prints their names. `SOURCE_DATE_EPOCH` is the time that they carry;
-//! the same package and time give the same bytes. Called by scripts/package, in the root of the repository.
+//! `SHA256SUMS`, all beside the Debian package, and prints their names. `SOURCE_DATE_EPOCH` is the time that they
+//! carry; the same package and time give the same bytes. Called by scripts/package, in the root of the repository.
 
 mod rpm;
 mod sbom;

@@ -58,6 +58,7 @@ pub fn main(sums: &Path) -> Result<()> {
         let library = files.join(format!("usr/lib/postgresql/{}/lib/snowflake_id.so", package.major));
         sbom::check(&deb_sbom, &package.name, deb_sum, &library)?;
         sbom::check(&rpm_sbom, &format!("snowflake_id_{}", package.major), rpm_sum, &library)?;
+        run_examples(folder, &package.major)?;
         image::start(&package.major)
     });
     // What dpkg has installed is root's.
@@ -314,6 +315,22 @@ fn is_loaded_from(server: &Server, folder: &Path) -> Result<()> {
     let expected = folder.join("snowflake_id.so").canonicalize()?;
     let expected = expected.to_string_lossy();
     ensure!(loaded.iter().eq([&&*expected]), "the server has loaded {loaded:?}, not {expected}");
+    Ok(())
+}
+
+/// The manual's blocks `sh packages`, which name the packages of PostgreSQL 15 for one processor.
+fn run_examples(folder: &Path, major: &str) -> Result<()> {
+    let manual = fs::read_to_string("docs/installing.md")?;
+    let blocks: Vec<&str> = manual.split("```sh packages\n").skip(1).collect();
+    ensure!(!blocks.is_empty(), "docs/installing.md has no example with packages");
+    for block in &blocks {
+        let example = block.split("```").next().unwrap_or_default();
+        let example = example.replace("15", major).replace("x86_64", std::env::consts::ARCH);
+        let mut bash = Command::new("bash");
+        let printed = read(bash.current_dir(folder).args(["-euo", "pipefail", "-c", &example]))?;
+        ensure!(!printed.is_empty(), "this prints nothing: {example}");
+    }
+    println!("   the manual's {} examples with packages work", blocks.len());
     Ok(())
 }
 

@@ -47,7 +47,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "install", after: &["postgres", "pg"], seconds: 60, uses: LIBRARY, ..EACH },
     Stage { name: "regress", seconds: 5, ..EACH },
     Stage { name: "instructions", seconds: 8, ..EACH },
-    Stage { name: "package", seconds: 30, uses: LIBRARY, ..EACH },
+    Stage { name: "package", seconds: 45, uses: LIBRARY, ..EACH },
     Stage { name: "upstream", load: 8, seconds: 80, ..EACH },
     Stage { name: "server", load: 12, seconds: 250, ..EACH },
     Stage { name: "chaos", seconds: 120, ..EACH },

@@ -65,7 +65,7 @@ fn names_in(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
-/// Builds and starts PostgreSQL's image with the extension, where there is an engine and it gets the image to begin with.
+/// Builds and starts PostgreSQL's image with the extension, where there is an engine that gets the image to begin with.
 ///
 /// # Errors
 /// The image cannot be built, or its server makes no IDs.
