@@ -105,6 +105,8 @@ impl Linked {
         let time = output(
             Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]).arg(format!("-d@{}", debian.epoch)),
         )?;
+        let (supplier, email) = debian.maintainer.split_once(" <").context("NAME <ADDRESS>")?;
+        let email = email.trim_end_matches('>');
         let uses = self.uses.iter().map(|(user, used)| json!({ "ref": user, "dependsOn": used }));
         let whole = json!({ "ref": url, "dependsOn": [self.root] });
         Ok(json!({
@@ -114,7 +116,7 @@ impl Linked {
             "version": 1,
             "metadata": {
                 "timestamp": time.trim(),
-                "supplier": { "name": debian.maintainer },
+                "supplier": { "name": supplier, "contact": [{ "email": email }] },
                 "component": package,
             },
             "components": self.crates.values().collect::<Vec<_>>(),
