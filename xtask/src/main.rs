@@ -26,7 +26,7 @@ usage: cargo xtask COMMAND
   can-upgrade                        whether pg_upgrade can, from PG_CONFIG_OLD's
   instructions [--accept]            counts the instructions of a call
   mutants [NAME...]                  breaks the core on purpose
-  package FILE                       tests a Debian package
+  package SHA256SUMS                 tests the packages that are listed there
   fleet                              servers with a registry, and what becomes of them
   server [NAME=VALUE...] -- COMMAND  runs a command beside a private server";
 
@@ -58,7 +58,7 @@ fn do_command(args: &[String]) -> Result<()> {
         ("package-serves", [way, name, root, library]) => {
             package::serves(way, name, Path::new(root), Path::new(library))
         }
-        ("package", [file]) => package::main(Path::new(file)),
+        ("package", [sums]) => package::main(Path::new(sums)),
         ("fleet", []) => fleet::show(),
         ("server", args) => {
             let (settings, command) = match args.iter().position(|arg| arg == "--") {

@@ -1,4 +1,9 @@
-//! What a Debian package of the extension has to be: its content, and a server that has the extension only from it.
+//! What the packages of the extension have to be. Debian's: its content, and a server that has the extension only from
+//! it. The RPM, the images and the bills of materials: the same files.
+
+mod image;
+mod rpm;
+mod sbom;
 
 use crate::command::{as_root, read, run};
 use crate::installation::Installation;
@@ -29,17 +34,37 @@ struct Copy {
     extension: PathBuf,
 }
 
+/// Checks what `scripts/package` has made, of which `SHA256SUMS` is the list.
+///
 /// # Errors
-/// What the package has too much or too little.
-pub fn main(file: &Path) -> Result<()> {
+/// What a package has too much or too little.
+pub fn main(sums: &Path) -> Result<()> {
+    let folder = sums.parent().context("a folder")?;
+    read(Command::new("sha256sum").current_dir(folder).args(["--check", "--strict", "SHA256SUMS"]))?;
+    let sums = fs::read_to_string(sums)?;
+    let sums: Vec<(&str, &str)> = sums.lines().filter_map(|line| line.split_once("  ")).collect();
+    let &[(deb_sum, deb), (_, deb_sbom), (rpm_sum, rpm), (_, rpm_sbom)] = &sums[..] else {
+        anyhow::bail!("not two packages, each with its bill of materials: {sums:#?}")
+    };
     // The servers' owner has to get there.
     let root = tempfile::Builder::new().prefix("snowflake_id-root.").tempdir()?;
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755))?;
-    let checked = Package::new(file, root.path()).and_then(|package| package.check());
+    let checked = Package::new(&folder.join(deb), root.path()).and_then(|package| {
+        let listed = package.check()?;
+        let files = package.files()?;
+        rpm::check(&package, &folder.join(rpm), &files, &listed)?;
+        let (deb_sbom, rpm_sbom) = (folder.join(deb_sbom), folder.join(rpm_sbom));
+        sbom::validate(&[&deb_sbom, &rpm_sbom])?;
+        let library = files.join(format!("usr/lib/postgresql/{}/lib/snowflake_id.so", package.major));
+        sbom::check(&deb_sbom, &package.name, deb_sum, &library)?;
+        sbom::check(&rpm_sbom, &format!("snowflake_id_{}", package.major), rpm_sum, &library)?;
+        run_examples(folder, &package.major)?;
+        image::start(&package.major)
+    });
     // What dpkg has installed is root's.
     run(as_root("find").arg(root.path()).args(["-mindepth", "1", "-delete"]))?;
     checked?;
-    println!("{} is sound", file.display());
+    println!("the packages in {} are sound", folder.display());
     Ok(())
 }
 
@@ -56,7 +81,8 @@ impl Package {
         Ok(package)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Returns the names of its files.
+    fn check(&self) -> Result<BTreeSet<String>> {
         let copy = self.lay_out_server()?;
         let before = self.tree()?;
         self.dpkg("--install", &self.file.to_string_lossy())?;
@@ -64,16 +90,18 @@ impl Package {
         self.check_owner(&copy)?;
         // By another process, because one process knows one PostgreSQL.
         self.by_the_copy(&copy, "settings")?;
+        let listed = self.installed()?;
         self.dpkg("--purge", &self.name)?;
         // Not the other way round, because dpkg also removes empty folders that no package owns.
         let left: Vec<String> = self.tree()?.difference(&before).cloned().collect();
         ensure!(left.is_empty(), "the removed package has left this: {left:#?}");
         println!("   it is gone without a trace");
+        image::lay_out(self, &self.files()?, &self.root.join("image"))?;
+        // An extension image is mounted, and PostgreSQL is told where, as CloudNativePG does.
         if self.major.parse::<u32>()? >= 18 {
-            self.lay_out_image()?;
             self.by_the_copy(&copy, "image")?;
         }
-        Ok(())
+        Ok(listed)
     }
 
     // ---- installing ----
@@ -129,16 +157,13 @@ impl Package {
         Ok(copy)
     }
 
-    /// An extension image is mounted, and PostgreSQL is told where. packaging/docker/Dockerfile builds one, and
-    /// CloudNativePG sets these paths.
-    fn lay_out_image(&self) -> Result<()> {
-        let (image, files) = (self.root.join("image"), self.root.join("files"));
-        run(Command::new("dpkg-deb").arg("--extract").arg(&self.file).arg(&files))?;
-        fs::create_dir_all(image.join("share"))?;
-        let major = Path::new("postgresql").join(&self.major);
-        fs::rename(files.join("usr/lib").join(&major).join("lib"), image.join("lib"))?;
-        fs::rename(files.join("usr/share").join(&major).join("extension"), image.join("share/extension"))?;
-        Ok(())
+    /// A folder with its files, not installed.
+    fn files(&self) -> Result<PathBuf> {
+        let files = self.root.join("files");
+        if !files.exists() {
+            run(Command::new("dpkg-deb").arg("--extract").arg(&self.file).arg(&files))?;
+        }
+        Ok(files)
     }
 
     // ---- the files ----
@@ -290,6 +315,22 @@ fn is_loaded_from(server: &Server, folder: &Path) -> Result<()> {
     let expected = folder.join("snowflake_id.so").canonicalize()?;
     let expected = expected.to_string_lossy();
     ensure!(loaded.iter().eq([&&*expected]), "the server has loaded {loaded:?}, not {expected}");
+    Ok(())
+}
+
+/// The manual's blocks `sh packages`, which name the packages of PostgreSQL 15 for one processor.
+fn run_examples(folder: &Path, major: &str) -> Result<()> {
+    let manual = fs::read_to_string("docs/installing.md")?;
+    let blocks: Vec<&str> = manual.split("```sh packages\n").skip(1).collect();
+    ensure!(!blocks.is_empty(), "docs/installing.md has no example with packages");
+    for block in &blocks {
+        let example = block.split("```").next().unwrap_or_default();
+        let example = example.replace("15", major).replace("x86_64", std::env::consts::ARCH);
+        let mut bash = Command::new("bash");
+        let printed = read(bash.current_dir(folder).args(["-euo", "pipefail", "-c", &example]))?;
+        ensure!(!printed.is_empty(), "this prints nothing: {example}");
+    }
+    println!("   the manual's {} examples with packages work", blocks.len());
     Ok(())
 }
 
