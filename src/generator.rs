@@ -9,7 +9,7 @@ use crate::shmem::{self, SharedGenerator};
 use crate::start;
 use crate::waiting::{self, Reason};
 use pgrx::pg_sys;
-use snowflake_core::{Range, Refusal, Unopened};
+use snowflake_core::{Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -248,6 +248,11 @@ pub fn state() -> (&'static str, Option<String>) {
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)
+}
+
+/// Whether an ID with these fields is one that this server may generate.
+pub fn is_own(parts: &Parts) -> bool {
+    shmem::generator().is_some_and(|generator| generator.is_own(parts))
 }
 
 /// Whether this server is a standby, or is still recovering.

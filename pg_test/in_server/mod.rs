@@ -413,7 +413,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 68] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 69] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -443,6 +443,7 @@ mod tests {
         ("snowflake_sequence(bigint,text)", "i", true, "s", true),
         ("snowflake_layouts_rows()", "i", true, "s", true),
         ("snowflake_reader_sql()", "s", true, "s", true),
+        ("snowflake_refuse_own_worker()", "v", false, "u", true),
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),
@@ -667,6 +668,144 @@ mod tests {
         assert_eq!(detail, "worker is 1024. This server's layout is 41/10/12 1ms 2024-01-01 00:00:00+00.");
         let [_, _, detail, _] = error_of("SELECT snowflake_min('infinity')");
         assert!(detail.starts_with("The timestamp is infinity. The layout starts at "), "{detail}");
+    }
+
+    // ---- replicated rows ----
+
+    /// A table whose guard reads this column, and a session that applies rows.
+    fn guarded(table: &str, columns: &str, argument: &str) {
+        Spi::run(&format!(
+            "SET LOCAL session_replication_role = origin;
+             CREATE TABLE {table} {columns};
+             CREATE TRIGGER guard BEFORE INSERT ON {table} FOR EACH ROW
+                 EXECUTE FUNCTION snowflake_refuse_own_worker({argument});
+             ALTER TABLE {table} ENABLE REPLICA TRIGGER guard;
+             SET LOCAL session_replication_role = replica"
+        ))
+        .unwrap();
+    }
+
+    const OWN_WORKER: &str = "replicated row of table \"t\" has an ID of this server's own worker";
+
+    #[pg_test]
+    fn the_guard_refuses_a_replicated_row_of_an_own_worker_and_lets_others_pass() {
+        guarded("t", "(id bigint, note text)", "");
+        for worker in [5, 133, 261, 389, 517, 645, 773, 901] {
+            let row = format!("INSERT INTO t VALUES (snowflake_encode('2026-01-02 03:04Z', {worker}, 9))");
+            assert_error(&row, "23000", OWN_WORKER);
+        }
+        Spi::run(
+            "INSERT INTO t SELECT snowflake_encode(now(), worker, 0) FROM generate_series(0, 1023) AS worker
+             WHERE worker % 128 <> 5;
+             INSERT INTO t VALUES (NULL), (-1), (-9223372036854775808)",
+        )
+        .unwrap();
+        assert_eq!(one::<i64>("SELECT count(*) FROM t"), Some(1_019));
+        // The guard is for inserted rows: an update of an own row comes from any server.
+        Spi::run("UPDATE t SET id = snowflake_encode(now(), 5, 0) WHERE id = -1").unwrap();
+        let [_, _, detail, hint] =
+            error_of("INSERT INTO t VALUES (snowflake_encode('2026-01-02 03:04Z', 133, 9))");
+        assert!(detail.starts_with("id = 265"), "{detail}");
+        assert!(detail.ends_with(" is of worker 133 and from 2026-01-02 03:04:00+00."), "{detail}");
+        assert!(hint.contains("another snowflake_id.worker_id"), "{hint}");
+    }
+
+    #[pg_test]
+    fn the_guard_reads_the_columns_that_it_is_told_in_any_table() {
+        Spi::run(
+            "CREATE DOMAIN key AS bigint CHECK (VALUE > 0); CREATE DOMAIN order_key AS key;
+             CREATE TABLE parts (id bigint) PARTITION BY HASH (id)",
+        )
+        .unwrap();
+        for (definition, argument, column) in [
+            ("(note text, gone text, \"the Key\" bigint)", "'the Key'", "\"the Key\""),
+            ("(key order_key)", "key", "key"),
+            ("(id bigint GENERATED ALWAYS AS IDENTITY)", "", "id"),
+            ("(other bigint DEFAULT 0, id bigint)", "'other', 'id'", "id"),
+            ("PARTITION OF parts FOR VALUES WITH (modulus 1, remainder 0)", "", "id"),
+        ] {
+            guarded("t", definition, argument);
+            Spi::run("ALTER TABLE t DROP COLUMN IF EXISTS gone").unwrap();
+            let table = if definition.starts_with('(') { "t" } else { "parts" };
+            let insert =
+                |id: &str| format!("INSERT INTO {table} ({column}) OVERRIDING SYSTEM VALUE VALUES ({id})");
+            assert_error(&insert("snowflake_nextval()"), "23000", OWN_WORKER);
+            Spi::run(&insert("snowflake_encode(now(), 6, 0)")).unwrap();
+            Spi::run("DROP TABLE t").unwrap();
+        }
+    }
+
+    #[pg_test]
+    fn a_guard_that_cannot_read_ids_refuses_every_row() {
+        for (column, argument, state, message) in [
+            ("key bigint", "", "42703", "column \"id\" of table \"t\" does not exist"),
+            ("id bigint", "'ctid'", "42703", "column \"ctid\" of table \"t\" does not exist"),
+            (
+                "id bigint",
+                "'id); DROP TABLE t; --'",
+                "42703",
+                "column \"id); DROP TABLE t; --\" of table \"t\" does not exist",
+            ),
+            ("id integer", "", "42804", "column \"id\" of table \"t\" is not of type bigint"),
+            ("id snowflake_base62", "", "42804", "column \"id\" of table \"t\" is not of type bigint"),
+            ("id numeric", "", "42804", "column \"id\" of table \"t\" is not of type bigint"),
+            (
+                "n int, id bigint GENERATED ALWAYS AS (n) STORED",
+                "",
+                "42P16",
+                "column \"id\" of table \"t\" is a generated column",
+            ),
+        ] {
+            guarded("t", &format!("({column})"), argument);
+            assert_error("INSERT INTO t DEFAULT VALUES", state, message);
+            Spi::run("DROP TABLE t").unwrap();
+        }
+    }
+
+    #[pg_test]
+    fn the_guard_is_a_replica_trigger_before_insert_for_each_row_and_nothing_else() {
+        let function = "function \"snowflake_refuse_own_worker\"";
+        let misplaced = format!("{function} must be fired BEFORE INSERT FOR EACH ROW");
+        let ordinary = "trigger \"guard\" of table \"t\" must be a replica trigger";
+        for (when, enable, call, message) in [
+            ("BEFORE INSERT ON t FOR EACH ROW", "ENABLE", "INSERT INTO t VALUES (1)", ordinary),
+            ("BEFORE INSERT ON t FOR EACH ROW", "ENABLE ALWAYS", "INSERT INTO t VALUES (1)", ordinary),
+            ("AFTER INSERT ON t FOR EACH ROW", "ENABLE", "INSERT INTO t VALUES (1)", &misplaced),
+            ("BEFORE INSERT ON t FOR EACH STATEMENT", "ENABLE", "INSERT INTO t VALUES (1)", &misplaced),
+            ("BEFORE INSERT OR UPDATE ON t FOR EACH ROW", "ENABLE", "UPDATE t SET id = 2", &misplaced),
+            ("BEFORE DELETE ON t FOR EACH ROW", "ENABLE", "DELETE FROM t", &misplaced),
+            ("BEFORE TRUNCATE ON t", "ENABLE", "TRUNCATE t", &misplaced),
+        ] {
+            Spi::run(&format!(
+                "CREATE TABLE t AS SELECT 0::bigint AS id;
+                 CREATE TRIGGER guard {when} EXECUTE FUNCTION snowflake_refuse_own_worker();
+                 ALTER TABLE t {enable} TRIGGER guard"
+            ))
+            .unwrap();
+            assert_error(call, "39P01", message);
+            Spi::run("DROP TABLE t").unwrap();
+        }
+        let plain = format!("{function} was not called by trigger manager");
+        assert_error("SELECT snowflake_refuse_own_worker()", "39P01", &plain);
+    }
+
+    #[pg_test]
+    fn any_owner_of_a_table_can_guard_it_whatever_the_search_path_has() {
+        Spi::run(
+            "CREATE ROLE owner; CREATE SCHEMA own AUTHORIZATION owner; SET LOCAL ROLE owner;
+             CREATE TABLE own.t (id bigint);
+             CREATE FUNCTION own.snowflake_worker(bigint) RETURNS int LANGUAGE plpgsql
+                 AS 'BEGIN RAISE EXCEPTION ''called''; END';
+             CREATE TRIGGER guard BEFORE INSERT ON own.t FOR EACH ROW EXECUTE FUNCTION snowflake_refuse_own_worker();
+             ALTER TABLE own.t ENABLE REPLICA TRIGGER guard;
+             RESET ROLE; SET LOCAL search_path = own, public; SET LOCAL session_replication_role = replica",
+        )
+        .unwrap();
+        assert_error("INSERT INTO own.t VALUES (snowflake_nextval())", "23000", OWN_WORKER);
+        Spi::run(
+            "SET LOCAL session_replication_role = origin; INSERT INTO own.t VALUES (snowflake_nextval())",
+        )
+        .unwrap();
     }
 
     #[pg_test]

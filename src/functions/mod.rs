@@ -6,6 +6,7 @@ mod making;
 mod readers;
 mod reading;
 mod registry;
+mod replication;
 mod row;
 mod watching;
 
@@ -56,5 +57,6 @@ use hot_reader;
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
-extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["layout", snowflake_nextval]);
+extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);
+extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["replication", snowflake_nextval]);
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -1,6 +1,6 @@
-//! Every error that a user can meet, by cause. The texts are in `gate` and `reading`.
+//! Every error that a user can meet, by cause. The texts are in `gate`, `reading` and `replication`.
 
-use super::{GENERATING, Text, gate, reading};
+use super::{GENERATING, Text, gate, reading, replication};
 use crate::settings::BadValue;
 use pgrx::prelude::*;
 use snowflake_core::{AdoptError, ClosedReason, Refusal};
@@ -11,6 +11,14 @@ pub enum Awaited {
     Clock,
     Disk,
     Registry,
+}
+
+/// Why a column's IDs cannot be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnFault {
+    Missing,
+    NotBigint,
+    Generated,
 }
 
 /// What can go wrong, by cause.
@@ -64,6 +72,27 @@ pub enum Error {
         problem: String,
     },
     TimeOutside(pg_sys::TimestampTz),
+    /// The guard of replicated rows was called as a plain function.
+    NotATrigger,
+    NotBeforeInsert,
+    /// The trigger fires for rows that this server's sessions insert.
+    NotReplicaTrigger {
+        trigger: String,
+        table: String,
+    },
+    NotAnIdColumn {
+        fault: ColumnFault,
+        column: String,
+        table: String,
+    },
+    /// A replicated row has an ID of a worker of this server.
+    OwnWorker {
+        id: i64,
+        worker: i64,
+        created_us: i64,
+        column: String,
+        table: String,
+    },
     FieldOutside {
         name: &'static str,
         value: i32,
@@ -128,6 +157,15 @@ impl Error {
             Self::NotAFleetsLayout { text, problem } => reading::not_a_fleets_layout(&text, problem),
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),
+            Self::NotATrigger => replication::not_a_trigger(),
+            Self::NotBeforeInsert => replication::not_before_insert(),
+            Self::NotReplicaTrigger { trigger, table } => replication::not_replica_trigger(&trigger, &table),
+            Self::NotAnIdColumn { fault, column, table } => {
+                replication::not_an_id_column(fault, &column, &table)
+            }
+            Self::OwnWorker { id, worker, created_us, column, table } => {
+                replication::own_worker(id, worker, created_us, &column, &table)
+            }
             Self::FieldOutside { name, value, values } => reading::field_outside(name, value, values - 1),
             Self::OtherDatabase(layout) => reading::other_database(&layout),
         }

@@ -128,6 +128,47 @@ trait Member: Server {
 impl Member for Machine {}
 
 #[test]
+fn only_ids_of_the_lease_are_a_servers_own() {
+    let (machine, registry) = (member(), Registry::new());
+    let is_own = |worker: i64, tick: i64, datacenter: i64| {
+        let parts = Parts { tick, datacenter, worker, sequence: 7 };
+        machine.with(|generator| generator.is_own(&parts))
+    };
+    machine.boot_up();
+    machine.enlist();
+    assert!(!is_own(0, machine.wall() / MS, 0), "it has no worker");
+    machine.join(&registry);
+    registry.end(0);
+    assert_eq!(machine.meet(&registry), Answered::Leased);
+    let lease = machine.lease().expect("another");
+    assert_eq!(lease.home, 1);
+    // Of the first lease, and of other servers.
+    assert_eq!([0, 2, 255, 256, 1_023].map(|worker| is_own(worker, machine.wall() / MS, 0)), [false; 5]);
+    // Of each lane, within the lease.
+    assert_eq!([1, 257, 513, 769].map(|worker| is_own(worker, machine.wall() / MS, 0)), [true; 4]);
+    for (tick, own) in
+        [(lease.floor, false), (lease.floor + 1, true), (lease.until, true), (lease.until + 1, false)]
+    {
+        assert_eq!(is_own(1, tick, 0), own, "{tick} of {lease:?}");
+    }
+    assert!(!is_own(1, machine.wall() / MS, 1), "of another datacenter");
+}
+
+#[test]
+fn with_a_configured_worker_every_id_of_its_lanes_is_a_servers_own() {
+    let machine = Machine::alone(config(BITS, Tick::Millisecond, 7, BACKUPS, 16_384, Limits::default()));
+    let is_own = |worker: i64| {
+        [0, i64::MAX >> 22].map(|tick| {
+            let parts = Parts { tick, datacenter: 0, worker, sequence: 0 };
+            machine.with(|generator| generator.is_own(&parts))
+        })
+    };
+    machine.boot_up();
+    assert_eq!([7, 263, 519, 775].map(is_own), [[true; 2]; 4]);
+    assert_eq!([0, 6, 8, 264, 1_023].map(is_own), [[false; 2]; 5]);
+}
+
+#[test]
 fn a_node_generates_nothing_before_it_has_a_lease_and_then_with_the_leased_worker() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();

@@ -57,6 +57,16 @@ pub(crate) fn older() -> &'static Install {
     })
 }
 
+/// The PostgreSQL under test with the extension pglogical.
+#[track_caller]
+pub(crate) fn with_pglogical() -> &'static Install {
+    static FOUND: OnceLock<Install> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let servers = companions("pglogical").join("usr/lib/postgresql");
+        Install::of(&servers.join(pg_version().to_string()).join("bin/pg_config"))
+    })
+}
+
 impl Install {
     fn of(pg_config: &Path) -> Self {
         let text = ask(pg_config, "--version");
@@ -132,7 +142,11 @@ impl Install {
 #[track_caller]
 pub fn companions(part: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/companions");
-    let output = Command::new(script).arg(part).output().expect("scripts/companions can be run");
+    let output = Command::new(script)
+        .arg(part)
+        .env("PG_CONFIG", install().bindir.join("pg_config"))
+        .output()
+        .expect("scripts/companions can be run");
     assert!(
         output.status.success(),
         "{part} is missing, and nothing here was tested with it:\n{}",

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::faults::Preload;
-use crate::install::{Install, install, older, run};
+use crate::install::{Install, install, older, run, with_pglogical};
 use crate::sandbox::{new_cluster, new_folder};
 use crate::{ms, process, secs, sql};
 use nix::sys::signal::{Signal, kill};
@@ -52,6 +52,12 @@ impl Builder {
     pub fn of_older_version(mut self) -> Self {
         self.install = older();
         self
+    }
+
+    /// A server that also preloads pglogical.
+    pub fn with_pglogical(mut self) -> Self {
+        self.install = with_pglogical();
+        self.setting("shared_preload_libraries", "snowflake_id, pglogical")
     }
 
     /// Whether the server's wall clock can be moved, see [`Server::clock`].

@@ -61,6 +61,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/reading.md",
     "docs/registry.md",
     "docs/reliability.md",
+    "docs/replication.md",
     "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
@@ -204,6 +205,11 @@ fn the_page_on_registries_runs_as_written() {
 #[test]
 fn the_page_on_reliability_runs_as_written() {
     play("docs/reliability.md");
+}
+
+#[test]
+fn the_page_on_replication_runs_as_written() {
+    play("docs/replication.md");
 }
 
 #[test]
@@ -903,7 +909,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         FROM pg_proc WHERE oid IN (SELECT objid FROM pg_depend WHERE deptype = 'e'
             AND classid = 'pg_proc'::regclass
             AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id'))
-        AND prorettype <> 'trigger'::regtype
+        AND (prorettype <> 'trigger'::regtype OR proname = 'snowflake_refuse_own_worker')
         AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views
         AND proname NOT LIKE 'snowflake\\_convert\\_%' -- only for snowflake_convert
         AND proname NOT LIKE 'snowflake\\_between\\_%' -- only for snowflake_between
@@ -915,7 +921,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
     let stated: BTreeSet<(String, String)> =
-        ["generating IDs", "reading IDs", "administering", "keeping a registry"]
+        ["generating IDs", "reading IDs", "guarding replicated rows", "administering", "keeping a registry"]
             .into_iter()
             .flat_map(|header| tables(&[header, "returns"]))
             .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
@@ -947,7 +953,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files = ["error", "gate", "reading"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files =
+        ["error", "gate", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
@@ -1009,6 +1016,11 @@ fn every_error_of_the_code_is_in_the_manual() {
         ("INVALID", "22023"),
         ("OVERFLOW", "22008"),
         ("CANCELED", "57014"),
+        ("MISUSED", "39P01"),
+        ("MISSING", "42703"),
+        ("WRONG_TYPE", "42804"),
+        ("WRONG_DEFINITION", "42P16"),
+        ("VIOLATION", "23000"),
     ];
     let source = messages();
     let message = |text: &str| {

@@ -143,6 +143,57 @@ fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
     assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
 }
 
+const REFUSED: &str = "has an ID of this server's own worker";
+
+/// The subscriber has the publisher's worker, as a server that lost its data and gets it back.
+#[test]
+fn the_copy_of_a_guarded_table_waits_until_the_guard_is_disabled() {
+    let table = "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval())";
+    let [publisher, subscriber] =
+        ["1", "1"].map(|worker| Server::builder().setting("snowflake_id.worker_id", worker));
+    let publisher = publisher.setting("wal_level", "logical").start_with_extension();
+    let subscriber = subscriber.setting("wal_retrieve_retry_interval", "200ms").start_with_extension();
+    run(
+        &mut publisher.connect(),
+        &format!(
+            "{table}; INSERT INTO orders DEFAULT VALUES;
+             CREATE PUBLICATION everything FOR TABLE orders WITH (publish_via_partition_root)"
+        ),
+    );
+    // The rows come to the partitioned table, and its partitions have the trigger. The schema is renamed afterwards.
+    run(
+        &mut subscriber.connect(),
+        &format!(
+            "CREATE SCHEMA id; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id SCHEMA id;
+             SET search_path = public, id;
+             {table} PARTITION BY RANGE (id);
+             CREATE TRIGGER guard BEFORE INSERT ON orders FOR EACH ROW
+                 EXECUTE FUNCTION snowflake_refuse_own_worker();
+             ALTER TABLE orders ENABLE REPLICA TRIGGER guard;
+             CREATE TABLE orders_all PARTITION OF orders DEFAULT;
+             ALTER SCHEMA id RENAME TO ids"
+        ),
+    );
+    follow(&subscriber, "from_publisher", &publisher);
+    let refused = || subscriber.log().matches(REFUSED).count();
+    wait_until("the refusal of the copy", secs(60), || (refused() > 0).then_some(()));
+    assert!(subscriber.log().contains("replicated row of table \"orders_all\""));
+    let mut session = subscriber.connect();
+    let count = "SELECT count(*) FROM orders";
+    assert_eq!(one::<i64>(&mut session, count), 0);
+    run(&mut session, "ALTER TABLE orders DISABLE TRIGGER guard");
+    is_synchronised(&subscriber);
+    assert_eq!(one::<i64>(&mut session, count), 1);
+
+    run(&mut session, "ALTER TABLE orders ENABLE REPLICA TRIGGER guard");
+    let before = refused();
+    run(&mut publisher.connect(), "INSERT INTO orders VALUES (snowflake_encode(now(), 2, 0))");
+    wait_until("another worker's row", secs(60), || (one::<i64>(&mut session, count) == 2).then_some(()));
+    run(&mut publisher.connect(), "INSERT INTO orders DEFAULT VALUES");
+    wait_until("the next refusal", secs(60), || (refused() > before).then_some(()));
+    assert_eq!(one::<i64>(&mut session, count), 2);
+}
+
 #[test]
 fn no_session_gets_a_second_row_in() {
     let server = Server::builder().start_with_extension();

@@ -4,6 +4,7 @@
 use super::Generator;
 use crate::config::WorkerSource;
 use crate::host::Host;
+use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno};
@@ -73,6 +74,19 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// The home worker of the lease, and when the lease ends, as a Unix time in microseconds.
     pub fn lease_end(&self) -> Option<(i64, i64)> {
         self.lease().map(|lease| (lease.home, self.layout.starts_at(lease.until + 1)))
+    }
+
+    /// Whether an ID with these fields is one that this server may generate. One that another server generated means
+    /// that both use the same worker. Under a lease, IDs of the group's earlier and later holders are not.
+    pub fn is_own(&self, parts: &Parts) -> bool {
+        let Some((home, _)) = self.configured.owner(parts.worker) else { return false };
+        parts.datacenter == self.datacenter
+            && match self.source {
+                WorkerSource::Configured => home == self.configured.worker(0),
+                WorkerSource::Confirmed | WorkerSource::Registry => self.lease().is_some_and(|lease| {
+                    lease.home == home && lease.floor < parts.tick && parts.tick <= lease.until
+                }),
+            }
     }
 
     /// Whether the registry's numbers are of this layout, and of the configured worker if there is one.

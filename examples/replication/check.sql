@@ -1,0 +1,9 @@
+-- Rows of other servers with an ID of this server's own worker.
+SELECT o.id, o.xmin AS transaction, origin.timestamp AS applied
+FROM orders AS o
+    CROSS JOIN pg_xact_commit_timestamp_origin(o.xmin) AS origin
+    CROSS JOIN snowflake_owner(o.id) AS owner
+WHERE o.id >= snowflake_min(now() - interval '1 hour')
+    AND origin.roident <> 0
+    AND owner.home_worker_id = (SELECT home_worker_id FROM snowflake_status)
+ORDER BY o.id;
