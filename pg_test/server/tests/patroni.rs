@@ -160,19 +160,19 @@ fn five_timelines(cluster: &mut Cluster, tell: &dyn Fn(&str, Instant)) {
     cluster.wait_until_healthy();
 
     let began = Instant::now();
-    let scope = cluster.scope().to_owned();
+    let (scope, replica) = (cluster.scope().to_owned(), (leader + 1) % 3);
     cluster.ctl(&["pause", &scope, "--wait"]).unwrap_or_else(|said| panic!("{said}"));
-    let promoted: bool = one(&mut cluster.nodes[(leader + 1) % 3].connect(), "SELECT pg_promote()");
+    let promoted: bool = one(&mut cluster.nodes[replica].connect(), "SELECT pg_promote()");
     assert!(promoted, "a paused Patroni lets a replica be promoted beside its leader");
     thread::sleep(secs(2));
     tell("a split brain by hand under a paused Patroni", began);
     cluster.ctl(&["resume", &scope, "--wait"]).unwrap_or_else(|said| panic!("{said}"));
-    leader = cluster.wait_for_leader(|_| true);
+    cluster.wait_for_leader(|n| n == leader);
+    // It need not find its way back by itself.
+    let name = cluster.nodes[replica].name.clone();
+    cluster.ctl(&["reinit", &scope, &name, "--force", "--wait"]).unwrap_or_else(|said| panic!("{said}"));
     cluster.wait_until_healthy();
 
-    let replica = cluster.nodes[(leader + 1) % 3].name.clone();
-    cluster.ctl(&["reinit", &scope, &replica, "--force", "--wait"]).unwrap_or_else(|said| panic!("{said}"));
-    cluster.wait_until_healthy();
     let began = Instant::now();
     let next = (leader + 1) % 3;
     switch_over(cluster, leader, next);
