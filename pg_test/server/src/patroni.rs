@@ -287,6 +287,11 @@ postgresql:
         members.map(of).collect()
     }
 
+    /// Whether this member is the leader.
+    pub fn is_leader(&self, name: &str) -> bool {
+        self.members().iter().any(|member| member.name == name && member.role.ends_with("leader"))
+    }
+
     /// Waits until there is a leader, and returns its position.
     #[track_caller]
     pub fn wait_for_leader(&self, is_it: impl Fn(usize) -> bool) -> usize {

@@ -6,7 +6,7 @@ use postgres::{Config, NoTls};
 use snowflake_server_tests::fleet::registry;
 use snowflake_server_tests::patroni::{Cluster, Etcd};
 use snowflake_server_tests::sql::{one, run};
-use snowflake_server_tests::{Ids, ms, secs};
+use snowflake_server_tests::{Ids, ms, secs, wait_until};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,15 @@ fn assert_unique(kept: impl IntoIterator<Item = Kept>) {
 fn switch_over(cluster: &Cluster, from: usize, to: usize) {
     let (from, to) = (cluster.nodes[from].name.clone(), cluster.nodes[to].name.clone());
     let command = ["switchover", "--leader", &from, "--candidate", &to, "--force"];
-    cluster.ctl(&command).unwrap_or_else(|printed| panic!("{printed}"));
+    // patronictl succeeds also where the candidate is not ready yet, as one that was just made anew.
+    wait_until("the switchover", secs(240), || {
+        let printed = cluster.ctl(&command).unwrap_or_else(|printed| printed);
+        let is_done = printed.contains("Successfully switched over") || cluster.is_leader(&to);
+        if !is_done {
+            println!("{printed}");
+        }
+        is_done.then_some(())
+    });
 }
 
 fn timeline(cluster: &Cluster, leader: usize) -> i32 {
