@@ -262,6 +262,8 @@ fn original_libraries() -> Result<String> {
         let found = libraries.split_whitespace().filter(|word| word.starts_with('/'));
         folders.extend(found.filter_map(|library| Some(Path::new(library).parent()?.to_owned())));
     }
+    // Where a C library is, only programs made for it can look; those of such a PostgreSQL do so by themselves.
+    folders.retain(|folder| !folder.join("libc.so.6").exists());
     Ok(folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(":"))
 }
 
