@@ -308,7 +308,8 @@ unpack_debian() {
     work=$(readlink -f "$1")
     install_packages patchelf
     # shellcheck disable=SC2086 # several releases
-    make_debian_apt "$work/apt" deb $3 || die "${*:4}: it comes from Debian's archive, which this machine does not use"
+    make_debian_apt "$work/apt" deb $3 ||
+        die "${*:4} would come from Debian's archive, which this machine does not use (for a PostgreSQL, set PG_CONFIG)"
     debian_apt "$work/apt" update
     mkdir "$work/packages" "$work/server"
     cd "$work/packages"

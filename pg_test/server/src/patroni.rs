@@ -173,6 +173,13 @@ struct Member {
     timeline: Option<u64>,
 }
 
+impl Member {
+    /// Of its cluster, or of a standby cluster.
+    fn leads(&self) -> bool {
+        self.role.ends_with("leader")
+    }
+}
+
 impl<'e> Cluster<'e> {
     /// A cluster of so many nodes with these settings of PostgreSQL in its dynamic configuration, and those of `local` in
     /// a node's own; with `primary`, a standby cluster of that node. Returns when all follow their leader.
@@ -289,14 +296,14 @@ postgresql:
 
     /// Whether this member is the leader.
     pub fn is_leader(&self, name: &str) -> bool {
-        self.members().iter().any(|member| member.name == name && member.role.ends_with("leader"))
+        self.members().iter().any(|member| member.name == name && member.leads())
     }
 
     /// Waits until there is a leader, and returns its position.
     #[track_caller]
     pub fn wait_for_leader(&self, is_it: impl Fn(usize) -> bool) -> usize {
         self.wait(|members| {
-            let leader = members.iter().find(|member| member.role.ends_with("leader"))?;
+            let leader = members.iter().find(|member| member.leads())?;
             let n = self.nodes.iter().position(|node| node.name == leader.name)?;
             (leader.state == "running" && is_it(n)).then_some(n)
         })
@@ -310,7 +317,7 @@ postgresql:
             let is_well = |member: &Member| {
                 ["running", "streaming"].contains(&member.state.as_str()) && member.timeline == Some(timeline)
             };
-            let leaders = members.iter().filter(|member| member.role.ends_with("leader")).count();
+            let leaders = members.iter().filter(|member| member.leads()).count();
             (members.len() == self.nodes.len() && leaders == 1 && members.iter().all(is_well)).then_some(())
         });
     }

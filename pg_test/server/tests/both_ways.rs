@@ -124,7 +124,7 @@ fn logged(site: &Server, text: &str) -> String {
     })
 }
 
-/// Has pglogical apply at once. By itself it tries again after up to three minutes; PostgreSQL does after seconds.
+/// Has pglogical apply at once. By itself it may wait for more than a minute; PostgreSQL waits for seconds.
 fn retry(site: &Server) {
     if !is_native() {
         for switch in ["disable", "enable"] {
