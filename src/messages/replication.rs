@@ -1,7 +1,7 @@
 //! Errors of the trigger that guards replicated rows.
 
 use super::error::ColumnFault;
-use super::{NO_HINT, Text, text};
+use super::{Text, text};
 use crate::display::timestamp;
 use pgrx::PgSqlErrorCode::{
     ERRCODE_DATATYPE_MISMATCH as WRONG_TYPE, ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED as MISUSED,
@@ -10,13 +10,14 @@ use pgrx::PgSqlErrorCode::{
 };
 
 const REFUSES: &str = "It refuses rows that replication is about to insert.";
+const CREATE: &str = "Name it in CREATE TRIGGER with BEFORE INSERT and FOR EACH ROW.";
 
 pub(super) fn not_a_trigger() -> Text {
     text(
         MISUSED,
         "function \"snowflake_refuse_own_worker\" was not called by trigger manager",
         REFUSES,
-        NO_HINT,
+        CREATE,
     )
 }
 
@@ -25,7 +26,7 @@ pub(super) fn not_before_insert() -> Text {
         MISUSED,
         "function \"snowflake_refuse_own_worker\" must be fired BEFORE INSERT FOR EACH ROW",
         REFUSES,
-        NO_HINT,
+        CREATE,
     )
 }
 
