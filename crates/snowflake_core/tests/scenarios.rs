@@ -436,6 +436,38 @@ fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_
     assert_eq!(ours.status().rotations, 3);
 }
 
+/// `max_wait` is for whichever lane is usable first, not only for the active one.
+#[test]
+fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
+    for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
+        let config = config("41/10/12", 3, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        let first = ours.next_id().unwrap();
+        world.step(-HOUR);
+        assert_eq!(worker(&config, ours.next_id().unwrap()), 512);
+        world.step(HOUR + 60 * MS);
+        assert_eq!(worker(&config, ours.next_id().unwrap()), 512);
+        // Now the first lane's next tick is 15 ms ahead, and that of the active one 74 ms.
+        world.step(-74 * MS - too_early);
+        let now = world.wall.get();
+        let foretold = ours.obstacle();
+        let outcome = ours.next_id();
+        assert_eq!(outcome.err(), foretold);
+        assert_eq!(ours.status().refusals, u64::from(wait.is_none()));
+        if let Some(wait) = wait {
+            let id = outcome.unwrap();
+            assert_eq!((worker(&config, id), tick(&config, id)), (0, tick(&config, first)));
+            assert_eq!(world.wall.get() - now, wait);
+            assert_eq!(ours.status().waits, 1);
+        } else {
+            let Err(Refusal::NoLane(no_lane)) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((no_lane.worker, no_lane.usable_at_us - now), (0, 5 * MS + 1));
+        }
+    }
+}
+
 #[test]
 fn a_rotation_by_hand_stays_in_the_half_and_returns_after_a_round() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));

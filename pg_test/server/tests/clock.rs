@@ -651,7 +651,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     server.step_forward(secs(70));
     // The calls themselves have counted it, because nobody has read the status since.
     take(&mut session, 1_000);
-    wait_until("a line in the log", secs(5), || (lines(&server) > logged).then_some(()));
+    wait_until("a line in the log", secs(30), || (lines(&server) > logged).then_some(()));
     assert_eq!(lines(&server), logged + 1);
     let status = status_of(&server);
     assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");
@@ -750,6 +750,34 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     let status = status_of(&server);
     assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
     assert_eq!(status.rollbacks, 2, "{status:?}");
+}
+
+/// The active worker is minutes ahead of the clock, and the other one half a minute.
+#[test]
+fn a_call_waits_for_the_worker_that_is_usable_first_within_max_wait() {
+    let mut server = server_with(Server::builder().setting("snowflake_id.backup_workers", "1"));
+    let mut session = server.connect();
+    assert_eq!(worker(next(&mut session)), 1);
+    server.step_back(secs(600));
+    assert_eq!(worker(next(&mut session)), 513);
+    server.step_forward(secs(1_000));
+    assert_eq!(worker(next(&mut session)), 513);
+    server.step_back(secs(430));
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(failure.detail.contains("Worker 1 is usable first"), "{failure}");
+
+    server.reload("snowflake_id.max_wait", "2min");
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    let waiting = std::thread::spawn(move || next(&mut session));
+    let sleeps = format!(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE pid = {pid} AND state = 'active' AND wait_event IN ('SnowflakeClock', 'Extension')"
+    );
+    let mut watcher = server.connect();
+    wait_until("the call to wait", secs(30), || (one::<i64>(&mut watcher, &sleeps) == 1).then_some(()));
+    server.step_forward(secs(30));
+    assert_eq!(worker(waiting.join().expect("an ID")), 1);
+    assert_eq!(status_of(&server).rotations, 2);
 }
 
 /// Replay revisits the full milliseconds of a saturated second. It finds no free sequence in them, and must neither

@@ -76,6 +76,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lease().map(|lease| (lease.home, self.layout.starts_at(lease.until + 1)))
     }
 
+    /// Whether [`adopt`](Self::adopt) would resume the lease that this server had before a reboot of its host.
+    pub fn is_resumable(&self) -> bool {
+        self.control.cold.lock().journal.promises.resumable().is_some()
+    }
+
     /// Whether an ID with these fields is one that this server may generate. One that another server generated means
     /// that both use the same worker. Under a lease, IDs of the group's earlier and later holders are not.
     pub fn is_own(&self, parts: &Parts) -> bool {
@@ -170,12 +175,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// An operator vouches that no copy of this node runs: the lease of its earlier life goes on.
     pub(super) fn resume_earlier_life(&self, cold: &mut ColdState) -> Result<(), Errno> {
         let promises = cold.journal.promises;
-        match promises.earlier_life {
-            Some(earlier) if promises.lease().is_none() => {
-                let floor = earlier.lease.map_or(NO_TICK, |lease| promises.floor_to_resume(&lease));
-                self.move_in(cold, promises.of_member(earlier), floor)
-            }
-            _ => Ok(()),
-        }
+        let Some(earlier) = promises.resumable() else { return Ok(()) };
+        let floor = earlier.lease.map_or(NO_TICK, |lease| promises.floor_to_resume(&lease));
+        self.move_in(cold, promises.of_member(earlier), floor)
     }
 }

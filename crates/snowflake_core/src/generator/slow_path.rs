@@ -24,6 +24,8 @@ enum Outcome {
     Rotated(Event),
     /// The call has moved the reservation.
     Reserved,
+    /// No lane can be used yet, but one can after this many microseconds.
+    Soon(i64),
 }
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
@@ -153,7 +155,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 return Ok(Outcome::Unneeded);
             }
             let result = match self.next_lane(cold, blocked.lane, blocked.n) {
-                Err(refusal) => Err(refusal),
+                Err(refusal) => {
+                    let wait = self.worth_a_wait(&refusal, patience.spent_since(blocked.frontier));
+                    wait.map(Outcome::Soon).ok_or(refusal)
+                }
                 Ok(_) if self.ask_keeper(cold, blocked, patience) => Ok(Outcome::LeftToKeeper),
                 Ok(_) => self.rotate(cold, blocked.lane, blocked.n).map(Outcome::Rotated),
             };
@@ -167,6 +172,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         self.finish(outcome?, patience);
         Ok(())
+    }
+
+    /// How long a call that has waited for `spent_us` is to wait for the lane that will be usable first; `None` if that
+    /// is longer than `max_wait`.
+    pub(super) fn worth_a_wait(&self, refusal: &Refusal, spent_us: i64) -> Option<i64> {
+        let Refusal::NoLane(no_lane) = refusal else { return None };
+        let micros = no_lane.usable_at_us.saturating_sub(self.host.wall_us());
+        // Even if the clock has come there by now, patience must run out where it comes and goes.
+        (micros <= self.limits().max_wait_us - spent_us).then_some(micros.max(1))
     }
 
     /// Remembers that no lane can be used; returns the event to report, once per episode.
@@ -197,6 +211,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn finish(&self, outcome: Outcome, patience: &mut Patience) {
         match outcome {
             Outcome::Unneeded | Outcome::Reserved => {}
+            Outcome::Soon(micros) => self.wait(micros, patience),
             Outcome::Rotated(event) => self.host.report(event),
             // The lock is free during this wait, or the keeper holds it.
             Outcome::LeftToKeeper => self.host.wait_for_keeper(patience.next_nap_us()),

@@ -116,7 +116,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         match ladder::climb(&sight, &self.limits(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),
-            Step::Rotate => self.next_lane(&cold, active, 1).err(),
+            Step::Rotate => self
+                .next_lane(&cold, active, 1)
+                .err()
+                .filter(|refusal| self.worth_a_wait(refusal, 0).is_none()),
             Step::Reserve => cold.journal.failure().map(Refusal::NotDurable),
             Step::Again | Step::Wait(_) | Step::Replay(_) => None,
         }

@@ -243,6 +243,11 @@ impl Promises {
         }
     }
 
+    /// What the node was before its host was rebooted, if an operator can resume its lease.
+    pub(crate) fn resumable(&self) -> Option<Membership> {
+        self.earlier_life.filter(|_| self.lease().is_none())
+    }
+
     /// The lease, if the node has one.
     pub(crate) fn lease(&self) -> Option<Lease> {
         self.membership.and_then(|membership| membership.lease)
