@@ -3,6 +3,7 @@
 
 PG_CONFIG ?= pg_config
 MAJOR := $(shell $(PG_CONFIG) --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+$(if $(MAJOR),,$(error no pg_config found: make PG_CONFIG=/path/to/pg_config))
 BUILT := $(or $(CARGO_TARGET_DIR),target)/pgxs-$(MAJOR)
 
 # cargo-pgrx would ask its own configuration, which need not know this PostgreSQL.
@@ -13,6 +14,7 @@ all: clean
 
 # Only copies files, because root may call it, without Rust.
 install:
+	@test -d '$(BUILT)' || { echo 'Run make first, as the user who has Rust.' >&2; exit 1; }
 	cp -rv --no-preserve=ownership '$(BUILT)/.' '$(DESTDIR)/'
 
 clean:

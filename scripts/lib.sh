@@ -4,7 +4,8 @@
 # Environment, all optional:
 #   PG_CONFIG   pg_config of the PostgreSQL to use: then no PostgreSQL is installed
 #   PG_MAJOR    or only its major version, 15 to 19: see scripts/postgres for where it comes from
-#   TMPDIR      the folder of private servers (default /tmp); for a benchmark it should be on a real disk
+#   TMPDIR      the folder of private servers (default /tmp, or memory for tests); for a benchmark it should be on a real
+#               disk
 
 set -euo pipefail
 shopt -s inherit_errexit
@@ -29,8 +30,12 @@ export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$(basename "$0"): $*" && exit 1; }
 
-# The comment at the head of the script is its help.
-help() { sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" && exit; }
+# help [OPTION...]: the comment at the head of the script is its help, which it shows for an unknown option, too.
+help() {
+    sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0"
+    [[ " $* " == *" -h "* || " $* " == *" --help "* ]] || exit 2
+    exit 0
+}
 
 AT_EXIT=() # functions, run in reverse order
 at_exit() { AT_EXIT=("$1" "${AT_EXIT[@]}"); }
@@ -46,11 +51,16 @@ trap 'exit 130' INT TERM HUP
 
 # step "What, and how long it takes" command...: keeps the output in a file and shows its end on failure.
 step() {
-    local what=$1 start=$SECONDS log
+    local what=$1 start=$SECONDS log status
     shift
     log=$(mktemp "${TMPDIR:-/tmp}/snowflake_id-step.XXXXXX")
     say "-- $what"
-    if ! "$@" >"$log" 2>&1; then
+    # In a shell of its own, which may `die`; and not in a condition, where `set -e` would not hold in a function.
+    set +e
+    (set -e; "$@") >"$log" 2>&1
+    status=$?
+    set -e
+    if ((status)); then
         tail -n 40 "$log" >&2
         die "failed: $* (all of its output: $log)"
     fi
@@ -62,9 +72,14 @@ SUDO=()
 if ((EUID)); then SUDO=(sudo); fi
 as_root() { "${SUDO[@]}" "$@"; }
 
+# in_turn LOCK command...: one of the commands with this lock at a time. A server that the command starts does not keep
+# it.
+in_turn() { mkdir -p "$TARGET" && flock --close "$TARGET/$1.lock" "${@:2}"; }
+
 # ---------------------------------------------------------------- set-up
 
-# set_up [PACKAGE...]: a working `cargo pgrx`, PG_MAJOR and PG_CONFIG. Installs what is missing, and these packages.
+# set_up [PACKAGE...]: PG_MAJOR, PG_CONFIG, and what a build needs, except cargo-pgrx, which build_library installs. Also
+# installs these packages.
 set_up() { set_up_rust "$@"; find_postgres; }
 
 # Everything but PostgreSQL.
@@ -73,7 +88,6 @@ set_up_rust() {
     command -v cargo >/dev/null || die "cargo not found: install Rust first, as from https://rustup.rs"
     let_rust_be_older
     install_packages build-essential pkg-config libssl-dev libclang-dev "$@"
-    install_cargo_pgrx
 }
 
 FOUND='' # once it is clear which PostgreSQL
@@ -86,7 +100,7 @@ find_postgres() {
     export PGRX_PG_CONFIG_PATH=$PG_CONFIG PGRX_HOME=$TOOLS/pgrx
     mkdir -p "$PGRX_HOME"
     [[ -e $PGRX_HOME/config.toml ]] || echo '[configs]' >"$PGRX_HOME/config.toml"
-    say "-- PostgreSQL $("$PG_CONFIG" --version | cut -d' ' -f2), $(cargo --version), cargo-pgrx $PGRX_VERSION"
+    say "-- PostgreSQL $(postgres_version), $(cargo --version), cargo-pgrx $PGRX_VERSION"
     FOUND=yes
 }
 
@@ -95,7 +109,8 @@ find_postgres() {
 # Sets PG_MAJOR and PG_CONFIG, and fetches that PostgreSQL if it is not installed.
 choose_postgres() {
     if [[ ${PG_CONFIG:-} ]]; then
-        has_server_and_headers "$PG_CONFIG" || die "no server or no headers beside $PG_CONFIG"
+        has_server_and_headers "$PG_CONFIG" ||
+            die "PG_CONFIG must be the path of a pg_config with a server and its headers: $PG_CONFIG"
         PG_MAJOR=$(major_of "$PG_CONFIG")
     else
         PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_installed)}
@@ -108,6 +123,8 @@ choose_postgres() {
     if [[ ! ${PG_CONFIG:-} ]]; then get_postgres; fi
     export PG_MAJOR PG_CONFIG
 }
+
+postgres_version() { "$PG_CONFIG" --version | cut -d' ' -f2; }
 
 major_of() { "$1" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/'; }
 
@@ -125,10 +142,8 @@ is_offered() { apt_offers postgresql && apt_has "postgresql-server-dev-$1"; }
 
 apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
 
-# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself. A server that
-# a package starts does not keep the lock.
-in_turn() { mkdir -p "$TARGET" && flock --close "$TARGET/apt.lock" "$@"; }
-apt_in_turn() { in_turn "${SUDO[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
+# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself.
+apt_in_turn() { in_turn apt "${SUDO[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
 
 # Sets PG_CONFIG to a PostgreSQL $PG_MAJOR: the machine's, else the package that apt has, else a private one.
 get_postgres() {
@@ -200,8 +215,10 @@ install_cargo_pgrx() {
     version=$(cargo pgrx --version 2>/dev/null || true)
     if [[ $version == "cargo-pgrx $PGRX_VERSION" ]]; then return; fi
     if [[ $version ]]; then root=(--root "$TOOLS"); fi
-    # Not optimised, which would take twice as long to build: its own work takes a tenth of a second.
-    step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" env CARGO_PROFILE_DEV_DEBUG=none \
+    # Not optimised, which would take twice as long to build: its own work takes a tenth of a second. Stages may need it
+    # at once: Cargo builds nothing that it finds installed.
+    step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" in_turn cargo-pgrx \
+        env CARGO_PROFILE_DEV_DEBUG=none \
         cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${AS_IT_IS[@]}" "${root[@]}"
 }
 
@@ -295,7 +312,7 @@ debian_apt() {
     shift
     # Also one at a time, because Debian's container images delete the system's downloads after each update of any
     # lists.
-    step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt-get \
+    step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt apt-get \
         -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
         -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Dir::State::status=/dev/null \
         -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
@@ -346,14 +363,10 @@ build_and_install() {
 
 # build_library COMMAND [OPTION...]: has cargo-pgrx build what is shipped, for PG_CONFIG, and install or lay it out.
 build_library() {
-    local lock
-    mkdir -p "$TARGET"
+    install_cargo_pgrx
     # The library has the same path for all versions of PostgreSQL, so one build at a time, until it is copied.
-    exec {lock}>"$TARGET/library.lock"
-    flock "$lock"
     step "Building snowflake_id for $("$PG_CONFIG" --version) (cargo pgrx $*): about 3 minutes the first time" \
-        cargo pgrx "$@" --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR"
-    exec {lock}>&-
+        in_turn library cargo pgrx "$@" --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR"
 }
 
 # A PostgreSQL with the extension. With SNOWFLAKE_IS_INSTALLED=1 the caller has installed it.

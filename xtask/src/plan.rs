@@ -49,20 +49,21 @@ const STAGES: &[Stage] = &[
     Stage { name: "fleet", load: 20, seconds: 60, ..ONCE },
     Stage { name: "bench", seconds: 60, ..ONCE },
     Stage { name: "xtask", seconds: 20, ..ONCE },
-    Stage { name: "pgxn", seconds: 70, ..ONCE },
+    Stage { name: "pgxn", seconds: 40, ..ONCE },
     Stage { name: "postgres", after: &[], seconds: 15, ..EACH },
+    Stage { name: "pgrx", load: 14, seconds: 70, ..ONCE },
     Stage { name: "clippy", after: &["postgres"], seconds: 70, ..ENDS },
     // It installs the library of its own tests, which the stages after `install` must not see.
-    Stage { name: "pg", after: &["postgres"], seconds: 60, uses: DEBUG_LIBRARY, ..EACH },
-    Stage { name: "install", after: &["postgres", "pg"], seconds: 60, uses: LIBRARY, ..EACH },
+    Stage { name: "pg", after: &["postgres", "pgrx"], seconds: 60, uses: DEBUG_LIBRARY, ..EACH },
+    Stage { name: "install", after: &["postgres", "pgrx", "pg"], seconds: 60, uses: LIBRARY, ..EACH },
     Stage { name: "regress", seconds: 5, ..EACH },
     Stage { name: "instructions", seconds: 8, ..EACH },
     Stage { name: "package", seconds: 80, uses: LIBRARY, ..ENDS },
     Stage { name: "upstream", load: 8, seconds: 130, ..EACH },
-    Stage { name: "server", load: 7, seconds: 250, ..EACH },
-    Stage { name: "faults", load: 7, seconds: 300, ..ENDS },
+    Stage { name: "server", load: 4, seconds: 300, ..EACH },
+    Stage { name: "faults", load: 4, seconds: 500, ..ENDS },
     Stage { name: "chaos", load: 5, seconds: 140, ..ENDS },
-    Stage { name: "patroni", load: 5, seconds: 300, ..ENDS },
+    Stage { name: "patroni", load: 3, seconds: 300, ..ENDS },
     // Skipped where there is no Citus.
     Stage { name: "citus", seconds: 2, ..EACH },
     Stage { name: "upgrade", with: With::None, seconds: 40, ..EACH },
@@ -136,6 +137,7 @@ impl Plan {
             let is_needed = match stage.name {
                 "postgres" => is_each,
                 "install" => is_installed,
+                "pgrx" => is_installed || asked("pg"),
                 _ => false,
             };
             if !asked(stage.name) && !is_needed {
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_stage_that_takes_more_than_there_is_runs_alone() {
-        assert_eq!(played(Plan::new(&["server".to_owned()], &[15], 0).unwrap()).len(), 3);
+        assert_eq!(played(Plan::new(&["server".to_owned()], &[15], 0).unwrap()).len(), 4);
     }
 
     #[test]
@@ -312,7 +314,7 @@ mod tests {
         };
         assert_eq!(jobs("core"), ["core"]);
         assert_eq!(jobs("clippy"), ["postgres", "clippy"]);
-        assert_eq!(jobs("upgrade"), ["postgres", "install", "upgrade"]);
+        assert_eq!(jobs("upgrade"), ["postgres", "pgrx", "install", "upgrade"]);
     }
 
     #[test]
