@@ -26,9 +26,11 @@ CREATE TABLE @extschema@.snowflake_registry (
     -- What it was before commits may have been lost; null otherwise.
     fence_before      bigint,
     -- Where this row was written. After a promotion or a recovery the timeline is another one, in another cluster the
-    -- identifier; a row that was inserted, as by a restore, has 0. Then commits may have been lost.
+    -- identifier, in a base backup or another copy of the files the control file; a row that was inserted, as by a
+    -- restore, has 0. Then commits may have been lost.
     timeline          bigint NOT NULL,
-    system_identifier bigint NOT NULL
+    system_identifier bigint NOT NULL,
+    control_file      text NOT NULL
 );
 
 -- One row per group: a home worker with its lanes. A block of rows is inserted when the first of them is needed.
@@ -104,12 +106,15 @@ CREATE FUNCTION @extschema@.snowflake_fleet_time(tick bigint, tick_ms integer, e
 -- ---------------------------------------------------------------- what has become of the registry
 
 -- Where the registry's row would be written now.
-CREATE FUNCTION @extschema@.snowflake_fleet_here(OUT timeline bigint, OUT system_identifier bigint)
+CREATE FUNCTION @extschema@.snowflake_fleet_here(
+    OUT timeline bigint, OUT system_identifier bigint, OUT control_file text
+)
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
     timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
     system_identifier := (pg_control_system()).system_identifier;
+    control_file := @extschema@.snowflake_fleet_control_file();
 END
 $$;
 
@@ -130,19 +135,19 @@ BEGIN
             DETAIL = 'The table snowflake_registry has no row.',
             HINT = 'Call snowflake_registry_create in the database that is to be the registry.';
     END IF;
-    IF (registry.timeline, registry.system_identifier) = here THEN
+    IF (registry.timeline, registry.system_identifier, registry.control_file) = here THEN
         RETURN registry;
     END IF;
     -- Others may find the same at this moment; who waits here sees what the first has written.
     SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
-    IF (registry.timeline, registry.system_identifier) = here THEN
+    IF (registry.timeline, registry.system_identifier, registry.control_file) = here THEN
         RETURN registry;
     END IF;
     tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     -- A node's clock was at most one grant ahead, and `until` one grant more: so no lost grant reaches further.
     UPDATE @extschema@.snowflake_registry r
-    SET timeline = here.timeline, system_identifier = here.system_identifier, fence_before = r.fence,
-        fence = greatest(r.fence, tick + 2 * r.grant_ticks)
+    SET timeline = here.timeline, system_identifier = here.system_identifier, control_file = here.control_file,
+        fence_before = r.fence, fence = greatest(r.fence, tick + 2 * r.grant_ticks)
     RETURNING * INTO STRICT registry;
     -- Their groups may have gone to others, who show up with leases that no row knows.
     PERFORM @extschema@.snowflake_fleet_end(g) FROM @extschema@.snowflake_registry_groups g
@@ -226,7 +231,8 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
+                'a schema of a superuser.';
     END IF;
     SELECT r.* INTO refusal FROM (VALUES
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers) > 0, '22004',
@@ -234,7 +240,7 @@ BEGIN
             'Leave out an argument to use its default.'),
         (EXISTS (SELECT FROM @extschema@.snowflake_registry), '55000', 'this database is a snowflake registry already',
             'A database can be the registry of one fleet.',
-            'Grant EXECUTE on snowflake_registry_contact to let another role connect as a node.'),
+            'Grant EXECUTE on snowflake_registry_contact, and USAGE on its schema, to let another role in.'),
         (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
             'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
             'Use 1 hour, unless servers can reach the registry only at times.'),
@@ -255,13 +261,13 @@ BEGIN
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
     INSERT INTO @extschema@.snowflake_registry (
         id, layout, tick_ms, epoch, backup_workers, time_bits, datacenter_bits, worker_bits, sequence_bits, homes,
-        grant_ticks, fence, timeline, system_identifier)
+        grant_ticks, fence, timeline, system_identifier, control_file)
     SELECT gen_random_uuid(), parsed.bits, tick_ms, epoch, backup_workers, parsed.time_bits, parsed.datacenter_bits,
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
-        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0;
+        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '';
     UPDATE @extschema@.snowflake_registry r
-    SET (timeline, system_identifier) = (SELECT * FROM @extschema@.snowflake_fleet_here());
+    SET (timeline, system_identifier, control_file) = (SELECT * FROM @extschema@.snowflake_fleet_here());
     REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
         @extschema@.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
@@ -312,7 +318,8 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
+                'a schema of a superuser.';
     END IF;
     registry := @extschema@.snowflake_fleet_current();
     IF operation = 'vouch' THEN
@@ -353,8 +360,8 @@ BEGIN
         (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
             format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
                 registry.backup_workers, registry.homes - 1),
-            'Use snowflake_id.worker_id of the server. In a layout with datacenters, the number includes the '
-            'datacenter, as in an ID.'),
+            format('Use snowflake_id.worker_id of the server, and add %s for each datacenter before its own.',
+                1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
         (operation = 'reserve' AND registry.fence_before IS NOT NULL AND registry.fence >= tick, '55000',
@@ -367,7 +374,9 @@ BEGIN
             format(CASE WHEN own.node_id IS NULL
                 THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
                 ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, @extschema@.snowflake_fleet_time(
-                own.until + 1, registry.tick_ms, registry.epoch)), 'Reserve another worker, or wait until then.')
+                own.until + 1, registry.tick_ms, registry.epoch)),
+            CASE WHEN own.node_id IS NULL THEN 'Reserve another worker, or wait until then.'
+                ELSE 'Reserve another worker; or stop that server, and wait until its lease has ended.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,

@@ -413,7 +413,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 69] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 70] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
@@ -508,6 +508,7 @@ mod tests {
             "u",
             false,
         ),
+        ("snowflake_fleet_control_file()", "v", true, "s", false),
         ("snowflake_fleet_current()", "v", false, "u", false),
         ("snowflake_fleet_end(snowflake_registry_groups)", "v", true, "u", false),
         ("snowflake_fleet_here()", "v", false, "u", false),

@@ -1,9 +1,11 @@
-//! What the registry needs of the library: the rules of a layout. It must work where nothing is preloaded, so it reads
-//! no setting.
+//! What the registry needs of the library: the rules of a layout, and whose files the server has. It must work where
+//! nothing is preloaded, so it reads no setting.
 
 use super::row::record;
 use crate::display::shown;
 use crate::messages::Error;
+use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS};
+use crate::state_file::identity;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
 use snowflake_core::{Bits, Layout, Tick, Workers};
@@ -11,20 +13,23 @@ use snowflake_core::{Bits, Layout, Tick, Workers};
 extension_sql_file!(
     "../../sql/registry.sql",
     name = "registry",
-    requires = ["convert", snowflake_fleet_layout]
+    requires = ["convert", snowflake_fleet_layout, snowflake_fleet_control_file]
 );
 extension_sql_file!("../../sql/registry_nodes.sql", requires = ["registry"]);
 
-/// The layout of a fleet, or why it cannot be one.
-fn fleet_layout(text: &str, tick_ms: i32, backups: i32) -> Result<Layout, String> {
-    let bits = text.parse::<Bits>().map_err(|problem| problem.to_string())?;
-    let tick = Tick::from_millis(tick_ms.into()).ok_or("The tick must be 1 ms, 10 ms or 1 s.")?;
-    let layout = Layout::new(bits, tick, 0).map_err(|problem| problem.to_string())?;
+/// The layout of a fleet, or why it cannot be one, and what to do.
+fn fleet_layout(text: &str, tick_ms: i32, backups: i32) -> Result<Layout, (String, &'static str)> {
+    let bits = text.parse::<Bits>().map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;
+    let tick = Tick::from_millis(tick_ms.into()).ok_or((TICKS.to_owned(), TICK_HINT))?;
+    let layout = Layout::new(bits, tick, 0).map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;
     match Workers::new(&layout, 0, backups.max(0) as usize) {
-        Err(WorkersError::TooManyLanes(workers)) => Err(format!(
-            "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
-            if workers == 1 { "worker" } else { "workers" },
-            i64::from(backups) + 1
+        Err(WorkersError::TooManyLanes(workers)) => Err((
+            format!(
+                "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
+                if workers == 1 { "worker" } else { "workers" },
+                i64::from(backups) + 1
+            ),
+            "Use a layout with more worker bits, or fewer backup_workers.",
         )),
         _ => Ok(layout),
     }
@@ -44,7 +49,7 @@ fn snowflake_fleet_layout(
 ) -> pgrx::composite_type!('static, "record") {
     let text = shown(layout).into_owned();
     let bits = fleet_layout(&text, tick_ms, backup_workers)
-        .unwrap_or_else(|problem| Error::NotAFleetsLayout { text, problem }.raise())
+        .unwrap_or_else(|(problem, hint)| Error::NotAFleetsLayout { text, problem, hint }.raise())
         .bits();
     let width = |bits: u32| (bits as i32).into_datum();
     let row = [
@@ -56,4 +61,16 @@ fn snowflake_fleet_layout(
     ];
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares a text and four integers.
     unsafe { record(call, row) }
+}
+
+/// What identifies the control file: its inode and time of birth. Of all files it is the one that every way to restore a
+/// server replaces, while PostgreSQL writes it in place; null, which no row of the registry may have, if it cannot be
+/// looked at.
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_fleet_control_file() RETURNS text
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_fleet_control_file() -> Option<String> {
+    let file = identity(&std::fs::metadata("global/pg_control").ok()?);
+    Some(format!("{} {}", file.inode, file.born_ns))
 }

@@ -245,6 +245,6 @@ fn first_server(stage: &Stage, plan: &ActPlan, worker: i64) -> Member {
          CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), call bigint);
          CREATE INDEX ON made (call)",
     );
-    wait_until("the first ID", secs(15), || primary.try_run("SELECT snowflake_nextval()").ok());
+    wait_until("the first ID", secs(30), || primary.try_run("SELECT snowflake_nextval()").ok());
     primary
 }

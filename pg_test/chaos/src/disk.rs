@@ -70,7 +70,7 @@ impl SmallDisk {
         let flag = if yes { MsFlags::MS_RDONLY } else { MsFlags::empty() };
         let flags = MsFlags::MS_REMOUNT | flag;
         // Busy while a process has a file open for writing, which lasts for moments only.
-        wait_until("the small disk to be remounted", secs(10), || {
+        wait_until("the small disk to be remounted", secs(30), || {
             mount(None::<&str>, &self.folder, None::<&str>, flags, None::<&str>).ok()
         });
     }

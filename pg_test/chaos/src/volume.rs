@@ -75,7 +75,7 @@ impl Volume {
     fn mount(image: PathBuf, folder: &Path, wanted: Option<&str>) -> Self {
         let same = wanted.and_then(|device| attach(&image, &[device]).map(|_| device.to_owned()));
         let device = same.unwrap_or_else(|| {
-            wait_until("a loop device", secs(10), || {
+            wait_until("a loop device", secs(30), || {
                 let device = attach(&image, &["--find", "--show"]);
                 if device.is_none() {
                     std::thread::sleep(ms(100));

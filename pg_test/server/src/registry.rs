@@ -69,7 +69,7 @@ impl Server {
                      host all all all scram-sha-256\n";
         std::fs::write(self.data().join("pg_hba.conf"), lines).expect("pg_hba.conf can be written");
         run(&mut self.connect(), "SELECT pg_reload_conf()");
-        crate::wait_until("the new pg_hba.conf", crate::secs(10), || {
+        crate::wait_until("the new pg_hba.conf", crate::secs(30), || {
             self.config().user("node").connect(postgres::NoTls).is_err().then_some(())
         });
     }

@@ -144,7 +144,7 @@ impl Act<'_> {
 
     /// How many IDs a server that is down, or that refuses, has acknowledged, once clients have counted them.
     pub fn settled_count(&self, member: &Member) -> u64 {
-        wait_until("answers to be counted", secs(10), || {
+        wait_until("answers to be counted", secs(30), || {
             let read = || member.target.acknowledged.load(Ordering::Acquire);
             let before = read();
             std::thread::sleep(ms(100));
@@ -163,7 +163,7 @@ impl Act<'_> {
 
     pub fn file_comes_back(&self) {
         let file = disk::state_file(&self.primary.server);
-        wait_until("the state file to be made anew", secs(10), || file.exists().then_some(()));
+        wait_until("the state file to be made anew", secs(30), || file.exists().then_some(()));
     }
 }
 

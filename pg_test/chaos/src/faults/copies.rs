@@ -3,7 +3,7 @@
 use super::replication::take_standby;
 use super::{DAY_US, Fault};
 use crate::act::{Act, Down, Member, is_closed};
-use snowflake_server_tests::{faults::own, ms, secs, wait_until};
+use snowflake_server_tests::{ms, secs, wait_until};
 
 /// Starts a backup, or a copy of the files, of the primary or of its standby. It follows no server.
 pub fn start_a_copy(act: &mut Act, fault: &Fault) {
@@ -113,9 +113,7 @@ fn ask_beside(act: &mut Act, copy: Member, hold_ms: u64) -> (Member, u64) {
 /// Recovers a base backup to its end onto a new timeline, while the original runs on for a while.
 pub fn restore(act: &mut Act, fault: &Fault) {
     let mut server = act.primary.server.backup();
-    let signal = server.data().join("recovery.signal");
-    std::fs::write(&signal, "").expect("a file can be made");
-    own(&signal);
+    server.signal_recovery();
     let settings = [
         ("restore_command", "false"),
         ("recovery_target", "immediate"),

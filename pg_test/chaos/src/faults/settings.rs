@@ -59,7 +59,7 @@ pub fn reload(act: &mut Act, fault: &Fault) {
     }
     let is_read =
         format!("SELECT current_setting('snowflake_id.max_ahead')::interval = interval '{max_ahead_ms} ms'");
-    wait_until("the reload", secs(10), || {
+    wait_until("the reload", secs(30), || {
         let row = act.primary.ask("the reload", |session| session.query_one(&is_read, &[]));
         row.get::<_, bool>(0).then_some(())
     });
@@ -76,7 +76,7 @@ pub fn adopt(act: &mut Act, fault: &Fault) {
     let ahead_ms = fault.variant % 400;
     let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms')");
     // The server tries a disk that was healed just now again a second after it failed.
-    wait_until("the disk to be tried again", secs(5), || match act.primary.try_run(&adopt) {
+    wait_until("the disk to be tried again", secs(30), || match act.primary.try_run(&adopt) {
         Err(failure) if failure.message.contains("could not access file") => None,
         outcome => Some(outcome),
     })

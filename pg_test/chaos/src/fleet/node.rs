@@ -142,7 +142,7 @@ pub fn freeze(server: &Server) -> Thaw {
     while let Some(pid) = next.pop() {
         if kill(Pid::from_raw(pid), Signal::SIGSTOP).is_ok() {
             thaw.0.push(pid);
-            wait_until("a process to stop", Duration::from_secs(10), || {
+            wait_until("a process to stop", Duration::from_secs(30), || {
                 use snowflake_server_tests::process::{has_ended, is_stopped};
                 (is_stopped(pid) || has_ended(pid)).then_some(())
             });
