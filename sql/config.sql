@@ -48,11 +48,13 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = CASE WHEN is_replicated THEN 'the publisher''s snowflake layout differs from this server''s'
+                WHEN TG_OP = 'UPDATE' THEN 'the row''s snowflake layout differs from this server''s'
                 ELSE 'the dump''s snowflake layout differs from this server''s' END,
             DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
                 NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
             HINT = CASE WHEN is_replicated
                 THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
+                WHEN TG_OP = 'UPDATE' THEN 'Run the statements that snowflake_layout_steps() returns.'
                 ELSE 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
                     'restore again; or restore into another server.' END;
     END IF;

@@ -234,8 +234,11 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT '42P10', format('%s is not a key', described),
         'It is in no primary key, unique constraint or unique index.',
-        format('If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).', key_table, key_column)
-    WHERE NOT EXISTS (
+        format(CASE c.relkind WHEN 'p' THEN 'If its values are unique, declare it first, together with the columns of '
+                'the partition key: ALTER TABLE %s ADD UNIQUE (%I, ...).'
+            ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, key_table, key_column)
+    FROM pg_class c
+    WHERE c.oid = key_table AND NOT EXISTS (
         SELECT FROM pg_index i
         WHERE i.indrelid = key_table AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
             AND key = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));

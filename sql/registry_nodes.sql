@@ -347,7 +347,8 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Create the extension in a schema of a superuser: CREATE EXTENSION snowflake_id SCHEMA name.';
+            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
+                'a schema of a superuser.';
     END IF;
     PERFORM @extschema@.snowflake_fleet_check_contact(
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,
@@ -391,7 +392,7 @@ REVOKE ALL ON FUNCTION
     @extschema@.snowflake_fleet_operate(text, integer, text),
     @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz),
     @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
-    @extschema@.snowflake_fleet_layout(text, integer, integer),
+    @extschema@.snowflake_fleet_layout(text, integer, integer), @extschema@.snowflake_fleet_control_file(),
     @extschema@.snowflake_fleet_refusal(@extschema@.snowflake_registry, integer, integer, bigint, bigint),
     @extschema@.snowflake_fleet_claim(@extschema@.snowflake_registry, integer, text, integer, timestamptz),
     @extschema@.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
@@ -441,6 +442,8 @@ COMMENT ON FUNCTION @extschema@.snowflake_fleet_check() IS
     'internal: marks a row that was restored, whose registry is in doubt';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_here() IS
     'internal: where the row of the registry would be written now';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_control_file() IS
+    'internal: the inode and the time of birth of the control file, which no copy of the server has';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_current() IS
     'internal: the row of the registry, after a look whether commits may have been lost';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups) IS 'internal: ends a lease';

@@ -42,6 +42,11 @@ pub fn os_error(errno: Errno) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
+/// The same of an error of Rust's library, which may be none of the operating system's.
+pub fn io_error(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), os_error)
+}
+
 /// A text from the database, for use in a message. PostgreSQL takes messages in the database's encoding, and Rust
 /// writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {

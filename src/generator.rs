@@ -146,7 +146,7 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
             Err(Unopened::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
             }
-            Err(Unopened::NoLease) => wait_for_lease(since)?,
+            Err(Unopened::NoLease) => wait_for_lease(generator, since)?,
             Err(Unopened::Closed(why)) => return Err(Error::Closed(why)),
             Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
         }
@@ -154,7 +154,7 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
 }
 
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
-fn wait_for_lease(since: Instant) -> Result<(), Error> {
+fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
     // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
@@ -164,7 +164,7 @@ fn wait_for_lease(since: Instant) -> Result<(), Error> {
         waiting::nap(LOOK_AGAIN, Reason::Registry);
         Ok(())
     } else {
-        Err(Error::NoLease(notes.error()))
+        Err(Error::NoLease { error: notes.error(), is_resumable: generator.is_resumable() })
     }
 }
 
@@ -175,7 +175,7 @@ fn refused(refusal: Refusal) -> Error {
             bell::ring(Who::Registrar);
             Error::LeaseEnded { home, ended_at_us, error: fleet::notes().error() }
         }
-        (Refusal::LeaseEnded, None) => Error::NoLease(fleet::notes().error()),
+        (Refusal::LeaseEnded, None) => Error::NoLease { error: fleet::notes().error(), is_resumable: false },
         _ => Error::Refused(refusal),
     }
 }
@@ -243,7 +243,9 @@ pub fn state() -> (&'static str, Option<String>) {
         Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
-        Err(Unopened::NoLease) => Some(Error::NoLease(fleet::notes().error()).summary()),
+        Err(Unopened::NoLease) => {
+            Some(Error::NoLease { error: fleet::notes().error(), is_resumable: false }.summary())
+        }
         Err(Unopened::Settling(micros)) => Some(settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };

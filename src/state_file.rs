@@ -107,7 +107,7 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
 }
 
 /// Inode and time of birth. A rename keeps both; a copy has others.
-fn identity(metadata: &Metadata) -> FileIdentity {
+pub fn identity(metadata: &Metadata) -> FileIdentity {
     let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let born_ns = born.map_or(0, |since| since.as_nanos() as i64);
     FileIdentity { inode: metadata.ino(), born_ns }

@@ -29,8 +29,12 @@ pub enum Error {
         highest: i64,
     },
     InRecovery,
-    /// The registry has leased no workers to this server; with what it or the connection said last.
-    NoLease(Option<String>),
+    /// The registry has leased no workers to this server; with what it or the connection said last, and whether an
+    /// operator can resume an earlier lease.
+    NoLease {
+        error: Option<String>,
+        is_resumable: bool,
+    },
     /// The lease of this home worker has ended at this Unix time in microseconds; with what the connection said last.
     LeaseEnded {
         home: i64,
@@ -66,6 +70,7 @@ pub enum Error {
     NotAFleetsLayout {
         text: String,
         problem: String,
+        hint: &'static str,
     },
     NotBase62 {
         text: String,
@@ -136,7 +141,7 @@ impl Error {
             Self::NotPreloaded => gate::not_preloaded(),
             Self::WorkerUnset { highest } => gate::worker_unset(highest),
             Self::InRecovery => gate::in_recovery(),
-            Self::NoLease(error) => gate::no_lease(error.as_deref()),
+            Self::NoLease { error, is_resumable } => gate::no_lease(error.as_deref(), is_resumable),
             Self::LeaseEnded { home, ended_at_us, error } => {
                 gate::lease_ended(home, ended_at_us, error.as_deref())
             }
@@ -154,7 +159,9 @@ impl Error {
             Self::NegativeId(id) => reading::negative_id(id),
             Self::NotForeignId { id, layout } => reading::not_foreign_id(id, &layout),
             Self::NotALayout { text, problem } => reading::not_a_layout(&text, problem),
-            Self::NotAFleetsLayout { text, problem } => reading::not_a_fleets_layout(&text, problem),
+            Self::NotAFleetsLayout { text, problem, hint } => {
+                reading::not_a_fleets_layout(&text, problem, hint)
+            }
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),
             Self::NotATrigger => replication::not_a_trigger(),

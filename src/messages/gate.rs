@@ -25,9 +25,13 @@ const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong."
 const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If no ID newer than now exists in \
      this database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
 
-/// What to do where the registry has to act first.
-const NO_LEASE_HINT: &str = "Remove what the DETAIL names. This server asks again at least every 12 seconds, and \
-     generates IDs as soon as the registry grants it a lease.";
+/// What to do where the last contact with the registry brought no lease.
+pub(super) const NO_LEASE_HINT: &str = "If the DETAIL names a setting, correct it and restart this server; if it names \
+     a clock, correct the clock; if it names a time, wait until then. Otherwise make the registry reachable. This \
+     server keeps asking, and generates IDs as soon as the registry grants it a lease.";
+/// The same where an operator can resume the lease that the server had before a reboot of its host.
+const RESUMABLE_HINT: &str = "Make the registry reachable, or correct what the DETAIL names. If no copy of this data \
+     directory has run since the host was rebooted, snowflake_adopt() resumes the earlier lease.";
 
 // ---- a server that is not set up ----
 
@@ -64,24 +68,30 @@ pub(super) fn in_recovery() -> Text {
         READ_ONLY,
         "cannot generate a snowflake ID during recovery",
         "A standby cannot generate IDs: it could repeat its primary's.",
-        "Run the statement on the primary, or promote this server.",
+        "Run the statement on the primary. If the primary is lost, promote this server.",
     )
 }
 
-pub(super) fn no_lease(error: Option<&str>) -> Text {
+pub(super) fn no_lease(error: Option<&str>, is_resumable: bool) -> Text {
+    let (detail, hint) = match (error, is_resumable) {
+        (Some(error), false) => (last_contact(error), NO_LEASE_HINT),
+        (Some(error), true) => (last_contact(error), RESUMABLE_HINT),
+        (None, _) => (
+            "This server has not contacted the registry yet.".to_owned(),
+            "Check that snowflake_id.registry is set, and that pg_stat_activity shows a \"snowflake_id registrar\". If \
+             it does not, raise max_worker_processes and restart the server.",
+        ),
+    };
     not_ready(
         "cannot generate a snowflake ID: the registry has assigned no worker to this server",
-        match error {
-            Some(error) => contact_failed(error),
-            None => "The first contact with the registry is not complete.".to_owned(),
-        },
-        NO_LEASE_HINT,
+        detail,
+        hint,
     )
 }
 
 /// What the registry, or the connection to it, said last. Some of these texts are sentences.
-fn contact_failed(error: &str) -> String {
-    format!("The last contact with the registry failed: {}.", error.trim_end_matches('.'))
+fn last_contact(error: &str) -> String {
+    format!("The last contact with the registry brought no lease: {}.", error.trim_end_matches('.'))
 }
 
 pub(super) fn lease_ended(home: i64, ended_at_us: i64, error: Option<&str>) -> Text {
@@ -89,7 +99,7 @@ pub(super) fn lease_ended(home: i64, ended_at_us: i64, error: Option<&str>) -> T
     not_ready(
         "cannot generate a snowflake ID: the registry did not renew this server's lease in time",
         match error {
-            Some(error) => format!("{ended} {}", contact_failed(error)),
+            Some(error) => format!("{ended} {}", last_contact(error)),
             None => ended,
         },
         NO_LEASE_HINT,
@@ -141,7 +151,7 @@ pub(super) fn refused(refusal: Refusal) -> Text {
                 "cannot generate a snowflake ID: could not write file \"{STATE_FILE}\": {}",
                 os_error(errno)
             ),
-            "The time that is reserved on disk is used up, and an ID beyond it could repeat after a crash.",
+            "No time can be reserved on disk, and an ID beyond the reserved time could repeat after a crash.",
             UNWRITABLE_HINT,
         ),
         Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
@@ -224,8 +234,8 @@ pub(super) fn closed(why: ClosedReason) -> Text {
         ClosedReason::Unreadable => not_ready(
             format!("cannot generate a snowflake ID: file \"{STATE_FILE}\" contains no valid record"),
             "The file holds two records and neither is valid, so the time of the newest ID is unknown.",
-            "Call snowflake_adopt with a time after which no ID was generated. Alternatively restore the file; or set \
-             snowflake_id.worker_id to a number that was never used, remove the file and restart the server.",
+            "Call snowflake_adopt with a time after which no ID was generated. Or set snowflake_id.worker_id to a \
+             number that was never used, remove the file and restart the server.",
         ),
         ClosedReason::NewerVersion(version) => not_ready(
             format!(
@@ -286,6 +296,14 @@ pub fn settling(micros: i64) -> String {
 
 pub(super) fn not_adopted(why: AdoptError, floor_us: i64) -> Text {
     match why {
+        AdoptError::Closed(ClosedReason::Os(errno)) => not_ready(
+            format!(
+                "cannot execute snowflake_adopt: could not access file \"{STATE_FILE}\": {}",
+                os_error(errno)
+            ),
+            "The state was not adopted.",
+            "Check the permissions and the free space of the data directory, then call snowflake_adopt again.",
+        ),
         AdoptError::Closed(why) => closed(why),
         AdoptError::FloorInFuture => text(
             INVALID,

@@ -1,8 +1,8 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
-use super::gate::UNWRITABLE_HINT;
+use super::gate::{NO_LEASE_HINT, UNWRITABLE_HINT};
 use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, text, without_statement};
-use crate::display::{duration, os_error, shown, timestamp};
+use crate::display::{duration, io_error, os_error, shown, timestamp};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
@@ -46,7 +46,8 @@ pub fn databases_left() {
     let notice = said(
         "the databases of this server still have the previous snowflake layout",
         "Each refuses to generate and to read snowflake IDs until it has this server's layout.",
-        "Run SELECT statement FROM snowflake_layout_steps() \\gexec with psql in each database that has the extension.",
+        "Run SELECT statement FROM snowflake_layout_steps() \\gexec with psql in each database that has the extension, and \
+         do by hand what has only a note there.",
     );
     notice.report(PgLogLevel::NOTICE);
 }
@@ -71,13 +72,28 @@ pub fn registry_away(failure: &Failure) {
         Kind::NoRegistry => {
             "Check the database in snowflake_id.registry; in the right one, create the extension and the registry."
         }
-        Kind::Call => "Check the registry's log.",
+        Kind::Call => {
+            "Check the registry's log, that the role may execute snowflake_registry_contact, and that both servers have \
+             the same version of snowflake_id."
+        }
         Kind::Answer => "Install one version of the extension on the registry and on this server.",
         Kind::Deadline => "Check the registry's server, the network between, and this server's name servers.",
-        Kind::Process => NO_HINT,
+        Kind::Process => "Check this server's limits of processes, open files and memory.",
     };
     let text = shown(failure.text.as_bytes()).into_owned();
+    // The registry knows better.
+    let hint = failure.hint.as_ref().map_or(hint.into(), |hint| shown(hint.as_bytes()).into_owned());
     line(said("snowflake_id: could not contact the registry", text, hint));
+}
+
+/// Says that a reload has left this server without a registry.
+pub fn registry_removed() {
+    line(said(
+        "snowflake_id: snowflake_id.registry was removed, and the lease is not renewed",
+        "This server generates IDs until its lease ends.",
+        "Set snowflake_id.registry again; or set snowflake_id.worker_id to a number that no other server has, and \
+         restart the server.",
+    ));
 }
 
 /// Says which worker the registry has assigned.
@@ -94,7 +110,8 @@ pub fn lease_lost(why: &str) {
     line(said(
         "snowflake_id: the registry ended this server's lease",
         shown(why.as_bytes()).into_owned(),
-        "This server asks for another worker at once. If a copy of its data directory runs elsewhere, stop one of them.",
+        "This server asks for a worker again at once: for the same one if snowflake_id.worker_id is set, else for \
+         another. If a copy of its data directory runs elsewhere, stop one of them.",
     ));
 }
 
@@ -103,7 +120,7 @@ pub fn lease_refused(why: &str) {
     line(said(
         "snowflake_id: the registry refused this server's request",
         shown(why.as_bytes()).into_owned(),
-        "Correct the cause. This server asks again at least every 12 seconds.",
+        NO_LEASE_HINT,
     ));
 }
 
@@ -112,7 +129,8 @@ pub fn lease_ended(home: i64, ended_at_us: i64) {
     line(said(
         "snowflake_id: this server's lease ended, and it generates no IDs",
         format!("The lease of home worker {home} ended at {}.", timestamp(ended_at_us)),
-        "Make the registry reachable. This server generates IDs again as soon as the registry has renewed the lease.",
+        "Make the registry reachable, or correct what it refuses: registry_error in snowflake_status has the cause. This \
+         server generates IDs again as soon as the registry has renewed the lease.",
     ));
 }
 
@@ -123,11 +141,12 @@ pub fn registry_back() {
 
 /// Says, once a process, that the next restart begins a new node.
 pub fn witness_failed(path: &Path, error: &io::Error) {
-    let why = error.raw_os_error().map_or_else(|| error.to_string(), os_error);
+    let why = io_error(error);
     line(said(
         format!("snowflake_id: could not write witness file \"{}\": {why}", path.display()),
-        "Without it this server cannot tell its data directory from a copy, and takes another worker at its next start.",
-        "Make room in that folder. If the file belongs to somebody else, remove it.",
+        "Without it this server cannot tell its data directory from a copy. If the registry chooses its worker, it takes \
+         another one at its next start.",
+        "Check that the folder exists, has room and can be written. If the file belongs to somebody else, remove it.",
     ));
 }
 

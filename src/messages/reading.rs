@@ -13,8 +13,8 @@ use pgrx::pg_sys;
 pub(super) fn no_last_id() -> Text {
     not_ready(
         "snowflake_lastval is not yet defined in this session",
-        "This session has generated no ID since it began, or since DISCARD ALL. IDs that parallel workers generated \
-         for its queries do not count.",
+        "This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES. IDs that parallel \
+         workers generated for its queries do not count.",
         "Call snowflake_nextval first, or insert a row whose default calls it.",
     )
 }
@@ -26,7 +26,9 @@ pub(super) fn batch_size(n: i32) -> Text {
 pub(super) fn range_size(n: i32, most: i64) -> Text {
     let hint = match n {
         ..1 => NO_HINT,
-        _ => "Ask for fewer IDs, or call snowflake_nextval_batch, which has no limit.",
+        _ => {
+            "Ask for fewer IDs. If they need not be consecutive, call snowflake_nextval_batch, which has no limit."
+        }
     };
     text(
         INVALID,
@@ -78,8 +80,8 @@ pub(super) fn not_a_layout(given: &str, problem: String) -> Text {
     )
 }
 
-pub(super) fn not_a_fleets_layout(given: &str, problem: String) -> Text {
-    text(INVALID, format!("invalid layout: \"{given}\""), problem, settings::LAYOUT_HINT)
+pub(super) fn not_a_fleets_layout(given: &str, problem: String, hint: &'static str) -> Text {
+    text(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
 }
 
 pub(super) fn not_base62(given: &str, problem: String) -> Text {

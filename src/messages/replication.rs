@@ -70,7 +70,7 @@ pub(super) fn own_worker(id: i64, worker: i64, created_us: i64, column: &str, ta
         format!("replicated row of table \"{table}\" has an ID of this server's own worker"),
         format!("{column} = {id} is of worker {worker} and from {}.", timestamp(created_us)),
         "If another server generates with this worker, give one of the two another snowflake_id.worker_id. If the row \
-         is this server's own, subscribe with origin = none. If the table is being copied, disable the trigger until \
-         the copy is complete.",
+         is this server's own, subscribe with origin = none (PostgreSQL 16 or later), or publish only the rows that \
+         each server inserts. If the table is being copied, disable the trigger until the copy is complete.",
     )
 }

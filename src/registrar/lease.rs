@@ -5,13 +5,13 @@ use crate::bell::{self, Who};
 use crate::display::os_error;
 use crate::fleet::{self, Last};
 use crate::generator;
-use crate::messages::{Error, log};
+use crate::messages::{Error, STATE_FILE, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
 use snowflake_contact::{self as wire, Failure, Request};
-use snowflake_core::{Answer, Answered, ClosedReason, Contact, Lease, WorkerSource};
+use snowflake_core::{Answer, Answered, ClosedReason, Contact, Errno, Lease, WorkerSource};
 use uuid::Uuid;
 
 /// The contacts of this server's generator.
@@ -88,7 +88,7 @@ impl Leasing {
                 fleet::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
             }
             // The generator has logged that it cannot write.
-            Err(errno) => fleet::note(Last::Failed, None, &os_error(errno)),
+            Err(errno) => fleet::note(Last::Failed, None, &unwritable(errno)),
         }
         if matches!(answer, Answer::Granted { .. }) {
             self.told_refused = None;
@@ -110,7 +110,7 @@ impl Contacts for Leasing {
         let contact = match self.generator.contact() {
             Ok(contact) => contact?,
             Err(errno) => {
-                fleet::note(Last::Failed, None, &os_error(errno));
+                fleet::note(Last::Failed, None, &unwritable(errno));
                 return None;
             }
         };
@@ -156,4 +156,9 @@ impl Contacts for Leasing {
             Err(failure) => fleet::note(Last::Failed, None, &failure.text),
         }
     }
+}
+
+/// What is shown where the lease cannot be written.
+fn unwritable(errno: Errno) -> String {
+    format!("could not write file \"{STATE_FILE}\": {}", os_error(errno))
 }

@@ -9,6 +9,7 @@
 //! The child runs no code of PostgreSQL besides leaving shared memory. It dies with the worker, and the worker waits
 //! for it on its latch and by the monotonic clock.
 
+use crate::display::io_error;
 use crate::waiting::{self, Reason};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
@@ -38,7 +39,10 @@ unsafe extern "C" {
 /// Makes a contact, and waits for its end. Ends the process if it is told to stop meanwhile.
 pub fn contact(connection_string: &CStr, request: &Request) -> Result<Answer, Failure> {
     let deadline = Instant::now() + LIMIT;
-    let failed = |error: io::Error| Failure::new(Kind::Process, error.to_string());
+    let failed = |error: io::Error| {
+        let why = io_error(&error);
+        Failure::new(Kind::Process, format!("could not run the process that contacts the registry: {why}"))
+    };
     let (mut reader, writer) = io::pipe().map_err(failed)?;
     let mut child = Child::fork(|| make(connection_string, request, writer)).map_err(failed)?;
     set_nonblocking(&reader).map_err(failed)?;

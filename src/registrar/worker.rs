@@ -2,6 +2,7 @@
 
 use super::{Contacts, process};
 use crate::bell::{self, Who};
+use crate::fleet::{self, Last};
 use crate::messages::log;
 use crate::settings;
 use pgrx::bgworkers::BackgroundWorker;
@@ -28,6 +29,10 @@ pub fn run(contacts: &mut dyn Contacts) {
             let configured = settings::registry();
             if configured != registry {
                 (registry, due) = (configured, Instant::now());
+                if registry.is_none() {
+                    fleet::note(Last::Failed, None, "snowflake_id.registry is not set");
+                    log::registry_removed();
+                }
             }
         }
         if bell::was_rung(Who::Registrar) {

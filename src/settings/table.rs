@@ -78,7 +78,8 @@ enum Kind {
 pub static SETTINGS: [Setting; 13] = [
     Setting {
         name: c"snowflake_id.worker_id",
-        description: c"This server's worker number; -1 disables ID generation.",
+        description:
+            c"This server's worker number; -1 for none: then a registry assigns one, or no IDs are generated.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Integer {
@@ -88,7 +89,7 @@ pub static SETTINGS: [Setting; 13] = [
             assign: None,
         },
         is_usable: an_integer,
-        hint: OTHER_HINT,
+        hint: "Use a number that no other server has.",
     },
     Setting {
         name: c"snowflake_id.datacenter_id",
@@ -102,7 +103,7 @@ pub static SETTINGS: [Setting; 13] = [
             assign: None,
         },
         is_usable: an_integer,
-        hint: OTHER_HINT,
+        hint: "Use the number of this server's datacenter.",
     },
     Setting {
         name: c"snowflake_id.backup_workers",
@@ -116,7 +117,7 @@ pub static SETTINGS: [Setting; 13] = [
             assign: None,
         },
         is_usable: an_integer,
-        hint: OTHER_HINT,
+        hint: "Use the number that all servers of the fleet have.",
     },
     Setting {
         name: c"snowflake_id.layout",
@@ -309,7 +310,7 @@ fn configured_text(name: &CStr) -> Option<String> {
 
 // ---- which values are valid ----
 
-const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
+pub const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
 pub const TICK_HINT: &str = "Use one of these values.";
 pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 pub const LAYOUT_HINT: &str =
@@ -342,7 +343,10 @@ pub fn check_node_name(text: &str) -> Result<(), String> {
         return Err("The name has a control character.".to_owned());
     }
     if length > LONGEST_NODE_NAME {
-        return Err(format!("The name has {length} characters, and may have {LONGEST_NODE_NAME}."));
+        return Err(format!(
+            "The name takes {length} characters, of which a byte that is not ASCII takes four; it may take \
+             {LONGEST_NODE_NAME}."
+        ));
     }
     Ok(())
 }

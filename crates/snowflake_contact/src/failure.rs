@@ -31,12 +31,14 @@ pub struct Failure {
     pub kind: Kind,
     /// The cause in one line, in libpq's or the registry's words where they have some.
     pub text: String,
+    /// What to do about it, in the registry's words where it has some.
+    pub hint: Option<String>,
 }
 
 impl Failure {
     /// A failure; its text becomes one line.
     pub fn new(kind: Kind, text: impl AsRef<str>) -> Self {
-        Self { kind, text: one_line(text.as_ref()) }
+        Self { kind, text: one_line(text.as_ref()), hint: None }
     }
 }
 

@@ -7,7 +7,7 @@
 // libpq is C.
 #![allow(unsafe_code)]
 
-use crate::failure::{Failure, Kind, about_connection, about_string};
+use crate::failure::{Failure, Kind, about_connection, about_string, one_line};
 use crate::wire::{Column, Value};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -66,6 +66,7 @@ functions! {
 const CONNECTION_OK: c_int = 0;
 const PGRES_TUPLES_OK: c_int = 2;
 const PG_DIAG_MESSAGE_PRIMARY: c_int = b'M' as c_int;
+const PG_DIAG_MESSAGE_HINT: c_int = b'H' as c_int;
 
 impl Libpq {
     /// Loads the first of these libraries that has libpq's functions, for as long as this process lives.
@@ -192,9 +193,12 @@ impl<'a> Connection<'a> {
         match unsafe { (self.libpq.PQresultStatus)(res) } {
             PGRES_TUPLES_OK => Ok(result.rows()),
             // Where the connection broke, its own text has what the server said last, too.
-            _ => match result.error() {
-                text if text.is_empty() => Err(Failure::new(Kind::Call, self.error())),
-                text => Err(Failure::new(Kind::Call, text)),
+            _ => match result.error(PG_DIAG_MESSAGE_PRIMARY) {
+                None => Err(Failure::new(Kind::Call, self.error())),
+                Some(text) => {
+                    let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
+                    Err(Failure { hint, ..Failure::new(Kind::Call, text) })
+                }
             },
         }
     }
@@ -213,10 +217,11 @@ struct QueryResult<'a> {
 }
 
 impl QueryResult<'_> {
-    /// The server's primary message; empty if the error is not the server's.
-    fn error(&self) -> String {
+    /// A part of the server's error; none if it has no such part, or the error is not the server's.
+    fn error(&self, part: c_int) -> Option<String> {
         // SAFETY: the result lives, and its text is copied.
-        unsafe { text_of((self.libpq.PQresultErrorField)(self.res, PG_DIAG_MESSAGE_PRIMARY)) }
+        let text = unsafe { text_of((self.libpq.PQresultErrorField)(self.res, part)) };
+        Some(text).filter(|text| !text.is_empty())
     }
 
     fn rows(&self) -> Vec<Vec<Column>> {

@@ -92,7 +92,7 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
     assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
 
     registry.start();
-    wait_until("IDs", secs(15), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    wait_until("IDs", secs(30), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
     assert!(server.log().contains("the registry answers again"), "{}", server.log());
 }
 
@@ -121,14 +121,66 @@ fn old_primaries_beside_their_successors_over_three_timelines_repeat_nothing() {
     let second = first.standby(|builder| builder.setting("snowflake_id.node_name", "second"));
     let third = second.standby(|builder| builder.setting("snowflake_id.node_name", "third"));
     let of_registry = "SELECT count(*) FROM snowflake_fleet";
+    let mut session = registry.connect();
     wait_until("leases of the standbys", secs(30), || {
-        (one::<i64>(&mut registry.connect(), of_registry) == 3).then_some(())
+        (one::<i64>(&mut session, of_registry) == 3).then_some(())
     });
     second.promote();
     let of_second = ids(&second, 1_000);
     third.promote();
     let of_third = ids(&third, 1_000);
     check(&[ids(&first, 1_000), [of_second, ids(&second, 1_000)].concat(), of_third]);
+}
+
+#[test]
+fn a_registry_that_a_reload_removes_is_told_of_and_the_cause_is_named_when_the_lease_has_ended() {
+    let registry = registry("6 s");
+    let mut server = member(&registry, "a").start_with_extension();
+    let before = home(&server);
+    server.set("snowflake_id.registry", "");
+    server.reread_settings();
+    let mut session = server.connect();
+    let refusal = wait_until("the lease to end", secs(60), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
+    });
+    assert!(refusal.detail.contains("snowflake_id.registry is not set"), "{refusal}");
+    assert_eq!(server.log().matches("snowflake_id.registry was removed").count(), 1);
+    server.set("snowflake_id.registry", &registry.registry_string());
+    server.reread_settings();
+    wait_until("IDs", secs(60), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    assert_eq!(home(&server), before);
+}
+
+/// As the manual says: with another registry, and without the state that belongs to the old one.
+#[test]
+fn a_fleet_moves_to_another_epoch_with_another_registry() {
+    let registry = registry("6 s");
+    let mut server = member(&registry, "a").start_with_extension();
+    home(&server);
+    let before = ids(&server, 100);
+    server.stop(Stop::Fast);
+    let create = "CREATE EXTENSION snowflake_id;
+                  SELECT snowflake_registry_create('node', epoch => '2020-01-01Z')";
+    run(&mut registry.connect(), "CREATE DATABASE other");
+    run(&mut registry.config().dbname("other").connect(postgres::NoTls).expect("a session"), create);
+    server.set("snowflake_id.epoch", "2020-01-01T00:00:00Z");
+    server.start();
+    let mut session = server.connect();
+    let refused = wait_until("the refusal", secs(30), || {
+        let state = "SELECT registry_error FROM snowflake_status WHERE registry_error IS NOT NULL";
+        session.query_opt(state, &[]).expect("the view").map(|row| row.get::<_, String>(0))
+    });
+    assert!(refused.contains("layout"), "{refused}");
+
+    server.stop(Stop::Fast);
+    fs::remove_dir_all(server.data().join("snowflake_id")).expect("the state");
+    server.set("snowflake_id.registry", &registry.registry_string().replace("postgres", "other"));
+    server.start();
+    assert!(error(&mut server.connect()).message.contains("differs"), "the database has the old epoch");
+    server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
+    home(&server);
+    let after = ids(&server, 100);
+    assert!(before.iter().max() < after.iter().min(), "{before:?} {after:?}");
 }
 
 #[test]
@@ -154,6 +206,7 @@ fn a_rebooted_host_is_a_new_node_and_an_operator_can_vouch_for_the_old_one() {
         "{}",
         refused.text()
     );
+    assert!(refused.hint.contains("snowflake_adopt() resumes the earlier lease"), "{refused}");
     run(&mut session, "SELECT snowflake_adopt()");
     let resumed = ids(&server, 100);
     assert!(resumed.iter().all(|id| worker(*id) % 256 == i64::from(second)));

@@ -612,7 +612,7 @@ fn a_violation_is_found_wherever_it_is_planted() {
         ),
         ("to a number that was never used, and restart the server.\"", "to another number\""),
         ("\"snowflake_adopt set this limit.\"", "\"\""),
-        ("Run the statement on the primary, or", "run the statement on the primary, or"),
+        ("Run the statement on the primary. If", "run the statement on the primary. If"),
         ("{} left\"", "{} left.\""),
     ] {
         assert!(is_found(texts_of_messages(&plant(&library, from, to))), "{to}");
