@@ -78,7 +78,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `ready` until it returns a value; panics with `what` if that takes longer than `limit`.
+/// Calls `ready` until it returns a value; panics with `what` if that takes longer than `limit`. The longer it takes, the
+/// less often it looks, because other tests run beside it.
 #[track_caller]
 pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -87,6 +88,6 @@ pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Opt
             return answer;
         }
         assert!(began.elapsed() < limit, "waited {limit:?} in vain for {what}");
-        std::thread::sleep(ms(5));
+        std::thread::sleep((began.elapsed() / 10).clamp(ms(5), ms(50)));
     }
 }

@@ -1,5 +1,6 @@
 //! Servers that follow each other, and what operators do with them.
 
+use crate::install::install;
 use crate::server::{Server, Stop};
 use crate::{secs, sql};
 use std::fs;
@@ -9,9 +10,16 @@ impl Server {
     #[track_caller]
     pub fn catch_up_with(&self, primary: &Server) {
         let position: String = sql::one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
+        self.wait_for_replay_to(&position);
+    }
+
+    /// Waits until this standby has replayed the WAL up to this position.
+    #[track_caller]
+    pub fn wait_for_replay_to(&self, position: &str) {
         let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
+        let mut session = self.connect();
         crate::wait_until("the standby to catch up", secs(30), || {
-            sql::one::<bool>(&mut self.connect(), &caught_up).then_some(())
+            sql::one::<bool>(&mut session, &caught_up).then_some(())
         });
     }
 
@@ -29,6 +37,25 @@ impl Server {
         for signal in ["standby.signal", "recovery.signal"] {
             let _ = fs::remove_file(self.data().join(signal));
         }
+    }
+
+    /// At its next start, this stopped server recovers from an archive.
+    pub fn signal_recovery(&self) {
+        let signal = self.data().join("recovery.signal");
+        fs::write(&signal, "").expect("a file can be made");
+        install().own(&signal);
+    }
+
+    /// Starts this base backup and recovers it to the end of its WAL, on a new timeline, as if the archive had no more.
+    #[track_caller]
+    pub fn recover(&mut self) {
+        self.signal_recovery();
+        self.set("restore_command", "false");
+        self.start();
+        let mut session = self.connect();
+        crate::wait_until("the end of recovery", secs(20), || {
+            sql::one::<bool>(&mut session, "SELECT NOT pg_is_in_recovery()").then_some(())
+        });
     }
 
     /// Has a running standby follow another primary.

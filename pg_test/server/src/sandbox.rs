@@ -104,7 +104,9 @@ pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
         let data = folder.join("pgdata");
         let mut initdb = install.command("initdb", &folder);
         initdb
-            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
+            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"])
+            // Each copy would have 16 MB of it otherwise, which is half of a new cluster.
+            .args(["--wal-segsize=1", "-D"])
             .arg(&data);
         if !behind.is_zero() {
             let clock = Clock::new(&folder);

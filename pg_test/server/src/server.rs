@@ -84,8 +84,9 @@ impl Builder {
     #[track_caller]
     pub fn start_with_extension(self) -> Server {
         let server = self.start();
-        sql::run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
-        server.wait_until_seasoned();
+        let mut session = server.connect();
+        sql::run(&mut session, "CREATE EXTENSION snowflake_id");
+        wait_until_seasoned(&mut session);
         server
     }
 
@@ -209,7 +210,7 @@ impl Server {
         self.set(name, value);
         self.signal(Signal::SIGHUP);
         let show = format!("SHOW {name}");
-        crate::wait_until(&format!("{name} = {value}"), secs(10), || {
+        crate::wait_until(&format!("{name} = {value}"), secs(30), || {
             let shown: String = session.query_one(&show, &[]).expect("SHOW").get(0);
             (shown == value).then_some(())
         });
@@ -239,23 +240,12 @@ impl Server {
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
 
-    /// Waits until the clock has passed the marks of a first start, some 3 s ahead. Does not wait if the gate is closed
-    /// for another reason.
-    fn wait_until_seasoned(&self) {
-        let mut session = self.connect();
-        let settling =
-            "SELECT state = 'closed' AND reason LIKE 'waiting until the system clock%' FROM snowflake_status";
-        crate::wait_until("the first marks to pass", secs(15), || {
-            std::thread::sleep(ms(50));
-            (!sql::one::<bool>(&mut session, settling)).then_some(())
-        });
-    }
-
     /// Waits until the server accepts connections, even after a crash of one of its processes.
     #[track_caller]
     pub fn wait_until_ready(&mut self) {
         let began = Instant::now();
-        while self.config().connect(NoTls).is_err() {
+        // Every attempt to connect costs the server a process, so none is made before the postmaster says that it is up.
+        while !self.says_that_it_is_up() || self.config().connect(NoTls).is_err() {
             let child = self.postmaster.as_mut().expect("the server was started");
             if let Some(status) = child.try_wait().expect("it is our child") {
                 self.postmaster = None;
@@ -264,6 +254,15 @@ impl Server {
             assert!(began.elapsed() < secs(60), "no connection within 60 s\n{}", self.log());
             std::thread::sleep(ms(20));
         }
+    }
+
+    /// Whether `postmaster.pid` says that the server accepts connections, in the line that `pg_ctl` waits for.
+    fn says_that_it_is_up(&self) -> bool {
+        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = file.lines();
+        // A server that was killed leaves its file behind.
+        lines.next().is_some_and(|pid| pid.parse() == Ok(self.pid()))
+            && lines.nth(6).is_some_and(|state| matches!(state.trim(), "ready" | "standby"))
     }
 
     #[track_caller]
@@ -368,7 +367,7 @@ impl Server {
         crate::wait_until(what, limit, || {
             let answer = ready(&mut self.connect());
             if answer.is_none() {
-                std::thread::sleep(ms(50));
+                std::thread::sleep(ms(100));
             }
             answer
         })
@@ -554,6 +553,16 @@ impl Drop for Server {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Waits until the clock has passed the marks of a first start, some 3 s ahead. Does not wait if the gate is closed
+/// for another reason.
+fn wait_until_seasoned(session: &mut Client) {
+    let settling =
+        "SELECT state = 'closed' AND reason LIKE 'waiting until the system clock%' FROM snowflake_status";
+    crate::wait_until("the first marks to pass", secs(30), || {
+        (!sql::one::<bool>(session, settling)).then_some(())
+    });
 }
 
 fn as_pid(pid: u32) -> Pid {

@@ -406,7 +406,7 @@ impl Player {
         let log = || self.server.log()[self.log_from..].to_owned();
         for line in text.lines().map(without_variables).map(unpadded) {
             // The server does this by itself, at a time of its own.
-            wait_until(&format!("{place}: in the log: {line}"), secs(5), || {
+            wait_until(&format!("{place}: in the log: {line}"), secs(30), || {
                 log().lines().map(without_variables).map(unpadded).find(|logged| logged.contains(&line))
             });
         }

@@ -346,7 +346,7 @@ impl SmallDisk {
 
     fn remount(&self, mode: &str) {
         // Busy while the keeper has the file open for writing.
-        wait_until("the disk to be mounted anew", secs(10), || {
+        wait_until("the disk to be mounted anew", secs(30), || {
             let mut mount = Command::new("mount");
             mount.args(["-o", &format!("remount,{mode}")]).arg(&self.0);
             mount.status().is_ok_and(|status| status.success()).then_some(())
@@ -409,7 +409,7 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     ids.assert_unique();
     assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
     let told = || server.log().contains("is writable again").then_some(());
-    wait_until("the log to tell of it", secs(10), told);
+    wait_until("the log to tell of it", secs(30), told);
     let log = server.log();
     assert_eq!(
         log.matches("snowflake_id: could not write file \"snowflake_id/state\": Read-only").count(),
@@ -438,7 +438,7 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
     // The file is deleted, but its space stays taken while it is open, so there is no room for another.
     let blocks = fs::File::open(state_file(&server)).unwrap();
     fs::remove_file(state_file(&server)).unwrap();
-    wait_until("the disk to be missed", secs(10), || {
+    wait_until("the disk to be missed", secs(30), || {
         server.connect().query_one("SELECT snowflake_nextval()", &[]).err().map(|e| {
             assert!(Failure::from(&e).text().contains("No space left on device"));
         })
@@ -455,14 +455,14 @@ fn a_file_deleted_or_replaced_while_running_is_made_anew() {
     let mut ids = Ids::new();
     ids.add("before", burst(&server));
     fs::remove_file(state_file(&server)).unwrap();
-    wait_until("a new file", secs(10), || {
+    wait_until("a new file", secs(30), || {
         ids.add("meanwhile", take_soon(&server, secs(5)).0);
         state_file(&server).exists().then_some(())
     });
     let stranger = state_file(&server).with_extension("stranger");
     fs::write(&stranger, vec![b'x'; 8192]).unwrap();
     fs::rename(&stranger, state_file(&server)).unwrap();
-    wait_until("the stranger to be replaced", secs(10), || {
+    wait_until("the stranger to be replaced", secs(30), || {
         ids.add("with a stranger", take_soon(&server, secs(5)).0);
         (fs::read(state_file(&server)).unwrap()[0] == b'{').then_some(())
     });
@@ -756,15 +756,6 @@ fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_run
     }
 }
 
-/// Waits until the standby has replayed everything that the primary has written.
-fn catch_up(primary: &Server, standby: &Server) {
-    let position: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
-    wait_until("the standby to catch up", secs(20), || {
-        let caught_up = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn");
-        one::<bool>(&mut standby.connect(), &caught_up).then_some(())
-    });
-}
-
 /// Found by the chaos program, with 1,421 duplicates: the first timeline had rotated to worker 257, of which the
 /// standby's file knew only the mark at the time of the copy.
 #[test]
@@ -778,7 +769,7 @@ fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() 
     assert_eq!(worker(old[0]), HOME + 256);
     ids.add("the first timeline", std::mem::take(&mut old));
     run(&mut primary.connect(), "CREATE TABLE t ()");
-    catch_up(&primary, &standby);
+    standby.catch_up_with(&primary);
     drop(primary);
     standby.promote();
     ids.add("the second timeline", take_soon(&standby, secs(5)).0);
@@ -823,7 +814,7 @@ fn a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing() {
     fails(&mut primary.connect(), "25006", "SELECT snowflake_nextval()");
     ids.add("the second, on", burst(&standby));
     run(&mut standby.connect(), "CREATE TABLE kept ()");
-    catch_up(&standby, &primary);
+    primary.catch_up_with(&standby);
     standby.stop(Stop::Immediate);
     primary.promote();
     ids.add("the first again", take_soon(&primary, secs(10)).0);
@@ -843,7 +834,7 @@ fn promoting_and_failing_back_three_times_repeats_nothing() {
             &mut primary.connect(),
             "CREATE TABLE IF NOT EXISTS t (id bigint); INSERT INTO t SELECT snowflake_nextval()",
         );
-        catch_up(&primary, &standby);
+        standby.catch_up_with(&primary);
         primary.stop(Stop::Immediate);
         standby.clock().back(ms(500 * (timeline % 2)));
         standby.promote();

@@ -76,7 +76,7 @@ fn a_step_back_stretches_the_timeouts_of_postgresql() {
         Instant::now()
     });
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    wait_until("the session to sleep", secs(5), || (one::<i64>(&mut watcher, asleep) == 1).then_some(()));
+    wait_until("the session to sleep", secs(30), || (one::<i64>(&mut watcher, asleep) == 1).then_some(()));
     server.step_back(secs(2));
     let took = sleeper.join().unwrap() - began;
     assert!(took >= ms(6_900), "{took:?}");

@@ -208,7 +208,7 @@ fn a_state_that_cannot_be_written_shows() {
         fs::set_permissions(&folder, Permissions::from_mode(folder_mode)).expect("it is a folder");
     };
     permit(0o400, 0o500);
-    wait_until("the end of the reservation", secs(10), || {
+    wait_until("the end of the reservation", secs(30), || {
         session.batch_execute("SELECT snowflake_nextval()").is_err().then_some(())
     });
     let seen = look(&mut watcher);
@@ -216,7 +216,7 @@ fn a_state_that_cannot_be_written_shows() {
     assert_eq!(seen["open"], 0.0, "{seen:?}");
 
     permit(0o600, 0o700);
-    wait_until("IDs again", secs(10), || session.batch_execute("SELECT snowflake_nextval()").ok());
+    wait_until("IDs again", secs(30), || session.batch_execute("SELECT snowflake_nextval()").ok());
     let seen = look(&mut watcher);
     assert_eq!((seen["write_error"], seen["open"]), (0.0, 1.0), "{seen:?}");
 }

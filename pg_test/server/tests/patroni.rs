@@ -38,7 +38,7 @@ impl Kept {
                         self.by_client.lock().unwrap().entry(client.to_owned()).or_default().push(row.get(0));
                         self.answers.lock().unwrap().push(Instant::now());
                         // Other tests run beside this one, and the cluster has to heal.
-                        thread::sleep(ms(1));
+                        thread::sleep(ms(5));
                     }
                     Err(_) if session.is_closed() => break,
                     Err(_) => thread::sleep(ms(20)),

@@ -40,7 +40,7 @@ fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
 /// Waits until a server generates IDs.
 fn opens(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
-    wait_until("the first ID", secs(15), || {
+    wait_until("the first ID", secs(30), || {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get(0)])
     })
 }
@@ -346,10 +346,7 @@ fn a_prepared_transaction_is_respected(
     // An archive has whole segments only, and none of them may contain a later time.
     let prepared: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
     run(&mut primary.connect(), "SELECT pg_switch_wal()");
-    let has_replayed = format!("SELECT pg_last_wal_replay_lsn() >= '{prepared}'::pg_lsn");
-    wait_until("the prepared transaction", secs(30), || {
-        one::<bool>(&mut standby.connect(), &has_replayed).then_some(())
-    });
+    standby.wait_for_replay_to(&prepared);
     if is_restarted {
         standby.restartpoint_with(&primary);
         standby.stop(Stop::Fast);

@@ -109,22 +109,22 @@ fn the_first_call_after_an_idle_minute_answers_timeout_and_cancel_while_the_disk
     let (mut session, mut other) = (slow.server.connect(), slow.server.connect());
     let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
     run(&mut session, "SET statement_timeout = '500ms'");
-    slow.takes(secs(4));
+    slow.takes(secs(6));
     let began = Instant::now();
     let failure = fails(&mut session, "57014", "SELECT snowflake_nextval()");
-    assert!(began.elapsed() < secs(2), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
+    assert!(began.elapsed() < secs(4), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
 
     run(&mut session, "SET statement_timeout = 0");
     let call = std::thread::spawn(move || fails(&mut session, "57014", "SELECT snowflake_nextval()"));
     let waiting = format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'");
-    let event = wait_until("the call to be seen waiting", secs(5), || {
+    let event = wait_until("the call to be seen waiting", secs(30), || {
         other.query_opt(&waiting, &[]).unwrap().and_then(|row| row.get::<_, Option<String>>(0))
     });
     assert_eq!(event, if pg_version() >= 17 { "SnowflakeState" } else { "Extension" });
     let asked = Instant::now();
     assert!(one::<bool>(&mut other, &format!("SELECT pg_cancel_backend({pid})")));
     call.join().unwrap();
-    assert!(asked.elapsed() < secs(1), "a cancel took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < secs(4), "a cancel took {:?}", asked.elapsed());
     slow.takes(secs(0));
     next(&mut other);
 }
@@ -136,12 +136,12 @@ fn a_call_that_has_to_rotate_answers_its_timeout_while_the_disk_is_slow() {
     let mut session = slow.server.connect();
     slow.server.step_forward(hours(1));
     next(&mut session);
-    slow.takes(secs(4));
+    slow.takes(secs(6));
     slow.server.step_back(secs(30));
     run(&mut session, "SET statement_timeout = '500ms'");
     let began = Instant::now();
     let failure = fails(&mut session, "57014", "SELECT snowflake_nextval()");
-    assert!(began.elapsed() < secs(2), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
+    assert!(began.elapsed() < secs(4), "a timeout of 0.5 s took {:?}: {failure}", began.elapsed());
     slow.takes(secs(0));
     run(&mut session, "SET statement_timeout = 0");
     next(&mut session);
@@ -159,7 +159,7 @@ fn a_write_shows_a_wait_event_and_a_keeper_that_waits_for_it_leaves_when_it_is_t
     slow.takes(secs(3));
     let rotation = std::thread::spawn(move || session.execute("SELECT snowflake_rotate()", &[]));
     let writing = format!("SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = {pid}");
-    let event = wait_until("the write to be seen", secs(10), || {
+    let event = wait_until("the write to be seen", secs(30), || {
         let row = other.query_one(&writing, &[]).unwrap();
         (row.get::<_, Option<&str>>(0) == Some("Extension")).then(|| row.get::<_, Option<String>>(1).unwrap())
     });

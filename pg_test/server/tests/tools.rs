@@ -53,7 +53,7 @@ fn shop(builder: Builder) -> Server {
 /// Sells as soon as the server generates IDs.
 fn sell(server: &Server) {
     let mut session = in_shop(server);
-    wait_until("the first IDs", secs(10), || {
+    wait_until("the first IDs", secs(30), || {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|_| ())
     });
     run(&mut session, SELL);
@@ -251,14 +251,7 @@ fn is_closed_until_adopted(backup: &mut Server, reason: &str) {
 /// Recovered to its end, it is on a new timeline, which has a worker of its own.
 #[track_caller]
 fn recovers(backup: &mut Server, timeline: i64) {
-    let signal = backup.data().join("recovery.signal");
-    fs::write(&signal, "").expect("it can be written");
-    snowflake_server_tests::faults::own(&signal);
-    backup.set("restore_command", "false");
-    backup.start();
-    wait_until("the end of recovery", secs(20), || {
-        (!one::<bool>(&mut backup.connect(), "SELECT pg_is_in_recovery()")).then_some(())
-    });
+    backup.recover();
     goes_on(backup);
     let first = 1 + (timeline - 1) * 128;
     assert_eq!(worker(next(&mut in_shop(backup))), first, "the first worker of timeline {timeline}");
@@ -446,7 +439,7 @@ fn after_a_reset_of_the_wal_no_id_repeats() {
     fs::remove_file(server.data().join("postmaster.pid")).expect("a killed postmaster leaves it behind");
     server.tool("pg_resetwal", &["--force", "-D", "data"]);
     server.start();
-    wait_until("an ID", secs(10), || server.connect().query_one("SELECT ids.snowflake_nextval()", &[]).ok());
+    wait_until("an ID", secs(30), || server.connect().query_one("SELECT ids.snowflake_nextval()", &[]).ok());
     ids.add("after", take(&mut in_shop(&server), 50_000));
     let all = ids.assert_unique();
     ids.assert_each_ascending();
@@ -470,7 +463,9 @@ fn a_control_file_that_was_made_anew_keeps_the_gate_closed() {
     let control_file = server.data().join("global/pg_control");
     let length = fs::metadata(&control_file).expect("a control file").len();
     fs::write(&control_file, vec![0; length as usize]).expect("it can be written");
-    server.tool("pg_resetwal", &["--force", "-x", &xid, "-o", &oid, "-D", "data"]);
+    let segment: u32 = value("Bytes per WAL segment").parse().expect("a number");
+    let segment = format!("--wal-segsize={}", segment >> 20);
+    server.tool("pg_resetwal", &["--force", &segment, "-x", &xid, "-o", &oid, "-D", "data"]);
     server.start();
     let failure = fails(&mut in_shop(&server), "55000", "SELECT snowflake_nextval()");
     assert!(failure.text().contains("belongs to another database cluster"), "{failure}");
@@ -500,7 +495,7 @@ fn a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted() {
     run(&mut in_shop(&subscriber), "SELECT snowflake_adopt()");
     let of_subscriber =
         "INSERT INTO orders (customer) SELECT 'of the subscriber' FROM generate_series(1, 1000)";
-    wait_until("the gate to open", secs(10), || in_shop(&subscriber).batch_execute(of_subscriber).ok());
+    wait_until("the gate to open", secs(30), || in_shop(&subscriber).batch_execute(of_subscriber).ok());
     sell(&publisher);
     let arrived = "SELECT count(*) FROM orders";
     let all = one::<i64>(&mut in_shop(&publisher), arrived) + 1_000;

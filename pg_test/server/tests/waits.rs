@@ -49,7 +49,7 @@ impl Waiting {
             (session, answer, ended)
         });
         let mut watcher = server.connect();
-        wait_until("the call to wait", secs(5), || waits(&mut watcher, pid).then_some(()));
+        wait_until("the call to wait", secs(30), || waits(&mut watcher, pid).then_some(()));
         Self { pid, began, thread }
     }
 
@@ -150,7 +150,7 @@ fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
         one::<i64>(&mut session, "SELECT count(*) FROM t")
     });
     let mut watcher = server.connect();
-    wait_until("the call to wait", secs(5), || waits(&mut watcher, pid).then_some(()));
+    wait_until("the call to wait", secs(30), || waits(&mut watcher, pid).then_some(()));
     cancel(&mut watcher, pid);
     assert_eq!(thread.join().unwrap(), 1);
 }
@@ -212,7 +212,7 @@ fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
     });
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     let mut watcher = server.connect();
-    wait_until("the other session to sleep", secs(5), || {
+    wait_until("the other session to sleep", secs(30), || {
         (one::<i64>(&mut watcher, asleep) == 1).then_some(())
     });
 
