@@ -23,14 +23,15 @@ CREATE TABLE @extschema@.snowflake_registry (
     grant_ticks       bigint NOT NULL,
     -- No group is handed out before both clocks have passed this tick.
     fence             bigint NOT NULL,
-    -- What it was before commits may have been lost; null otherwise.
-    fence_before      bigint,
+    -- What it was before each time that commits may have been lost, of which nobody has said that they were not.
+    fences_before     bigint[] NOT NULL DEFAULT '{}',
     -- Where this row was written. After a promotion or a recovery the timeline is another one, in another cluster the
-    -- identifier, in a base backup or another copy of the files the control file; a row that was inserted, as by a
-    -- restore, has 0. Then commits may have been lost.
+    -- identifier, in a base backup or another copy of the files the control file, in a copy of the database its OID; a
+    -- row that was inserted, as by a restore, has 0. Then commits may have been lost.
     timeline          bigint NOT NULL,
     system_identifier bigint NOT NULL,
-    control_file      text NOT NULL
+    control_file      text NOT NULL,
+    database          oid NOT NULL
 );
 
 -- One row per group: a home worker with its lanes. A block of rows is inserted when the first of them is needed.
@@ -107,7 +108,7 @@ CREATE FUNCTION @extschema@.snowflake_fleet_time(tick bigint, tick_ms integer, e
 
 -- Where the registry's row would be written now.
 CREATE FUNCTION @extschema@.snowflake_fleet_here(
-    OUT timeline bigint, OUT system_identifier bigint, OUT control_file text
+    OUT timeline bigint, OUT system_identifier bigint, OUT control_file text, OUT database oid
 )
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -115,6 +116,7 @@ BEGIN
     timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
     system_identifier := (pg_control_system()).system_identifier;
     control_file := @extschema@.snowflake_fleet_control_file();
+    SELECT d.oid INTO STRICT database FROM pg_database d WHERE d.datname = current_database();
 END
 $$;
 
@@ -135,19 +137,24 @@ BEGIN
             DETAIL = 'The table snowflake_registry has no row.',
             HINT = 'Call snowflake_registry_create in the database that is to be the registry.';
     END IF;
-    IF (registry.timeline, registry.system_identifier, registry.control_file) = here THEN
+    IF (registry.timeline, registry.system_identifier, registry.control_file, registry.database) = here THEN
         RETURN registry;
     END IF;
     -- Others may find the same at this moment; who waits here sees what the first has written.
     SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
-    IF (registry.timeline, registry.system_identifier, registry.control_file) = here THEN
+    IF (registry.timeline, registry.system_identifier, registry.control_file, registry.database) = here THEN
         RETURN registry;
     END IF;
-    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    -- This server's clock may be behind that of the one before: the nodes' clocks tell.
+    SELECT @extschema@.snowflake_fleet_tick(
+        greatest(clock_timestamp(), max(g.last_contact_at + g.clock_offset_ms * interval '1 ms')),
+        registry.tick_ms, registry.epoch)
+    INTO tick FROM @extschema@.snowflake_registry_groups g;
     -- A node's clock was at most one grant ahead, and `until` one grant more: so no lost grant reaches further.
     UPDATE @extschema@.snowflake_registry r
     SET timeline = here.timeline, system_identifier = here.system_identifier, control_file = here.control_file,
-        fence_before = r.fence, fence = greatest(r.fence, tick + 2 * r.grant_ticks)
+        database = here.database, fence = greatest(r.fence, tick + 2 * r.grant_ticks),
+        fences_before = CASE WHEN r.fence >= tick THEN r.fences_before ELSE '{}' END || r.fence
     RETURNING * INTO STRICT registry;
     -- Their groups may have gone to others, who show up with leases that no row knows.
     PERFORM @extschema@.snowflake_fleet_end(g) FROM @extschema@.snowflake_registry_groups g
@@ -231,8 +238,8 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
-                'a schema of a superuser.';
+            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
+                'owner may have put functions there that a superuser would run.';
     END IF;
     SELECT r.* INTO refusal FROM (VALUES
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers) > 0, '22004',
@@ -261,13 +268,13 @@ BEGIN
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
     INSERT INTO @extschema@.snowflake_registry (
         id, layout, tick_ms, epoch, backup_workers, time_bits, datacenter_bits, worker_bits, sequence_bits, homes,
-        grant_ticks, fence, timeline, system_identifier, control_file)
+        grant_ticks, fence, timeline, system_identifier, control_file, database)
     SELECT gen_random_uuid(), parsed.bits, tick_ms, epoch, backup_workers, parsed.time_bits, parsed.datacenter_bits,
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
-        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '';
+        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '', 0;
     UPDATE @extschema@.snowflake_registry r
-    SET (timeline, system_identifier, control_file) = (SELECT * FROM @extschema@.snowflake_fleet_here());
+    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM @extschema@.snowflake_fleet_here());
     REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
         @extschema@.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
@@ -280,17 +287,19 @@ BEGIN
 END
 $$;
 
--- What operators do with groups. Whatever it is, it is first found out whether the registry is in doubt.
+-- What operators do with groups. Calls have the exact types, so that PostgreSQL takes no other function of that name:
+-- the owner of the schema may have put one there before. Whatever it is, it is first found out whether the registry is in doubt.
 CREATE FUNCTION @extschema@.snowflake_fleet_operate(operation text, worker_id integer, words text)
     RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
+    -- No type of the extension's before the check below: PL/pgSQL would look it up by name, and run its constraints.
     place    record;
-    registry @extschema@.snowflake_registry;
+    registry record;
     refusal  record;
     tick     bigint;
-    own      @extschema@.snowflake_registry_groups;
+    own      record;
     named    constant integer := worker_id;
     -- The number's high bits are the datacenter's, as in an ID.
     of_datacenter integer;
@@ -318,23 +327,27 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
-                'a schema of a superuser.';
+            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
+                'owner may have put functions there that a superuser would run.';
     END IF;
     registry := @extschema@.snowflake_fleet_current();
     IF operation = 'vouch' THEN
-        UPDATE @extschema@.snowflake_registry r SET fence = r.fence_before, fence_before = NULL
-        WHERE r.fence_before IS NOT NULL;
+        UPDATE @extschema@.snowflake_registry r
+        SET fence = r.fences_before[cardinality(r.fences_before)], fences_before = trim_array(r.fences_before, 1)
+        WHERE r.fences_before <> '{}' RETURNING r.fence, r.fences_before INTO own;
         IF NOT FOUND THEN
             RAISE NOTICE 'the registry is not in doubt, skipping';
+        ELSIF own.fences_before <> '{}' THEN
+            RAISE NOTICE 'the registry is still in doubt because of an earlier failover or restore'
+                USING HINT = 'If no commit was lost in that one either, call snowflake_registry_vouch again.';
         END IF;
         RETURN NULL;
     ELSIF operation = 'retire' THEN
         FOR own IN
-            SELECT * FROM @extschema@.snowflake_registry_groups g WHERE g.node_name = words AND g.node_id IS NOT NULL
-            ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
+            SELECT g AS whole, g.until FROM @extschema@.snowflake_registry_groups g
+            WHERE g.node_name = words AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
         LOOP
-            PERFORM @extschema@.snowflake_fleet_end(own);
+            PERFORM @extschema@.snowflake_fleet_end(own.whole);
             tick := greatest(tick, own.until);
         END LOOP;
         IF tick IS NULL THEN
@@ -351,7 +364,8 @@ BEGIN
     THEN
         PERFORM @extschema@.snowflake_fleet_add_groups(registry, of_datacenter, of_worker);
     END IF;
-    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    SELECT g AS whole, g.worker_id, g.note, g.node_id, g.node_name, g.until INTO own
+    FROM @extschema@.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
     tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.* INTO refusal FROM (VALUES
@@ -364,7 +378,7 @@ BEGIN
                 1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
-        (operation = 'reserve' AND registry.fence_before IS NOT NULL AND registry.fence >= tick, '55000',
+        (operation = 'reserve' AND registry.fences_before <> '{}' AND registry.fence >= tick, '55000',
             format('cannot reserve worker %s: the registry may have lost commits', named),
             format('Another server may have this worker until %s.', @extschema@.snowflake_fleet_time(
                 registry.fence + 1, registry.tick_ms, registry.epoch)),
@@ -382,7 +396,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
             HINT = refusal.hint;
     ELSIF own.node_id IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_end(own);
+        PERFORM @extschema@.snowflake_fleet_end(own.whole);
     END IF;
     -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
     UPDATE @extschema@.snowflake_registry_groups g
@@ -396,19 +410,19 @@ $$;
 
 CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('reserve', worker_id, note); END;
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('reserve'::text, worker_id, note); END;
 
 CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('unreserve', worker_id, '');
+    RETURN @extschema@.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text);
 
 CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('retire', NULL, node_name);
+    RETURN @extschema@.snowflake_fleet_operate('retire'::text, NULL::integer, node_name);
 
 CREATE FUNCTION @extschema@.snowflake_registry_vouch() RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('vouch', NULL, NULL); END;
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('vouch'::text, NULL::integer, NULL::text); END;
 
 -- ---------------------------------------------------------------- views
 

@@ -19,7 +19,7 @@ BEGIN
     IF own.note IS NOT NULL THEN
         reason := 'reserved';
         detail := format('Worker %s is reserved: %s.', wanted, own.note);
-    ELSIF fleet.fence_before IS NOT NULL AND fleet.fence >= tick THEN
+    ELSIF fleet.fences_before <> '{}' AND fleet.fence >= tick THEN
         reason := 'doubt';
         detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
     ELSIF own.until >= least(node_tick, tick) THEN
@@ -52,9 +52,12 @@ DECLARE
 BEGIN
     IF wanted IS NOT NULL THEN
         PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, wanted);
-        -- Waits for others, who are then told apart: `refusal` names them.
+        -- Waits for others that claim it, who are then told apart: `refusal` names them. Not if it has a lease: who keeps
+        -- the lock could keep its node from a renewal.
         PERFORM FROM @extschema@.snowflake_registry_groups g
-        WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted FOR UPDATE;
+        WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted
+            AND (g.until IS NULL OR g.until < @extschema@.snowflake_fleet_tick(
+                clock_timestamp(), fleet.tick_ms, fleet.epoch)) FOR UPDATE;
     END IF;
     LOOP
         -- Both clocks must have passed `until` and the fence.
@@ -191,7 +194,7 @@ BEGIN
             AND shown_until <= greatest(own.until, tick + 2 * fleet.grant_ticks) THEN own END;
     END IF;
     -- In doubt: a lease of which only the node knows, since its commit was lost. Others had the group below its floor.
-    IF fleet.fence_before IS NULL OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
+    IF fleet.fences_before = '{}' OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
         -- The clock may have gone back since the discovery, when it was at least this.
         OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence
         OR shown_until < coalesce(own.until, 0)
@@ -234,7 +237,7 @@ BEGIN
     SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
     WHERE g.datacenter_id = asked.datacenter_id AND g.worker_id = asked.worker_id FOR UPDATE;
     -- In doubt, the row itself may be lost.
-    IF own.worker_id IS NULL AND fleet.fence_before IS NOT NULL AND asked.worker_id BETWEEN 0 AND fleet.homes - 1
+    IF own.worker_id IS NULL AND fleet.fences_before <> '{}' AND asked.worker_id BETWEEN 0 AND fleet.homes - 1
         AND @extschema@.snowflake_fleet_add_groups(fleet, asked.datacenter_id, asked.worker_id) >= 0 THEN
         RETURN @extschema@.snowflake_fleet_lock(fleet, asked);
     END IF;
@@ -321,8 +324,9 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
+    -- No type of the extension's before the check below: PL/pgSQL would look it up by name, and run its constraints.
     place record;
-    fleet @extschema@.snowflake_registry;
+    fleet record;
     told  record;
 BEGIN
     -- The same in each function that others may call, and in no function of its own: a call by name would find what the
@@ -347,8 +351,8 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Give the schema to a superuser (ALTER SCHEMA ... OWNER TO), or drop the extension and create it in '
-                'a schema of a superuser.';
+            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
+                'owner may have put functions there that a superuser would run.';
     END IF;
     PERFORM @extschema@.snowflake_fleet_check_contact(
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,

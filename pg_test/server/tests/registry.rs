@@ -3,10 +3,11 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, Stop, alone, ms, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, alone, ms, secs};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// A server that preloads nothing.
 fn bare() -> Server {
@@ -15,7 +16,16 @@ fn bare() -> Server {
 
 /// A registry with these arguments after the role's name.
 fn registry(arguments: &str) -> Server {
-    let server = bare();
+    registry_on(bare(), arguments)
+}
+
+/// One with four groups, which are leased for an hour. Tests move its clock: then a slow machine ends no lease.
+fn small_registry() -> Server {
+    let server = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
+    registry_on(server.faketime(true).start(), ", '1 h', '41/4/18'")
+}
+
+fn registry_on(server: Server, arguments: &str) -> Server {
     run(&mut server.connect(), "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
     run(&mut server.connect(), &format!("SELECT snowflake_registry_create('node'{arguments})"));
     // Both clocks have to pass the tick in which it was created.
@@ -23,8 +33,10 @@ fn registry(arguments: &str) -> Server {
     server
 }
 
-/// Four groups, leased for a second.
-const SMALL: &str = ", '1 s', '41/4/18'";
+const MINUTE: Duration = secs(60);
+const GRANT: Duration = secs(3_600);
+/// The hour, and what both clocks need to pass it.
+const AFTER_GRANT: Duration = secs(3_601);
 
 // ---- nodes ----
 
@@ -353,12 +365,12 @@ fn another_copy_of_a_node_is_told_that_its_lease_is_over_and_changes_nothing() {
 
 #[test]
 fn a_node_has_one_lease_in_its_life() {
-    let server = registry(SMALL);
+    let server = small_registry();
     let mut session = server.connect_as("node");
     let mut node = Node::small("a");
     node.granted(&mut session);
     let claim = Node { lease: None, ..node.clone() };
-    thread::sleep(ms(1_100));
+    server.clock().forward(AFTER_GRANT);
     // Its group goes to another, of that name.
     let mut other = Node::small("a");
     assert_eq!(other.granted(&mut session).worker, 0);
@@ -372,7 +384,7 @@ fn a_node_has_one_lease_in_its_life() {
 
 #[test]
 fn a_group_goes_to_another_node_above_all_that_was_granted_and_its_ids_can_be_traced() {
-    let server = registry(SMALL);
+    let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut first = Node::small("a").wanting(2);
     let lease = first.granted(&mut session);
@@ -380,17 +392,18 @@ fn a_group_goes_to_another_node_above_all_that_was_granted_and_its_ids_can_be_tr
     let mut second = Node::small("b").wanting(2);
     let refusal = second.refused(&mut session, "taken");
     assert!(refusal.detail.contains("\"a\""), "{refusal:?}");
-    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=1.0).contains(&free_in)), "{refusal:?}");
+    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=3_600.0).contains(&free_in)), "{refusal:?}");
     // It renewed meanwhile, with a clock that is ahead.
-    first.clock = "clock_timestamp() + interval '500 ms'".into();
+    first.clock = "clock_timestamp() + interval '30 min'".into();
     let ahead = first.granted(&mut session);
-    assert!(ahead.until >= lease.until + 400, "{ahead:?} after {lease:?}");
-    let slow = Node { clock: "clock_timestamp() - interval '2 s'".into(), ..Node::small("c") }.wanting(2);
-    let next = wait_until("the group to come free", secs(30), || {
-        // A clock that has not passed it is no reason to hand it out.
-        assert_eq!(Node { id: draw(), ..slow.clone() }.contact(&mut session).answer, "refused");
-        second.contact(&mut session).lease
-    });
+    assert!(ahead.until >= lease.until + 1_800_000, "{ahead:?} after {lease:?}");
+    server.clock().forward(AFTER_GRANT);
+    second.refused(&mut session, "taken");
+    server.clock().forward(30 * MINUTE);
+    // A clock that has not passed it is no reason to hand it out.
+    let slow = Node { clock: "clock_timestamp() - interval '50 min'".into(), ..Node::small("c") };
+    slow.wanting(2).refused(&mut session, "taken");
+    let next = second.granted(&mut session);
     assert!(next.floor >= ahead.until && next.until > next.floor, "{next:?} after {ahead:?}");
     first.over(&mut session);
 
@@ -418,22 +431,22 @@ fn a_group_goes_to_another_node_above_all_that_was_granted_and_its_ids_can_be_tr
 
 #[test]
 fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() {
-    let server = registry(SMALL);
+    let server = small_registry();
     let mut session = server.connect_as("node");
     assert_eq!(Node::small("a").granted(&mut session).worker, 0);
-    thread::sleep(ms(20));
+    server.clock().forward(MINUTE);
     assert_eq!(Node::small("b").granted(&mut session).worker, 1);
-    thread::sleep(ms(20));
+    server.clock().forward(MINUTE);
     // The same name at the same time: another group.
     assert_eq!(Node::small("a").granted(&mut session).worker, 2);
-    thread::sleep(ms(1_100));
+    server.clock().forward(AFTER_GRANT);
     assert_eq!(Node::small("b").granted(&mut session).worker, 1, "its name's");
     assert_eq!(Node::small("a").granted(&mut session).worker, 2, "its name's last");
     assert_eq!(Node::small("c").granted(&mut session).worker, 3, "never used");
     assert_eq!(Node::small("d").granted(&mut session).worker, 0, "the only one free");
     let refusal = Node::small("e").refused(&mut session, "full");
-    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=1.1).contains(&free_in)), "{refusal:?}");
-    thread::sleep(ms(1_200));
+    assert!(refusal.free_in.is_some_and(|free_in| (0.0..=3_601.0).contains(&free_in)), "{refusal:?}");
+    server.clock().forward(AFTER_GRANT);
     assert_eq!(Node::small("e").granted(&mut session).worker, 1, "free longest");
 }
 
@@ -641,7 +654,7 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
 
 #[test]
 fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_back() {
-    let server = registry(SMALL);
+    let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::small("a");
     node.granted(&mut session);
@@ -658,25 +671,25 @@ fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_
     let refusal = Node::small("b").wanting(1).refused(&mut session, "reserved");
     assert!(refusal.detail.contains("server 1") && refusal.free_in.is_none(), "{refusal:?}");
     Node::small("b").refused(&mut session, "full");
-    run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
     let before = now(&mut operator);
+    run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
     Node::small("b").refused(&mut session, "full");
     // No name is known of who had it.
     let refusal = Node::small("b").wanting(1).refused(&mut session, "taken");
     assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal:?}");
     let refusal = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(1, 'mine')");
     assert!(refusal.detail.contains("comes free at") && !refusal.detail.contains('"'), "{refusal}");
-    thread::sleep(ms(1_200));
+    server.clock().forward(AFTER_GRANT);
     // That of node "a" is free, too.
     let lease = Node::small("b").wanting(1).granted(&mut session);
-    assert!(lease.floor >= before + 900, "{lease:?} after {before}");
+    assert!(lease.floor >= before + 3_600_000, "{lease:?} after {before}");
     run(&mut operator, "SELECT snowflake_registry_reserve(0, 'mine')");
     node.over(&mut session);
 }
 
 #[test]
 fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
-    let server = registry(SMALL);
+    let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::small("a");
     let lease = node.granted(&mut session);
@@ -685,12 +698,13 @@ fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
         &mut operator,
         "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::double precision",
     );
-    assert!((0.0..=1.1).contains(&free), "{free}");
+    assert!((0.0..=3_601.0).contains(&free), "{free}");
     assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
     let mut other = Node::small("b").wanting(0);
     other.refused(&mut session, "taken");
     node.over(&mut session);
-    let next = wait_until("the group to come free", secs(30), || other.contact(&mut session).lease);
+    server.clock().forward(AFTER_GRANT);
+    let next = other.granted(&mut session);
     assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
 }
 
@@ -707,7 +721,7 @@ fn fence(session: &mut Client) -> i64 {
 
 #[test]
 fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_its_fence() {
-    let mut primary = registry(", '5 s', '41/4/18'");
+    let mut primary = small_registry();
     let mut session = primary.connect_as("node");
     let (mut renewed, mut expired) = (Node::small("renewed"), Node::small("expired"));
     renewed.granted(&mut session);
@@ -720,7 +734,7 @@ fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_i
     let error = standby.connect_as("node").query(&expired.query(), &[]).expect_err("a standby");
     assert_eq!(Failure::from(&error).code, "25006");
     standby.stop(Stop::Fast);
-    thread::sleep(secs(3));
+    [&primary, &standby].into_iter().for_each(|server| server.clock().forward(30 * MINUTE));
 
     // The primary is lost with what follows.
     let mut lost = Node::small("lost");
@@ -733,19 +747,17 @@ fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_i
     standby.promote();
     let mut session = standby.connect_as("node");
     let mut operator = standby.connect();
-    let passed = renewed.lease.clone().unwrap().floor + 5_100;
-    wait_until("the leases that the standby knows to pass", secs(30), || {
-        (now(&mut operator) > passed).then_some(())
-    });
+    // The leases that the standby knows end.
+    standby.clock().forward(31 * MINUTE);
 
     let mut new = Node::small("new");
     let refusal = new.refused(&mut session, "doubt");
-    assert!(refusal.free_in.is_some_and(|free_in| (9.0..=10.0).contains(&free_in)), "{refusal:?}");
+    assert!(refusal.free_in.is_some_and(|free_in| (7_000.0..=7_200.0).contains(&free_in)), "{refusal:?}");
     Node::small("new").wanting(3).refused(&mut session, "doubt");
     assert_eq!(doubts(&standby), 1);
     let fence = fence(&mut operator);
     assert!(
-        fence >= kept.0.until.max(kept.1.until) && fence - now(&mut operator) > 9_000,
+        fence >= kept.0.until.max(kept.1.until) && fence - now(&mut operator) > 7_000_000,
         "{fence} {kept:?}"
     );
     fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
@@ -781,13 +793,14 @@ fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_i
     );
     renewed.granted(&mut session);
 
-    let answer = wait_until("the fence to pass", secs(30), || {
-        // Their leases are renewed meanwhile.
+    for _ in 0..4 {
+        new.refused(&mut session, "doubt");
+        standby.clock().forward(30 * MINUTE);
         renewed.granted(&mut session);
         lost.granted(&mut session);
-        thread::sleep(ms(500));
-        new.contact(&mut session).lease
-    });
+    }
+    standby.clock().forward(MINUTE);
+    let answer = new.granted(&mut session);
     assert!(answer.floor >= fence && answer.until > fence, "{answer:?} {fence}");
     assert_ne!(answer.worker, kept.0.worker);
     assert_ne!(answer.worker, kept.1.worker);
@@ -856,8 +869,67 @@ fn a_second_doubt_lowers_no_fence_and_its_vouch_leaves_the_first() {
     second.promote();
     Node::new("a").refused(&mut second.connect_as("node"), "doubt");
     assert!(fence(&mut second.connect()) >= doubted);
-    run(&mut second.connect(), "SELECT snowflake_registry_vouch()");
-    assert_eq!(fence(&mut second.connect()), doubted);
+    let mut operator = second.connect();
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    assert_eq!(fence(&mut operator), doubted);
+    // It is a doubt in every respect.
+    Node::new("a").refused(&mut second.connect_as("node"), "doubt");
+    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(9, 'mine')");
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    Node::new("a").granted(&mut second.connect_as("node"));
+}
+
+/// The clock of the server that was promoted is behind by more than a grant.
+#[test]
+fn a_promoted_registry_whose_clock_is_behind_hands_out_nothing_that_was_lost() {
+    let mut primary = small_registry();
+    let mut session = primary.connect_as("node");
+    let mut known = Node::small("known");
+    known.granted(&mut session);
+    let mut standby = primary.standby(|builder| builder);
+    standby.catch_up_with(&primary);
+    standby.stop(Stop::Fast);
+    let lost = Node::small("lost").granted(&mut session);
+    primary.crash();
+    standby.clock().back(2 * GRANT);
+    standby.start();
+    standby.promote();
+    Node::small("new").refused(&mut standby.connect_as("node"), "doubt");
+    // Of a clock that is right, this registry takes no notice yet.
+    known.clock = "clock_timestamp() + interval '2 h'".into();
+    known.clone().refused(&mut standby.connect_as("node"), "clock");
+    let fence = fence(&mut standby.connect());
+    assert!(fence >= lost.until, "{fence} {lost:?}");
+}
+
+#[test]
+fn a_registry_in_a_copy_of_its_database_is_in_doubt() {
+    let server = registry("");
+    let mut session = server.connect();
+    run(&mut session, "CREATE DATABASE fleet TEMPLATE postgres");
+    let connect = |dbname: &str, role: &str| {
+        server.config().user(role).dbname(dbname).connect(postgres::NoTls).expect("a session")
+    };
+    let lease = Node::new("a").granted(&mut server.connect_as("node"));
+    Node::new("b").refused(&mut connect("fleet", "node"), "doubt");
+    // Renamed, it is no other.
+    run(&mut connect("fleet", "postgres"), "SELECT snowflake_registry_vouch()");
+    run(&mut session, "ALTER DATABASE fleet RENAME TO renamed");
+    assert_eq!(Node::new("b").granted(&mut connect("renamed", "node")).worker, lease.worker);
+    assert_eq!(doubts(&server), 1);
+}
+
+/// In a transaction that stays open, a node asks for the workers of others.
+#[test]
+fn who_asks_for_a_worker_that_is_leased_keeps_nobody_from_a_renewal() {
+    let server = registry("");
+    let (mut session, mut other) = (server.connect_as("node"), server.connect_as("node"));
+    let mut node = Node::new("a").wanting(7);
+    node.granted(&mut session);
+    run(&mut other, "BEGIN");
+    Node::new("b").wanting(7).refused(&mut other, "taken");
+    node.granted(&mut session);
+    run(&mut other, "COMMIT");
 }
 
 #[test]
@@ -1001,4 +1073,110 @@ fn a_registry_trusts_no_schema_of_an_ordinary_role() {
     run(&mut node, "SET search_path = old");
     let error = node.query(&Node::new("b").query(), &[]).expect_err("renamed");
     assert!(Failure::from(&error).message.contains("was renamed"), "{}", Failure::from(&error));
+}
+
+/// Whoever may create functions in the schema has put one there for each way to call one of the extension's with other
+/// types, before the extension was created.
+#[test]
+fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let own = "SELECT p.proname::text, p.proargtypes::regtype[]::text[]
+               FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_extension e ON e.oid = d.refobjid
+               WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
+                   AND e.extname = 'snowflake_id' AND p.pronargs BETWEEN 1 AND 6";
+    let own: Vec<(String, Vec<String>)> =
+        session.query(own, &[]).expect("rows").iter().map(|row| (row.get(0), row.get(1))).collect();
+    run(&mut session, "CREATE ROLE merchant LOGIN");
+    run(&mut session, "CREATE DATABASE planted");
+    let connect = |role: &str| {
+        server.config().user(role).dbname("planted").connect(postgres::NoTls).expect("a session")
+    };
+    run(&mut connect("postgres"), "GRANT CREATE ON SCHEMA public TO merchant");
+    let mut merchant = connect("merchant");
+    let mut planted = 0;
+    for (name, types) in &own {
+        for changed in 1..1 << types.len() {
+            for other in ["text", "bigint", "numeric"] {
+                let kind = |(n, own): (usize, &String)| match changed >> n & 1 {
+                    1 => other.to_owned(),
+                    _ => own.clone(),
+                };
+                let types = types.iter().enumerate().map(kind).collect::<Vec<String>>().join(", ");
+                let body = "RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$planted$$; END'";
+                // The extension's types are not there yet, and its own functions are to come.
+                let create = format!("CREATE FUNCTION public.{name}({types}) {body}");
+                let drop = format!("DROP FUNCTION public.{name}({types})");
+                if merchant.batch_execute(&create).is_ok() {
+                    let same =
+                        own.iter().any(|(own, own_types)| own == name && own_types.join(", ") == types);
+                    planted += 1;
+                    if same {
+                        run(&mut merchant, &drop);
+                    }
+                }
+            }
+        }
+    }
+    assert!(planted > 100, "{planted}");
+    let mut session = connect("postgres");
+    run(&mut session, "CREATE ROLE node; CREATE EXTENSION snowflake_id");
+    let called: Vec<String> = column(
+        &mut session,
+        "SELECT DISTINCT p.oid::regprocedure::text FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid
+         WHERE d.refclassid = 'pg_proc'::regclass AND p.proowner = 'merchant'::regrole",
+    );
+    assert_eq!(called, [""; 0]);
+    run(&mut session, "SELECT snowflake_registry_create('node'), snowflake_registry_vouch()");
+    fails(&mut session, "42704", "SELECT snowflake_registry_retire('a'::text)");
+    // Bodies in PL/pgSQL are bound when they run.
+    run(
+        &mut session,
+        "CREATE TABLE orders (id bigserial PRIMARY KEY); CREATE TABLE lines (id bigint REFERENCES orders)",
+    );
+    for statement in [
+        "SELECT snowflake_registry_reserve(3, 'mine'::text), snowflake_registry_unreserve(3)",
+        "SELECT * FROM snowflake_convert('orders'::regclass, 'id'::name)",
+        "SELECT * FROM snowflake_layout_steps()",
+        "SELECT snowflake_decode(1::bigint), snowflake_min(now()), snowflake_max(now())",
+        "SELECT FROM orders WHERE snowflake_between(id, now(), now())",
+        "SELECT FROM snowflake_status, snowflake_workers, snowflake_fleet, snowflake_fleet_capacity",
+    ] {
+        run(&mut session, statement);
+    }
+}
+
+/// Its owner is no superuser, and has put types with constraints in the place of the registry's tables.
+#[test]
+fn a_renamed_schema_has_none_of_the_code_in_its_place_run() {
+    let server =
+        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE node LOGIN; CREATE ROLE merchant LOGIN; CREATE SCHEMA fleet;
+         CREATE EXTENSION snowflake_id SCHEMA fleet",
+    );
+    run(&mut session, "SELECT fleet.snowflake_registry_create('node')");
+    run(&mut session, "GRANT CREATE ON DATABASE postgres TO merchant; ALTER SCHEMA fleet RENAME TO old");
+    run(
+        &mut server.connect_as("merchant"),
+        "CREATE SCHEMA fleet; GRANT USAGE ON SCHEMA fleet TO PUBLIC;
+         CREATE SEQUENCE fleet.calls;
+         CREATE TYPE fleet.a_row AS (id uuid);
+         -- A rollback does not take back what a sequence has given.
+         CREATE FUNCTION fleet.evil(fleet.a_row) RETURNS boolean LANGUAGE sql
+             AS 'SELECT nextval(''fleet.calls'') > 0';
+         CREATE DOMAIN fleet.snowflake_registry AS fleet.a_row CHECK (fleet.evil(VALUE));
+         CREATE DOMAIN fleet.snowflake_registry_groups AS fleet.a_row CHECK (fleet.evil(VALUE))",
+    );
+    let mut node = server.connect_as("node");
+    run(&mut node, "SET search_path = old");
+    let refused = node.query(&Node::new("a").query(), &[]).expect_err("renamed");
+    assert!(Failure::from(&refused).message.contains("was renamed"), "{}", Failure::from(&refused));
+    for call in ["vouch()", "retire('a')", "reserve(1, 'mine')", "unreserve(1)"] {
+        let refused = fails(&mut server.connect(), "55000", &format!("SELECT old.snowflake_registry_{call}"));
+        assert!(refused.message.contains("was renamed"), "{refused}");
+    }
+    assert!(!one::<bool>(&mut session, "SELECT is_called FROM fleet.calls"), "the merchant's function ran");
 }
