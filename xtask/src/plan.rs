@@ -16,8 +16,6 @@ struct Stage {
     seconds: usize,
     /// What only one stage at a time may use.
     uses: Option<&'static str>,
-    /// Measures how long a wait takes: only beside its like.
-    timed: bool,
 }
 
 /// Which of the PostgreSQLs a stage runs with.
@@ -30,8 +28,7 @@ enum With {
     Ends,
 }
 
-const ONCE: Stage =
-    Stage { name: "", with: With::None, after: &[], load: 10, seconds: 10, uses: None, timed: false };
+const ONCE: Stage = Stage { name: "", with: With::None, after: &[], load: 10, seconds: 10, uses: None };
 const EACH: Stage = Stage { with: With::Each, after: &["install"], ..ONCE };
 const ENDS: Stage = Stage { with: With::Ends, ..EACH };
 
@@ -67,7 +64,6 @@ const STAGES: &[Stage] = &[
     // Skipped where there is no Citus.
     Stage { name: "citus", seconds: 2, ..EACH },
     Stage { name: "upgrade", with: With::None, seconds: 40, ..EACH },
-    Stage { name: "waits", load: 1, seconds: 60, timed: true, ..ENDS },
 ];
 
 /// One stage, with one PostgreSQL or none.
@@ -89,14 +85,12 @@ impl Job {
 
     fn comes_after(self, other: Job) -> bool {
         let same = self.major.is_none() || other.major.is_none() || self.major == other.major;
-        // Timed stages come last: whatever else is to run would have to wait for their end.
-        let last = self.facts().timed && !other.facts().timed;
-        last || same && self.facts().after.contains(&other.stage())
+        same && self.facts().after.contains(&other.stage())
     }
 
     fn excludes(self, other: Job) -> bool {
         let (one, two) = (self.facts(), other.facts());
-        one.timed != two.timed || one.uses.is_some() && one.uses == two.uses
+        one.uses.is_some() && one.uses == two.uses
     }
 }
 
@@ -189,7 +183,7 @@ impl Plan {
 
 /// The seconds from the beginning of a job to the end of the last one that has to wait for it.
 fn way(job: Job, jobs: &[Job]) -> usize {
-    let then = jobs.iter().filter(|next| next.comes_after(job) && !next.facts().timed);
+    let then = jobs.iter().filter(|next| next.comes_after(job));
     job.facts().seconds + then.map(|&next| way(next, jobs)).max().unwrap_or(0)
 }
 
@@ -267,16 +261,6 @@ mod tests {
     }
 
     #[test]
-    fn timed_stages_run_only_beside_their_like() {
-        for cores in [1, 2, 4, 64] {
-            let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], cores).unwrap());
-            let timed = |job: &Played| job.0.facts().timed;
-            assert!(pairs(&done).any(|(one, two)| timed(one) && timed(two) && are_together(one, two)));
-            assert!(!pairs(&done).any(|(one, two)| timed(one) && !timed(two) && are_together(one, two)));
-        }
-    }
-
-    #[test]
     fn stages_that_wait_run_beside_those_that_compute() {
         let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], 2).unwrap());
         let waits = |job: &Played| job.0.facts().load < 10;
@@ -291,14 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn the_cores_of_a_small_machine_are_busy_until_the_timed_stages() {
+    fn the_cores_of_a_small_machine_are_busy_to_the_end() {
         let done = played(Plan::new(&all(), &[15, 16, 17, 18, 19], 2).unwrap());
-        let (timed, others): (Vec<Played>, Vec<Played>) =
-            done.into_iter().partition(|job| job.0.facts().timed);
-        let work: usize = others.iter().map(|job| job.0.facts().load * job.0.facts().seconds).sum();
-        let took = others.iter().map(|job| job.2).max().unwrap();
+        let work: usize = done.iter().map(|job| job.0.facts().load * job.0.facts().seconds).sum();
+        let took = done.iter().map(|job| job.2).max().unwrap();
         assert!(took * 20 <= work * 11 / 10, "{} s for {} s of two cores", took, work / 20);
-        assert!(timed.iter().all(|job| job.1 == took), "timed stages begin together, at the end");
     }
 
     #[test]

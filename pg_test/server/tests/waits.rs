@@ -5,21 +5,27 @@ use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
-use snowflake_server_tests::{Server, Stop, alone, hours, ms, pg_version, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, hours, ms, pg_version, secs, wait_until};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A wait must respond within this time.
-const AT_ONCE: Duration = ms(300);
+/// A wait responds within milliseconds. A busy machine needs more, and a wait that does not respond a minute.
+const AT_ONCE: Duration = secs(10);
 
-/// A server whose calls have to wait for the clock for about 20 s.
+/// Some of several waits respond within this time on any machine.
+const SOON: Duration = ms(150);
+
+/// How far the clock is behind the newest ID.
+const BEHIND: Duration = secs(62);
+
+/// A server whose calls have to wait for the clock for about a minute.
 fn server_that_waits() -> Server {
     let server =
-        Server::builder().setting("snowflake_id.max_wait", "60s").born(hours(1)).start_with_extension();
+        Server::builder().setting("snowflake_id.max_wait", "300s").born(hours(1)).start_with_extension();
     next(&mut server.connect());
     server.step_forward(hours(1));
     next(&mut server.connect());
-    server.step_back(secs(22));
+    server.step_back(BEHIND);
     server
 }
 
@@ -101,30 +107,36 @@ fn waits(watcher: &mut Client, pid: i32) -> bool {
 
 #[test]
 fn a_wait_answers_cancel() {
-    let _alone = alone();
     let server = server_that_waits();
     let mut other = server.connect();
-    let waiting = Waiting::start(&server, server.connect());
-    std::thread::sleep(ms(500));
-    let asked = Instant::now();
-    cancel(&mut other, waiting.pid);
-    let (mut session, ended) = waiting.fails("57014");
-    assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
+    let mut session = server.connect();
+    let mut took = Vec::new();
+    for round in 0..10 {
+        let waiting = Waiting::start(&server, session);
+        std::thread::sleep(ms(30 * round));
+        let asked = Instant::now();
+        cancel(&mut other, waiting.pid);
+        let ended;
+        (session, ended) = waiting.fails("57014");
+        took.push(ended - asked);
+    }
+    took.sort();
+    assert!(took[2] < SOON && took[9] < AT_ONCE, "{took:?}");
     // The session is as good as before.
     assert_eq!(one::<i32>(&mut session, "SELECT 1"), 1);
     let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
-    let event: String =
-        one(&mut other, &format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
-    assert_eq!(event, "ClientRead");
+    let event = format!("SELECT wait_event = 'ClientRead' FROM pg_stat_activity WHERE pid = {pid}");
+    wait_until("the session to wait for its client", secs(30), || {
+        one::<Option<bool>>(&mut other, &event).filter(|waits| *waits)
+    });
 }
 
 #[test]
 fn a_wait_answers_cancel_after_the_clock_has_gone_back_further() {
-    let _alone = alone();
     let server = server_that_waits();
     let mut other = server.connect();
     let waiting = Waiting::start(&server, server.connect());
-    server.step_back(secs(20));
+    server.step_back(secs(60));
     let asked = Instant::now();
     cancel(&mut other, waiting.pid);
     let (_, ended) = waiting.fails("57014");
@@ -133,7 +145,6 @@ fn a_wait_answers_cancel_after_the_clock_has_gone_back_further() {
 
 #[test]
 fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
-    let _alone = alone();
     let server = server_that_waits();
     let mut session = server.connect();
     run(&mut session, "SET statement_timeout = 0; CREATE TABLE t (x integer)");
@@ -157,7 +168,6 @@ fn a_cancelled_wait_inside_a_transaction_can_be_caught() {
 
 #[test]
 fn a_wait_answers_terminate() {
-    let _alone = alone();
     let server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     std::thread::sleep(ms(500));
@@ -170,46 +180,42 @@ fn a_wait_answers_terminate() {
 
 #[test]
 fn a_wait_ends_when_the_server_is_stopped() {
-    let _alone = alone();
     let mut server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     let asked = Instant::now();
     server.stop(Stop::Fast);
     let ended = waiting.ends_by_termination(&server);
     assert!(ended - asked < AT_ONCE, "{:?}", ended - asked);
-    assert!(asked.elapsed() < secs(5), "the stop took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < 2 * AT_ONCE, "the stop took {:?}", asked.elapsed());
 }
 
 #[test]
 fn a_wait_answers_statement_timeout_while_the_clock_is_back() {
-    let _alone = alone();
     let server = server_that_waits();
     let mut session = server.connect();
     run(&mut session, "SET statement_timeout = '1s'");
-    let began = Instant::now();
-    fails(&mut session, "57014", "SELECT snowflake_nextval()");
-    let took = began.elapsed();
-    assert!((ms(990)..secs(1) + AT_ONCE).contains(&took), "{took:?}");
     // A batch and a range wait in the same way.
-    for call in ["SELECT snowflake_nextval_batch(10)", "SELECT snowflake_nextval_range(10)"] {
+    let calls = ["snowflake_nextval()", "snowflake_nextval_batch(10)", "snowflake_nextval_range(10)"];
+    let took = calls.map(|call| {
         let began = Instant::now();
-        fails(&mut session, "57014", call);
-        let took = began.elapsed();
-        assert!((ms(990)..secs(1) + AT_ONCE).contains(&took), "{call}: {took:?}");
-    }
+        fails(&mut session, "57014", &format!("SELECT {call}"));
+        began.elapsed()
+    });
+    assert!(took.iter().all(|took| (ms(990)..secs(1) + AT_ONCE).contains(took)), "{took:?}");
+    assert!(took.iter().any(|took| *took < secs(1) + SOON), "{took:?}");
 }
 
 #[test]
 fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
-    let _alone = alone();
     let server = server_that_waits();
     // Beside it, a wait of PostgreSQL's own under the same timeout.
     let mut other = server.connect();
     let cancel_other = other.cancel_token();
     let other_sleeps = std::thread::spawn(move || {
-        run(&mut other, "SET statement_timeout = '2s'");
-        fails(&mut other, "57014", "SELECT pg_sleep(60)")
+        run(&mut other, "SET statement_timeout = '10s'");
+        fails(&mut other, "57014", "SELECT pg_sleep(90)")
     });
+    let other_began = Instant::now();
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     let mut watcher = server.connect();
     wait_until("the other session to sleep", secs(30), || {
@@ -220,13 +226,13 @@ fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
     run(&mut session, "SET statement_timeout = '2s'");
     let waiting = Waiting::start(&server, session);
     let began = waiting.began;
-    server.step_back(secs(20));
+    server.step_back(secs(60));
     let (_, ended) = waiting.fails("57014");
     let took = ended - began;
     assert!((ms(1_990)..secs(2) + AT_ONCE).contains(&took), "{took:?}");
 
     // PostgreSQL's own wait goes on, which is why the extension must not rely on that timeout.
-    std::thread::sleep(ms(700));
+    std::thread::sleep(secs(12).saturating_sub(other_began.elapsed()));
     assert!(!other_sleeps.is_finished(), "the timeout was not stretched: this shows nothing");
     cancel_other.cancel_query(NoTls).unwrap();
     other_sleeps.join().unwrap();
@@ -234,9 +240,8 @@ fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
 
 #[test]
 fn a_wait_answers_statement_timeout_although_the_clock_went_back_earlier_in_the_statement() {
-    let _alone = alone();
     let server =
-        Server::builder().faketime(true).setting("snowflake_id.max_wait", "60s").start_with_extension();
+        Server::builder().faketime(true).setting("snowflake_id.max_wait", "300s").start_with_extension();
     let mut session = server.connect();
     next(&mut session);
     run(&mut session, "CREATE TABLE go (x integer); SET statement_timeout = '2s'");
@@ -256,18 +261,17 @@ fn a_wait_answers_statement_timeout_although_the_clock_went_back_earlier_in_the_
         (failure, Instant::now())
     });
     std::thread::sleep(ms(500));
-    server.step_back(secs(22));
+    server.step_back(BEHIND);
     run(&mut server.connect(), "INSERT INTO go VALUES (1)");
     let went = began.elapsed();
     let (_, ended) = thread.join().unwrap();
-    // At best 2 s after the statement's start, at worst 2 s after the wait's, but not 22 s later.
+    // At best 2 s after the statement's start, at worst 2 s after the wait's, but not a minute later.
     let took = ended - began;
     assert!((ms(1_990)..went + secs(2) + AT_ONCE).contains(&took), "{took:?}, of which {went:?} before");
 }
 
 #[test]
 fn waiting_calls_hold_no_lock_and_profit_from_a_rotation() {
-    let _alone = alone();
     let server = server_that_waits();
     let calls: Vec<Waiting> = (0..10).map(|_| Waiting::start(&server, server.connect())).collect();
     let mut session = server.connect();
@@ -284,7 +288,7 @@ fn waiting_calls_hold_no_lock_and_profit_from_a_rotation() {
     for call in calls {
         let (_, answer, ended) = call.end();
         assert_eq!(worker(answer.expect("an ID")), 257);
-        assert!(ended - began < secs(1), "{:?}", ended - began);
+        assert!(ended - began < AT_ONCE, "{:?}", ended - began);
     }
     let now = status(&mut session);
     assert_eq!((now.waits, now.rotations), (10, 1), "{now:?}");
@@ -293,25 +297,23 @@ fn waiting_calls_hold_no_lock_and_profit_from_a_rotation() {
 
 #[test]
 fn a_wait_ends_soon_after_the_clock_was_set_right() {
-    let _alone = alone();
     let server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     let set_right = Instant::now();
-    server.step_forward(secs(22));
+    server.step_forward(BEHIND);
     let (_, answer, ended) = waiting.end();
     assert_eq!(worker(answer.expect("an ID")), 1);
-    assert!(ended - set_right < secs(1), "{:?}", ended - set_right);
+    assert!(ended - set_right < AT_ONCE, "{:?}", ended - set_right);
 }
 
 #[test]
 fn a_wait_takes_no_processor_time_to_speak_of() {
-    let _alone = alone();
     let server = server_that_waits();
     let waiting = Waiting::start(&server, server.connect());
     let before = processor_ticks(waiting.pid);
     std::thread::sleep(secs(2));
     let used = processor_ticks(waiting.pid) - before;
     assert!(used <= 10, "{used} hundredths of a second in 2 s");
-    server.step_forward(secs(22));
+    server.step_forward(BEHIND);
     waiting.end().1.expect("an ID");
 }
