@@ -142,9 +142,16 @@ fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
 
 /// Threads that generate single IDs as fast as they can, and one that takes whole ticks: neither may starve. A
 /// whole-tick range ends the tick for the others, so if it always came first, they would get nothing. Who comes first
-/// is the scheduler's choice, so how many they get depends on what else the machine does: a tenth is asked for.
+/// is the scheduler's choice, so how many they get depends on what else the machine does: a tenth is asked for, in one of
+/// five attempts.
 #[test]
 fn single_calls_go_on_beside_ranges_of_whole_ticks() {
+    let ranges = 50;
+    assert!((0..5).any(|_| singles_beside(ranges) > ranges * 256 / 10), "single calls starve");
+}
+
+/// How many single IDs three threads generate while another one takes whole ticks.
+fn singles_beside(ranges: u64) -> u64 {
     let limits =
         Limits { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000, ..Limits::default() };
     let config = config("41/10/8", 0, 128, limits);
@@ -153,8 +160,7 @@ fn single_calls_go_on_beside_ranges_of_whole_ticks() {
     let [whole, single @ ..] = &generators[..] else { unreachable!() };
     whole.open(&Start::of_timeline(1)).unwrap();
     let (is_over, singles) = (AtomicBool::new(false), AtomicU64::new(0));
-    let ranges = 50;
-    let took = std::thread::scope(|scope| {
+    let (of_singles, took) = std::thread::scope(|scope| {
         for generator in single {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
@@ -174,10 +180,11 @@ fn single_calls_go_on_beside_ranges_of_whole_ticks() {
         }
         let of_singles = singles.load(Ordering::Relaxed);
         is_over.store(true, Ordering::Relaxed);
-        assert!(of_singles > ranges * 256 / 10, "{of_singles} single IDs beside {ranges} whole ticks");
-        began.elapsed()
+        (of_singles, began.elapsed())
     });
+    println!("{of_singles} single IDs beside {ranges} whole ticks");
     assert!(took < Duration::from_secs(30), "{ranges} whole ticks took {took:?}");
+    of_singles
 }
 
 /// A clock that any thread can step, and that moves on a little with each look.

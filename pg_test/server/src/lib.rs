@@ -78,16 +78,18 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `ready` until it returns a value; panics with `what` if that takes longer than `limit`. The longer it takes, the
-/// less often it looks, because other tests run beside it.
+/// Calls `ready` until it returns a value; panics with `what` if that takes longer than `limit`, in which it has looked
+/// often: a machine that stood still meanwhile is given more. The longer it takes, the less often it looks, because other
+/// tests run beside it.
 #[track_caller]
 pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
-    loop {
+    for looks in 1.. {
         if let Some(answer) = ready() {
             return answer;
         }
-        assert!(began.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        assert!(began.elapsed() < limit || looks < 20, "waited {limit:?} in vain for {what}");
         std::thread::sleep((began.elapsed() / 10).clamp(ms(5), ms(50)));
     }
+    unreachable!()
 }

@@ -59,7 +59,8 @@ pub fn loopback_address() -> String {
 impl Server {
     /// A connection string of the node's role, by this server's socket.
     pub fn registry_string(&self) -> String {
-        format!("host={} port=5432 dbname=postgres user=node", self.folder().display())
+        // A busy machine may let the registry wait for a processor for longer than a node waits by itself.
+        format!("host={} port=5432 dbname=postgres user=node connect_timeout=30", self.folder().display())
     }
 
     /// Lets the node's role in only with its password.

@@ -26,6 +26,8 @@ impl Server {
     /// Makes a restart of this standby begin after everything that `primary` has written so far.
     #[track_caller]
     pub fn restartpoint_with(&self, primary: &Server) {
+        // First of all, because the primary's checkpoint removes WAL.
+        self.catch_up_with(primary);
         sql::run(&mut primary.connect(), "CHECKPOINT");
         self.catch_up_with(primary);
         sql::run(&mut self.connect(), "CHECKPOINT");
@@ -53,7 +55,7 @@ impl Server {
         self.set("restore_command", "false");
         self.start();
         let mut session = self.connect();
-        crate::wait_until("the end of recovery", secs(20), || {
+        crate::wait_until("the end of recovery", secs(60), || {
             sql::one::<bool>(&mut session, "SELECT NOT pg_is_in_recovery()").then_some(())
         });
     }

@@ -155,6 +155,8 @@ impl Server {
             ("shared_buffers", "64MB"),
             ("shared_preload_libraries", "snowflake_id"),
             ("snowflake_id.worker_id", "1"),
+            // A standby that is slow to connect finds the WAL that it needs.
+            ("wal_keep_size", "1GB"),
         ];
         Builder {
             install: install(),

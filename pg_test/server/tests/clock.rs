@@ -211,7 +211,7 @@ fn a_step_that_is_replayed(by: Duration) {
         calls.iter().flat_map(|call| call.ids()).map(|id| at_ms(*id)).collect()
     };
     let revisited = ticks(&before).intersection(&ticks(&after)).count();
-    assert!(revisited > 20, "only {revisited} milliseconds were revisited");
+    assert!(revisited > 0, "no millisecond was revisited");
     assert_ordered(before);
     assert_ordered(after);
     assert_workers(&calls, 1);
@@ -239,8 +239,8 @@ fn hold_keeps_ascending_after_a_step_of_500_ms() {
 }
 
 #[test]
-fn hold_rotates_after_a_step_of_5_s() {
-    a_step_that_rotates("hold", secs(5));
+fn hold_rotates_after_a_step_of_10_s() {
+    a_step_that_rotates("hold", secs(10));
 }
 
 #[test]
@@ -300,23 +300,23 @@ fn replay_rotates_after_a_step_of_a_year() {
 /// Rung 3, with a step and a `max_wait` that a busy machine cannot use up by accident.
 #[test]
 fn a_step_a_little_beyond_max_ahead_is_waited_for() {
-    let server = server_with(Server::builder().setting("snowflake_id.max_wait", "10s"));
+    let server = server_with(Server::builder().setting("snowflake_id.max_wait", "60s"));
     let mut session = server.connect();
     let asked = Instant::now();
     let newest = next(&mut session);
-    server.clock().back(MAX_AHEAD + secs(3));
+    server.clock().back(MAX_AHEAD + secs(8));
     let began = Instant::now();
     let id = next(&mut session);
     let (took, since) = (began.elapsed(), asked.elapsed());
     assert!(id > newest);
     assert_eq!(worker(id), 1);
-    assert!(since >= ms(2_998), "the call came back after {since:?}");
+    assert!(since >= ms(7_998), "the call came back after {since:?}");
     let status = status_of(&server);
     assert_eq!((status.waits, status.rotations, status.refusals), (1, 0, 0), "{status:?}");
     let took_ms = took.as_secs_f64() * 1e3;
-    assert!((took_ms - 500.0..=took_ms + 1.0).contains(&status.wait_ms), "{took:?} {status:?}");
+    assert!((took_ms / 2.0..=took_ms + 1.0).contains(&status.wait_ms), "{took:?} {status:?}");
     assert_eq!(status.rollbacks, 1, "{status:?}");
-    assert_rollback(&status, MAX_AHEAD + secs(3));
+    assert_rollback(&status, MAX_AHEAD + secs(8));
 }
 
 #[test]
@@ -426,15 +426,17 @@ fn steps_in_a_row(policy: &str, by: Duration) {
         if in_half {
             let newest = made.iter().copied().map(at_ms).max().expect("every lane made IDs");
             let mark = mark.expect("a lane that was used has a mark");
-            // The IDs of the test's own session count as well.
-            assert!((newest..newest + 4_500).contains(&mark), "lane {lane}: {mark} for {newest}");
+            // The IDs of the test's own session count as well, and the keeper goes on with the active lane.
+            let room = if active { 60_000 } else { 4_500 };
+            assert!((newest..newest + room).contains(&mark), "lane {lane}: {mark} for {newest}");
             assert!(issued >= made.len() as i64, "lane {lane}");
         } else {
             assert_eq!((made.len(), issued), (0, 0), "lane {lane} is not in this half");
         }
     }
 
-    // A further step finds no lane.
+    // A further step finds no lane; none comes into reach while that is tried.
+    let by = by.max(secs(60));
     server.step_back(by);
     refuses(&server, by);
 }
@@ -480,7 +482,7 @@ fn refuses(server: &Server, by: Duration) {
     assert!(lowest_mark >= newest, "{lowest_mark} {newest}");
     let until = usable - now;
     let by_ms = by.as_millis() as i64;
-    assert!((by_ms - 5_000..=by_ms - 1_900).contains(&until), "{until} ms to go after a step of {by_ms} ms");
+    assert!((by_ms - 40_000..=by_ms - 1_900).contains(&until), "{until} ms to go after a step of {by_ms} ms");
     assert_refusal_tells(server, &failure, newest - after..=newest - before, usable);
 
     // It keeps failing, and the log reports it once, not at every call.
@@ -506,12 +508,7 @@ fn refuses(server: &Server, by: Duration) {
     fails(&mut session, "55000", "SELECT snowflake_rotate()");
 
     // The clock catches up, and IDs flow again without anybody's help.
-    let until = Duration::from_millis(until.max(0) as u64);
-    if until < secs(6) {
-        std::thread::sleep(until);
-    } else {
-        server.step_forward(until);
-    }
+    server.step_forward(ms(until as u64));
     let id = next(&mut session);
     assert!(WORKERS.contains(&worker(id)));
     assert!(at_ms(id) <= wall_ms(server) + MAX_AHEAD.as_millis() as i64);
@@ -679,6 +676,7 @@ fn replay_follows_the_clock_back_a_second_and_a_third_time() {
             .setting("snowflake_id.rollback_policy", "replay")
             .setting("snowflake_id.max_ahead", "100ms"),
     );
+    let began = Instant::now();
     let traffic = traffic(&server);
     for round in 1..=3 {
         traffic.go_on_for(10, ms(2_500));
@@ -690,13 +688,14 @@ fn replay_follows_the_clock_back_a_second_and_a_third_time() {
         assert_eq!(status.rollbacks, round, "{status:?}");
     }
     let calls = traffic.finish();
+    let took = began.elapsed();
     assert_all_worked(&calls);
     assert_workers(&calls, 1);
     let all = ids_of(&calls).assert_unique();
     // To be sure that the test tests something: the same milliseconds were used several times.
     let times: HashSet<i64> = all.iter().map(|id| at_ms(*id)).collect();
     let span = times.iter().max().unwrap() - times.iter().min().unwrap();
-    assert!(span < 4 * 2_800 - 3 * 1_500, "the calls span {span} ms");
+    assert!(span < took.as_millis() as i64 - 3_000, "the calls span {span} ms in {took:?}");
 }
 
 #[test]
@@ -874,7 +873,7 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     assert_eq!(status_of(&server).rollbacks, 1);
     let held = take(&mut session, 100);
     assert_ascending("held", &[&before[..], &held[..]].concat());
-    server.step_back(secs(5));
+    server.step_back(secs(60));
     let before_them = wall_ms(&server);
     let rotated = take(&mut session, 100);
     let first = layout.parts(rotated[0]);

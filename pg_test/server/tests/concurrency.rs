@@ -367,7 +367,7 @@ fn ids_made_in_all_ways_at_the_same_time_do_not_repeat() {
                     let mut session = server.connect();
                     begin.wait();
                     let (began, mut round, mut made) = (Instant::now(), 0, Vec::new());
-                    while began.elapsed() < ms(2_500) || round < 20 {
+                    while began.elapsed() < ms(2_500) || round < 100 {
                         made.extend(way(&mut session, round));
                         round += 1;
                     }

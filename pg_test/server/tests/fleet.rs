@@ -68,7 +68,7 @@ fn a_lease_survives_restarts_and_crashes_without_the_registry() {
 
 #[test]
 fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
-    let mut registry = registry("6 s");
+    let mut registry = registry("15 s");
     let server = member(&registry, "a").start_with_extension();
     home(&server);
     let mut session = server.connect();
@@ -91,9 +91,11 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
                   WHERE snowflake_timestamp(id) >= granted_until";
     assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
 
+    let logged = |line: &str| wait_until(line, secs(60), || server.log().contains(line).then_some(()));
+    logged("could not contact the registry");
     registry.start();
-    wait_until("IDs", secs(30), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
-    assert!(server.log().contains("the registry answers again"), "{}", server.log());
+    wait_until("IDs", secs(90), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    logged("the registry answers again");
 }
 
 #[test]

@@ -212,6 +212,7 @@ fn a_comparison_waits_for_a_lock_no_longer_than_a_statement_may() {
         let mut waiting = server.connect();
         run(&mut waiting, "SET statement_timeout = '200ms'");
         fails(&mut waiting, "57014", call);
+        run(&mut waiting, "RESET statement_timeout");
         run(&mut session, "ROLLBACK");
         run(&mut waiting, call);
         run(&mut session, "BEGIN; LOCK TABLE snowflake_config IN ACCESS EXCLUSIVE MODE");

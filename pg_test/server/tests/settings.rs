@@ -5,7 +5,7 @@ use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
 use snowflake_server_tests::sql::{fails, next, one, run, status, take};
 use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs};
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Takes whole milliseconds as fast as they come, and returns how many milliseconds at most the IDs were ahead of the
 /// clock.
@@ -84,12 +84,13 @@ fn a_reload_of_max_ahead_is_limited_by_the_ring() {
 #[test]
 fn lowering_max_ahead_under_load_costs_no_id() {
     let _alone = alone();
-    let mut server = Server::builder().start_with_extension();
+    let builder = Server::builder().setting("snowflake_id.max_ahead", "10s");
+    let mut server = builder.setting("snowflake_id.reserve", "30s").start_with_extension();
     let mut session = server.connect();
     let before = take(&mut session, 1_000);
-    run_ahead(&mut session, 2_100);
+    run_ahead(&mut session, 10_100);
     server.reload("snowflake_id.max_ahead", "100ms");
-    // 1.9 s are missing now, as after a step back of the clock: the next lane.
+    // 9.9 s are missing now, as after a step back of the clock: the next lane.
     let after = take(&mut session, 1_000);
     assert!(after.iter().all(|id| worker(*id) == 257), "{}", worker(after[0]));
     let mut ids = Ids::new();
@@ -114,7 +115,7 @@ fn a_reload_of_max_wait_counts_in_sessions_that_run() {
     assert!(began.elapsed() >= ms(3_998), "{:?}", began.elapsed());
     server.reload("snowflake_id.max_wait", "0");
     next(&mut session);
-    server.clock().back(secs(6));
+    server.clock().back(secs(60));
     assert_eq!(worker(next(&mut session)), 257, "rotated instead of waiting");
 }
 
@@ -208,7 +209,7 @@ fn the_layout_of_uid_generator_works_with_a_tick_of_a_second() {
     let made = take(&mut session, 40_000);
     let took = began.elapsed();
     assert_ascending("28/22/13", &made);
-    assert!((ms(500)..secs(6)).contains(&took), "{took:?}");
+    assert!((ms(500)..secs(60)).contains(&took), "{took:?}");
     let seconds: HashSet<i64> = made.iter().map(|id| layout.parts(*id).at_ms).collect();
     assert!((5..=6).contains(&seconds.len()), "{seconds:?}");
     assert!(made.iter().all(|id| layout.parts(*id).worker == 500_000));
@@ -229,7 +230,7 @@ fn a_tick_of_ten_milliseconds_works() {
     let began = Instant::now();
     // 256 per 10 ms, and IDs may run 2 s ahead: 51,200 and a few.
     let made = take(&mut session, 60_000);
-    assert!((ms(200)..secs(4)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((ms(200)..secs(60)).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_ascending("39/16/8", &made);
     assert!(made.iter().all(|id| layout.parts(*id).worker == 1));
     agrees(&mut session, &layout, &made);
@@ -323,11 +324,11 @@ fn as_few_as_no_backup_workers_are_possible() {
     let mut session = server.connect();
     let newest = next(&mut session);
     assert_eq!(worker(newest), 1_023);
-    server.step_back(secs(5));
+    server.step_back(secs(60));
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
     assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
     // Usable again when the clock is no more than max_ahead behind.
-    std::thread::sleep(secs(3) + Duration::from_millis(50));
+    server.step_forward(secs(58));
     assert!(next(&mut session) > newest);
 }
 

@@ -4,7 +4,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::at_ms;
 use snowflake_server_tests::sql::{next, one, run};
-use snowflake_server_tests::{Preload, Server, Stop, faults, hours, ms, secs, wait_until};
+use snowflake_server_tests::{Preload, Server, Stop, faults, hours, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -228,7 +228,8 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     std::thread::sleep(secs(5));
     let last = next(&mut session);
     // The keeper moves the reservation for a minute.
-    std::thread::sleep(ms(400));
+    let ahead = || mark_in_file(&server) - at_ms(last);
+    wait_until("a mark past the last ID", secs(30), || (ahead() >= 300).then_some(()));
     server.stop(Stop::Immediate);
     let ahead = mark_in_file(&server) - at_ms(last);
     assert!(ahead >= 300, "the mark is {ahead} ms past the last ID");
