@@ -145,11 +145,7 @@ BEGIN
     IF (registry.timeline, registry.system_identifier, registry.control_file, registry.database) = here THEN
         RETURN registry;
     END IF;
-    -- This server's clock may be behind that of the one before: the nodes' clocks tell.
-    SELECT @extschema@.snowflake_fleet_tick(
-        greatest(clock_timestamp(), max(g.last_contact_at + g.clock_offset_ms * interval '1 ms')),
-        registry.tick_ms, registry.epoch)
-    INTO tick FROM @extschema@.snowflake_registry_groups g;
+    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     -- A node's clock was at most one grant ahead, and `until` one grant more: so no lost grant reaches further.
     UPDATE @extschema@.snowflake_registry r
     SET timeline = here.timeline, system_identifier = here.system_identifier, control_file = here.control_file,
@@ -332,12 +328,13 @@ BEGIN
     END IF;
     registry := @extschema@.snowflake_fleet_current();
     IF operation = 'vouch' THEN
+        tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
         UPDATE @extschema@.snowflake_registry r
         SET fence = r.fences_before[cardinality(r.fences_before)], fences_before = trim_array(r.fences_before, 1)
-        WHERE r.fences_before <> '{}' RETURNING r.fence, r.fences_before INTO own;
+        WHERE r.fences_before <> '{}' AND r.fence >= tick RETURNING r.fence, r.fences_before INTO own;
         IF NOT FOUND THEN
             RAISE NOTICE 'the registry is not in doubt, skipping';
-        ELSIF own.fences_before <> '{}' THEN
+        ELSIF own.fences_before <> '{}' AND own.fence >= tick THEN
             RAISE NOTICE 'the registry is still in doubt because of an earlier failover or restore'
                 USING HINT = 'If no commit was lost in that one either, call snowflake_registry_vouch again.';
         END IF;
