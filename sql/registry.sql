@@ -283,8 +283,8 @@ BEGIN
 END
 $$;
 
--- What operators do with groups. Calls have the exact types, so that PostgreSQL takes no other function of that name:
--- the owner of the schema may have put one there before. Whatever it is, it is first found out whether the registry is in doubt.
+-- What operators do with groups. Whatever it is, it is first found out whether the registry is in doubt. Calls have the
+-- exact types, so that PostgreSQL takes no other function of that name: somebody may have put one there before.
 CREATE FUNCTION @extschema@.snowflake_fleet_operate(operation text, worker_id integer, words text)
     RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -52,8 +52,8 @@ DECLARE
 BEGIN
     IF wanted IS NOT NULL THEN
         PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, wanted);
-        -- Waits for others that claim it, who are then told apart: `refusal` names them. Not if it has a lease: who keeps
-        -- the lock could keep its node from a renewal.
+        -- Waits for others that claim it, who are then told apart: `refusal` names them. Not if it has a lease: who
+        -- keeps the lock could keep its node from a renewal.
         PERFORM FROM @extschema@.snowflake_registry_groups g
         WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted
             AND (g.until IS NULL OR g.until < @extschema@.snowflake_fleet_tick(
