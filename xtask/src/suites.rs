@@ -81,8 +81,7 @@ fn give(path: &Path, server: &Server) -> Result<()> {
 /// # Errors
 /// Why it cannot.
 pub fn can_upgrade() -> Result<()> {
-    let plain =
-        |builder: Builder| builder.without("shared_preload_libraries").without("snowflake_id.worker_id");
+    let plain = |builder: Builder| builder.without_library();
     let mut old = plain(Server::builder().of_older_version()).start();
     let new = plain(Server::builder()).create();
     let version: String = one(&mut old.connect(), "SHOW server_version");
@@ -151,7 +150,7 @@ fn check(sources: &Path, suite: &str) -> Result<()> {
         return Ok(());
     }
     println!("-- Not all as expected. Without the extension:");
-    let server = plain().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let server = plain().without_library().start();
     let without = Outcome::of(suite, sources, &server, &[])?;
     if with.differences != without.differences {
         println!(

@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 /// A registry whose leases last this long.
 #[track_caller]
 pub fn registry(grant: &str) -> Server {
-    let server =
-        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let server = Server::builder().without_library().start();
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
     run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}')"));

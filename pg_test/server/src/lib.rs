@@ -84,12 +84,13 @@ pub fn alone() -> MutexGuard<'static, ()> {
 #[track_caller]
 pub fn wait_until<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
-    for looks in 1.. {
+    let mut looks = 0;
+    loop {
         if let Some(answer) = ready() {
             return answer;
         }
+        looks += 1;
         assert!(began.elapsed() < limit || looks < 20, "waited {limit:?} in vain for {what}");
         std::thread::sleep((began.elapsed() / 10).clamp(ms(5), ms(50)));
     }
-    unreachable!()
 }

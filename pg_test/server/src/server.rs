@@ -48,6 +48,11 @@ impl Builder {
         self
     }
 
+    /// Preloads nothing, as the server of a registry need not.
+    pub fn without_library(self) -> Self {
+        self.without("shared_preload_libraries").without("snowflake_id.worker_id")
+    }
+
     /// A server of the older PostgreSQL that the environment variable `PG_CONFIG_OLD` names.
     pub fn of_older_version(mut self) -> Self {
         self.install = older();
@@ -412,6 +417,12 @@ impl Server {
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the server has logged this.
+    #[track_caller]
+    pub fn wait_for_line(&self, line: &str, limit: Duration) {
+        crate::wait_until(line, limit, || self.log().contains(line).then_some(()));
     }
 
     /// How to connect as the superuser `postgres`.

@@ -672,7 +672,7 @@ fn conf(text: &str) -> BTreeMap<String, String> {
 /// The manual's lines for `postgresql.conf` are all that a server needs, without any of the harness's.
 #[test]
 fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
-    let builder = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
+    let builder = Server::builder().without_library();
     let server = with(builder, &conf(&first_ini(&read("README.md")))).start_with_extension();
     assert!(next(&mut server.connect()) > 0);
 }

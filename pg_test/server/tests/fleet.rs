@@ -91,11 +91,10 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
                   WHERE snowflake_timestamp(id) >= granted_until";
     assert_eq!(session.query_one(beyond, &[&generated]).expect("counted").get::<_, i64>(0), 0);
 
-    let logged = |line: &str| wait_until(line, secs(60), || server.log().contains(line).then_some(()));
-    logged("could not contact the registry");
+    server.wait_for_line("could not contact the registry", secs(60));
     registry.start();
     wait_until("IDs", secs(90), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
-    logged("the registry answers again");
+    server.wait_for_line("the registry answers again", secs(60));
 }
 
 #[test]
@@ -230,7 +229,7 @@ fn a_pipe_in_the_place_of_the_witness_neither_stops_a_server_nor_stays_unsaid() 
     home(&server);
     ids(&server, 10);
     let line = format!("could not write witness file \"{}\": ", server.witness().display());
-    wait_until("the line in the log", secs(30), || server.log().contains(&line).then_some(()));
+    server.wait_for_line(&line, secs(30));
     server.stop(Stop::Fast);
     // Unless the server could remove it.
     let _ = fs::remove_file(server.witness());

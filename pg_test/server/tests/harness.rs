@@ -6,7 +6,7 @@ use snowflake_server_tests::{Builder, Server, Stop, days, ms, pg_version, secs, 
 use std::time::{Duration, Instant};
 
 fn plain() -> Builder {
-    Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id")
+    Server::builder().without_library()
 }
 
 #[test]

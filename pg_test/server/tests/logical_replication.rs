@@ -118,7 +118,7 @@ fn a_publisher_with_another_layout_is_refused_and_its_other_tables_come_all_the_
     let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
     follow(&subscriber, "from_publisher", &publisher);
     arrives(&publisher, &[&subscriber]);
-    wait_until("the refusal", secs(30), || subscriber.log().contains(REFUSAL).then_some(()));
+    subscriber.wait_for_line(REFUSAL, secs(30));
     assert!(subscriber.log().contains("HINT:  Replicate these IDs to a server with the publisher's"));
     arrives(&publisher, &[&subscriber]);
     assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);

@@ -18,7 +18,7 @@ const LAYOUTS: [(&str, &str, &str, i64); 5] = [
 ];
 
 fn without_the_library() -> Server {
-    Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start()
+    Server::builder().without_library().start()
 }
 
 /// Everything that the readers might use by a plain name, before PostgreSQL's own on the search_path.

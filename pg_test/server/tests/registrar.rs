@@ -278,11 +278,6 @@ fn contact_of(registrar: i32) -> i32 {
 }
 
 #[track_caller]
-fn wait_for_line(server: &Server, line: &str) {
-    wait_until(line, secs(20), || server.log().contains(line).then_some(()));
-}
-
-#[track_caller]
 fn wait_for_contacts(registry: &Server, least: i64) {
     wait_until("contacts", secs(30), || (registry.contacts() >= least).then_some(()));
 }
@@ -381,7 +376,7 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
     let string = registry.registry_string();
     registry.stop(Stop::Fast);
     let server = Server::builder().setting("snowflake_id.registry", &string).start();
-    wait_for_line(&server, AWAY);
+    server.wait_for_line(AWAY, secs(20));
     // At growing pauses: 0.5 s, 1 s, 2 s, ...
     std::thread::sleep(secs(4));
     assert_eq!(server.log().matches(AWAY).count(), 1, "{}", server.log());
@@ -390,7 +385,7 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
         assert!(told.contains(word), "{word:?} is missing in {told}");
     }
     registry.start();
-    wait_for_line(&server, BACK);
+    server.wait_for_line(BACK, secs(20));
     assert_eq!(registry.contacts(), 1);
 }
 
@@ -406,7 +401,7 @@ fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
     wait_for_contacts(&other, 1);
     assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
     server.reload("snowflake_id.registry", "no connection string");
-    wait_for_line(&server, "missing \"=\" after \"no\" in connection info string");
+    server.wait_for_line("missing \"=\" after \"no\" in connection info string", secs(20));
     server.reload("snowflake_id.registry", "");
     std::thread::sleep(secs(1));
     assert!(children(registrar(&server)).is_empty());
@@ -416,7 +411,7 @@ fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
 #[test]
 fn a_contact_that_nobody_answers_ends_at_its_deadline() {
     let (server, _silent, registrar, contact) = with_stalled_contact();
-    wait_for_line(&server, "the registry did not answer within 8 s");
+    server.wait_for_line("the registry did not answer within 8 s", secs(20));
     wait_until("the contact's end", secs(5), || has_ended(contact).then_some(()));
     assert_eq!(self::registrar(&server), registrar);
     // And there is another one after it.
@@ -460,7 +455,7 @@ fn without_the_postmaster_neither_the_registrar_nor_its_contact_lives() {
 fn a_contact_that_crashes_is_a_failure_and_takes_nothing_down() {
     let (server, _silent, registrar, contact) = with_stalled_contact();
     kill(Pid::from_raw(contact), Signal::SIGSEGV).unwrap();
-    wait_for_line(&server, "the process was terminated by signal 11");
+    server.wait_for_line("the process was terminated by signal 11", secs(20));
     assert_eq!(self::registrar(&server), registrar);
     // It holds no shared memory while it works.
     let maps = std::fs::read_to_string(format!("/proc/{registrar}/maps")).unwrap();
@@ -494,7 +489,7 @@ fn a_server_without_libpq_starts_and_says_so_once() {
     let unused = server.folder().join("unused");
     server.preload(Preload::compile(WITHOUT_LIBPQ, "UNUSED", unused));
     server.start();
-    wait_for_line(&server, AWAY);
+    server.wait_for_line(AWAY, secs(20));
     std::thread::sleep(secs(2));
     let log = server.log();
     assert_eq!(log.matches(AWAY).count(), 1, "{log}");
@@ -524,7 +519,7 @@ fn a_password_that_is_refused_is_in_no_log() {
     registry.require_password();
     let string = format!("{} password=herring", registry.registry_string());
     let server = Server::builder().setting("snowflake_id.registry", &string).start();
-    wait_for_line(&server, "password authentication failed for user \"node\"");
+    server.wait_for_line("password authentication failed for user \"node\"", secs(20));
     assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
 }
 
@@ -555,7 +550,7 @@ fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer(
     let unused = server.folder().join("unused");
     server.preload(Preload::compile(SLOW_NAMES, "UNUSED", unused));
     server.start();
-    wait_for_line(&server, "the registry did not answer within 8 s");
+    server.wait_for_line("the registry did not answer within 8 s", secs(20));
     contact_of(registrar(&server));
     let began = Instant::now();
     server.stop(Stop::Fast);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A server that preloads nothing.
 fn bare() -> Server {
-    Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start()
+    Server::builder().without_library().start()
 }
 
 /// A registry with these arguments after the role's name.
@@ -21,8 +21,8 @@ fn registry(arguments: &str) -> Server {
 
 /// One with four groups, which are leased for an hour. Tests move its clock: then a slow machine ends no lease.
 fn small_registry() -> Server {
-    let server = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
-    registry_on(server.faketime(true).start(), ", '1 h', '41/4/18'")
+    let server = Server::builder().without_library().faketime(true).start();
+    registry_on(server, ", '1 h', '41/4/18'")
 }
 
 fn registry_on(server: Server, arguments: &str) -> Server {
@@ -1101,18 +1101,14 @@ fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
                     _ => own.clone(),
                 };
                 let types = types.iter().enumerate().map(kind).collect::<Vec<String>>().join(", ");
-                let body = "RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$planted$$; END'";
-                // The extension's types are not there yet, and its own functions are to come.
-                let create = format!("CREATE FUNCTION public.{name}({types}) {body}");
-                let drop = format!("DROP FUNCTION public.{name}({types})");
-                if merchant.batch_execute(&create).is_ok() {
-                    let same =
-                        own.iter().any(|(own, own_types)| own == name && own_types.join(", ") == types);
-                    planted += 1;
-                    if same {
-                        run(&mut merchant, &drop);
-                    }
+                // CREATE EXTENSION would fail at one of these.
+                if own.iter().any(|(own, own_types)| own == name && own_types.join(", ") == types) {
+                    continue;
                 }
+                let body = "RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$planted$$; END'";
+                // An error where it has a type of the extension's, which is not there yet, or is planted already.
+                let create = format!("CREATE FUNCTION public.{name}({types}) {body}");
+                planted += usize::from(merchant.batch_execute(&create).is_ok());
             }
         }
     }
@@ -1147,8 +1143,7 @@ fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
 /// Its owner is no superuser, and has put types with constraints in the place of the registry's tables.
 #[test]
 fn a_renamed_schema_has_none_of_the_code_in_its_place_run() {
-    let server =
-        Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id").start();
+    let server = bare();
     let mut session = server.connect();
     run(
         &mut session,

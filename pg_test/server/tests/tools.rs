@@ -577,8 +577,7 @@ mod pg_upgrade {
     #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
     fn the_settings_may_come_after_it() {
         let (old, before) = old();
-        let unprepared =
-            Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
+        let unprepared = Server::builder().without_library();
         let mut new = unprepared.create();
         upgrade(&old, &new, &[]);
         new.start();

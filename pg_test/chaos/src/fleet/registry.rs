@@ -117,7 +117,7 @@ impl Registry {
 
 /// A server with the role of the nodes.
 pub fn new_server() -> Server {
-    let builder = Server::builder().without("shared_preload_libraries").without("snowflake_id.worker_id");
+    let builder = Server::builder().without_library();
     let builder = SETTINGS.iter().fold(builder, |builder, (name, value)| builder.setting(name, value));
     let server = builder.faketime(true).start();
     run(&mut server.connect(), "CREATE ROLE node LOGIN");
