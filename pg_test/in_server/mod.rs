@@ -443,6 +443,7 @@ mod tests {
         ("snowflake_sequence(bigint,text)", "i", true, "s", true),
         ("snowflake_layouts_rows()", "i", true, "s", true),
         ("snowflake_reader_sql()", "s", true, "s", true),
+        ("snowflake_generator_sql(integer,name,text,interval,timestamptz)", "s", false, "s", true),
         ("snowflake_refuse_own_worker()", "v", false, "u", true),
         ("snowflake_status_row()", "v", true, "s", false),
         ("snowflake_workers_rows()", "v", true, "s", false),

@@ -3,6 +3,7 @@
 mod administering;
 mod foreign;
 mod making;
+mod portable;
 mod readers;
 mod reading;
 mod registry;

@@ -1,4 +1,4 @@
-//! Readers of this server's layout in plain SQL, for servers without the extension.
+//! Readers of a layout in plain SQL, for servers without the extension.
 
 use super::reading::layout;
 use crate::time::timestamp;
@@ -6,8 +6,16 @@ use pgrx::prelude::*;
 use snowflake_core::Layout;
 use std::fmt::Display;
 
-/// The statements, with the layout's numbers left open.
+/// The readers, with the layout's numbers and the edition's manners left open.
 const TEMPLATE: &str = include_str!("readers.sql");
+
+const HEAD: &str = "\
+-- Readers of snowflake IDs in the layout {layout}, tick {tick}, epoch {epoch} UTC.
+-- Plain SQL for PostgreSQL 14 or later: the planner inlines it, and the server needs no extension.
+-- For a number that is no ID of this layout, and for a time outside it, the result is null.
+-- Operators are named with their schema, so that no other operator on the search_path can take their place.
+
+";
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_reader_sql() RETURNS text
@@ -16,10 +24,57 @@ COMMENT ON FUNCTION snowflake_reader_sql() IS
     'returns statements that create readers of this server''s IDs in plain SQL, for a server without the extension';
 "#)]
 fn snowflake_reader_sql() -> String {
-    statements(layout())
+    // Bodies that are bound when they are created: what they call needs no schema.
+    let manners = [
+        ("{create}", "CREATE FUNCTION"),
+        ("{s}", ""),
+        ("{begin}", "RETURN"),
+        ("{done}", ""),
+        ("{no_timestamp}", ""),
+        ("{no_integer}", ""),
+        ("{no_time}", ""),
+    ];
+    let text = format!("{HEAD}{TEMPLATE}").replace("\n        {no_timestamp}", "");
+    let text = text.replace("\n        {no_integer}", "").replace("\n        {no_time}", "");
+    filled(&filled(&text, &manners), &numbers(layout()))
 }
 
-fn statements(layout: &Layout) -> String {
+/// The readers of the portable generator: for PostgreSQL 12 or later, with the errors of the extension's.
+pub(super) fn portable_readers(schema: &str) -> String {
+    let no_id = |result: &str| {
+        format!(
+            "WHEN id IS NOT NULL THEN {schema}snowflake_error('22023',
+            pg_catalog.format('%s is not a snowflake ID of layout {{layout}}', id),
+            CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
+                ELSE 'It has bits above the layout''s time field.' END,
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
+            NULL::{result})"
+        )
+    };
+    let no_time = format!(
+        "WHEN ts IS NOT NULL THEN {schema}snowflake_error('22008', 'timestamp is out of range for layout {{layout}}',
+            pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
+            'To compare IDs with any timestamp, use snowflake_between.', NULL::bigint)"
+    );
+    let manners = [
+        ("{create}", "CREATE OR REPLACE FUNCTION"),
+        ("{s}", schema),
+        ("{begin}", "AS $$ SELECT"),
+        ("{done}", " $$"),
+        ("{no_timestamp}", &no_id("timestamp with time zone")),
+        ("{no_integer}", &no_id("integer")),
+        ("{no_time}", &no_time),
+    ];
+    filled(TEMPLATE, &manners)
+}
+
+/// A template with these names replaced.
+pub(super) fn filled<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> String {
+    values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value.as_ref()))
+}
+
+/// The layout in a template.
+pub(super) fn numbers(layout: &Layout) -> Vec<(&'static str, String)> {
     let (bits, tick) = (layout.bits(), layout.tick());
     let shift = bits.datacenter + bits.worker + bits.sequence;
     let last_id = layout.highest_id(layout.max_tick());
@@ -29,9 +84,11 @@ fn statements(layout: &Layout) -> String {
         0 => "NULL::integer".to_owned(),
         width => field(bits.worker + bits.sequence, width),
     };
-    [
+    vec![
         ("{layout}", bits.to_string()),
         ("{tick}", tick.to_string()),
+        ("{tick_us}", tick.micros().to_string()),
+        ("{last_us}", (tick.micros() - 1).to_string()),
         ("{epoch}", utc(layout.epoch_us())),
         ("{end}", utc(layout.ends_at_us())),
         ("{last_tick}", utc(layout.starts_at(layout.max_tick()))),
@@ -43,15 +100,13 @@ fn statements(layout: &Layout) -> String {
         ("{worker}", field(bits.sequence, bits.worker)),
         ("{sequence}", field(0, bits.sequence)),
         ("{below_time}", mask(shift).to_string()),
-        ("{ticks_of_ts}", ticks_of_ts(layout)),
+        ("{us_of_ts}", us_of_ts(layout)),
         ("{shift}", shift.to_string()),
     ]
-    .iter()
-    .fold(TEMPLATE.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 /// An operator of PostgreSQL's own, whatever else the `search_path` has under its name.
-fn apply(left: impl Display, operator: &str, right: impl Display) -> String {
+pub(super) fn apply(left: impl Display, operator: &str, right: impl Display) -> String {
     format!("{left} OPERATOR(pg_catalog.{operator}) {right}")
 }
 
@@ -65,16 +120,11 @@ fn masked(shift: u32, width: u32) -> String {
     apply(shifted, "&", mask(width))
 }
 
-/// The ticks from the epoch to a time, with a fraction.
-fn ticks_of_ts(layout: &Layout) -> String {
-    // PostgreSQL returns the seconds since 1970 as an exact number of six decimals.
-    let (seconds, micros) =
-        (layout.epoch_us().div_euclid(1_000_000), layout.epoch_us().rem_euclid(1_000_000));
-    let mut since = apply("extract(epoch FROM ts AT TIME ZONE 'UTC')", "-", format!("({seconds})"));
-    if micros != 0 {
-        since = apply(since, "-", format!("0.{micros:06}"));
-    }
-    apply(format!("({since})"), "*", 1_000_000 / layout.tick().micros())
+/// The microseconds from the epoch to a time: seconds with six decimals, which PostgreSQL 14 and later return as an exact
+/// number and earlier ones as a floating-point number that is exact when it is rounded to them.
+fn us_of_ts(layout: &Layout) -> String {
+    let unix = format!("({})::bigint", apply("extract(epoch FROM ts AT TIME ZONE 'UTC')", "*", 1_000_000));
+    format!("({})", apply(unix, "-", format!("({})", layout.epoch_us())))
 }
 
 /// The time of an ID since the epoch. PostgreSQL multiplies an interval by a floating-point number of 53 bits, in
@@ -94,6 +144,6 @@ fn time(layout: &Layout, shift: u32) -> String {
 }
 
 /// A Unix time (µs) in UTC.
-fn utc(unix_us: i64) -> String {
+pub(super) fn utc(unix_us: i64) -> String {
     timestamp(unix_us).to_utc().to_iso_string().replace('T', " ")
 }

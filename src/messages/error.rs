@@ -72,6 +72,12 @@ pub enum Error {
         problem: String,
         hint: &'static str,
     },
+    /// A generator of this layout and worker cannot be written down.
+    NoGeneratorSql {
+        message: String,
+        problem: String,
+        hint: &'static str,
+    },
     NotBase62 {
         text: String,
         problem: String,
@@ -161,6 +167,9 @@ impl Error {
             Self::NotALayout { text, problem } => reading::not_a_layout(&text, problem),
             Self::NotAFleetsLayout { text, problem, hint } => {
                 reading::not_a_fleets_layout(&text, problem, hint)
+            }
+            Self::NoGeneratorSql { message, problem, hint } => {
+                reading::no_generator_sql(message, problem, hint)
             }
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),

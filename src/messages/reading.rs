@@ -84,6 +84,10 @@ pub(super) fn not_a_fleets_layout(given: &str, problem: String, hint: &'static s
     text(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
 }
 
+pub(super) fn no_generator_sql(message: String, problem: String, hint: &'static str) -> Text {
+    text(INVALID, message, problem, hint)
+}
+
 pub(super) fn not_base62(given: &str, problem: String) -> Text {
     text(
         INVALID,

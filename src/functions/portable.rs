@@ -1,0 +1,172 @@
+//! The generator for servers without the library: statements that create it in PL/pgSQL. What keeps its IDs unique stands
+//! at the head of `portable.sql`.
+
+use super::readers::{apply, filled, numbers, portable_readers, utc};
+use crate::display::shown;
+use crate::messages::Error;
+use crate::settings::{self, LAYOUT_HINT, TICK_HINT, TICKS};
+use crate::time::from_postgres;
+use pgrx::prelude::*;
+use snowflake_core::foreign::{ForeignLayout, PRESETS};
+use snowflake_core::{Bits, Layout, Limits, Tick};
+use std::ffi::CStr;
+
+/// The statements, with the layout's numbers, worker and schema left open.
+const TEMPLATE: &str = include_str!("portable.sql");
+/// Stands for the schema in the script of an extension: `CREATE EXTENSION` puts the schema's name there.
+const EXTENSION_SCHEMA: &str = "@extschema@";
+/// Calls that are refused use up counts of a tick; so many are left for calls that come at one time.
+const SPARE_COUNTS: i64 = 1 << 16;
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_generator_sql(worker integer, schema name DEFAULT NULL, layout text DEFAULT NULL,
+        tick interval DEFAULT NULL, epoch timestamptz DEFAULT NULL) RETURNS text
+    STABLE CALLED ON NULL INPUT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_generator_sql(integer, name, text, interval, timestamptz) IS
+    'returns statements that create a generator of snowflake IDs in PL/pgSQL, for a server without the extension';
+"#)]
+fn snowflake_generator_sql(
+    worker: Option<i32>,
+    schema: Option<&CStr>,
+    layout: Option<&[u8]>,
+    tick: Option<Interval>,
+    epoch: Option<TimestampWithTimeZone>,
+    call: pg_sys::FunctionCallInfo,
+) -> Option<String> {
+    let worker = worker?;
+    let schema = schema.map_or_else(|| own_schema(call), |schema| shown(schema.to_bytes()).into_owned());
+    let layout = chosen_layout(layout, tick, epoch);
+    let highest = layout.workers() - 1;
+    if !(0..=highest).contains(&worker.into()) {
+        refuse(
+            format!("worker must be between 0 and {highest}"),
+            format!("worker is {worker}. The layout is {}.", layout.bits()),
+            "Choose a number that no other server or database has.",
+        );
+    }
+    Some(statements(&layout, worker.into(), &schema))
+}
+
+fn invalid(layout: &str, problem: String, hint: &'static str) -> ! {
+    refuse(format!("invalid layout: \"{layout}\""), problem, hint)
+}
+
+fn refuse(message: String, problem: String, hint: &'static str) -> ! {
+    Error::NoGeneratorSql { message, problem, hint }.raise()
+}
+
+/// The given layout, or this server's where nothing is given.
+fn chosen_layout(
+    layout: Option<&[u8]>,
+    tick: Option<Interval>,
+    epoch: Option<TimestampWithTimeZone>,
+) -> Layout {
+    let own = settings::layout().unwrap_or_default();
+    if let Some(bad) = settings::bad_value_of(&settings::LAYOUT_NAMES) {
+        Error::Setting(bad).raise();
+    }
+    let bits = layout.map_or(own.bits(), |text| {
+        let text = shown(text);
+        text.parse::<Bits>().unwrap_or_else(|problem| invalid(&text, problem.to_string(), LAYOUT_HINT))
+    });
+    let tick = tick.map_or(own.tick(), |tick| {
+        let is_time = tick.months() == 0 && tick.days() == 0 && tick.micros() % 1_000 == 0;
+        let tick = is_time.then(|| Tick::from_millis(tick.micros() / 1_000)).flatten();
+        tick.unwrap_or_else(|| invalid(&bits.to_string(), TICKS.to_owned(), TICK_HINT))
+    });
+    let epoch_us = epoch.map_or(own.epoch_us(), |epoch| from_postgres(epoch.into()));
+    let layout = Layout::new(bits, tick, epoch_us)
+        .unwrap_or_else(|problem| invalid(&bits.to_string(), problem.to_string(), LAYOUT_HINT));
+    let counts = 1_i64 << (63 - bits.time);
+    if counts - layout.sequences() < SPARE_COUNTS {
+        invalid(
+            &bits.to_string(),
+            format!(
+                "The generator keeps the time and a count in a sequence of 63 bits. The count has {} bits, and must \
+                 exceed the {} IDs of a tick by {SPARE_COUNTS}.",
+                63 - bits.time,
+                layout.sequences()
+            ),
+            "Use a layout with fewer bits for time or sequence.",
+        );
+    }
+    layout
+}
+
+/// The schema in which this function stands: that of the extension.
+fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
+    // SAFETY: PostgreSQL's own pointer to this call, and names that it has allocated.
+    unsafe {
+        let function = (*(*call).flinfo).fn_oid;
+        let name = pg_sys::get_namespace_name(pg_sys::get_func_namespace(function));
+        shown(CStr::from_ptr(name).to_bytes()).into_owned()
+    }
+}
+
+fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
+    let bits = layout.bits();
+    let (time_bits, sequences) = (bits.time, layout.sequences());
+    let is_extension = schema == EXTENSION_SCHEMA;
+    let quoted = if is_extension { schema.to_owned() } else { format!("\"{}\"", schema.replace('"', "\"\"")) };
+    let dotted = format!("{quoted}.");
+    let in_literal = |text: &str| text.replace('\'', "''");
+    let time_mask = (1_i64 << time_bits) - 1;
+    let clock = "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) \
+                 '1e6'::double precision)::bigint";
+    let clock = format!("({})", apply(clock, "-", format!("({})", layout.epoch_us())));
+    let datacenter = settings::get().map_or(0, |settings| settings.datacenter) & (layout.datacenters() - 1);
+    let node = apply(datacenter << bits.worker, "|", format!("{dotted}snowflake_generator_worker()"));
+    let node_of_id = apply(format!("({node})"), "<<", bits.sequence);
+    let tick_of_state = format!("({})", apply("state", "&", time_mask));
+    let shift = bits.datacenter + bits.worker + bits.sequence;
+    let time_of_id = format!("({})", apply(tick_of_state, "<<", shift));
+    let sequence_of_id = format!("({})", apply("state", ">>", time_bits));
+    let id_of_state = apply(apply(time_of_id, "|", format!("({node_of_id})")), "|", sequence_of_id);
+    let limits = Limits::default();
+    let own = [
+        ("{create_schema}", if is_extension { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {quoted};\n") }),
+        ("{keep_state}", if is_extension { keep_state() } else { String::new() }),
+        ("{readers}", portable_readers(&dotted)),
+        ("{id_of_state}", id_of_state),
+        ("{s}", dotted.clone()),
+        ("{s_literal}", in_literal(&dotted)),
+        ("{schema_name}", format!("'{}'", in_literal(&quoted))),
+        ("{own_worker}", worker.to_string()),
+        ("{tick_ms}", layout.tick().millis().to_string()),
+        ("{clock}", clock),
+        ("{time_bits}", time_bits.to_string()),
+        ("{time_mask}", time_mask.to_string()),
+        ("{step}", (1_i64 << time_bits).to_string()),
+        ("{full}", (sequences << time_bits).to_string()),
+        ("{many}", ((sequences + (1_i64 << (63 - time_bits))) / 2).to_string()),
+        ("{sequences}", sequences.to_string()),
+        ("{max_tick}", layout.max_tick().to_string()),
+        ("{max_ahead_us}", limits.max_ahead_us.to_string()),
+        ("{patience_us}", limits.max_wait_us.max(layout.tick().micros()).to_string()),
+        ("{time_of_tick}", format!("{dotted}snowflake_timestamp({})", apply("s.tick", "<<", shift))),
+        ("{last_worker}", (layout.workers() - 1).to_string()),
+        ("{last_sequence}", (sequences - 1).to_string()),
+        ("{datacenter_id}", datacenter.to_string()),
+        ("{worker_bits}", bits.worker.to_string()),
+        ("{sequence_bits}", bits.sequence.to_string()),
+        ("{presets}", presets()),
+    ];
+    filled(&filled(TEMPLATE, &own), &numbers(layout))
+}
+
+/// With a dump of an extension go only those of its tables and sequences that it names.
+fn keep_state() -> String {
+    ["snowflake_config", "snowflake_state"]
+        .map(|name| format!("SELECT pg_catalog.pg_extension_config_dump('{EXTENSION_SCHEMA}.{name}', '');"))
+        .join("\n")
+}
+
+fn presets() -> String {
+    let row = |preset: &snowflake_core::foreign::Preset| {
+        let layout = ForeignLayout::find(preset.name).expect("a test reads every preset");
+        let end = utc(layout.ends_at_us());
+        let note = preset.note.replace('\'', "''");
+        format!("    ('{}', '{}', timestamp with time zone '{end}+00', '{note}')", preset.name, preset.layout)
+    };
+    PRESETS.iter().map(row).collect::<Vec<_>>().join(",\n")
+}
