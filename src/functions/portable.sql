@@ -237,6 +237,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION {s}snowflake_encode(ts timestamptz, worker integer, sequence integer) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lowest constant bigint := {s}snowflake_min(ts);
 BEGIN
     IF worker NOT BETWEEN 0 AND {last_worker} THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'worker must be between 0 and {last_worker}',
@@ -245,7 +247,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'sequence must be between 0 and {last_sequence}',
             DETAIL = format('sequence is %s. The layout is {layout}.', sequence);
     END IF;
-    RETURN {s}snowflake_min(ts) | ({datacenter_id}::bigint << {worker_bits} + {sequence_bits})
+    RETURN lowest | ({datacenter_id}::bigint << {worker_bits} + {sequence_bits})
         | (worker::bigint << {sequence_bits}) | sequence;
 END
 $$;
@@ -285,7 +287,7 @@ BEGIN
             HINT = 'Pass the 11 characters that snowflake_to_base62 returned, including leading zeros.';
     END IF;
     FOR i IN 1..11 LOOP
-        result := result * 62 + strpos(digits, substr(base62, i, 1)) - 1;
+        result := result * 62 + (strpos(digits, substr(base62, i, 1)) - 1);
     END LOOP;
     RETURN result;
 END

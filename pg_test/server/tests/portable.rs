@@ -1,0 +1,413 @@
+//! The generator in PL/pgSQL, on servers without the library: no ID twice under the faults that a server meets, the same
+//! functions as the extension's, and rights that keep its state from everybody.
+
+use postgres::Client;
+use rand::Rng;
+use snowflake_server_tests::ids::{Ids, at_ms, worker};
+use snowflake_server_tests::sql::{column, fails, next, one, run, take};
+use snowflake_server_tests::traffic::{assert_ordered, ids_of};
+use snowflake_server_tests::{Builder, Kind, Server, Signal, Stop, Traffic, hours, ms, secs};
+use std::path::Path;
+use std::time::Duration;
+
+/// The generator of the default layout and worker 0 in the schema snowflake, as it is shipped.
+fn shipped() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
+    std::fs::read_to_string(path).expect("the generator's file")
+}
+
+fn plain() -> Builder {
+    Server::builder().without_library().setting("search_path", "snowflake, public")
+}
+
+fn with_generator(builder: Builder) -> Server {
+    let server = builder.start();
+    let mut session = server.connect();
+    run(&mut session, &format!("BEGIN; {} COMMIT", shipped()));
+    server
+}
+
+fn generator_sql(of: &Server, arguments: &str) -> String {
+    one(&mut of.connect(), &format!("SELECT snowflake_generator_sql({arguments})"))
+}
+
+const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(700), Kind::Range(100), Kind::Range(4_096)];
+
+#[test]
+fn the_file_is_what_the_function_returns() {
+    let server = Server::builder().start_with_extension();
+    let text = generator_sql(&server, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
+    if std::env::var_os("PORTABLE_ACCEPT").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
+        return std::fs::write(path, text).expect("the file can be written");
+    }
+    assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
+    assert_eq!(shipped(), generator_sql(&server, "0, 'snowflake'"));
+}
+
+#[test]
+fn clients_with_cancels_stops_and_savepoints_get_no_id_twice_and_all_ascend() {
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    let traffic = Traffic::start(&server, &[CLIENTS, CLIENTS].concat(), Duration::ZERO);
+    let mut own = Ids::new();
+    for round in 0..40 {
+        traffic.go_on(1);
+        let pids: Vec<i32> = column(
+            &mut session,
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        );
+        let Some(pid) = pids.get(round % pids.len().max(1)).copied() else { continue };
+        match round % 3 {
+            0 => run(&mut session, &format!("SELECT pg_cancel_backend({pid})")),
+            // Not for long: whoever is stopped in a move keeps its lock.
+            1 => {
+                server.signal_backend(pid, Signal::SIGSTOP);
+                std::thread::sleep(ms(20));
+                server.signal_backend(pid, Signal::SIGCONT);
+            }
+            _ => {
+                run(&mut session, "BEGIN; INSERT INTO rows DEFAULT VALUES; SAVEPOINT a");
+                own.add("rolled back", vec![next(&mut session)]);
+                run(&mut session, "ROLLBACK TO a; INSERT INTO rows DEFAULT VALUES");
+                own.add("after it", vec![next(&mut session)]);
+                run(&mut session, "COMMIT");
+            }
+        }
+    }
+    let calls = traffic.finish();
+    assert_ordered(&calls);
+    let mut ids = ids_of(&calls);
+    ids.add("rows", column(&mut session, "SELECT id FROM rows"));
+    for id in own.assert_unique() {
+        ids.add("session", vec![id]);
+    }
+    assert!(ids.len() > 10_000, "{}", ids.len());
+    assert!(ids.assert_unique().iter().all(|id| worker(*id) == 0));
+}
+
+#[test]
+fn a_crash_repeats_no_id_of_a_committed_transaction() {
+    let mut server = with_generator(plain());
+    let mut ids = Ids::new();
+    for round in 0..4 {
+        let mut session = server.connect();
+        run(&mut session, "CREATE TABLE IF NOT EXISTS rows (id bigint)");
+        // Ahead of the clock, so that the clock alone would not keep the IDs apart.
+        let rows = "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch(200000) RETURNING id)
+                    SELECT id FROM made";
+        ids.add(format!("run {round}"), column(&mut session, rows));
+        server.crash();
+        server.start();
+        ids.add(format!("after crash {round}"), take(&mut server.connect(), 1_000));
+    }
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
+    let server = with_generator(plain().faketime(true));
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    ids.add("before", take(&mut session, 10_000));
+    server.step_back(secs(1));
+    // Within max_ahead they go on.
+    ids.add("1 s back", take(&mut session, 1_000));
+    server.step_back(hours(1));
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(failure.message.contains("system clock moved backwards"), "{failure}");
+    assert!(failure.text().contains("Wait until the clock reaches"), "{failure}");
+    assert_eq!(one::<String>(&mut session, "SELECT state FROM snowflake_status"), "closed");
+    // Refused calls use up counts; the generator outlives more of them than a tick has.
+    run(
+        &mut session,
+        "DO $$ BEGIN FOR i IN 1..3000 LOOP
+             BEGIN PERFORM snowflake_nextval(); EXCEPTION WHEN SQLSTATE '55000' THEN NULL; END;
+         END LOOP; END $$;
+         SELECT setval('snowflake.snowflake_state', ((1::bigint << 22) - 5) << 41 | last_value & ((1::bigint << 41) - 1))
+         FROM snowflake.snowflake_state",
+    );
+    for _ in 0..20 {
+        fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    }
+    server.step_forward(hours(1));
+    server.step_forward(secs(1));
+    ids.add("after", take(&mut session, 10_000));
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_promoted_standby_goes_on_above_what_it_has_replayed() {
+    let primary = with_generator(plain());
+    let standby = primary.standby(|builder| builder);
+    let mut session = primary.connect();
+    run(&mut session, "CREATE TABLE rows (id bigint)");
+    let mut ids = Ids::new();
+    let rows = "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch(200000) RETURNING id) SELECT id FROM made";
+    ids.add("primary", column(&mut session, rows));
+    standby.catch_up_with(&primary);
+    let mut reader = standby.connect();
+    fails(&mut reader, "25006", "SELECT snowflake_nextval()");
+    assert_eq!(one::<String>(&mut reader, "SELECT state FROM snowflake_status"), "recovery");
+    assert_eq!(one::<i64>(&mut reader, "SELECT count(snowflake_timestamp(id)) FROM rows"), 200_000);
+    drop(session);
+    let mut primary = primary;
+    primary.stop(Stop::Immediate);
+    standby.promote();
+    ids.add("successor", take(&mut reader, 10_000));
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(
+        &mut owner,
+        "CREATE ROLE app LOGIN; CREATE ROLE mallory LOGIN; CREATE SCHEMA snowflake;
+         GRANT USAGE ON SCHEMA snowflake, public TO app, mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON TABLES TO mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON SEQUENCES TO mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON FUNCTIONS TO mallory;
+         ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC",
+    );
+    run(&mut owner, &format!("BEGIN; {} COMMIT", shipped()));
+    run(
+        &mut owner,
+        "CREATE TABLE public.orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text);
+         GRANT INSERT, SELECT ON public.orders TO app",
+    );
+    let mut app = server.connect_as("app");
+    run(&mut app, "INSERT INTO orders (note) SELECT 'x' FROM generate_series(1, 100)");
+    assert_eq!(one::<i64>(&mut app, "SELECT count(DISTINCT snowflake_timestamp(id)) FROM orders WHERE id > 0") > 0, true);
+    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_range(5), snowflake_nextval_batch(5)");
+    for role in ["app", "mallory"] {
+        let mut session = server.connect_as(role);
+        for statement in [
+            "SELECT nextval('snowflake.snowflake_state')",
+            "SELECT setval('snowflake.snowflake_state', 1)",
+            "SELECT last_value FROM snowflake.snowflake_state",
+            "SELECT snowflake.snowflake_move(1)",
+            "DO $$ BEGIN LOCK TABLE snowflake.snowflake_config IN EXCLUSIVE MODE; END $$",
+            "DELETE FROM snowflake.snowflake_config",
+        ] {
+            fails(&mut session, "42501", statement);
+        }
+    }
+    // What runs with the owner's rights calls nothing by a name that others can take.
+    run(&mut owner, "GRANT CREATE ON SCHEMA public TO mallory");
+    let mut mallory = server.connect_as("mallory");
+    run(
+        &mut mallory,
+        "CREATE FUNCTION public.evil(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'hostile'; END $$;
+         CREATE OPERATOR public.+ (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE OPERATOR public.& (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE OPERATOR public.<< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         SET search_path = public, pg_catalog, snowflake;
+         SELECT snowflake_nextval(), snowflake_nextval_range(7), snowflake_lastval()",
+    );
+}
+
+#[test]
+fn nothing_of_another_role_becomes_a_part_of_the_generator() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(&mut owner, "CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA snowflake");
+    run(&mut owner, "GRANT CREATE, USAGE ON SCHEMA snowflake TO mallory, app");
+    run(
+        &mut server.connect_as("mallory"),
+        "CREATE FUNCTION snowflake.snowflake_error(text, text, text, text, anyelement) RETURNS anyelement
+         LANGUAGE sql AS 'SELECT $5'",
+    );
+    let mut app = server.connect_as("app");
+    let failure = fails(&mut app, "42501", &shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", ""));
+    assert!(failure.text().contains("belongs to role mallory"), "{failure}");
+}
+
+#[test]
+fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
+    let source = Server::builder().start_with_extension();
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    ids.add("worker 0", take(&mut session, 300_000));
+    run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&source, "1023, 'snowflake'")));
+    let of_other = take(&mut session, 10);
+    assert!(of_other.iter().all(|id| worker(*id) == 1_023));
+    assert!(at_ms(of_other[0]) >= at_ms(*ids.assert_unique().last().expect("some")), "the state was kept");
+    run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&source, "0, 'snowflake'")));
+    ids.add("worker 0 again", take(&mut session, 1_000));
+    ids.assert_unique();
+    for other in ["'42/9/12'", "'41/10/12', '10 ms'", "'41/10/12', '1 ms', '2025-01-01 00:00Z'"] {
+        let text = generator_sql(&source, &format!("0, 'snowflake', {other}"));
+        let failure = fails(&mut session, "55000", &text);
+        assert!(failure.message.contains("has another layout"), "{failure}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_generator_is_refused_with_the_reason() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    for (arguments, reason) in [
+        ("-1", "worker must be between 0 and 1023"),
+        ("1024", "worker must be between 0 and 1023"),
+        ("0, 'x', 'nonsense'", "invalid layout"),
+        ("0, 'x', '41/10/12', '2 ms'", "invalid layout"),
+        ("0, 'x', '41/0/22'", "invalid layout"),
+        ("0, 'x', '50/0/13'", "invalid layout"),
+    ] {
+        let failure = fails(&mut session, "22023", &format!("SELECT snowflake_generator_sql({arguments})"));
+        assert!(failure.message.contains(reason), "{arguments}: {failure}");
+    }
+    assert_eq!(one::<Option<String>>(&mut session, "SELECT snowflake_generator_sql(NULL)"), None);
+    assert!(generator_sql(&server, "0").contains("\"public\".snowflake_nextval()"));
+}
+
+/// Layout, tick and epoch in settings and as arguments.
+const LAYOUTS: [(&str, &str, &str); 5] = [
+    ("41/10/12", "1ms", "2024-01-01T00:00:00Z"),
+    ("41/5+5/12", "1ms", "2024-01-01T00:00:00Z"),
+    ("39/16/8", "10ms", "2014-09-01T00:00:00.123456Z"),
+    ("28/22/13", "1s", "2016-05-20T00:00:00Z"),
+    ("31/16/10", "1s", "1969-07-20T20:17:40.5Z"),
+];
+
+/// The outcome of an expression: its value, or the SQLSTATE of its error.
+fn outcome(session: &mut Client, expression: &str) -> String {
+    match session.query_one(&format!("SELECT ROW({expression})::text"), &[]) {
+        Ok(row) => row.get(0),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+    }
+}
+
+#[test]
+fn its_functions_return_what_the_extensions_functions_return() {
+    let portable = plain().setting("search_path", "\"my schema\", public").start();
+    let mut random = rand::rng();
+    for (bits, tick, epoch) in LAYOUTS {
+        let server = Server::builder()
+            .setting("snowflake_id.layout", bits)
+            .setting("snowflake_id.tick", tick)
+            .setting("snowflake_id.epoch", epoch)
+            .setting("snowflake_id.worker_id", "3")
+            .start_with_extension();
+        let mut own = server.connect();
+        let mut other = portable.connect();
+        run(&mut other, "DROP SCHEMA IF EXISTS \"my schema\" CASCADE");
+        run(&mut other, &format!("BEGIN; {} COMMIT", generator_sql(&server, "3, 'my schema'")));
+        let of_portable = next(&mut other);
+        let of_library = next(&mut own);
+        assert_eq!(
+            outcome(&mut own, &format!("snowflake_worker({of_portable}), snowflake_datacenter({of_portable})")),
+            outcome(&mut own, &format!("snowflake_worker({of_library}), snowflake_datacenter({of_library})")),
+        );
+        let mut ids: Vec<i64> = vec![-1, 0, 1, of_portable, of_library, i64::MAX, i64::MIN];
+        ids.extend((0..40).map(|_| random.random::<i64>() >> random.random_range(1..60)));
+        let mut expressions = Vec::new();
+        for id in &ids {
+            let at = format!("(timestamptz 'epoch' + {} * interval '1 s')", id >> 30);
+            let layout = ["twitter", "mastodon", "sonyflake", "Instagram ", "39/s8/w16 10ms 2014-09-01",
+                "41/5+5/12 1ms 2020-01-01T01:00:00+01:00", "nothing", "41/10/12 1ms"][(id & 7) as usize];
+            expressions.extend([
+                format!("snowflake_decode({id})"),
+                format!("extract(epoch FROM snowflake_timestamp({id}))"),
+                format!("snowflake_datacenter({id}), snowflake_worker({id}), snowflake_sequence({id})"),
+                format!("snowflake_min({at})"),
+                format!("snowflake_max({at})"),
+                format!("snowflake_between({id}, {at}, 'infinity'), snowflake_between({id}, '-infinity', {at})"),
+                format!("snowflake_between({id}, NULL, {at})"),
+                format!("snowflake_encode({at}, {}, {})", id & 1_023, id >> 40 & 4_095),
+                format!("snowflake_encode({at}, {}, 0)", id >> 34),
+                format!("snowflake_to_base62({id})"),
+                format!("snowflake_from_base62(snowflake_to_base62({id}))"),
+                format!("snowflake_from_base62('{}')", id),
+                format!("snowflake_time_encoder({at})"),
+                format!("snowflake_decode({id}, '{layout}')"),
+                format!("snowflake_worker({id}, '{layout}'), snowflake_sequence({id}, '{layout}')"),
+            ]);
+        }
+        expressions.extend(
+            ["AzL8n0Y58m7", "AzL8n0Y58m8", "zzzzzzzzzzz", "0000000000é", ""]
+                .map(|text| format!("snowflake_from_base62('{text}'), snowflake_time_decoder('{text}')")),
+        );
+        expressions.extend(
+            ["snowflake_decode(NULL)", "snowflake_timestamp(NULL)", "snowflake_min(NULL)", "snowflake_to_base62(NULL)",
+             "snowflake_nextval_batch(-1)", "snowflake_nextval_range(0)", "snowflake_nextval_range(2000000000)"]
+                .map(str::to_owned),
+        );
+        for expression in &expressions {
+            let (real, here) = (outcome(&mut own, expression), outcome(&mut other, expression));
+            assert_eq!(here, real, "{bits} {tick}: {expression}");
+        }
+        let presets = "SELECT ROW(l.*)::text FROM snowflake_layouts l";
+        assert_eq!(column::<String>(&mut other, presets), column::<String>(&mut own, presets));
+        let count = "SELECT count(DISTINCT id) FROM snowflake_nextval_batch(3000) AS id";
+        if tick != "1s" {
+            assert_eq!(one::<i64>(&mut other, count), 3_000);
+        }
+        // Each function that users call has the extension's arguments, results and a comment.
+        let signatures = |session: &mut Client, schema: &str| -> Vec<String> {
+            column(
+                session,
+                &format!(
+                    "SELECT proname || '(' || pg_get_function_arguments(oid) || ') '
+                         || replace(pg_get_function_result(oid), '\"my schema\".', '')
+                     FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
+                         AND obj_description(oid) NOT LIKE 'internal%'"
+                ),
+            )
+        };
+        let (all, here) = (signatures(&mut own, "public"), signatures(&mut other, "\"my schema\""));
+        let missing: Vec<&String> = here.iter().filter(|function| !all.contains(function)).collect();
+        assert!(missing.is_empty() && here.len() > 20, "{missing:?} are none of the extension's");
+    }
+}
+
+#[test]
+fn a_table_moves_to_the_library_and_back() {
+    let source = with_generator(plain());
+    let mut session = source.connect();
+    run(
+        &mut session,
+        "CREATE TABLE public.orders (id bigint PRIMARY KEY DEFAULT snowflake.snowflake_nextval(), note text);
+         INSERT INTO public.orders (note) SELECT 'x' FROM generate_series(1, 1000)",
+    );
+    let newest: i64 = one(&mut session, "SELECT max(id) FROM orders");
+
+    // To a server with the library, and another worker: no floor is needed.
+    let target = Server::builder().setting("snowflake_id.worker_id", "1").start();
+    let dump = source.dump("postgres", &["--exclude-schema=snowflake"]);
+    target.restore("postgres", &format!("CREATE SCHEMA snowflake; CREATE EXTENSION snowflake_id SCHEMA snowflake; {dump}"));
+    let mut session = target.connect();
+    run(&mut session, "INSERT INTO orders (note) SELECT 'y' FROM generate_series(1, 1000)");
+    let rows = "SELECT count(*) FROM orders WHERE snowflake.snowflake_worker(id) = 1 AND note = 'y'";
+    assert_eq!(one::<i64>(&mut session, rows), 1_000);
+    assert!(one::<i64>(&mut session, "SELECT max(id) FROM orders") > newest);
+
+    // And back: the generator first, then the dump without the extension.
+    let back = plain().setting("search_path", "public").start();
+    run(&mut back.connect(), &format!("BEGIN; {} COMMIT", shipped()));
+    let dump = target.dump("postgres", &["--table=public.orders"]);
+    back.restore("postgres", &dump);
+    let mut session = back.connect();
+    run(&mut session, "INSERT INTO orders (note) VALUES ('z')");
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders"), 2_001);
+}
+
+#[test]
+fn a_dump_carries_its_state() {
+    let source = with_generator(plain());
+    let mut ids = Ids::new();
+    ids.add("source", take(&mut source.connect(), 400_000));
+    let dump = source.dump("postgres", &[]);
+    let other = plain().start();
+    other.restore("postgres", &dump);
+    ids.add("restored", take(&mut other.connect(), 10_000));
+    ids.assert_unique();
+}
