@@ -57,6 +57,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/operations.md",
     "docs/partitioning.md",
     "docs/patroni.md",
+    "docs/portable.md",
     "docs/readers.md",
     "docs/reading.md",
     "docs/registry.md",
@@ -187,6 +188,11 @@ fn the_page_on_partitioning_runs_as_written() {
 #[test]
 fn the_page_on_patroni_runs_as_written() {
     play("docs/patroni.md");
+}
+
+#[test]
+fn the_page_on_the_portable_generator_runs_as_written() {
+    play("docs/portable.md");
 }
 
 #[test]
