@@ -1,0 +1,282 @@
+//! A model of the portable generator (`src/functions/portable.sql`): sessions that stall between any two steps, cancels,
+//! crashes that lose no WAL, and clocks that say anything. No position comes out twice in any state that is reached, and
+//! each rule that is left out is missed.
+//!
+//! The sequence holds a tick and a count. `nextval` raises the count; `setval` writes both. Each is one step, as
+//! PostgreSQL holds the sequence's buffer meanwhile. A session's steps are those of the functions:
+//!
+//! | step | in SQL |
+//! | --- | --- |
+//! | idle -> drawn | `snowflake_nextval` has called `nextval` |
+//! | drawn -> issued, or waits | it reads the clock, and returns or calls `snowflake_move` |
+//! | waits -> holds | `LOCK TABLE` |
+//! | holds -> drew | `nextval` under the lock |
+//! | drew -> issued, or more, or moves | it reads the clock: the tick serves, or a range draws more, or the tick is old |
+//! | moves -> issued | `setval` |
+
+use stateright::{Model, Property};
+
+/// A deliberate fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mutant {
+    /// A move does not wait for the lock.
+    NoLock,
+    /// A move sets the tick of the clock even if that is the present one, or below it.
+    TickNotLarger,
+    /// A move sets the present tick again while a range has too little room in it.
+    SameTick,
+    /// The increment of the sequence is 1: it changes the tick.
+    IncrementOfOne,
+    /// A call does not compare the tick with the clock.
+    TickUnchecked,
+    /// A call does not compare the count with the field.
+    CountUnchecked,
+    /// A range does not look whether others took positions in between.
+    GapUnchecked,
+    /// After a crash the sequence is what it was before the last change.
+    WalLost,
+}
+
+/// Every mutant.
+pub const MUTANTS: [Mutant; 8] = [
+    Mutant::NoLock,
+    Mutant::TickNotLarger,
+    Mutant::SameTick,
+    Mutant::IncrementOfOne,
+    Mutant::TickUnchecked,
+    Mutant::CountUnchecked,
+    Mutant::GapUnchecked,
+    Mutant::WalLost,
+];
+
+/// How much of everything there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// How many positions each session asks for at once: 1, or a range.
+    pub sessions: &'static [u8],
+    /// Ticks end here: a session that would need a later one stops.
+    pub last_tick: u8,
+    /// IDs of a tick.
+    pub field: u8,
+    /// Counts that the sequence can hold.
+    pub counts: u8,
+    /// Calls of each session.
+    pub calls: u8,
+    /// Crashes and cancels, together.
+    pub faults: u8,
+    /// The deliberate fault, if any.
+    pub mutant: Option<Mutant>,
+}
+
+/// A value of the sequence. Ordered by tick, then count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value {
+    /// The low bits.
+    pub tick: u8,
+    /// The high bits.
+    pub count: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Session {
+    Idle,
+    Drawn(Value),
+    Waits,
+    Holds,
+    Drew(Value),
+    /// The first of a range, the last so far, and how many are missing.
+    More { first: Value, last: Value, missing: u8, clock: u8 },
+    Moves { to: u8 },
+}
+
+/// A state of the model.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    sequence: Value,
+    before: Value,
+    clock: u8,
+    holder: Option<usize>,
+    sessions: Vec<(Session, u8)>,
+    faults: u8,
+    issued: Vec<Value>,
+    breach: Option<&'static str>,
+}
+
+impl State {
+    /// What must not be, if it is.
+    pub fn breach(&self) -> Option<&'static str> {
+        self.breach
+    }
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The next step of a session.
+    Step(usize),
+    /// A session's statement is cancelled; its lock is free.
+    Cancel(usize),
+    /// The server crashes and starts again. `nextval` has logged values ahead, so the count goes on further up.
+    Crash,
+    /// The clock says this.
+    Clock(u8),
+}
+
+impl Scope {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// `None` where the sequence is at its end.
+    fn nextval(&self, state: &mut State) -> Option<Value> {
+        state.before = state.sequence;
+        let Value { tick, count } = state.sequence;
+        state.sequence = match self.is(Mutant::IncrementOfOne) {
+            true => Value { tick: tick + 1, count },
+            false => Value { tick, count: count + 1 },
+        };
+        (state.sequence.count < self.counts && state.sequence.tick <= self.last_tick).then_some(state.sequence)
+    }
+
+    fn serves(&self, value: Value, n: u8, clock: u8) -> bool {
+        (value.tick >= clock || self.is(Mutant::TickUnchecked))
+            && (value.count + n <= self.field || self.is(Mutant::CountUnchecked))
+    }
+
+    /// A call has n positions from this one on.
+    fn issue(&self, state: &mut State, first: Value, n: u8, clock: u8) {
+        for count in first.count..first.count + n {
+            let value = Value { tick: first.tick, count };
+            match state.issued.binary_search(&value) {
+                Ok(_) => state.breach = Some("an ID twice"),
+                Err(place) => state.issued.insert(place, value),
+            }
+        }
+        if first.tick < clock {
+            state.breach = Some("a tick before the clock");
+        }
+        if first.count + n > self.field {
+            state.breach = Some("a count beyond the field");
+        }
+    }
+
+    fn end(state: &mut State, who: usize) {
+        if state.holder == Some(who) {
+            state.holder = None;
+        }
+        state.sessions[who].0 = Session::Idle;
+    }
+
+    /// `None` where the session cannot go on.
+    fn step(&self, state: &mut State, who: usize) -> Option<()> {
+        let (n, clock) = (self.sessions[who], state.clock);
+        let (session, calls) = state.sessions[who];
+        state.sessions[who].0 = match session {
+            Session::Idle if calls == self.calls => return None,
+            Session::Idle => {
+                state.sessions[who].1 += 1;
+                if n == 1 { Session::Drawn(self.nextval(state)?) } else { Session::Waits }
+            }
+            Session::Drawn(value) if self.serves(value, 1, clock) => {
+                self.issue(state, value, 1, clock);
+                Session::Idle
+            }
+            Session::Drawn(_) => Session::Waits,
+            Session::Waits if state.holder.is_some() && !self.is(Mutant::NoLock) => return None,
+            Session::Waits => {
+                state.holder = Some(who);
+                Session::Holds
+            }
+            Session::Holds => Session::Drew(self.nextval(state)?),
+            Session::Drew(first) if self.serves(first, n, clock) => {
+                Session::More { first, last: first, missing: n - 1, clock }
+            }
+            Session::Drew(value) => {
+                let later = if value.tick >= clock { value.tick + 1 } else { clock };
+                let to = match self.mutant {
+                    Some(Mutant::TickNotLarger) => clock,
+                    Some(Mutant::SameTick) => later.min(value.tick.max(clock)),
+                    _ => later,
+                };
+                Session::Moves { to }
+            }
+            Session::More { first, last, missing: 0, clock } => {
+                let is_whole = (last.tick, last.count) == (first.tick, first.count + n - 1);
+                if is_whole || self.is(Mutant::GapUnchecked) {
+                    self.issue(state, first, n, clock);
+                    Self::end(state, who);
+                    return Some(());
+                }
+                Session::Moves { to: last.tick + 1 }
+            }
+            Session::More { first, missing, clock, .. } => {
+                Session::More { first, last: self.nextval(state)?, missing: missing - 1, clock }
+            }
+            Session::Moves { to } if to > self.last_tick => return None,
+            Session::Moves { to } => {
+                state.before = state.sequence;
+                state.sequence = Value { tick: to, count: n - 1 };
+                // The clock that the move has read is at most the tick.
+                self.issue(state, Value { tick: to, count: 0 }, n, 0);
+                Self::end(state, who);
+                return Some(());
+            }
+        };
+        Some(())
+    }
+}
+
+impl Model for Scope {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        // A new sequence: its tick lies below every clock's.
+        let sequence = Value { tick: 0, count: 0 };
+        vec![State {
+            sequence,
+            before: sequence,
+            clock: 1,
+            holder: None,
+            sessions: vec![(Session::Idle, 0); self.sessions.len()],
+            faults: 0,
+            issued: Vec::new(),
+            breach: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        actions.extend((0..self.sessions.len()).map(Action::Step));
+        actions.extend((1..=self.last_tick).filter(|clock| *clock != state.clock).map(Action::Clock));
+        if state.faults < self.faults {
+            actions.push(Action::Crash);
+            let busy = |who: &usize| state.sessions[*who].0 != Session::Idle;
+            actions.extend((0..self.sessions.len()).filter(busy).map(Action::Cancel));
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        match action {
+            Action::Step(who) => self.step(&mut next, who)?,
+            Action::Clock(clock) => next.clock = clock,
+            Action::Cancel(who) => {
+                next.faults += 1;
+                Self::end(&mut next, who);
+            }
+            Action::Crash => {
+                next.faults += 1;
+                (0..self.sessions.len()).for_each(|who| Self::end(&mut next, who));
+                next.sequence = match self.is(Mutant::WalLost) {
+                    true => next.before,
+                    false => Value { count: next.sequence.count + 1, ..next.sequence },
+                };
+            }
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("no breach", |_, state: &State| state.breach.is_none())]
+    }
+}
