@@ -107,7 +107,8 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let bits = layout.bits();
     let (time_bits, sequences) = (bits.time, layout.sequences());
     let is_extension = schema == EXTENSION_SCHEMA;
-    let quoted = if is_extension { schema.to_owned() } else { format!("\"{}\"", schema.replace('"', "\"\"")) };
+    let quoted =
+        if is_extension { schema.to_owned() } else { format!("\"{}\"", schema.replace('"', "\"\"")) };
     let dotted = format!("{quoted}.");
     let in_literal = |text: &str| text.replace('\'', "''");
     let time_mask = (1_i64 << time_bits) - 1;
@@ -124,7 +125,10 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let id_of_state = apply(apply(time_of_id, "|", format!("({node_of_id})")), "|", sequence_of_id);
     let limits = Limits::default();
     let own = [
-        ("{create_schema}", if is_extension { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {quoted};\n") }),
+        (
+            "{create_schema}",
+            if is_extension { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {quoted};\n") },
+        ),
         ("{keep_state}", if is_extension { keep_state() } else { String::new() }),
         ("{readers}", portable_readers(&dotted)),
         ("{id_of_state}", id_of_state),

@@ -183,7 +183,10 @@ fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence()
     );
     let mut app = server.connect_as("app");
     run(&mut app, "INSERT INTO orders (note) SELECT 'x' FROM generate_series(1, 100)");
-    assert_eq!(one::<i64>(&mut app, "SELECT count(DISTINCT snowflake_timestamp(id)) FROM orders WHERE id > 0") > 0, true);
+    assert_eq!(
+        one::<i64>(&mut app, "SELECT count(DISTINCT snowflake_timestamp(id)) FROM orders WHERE id > 0") > 0,
+        true
+    );
     run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_range(5), snowflake_nextval_batch(5)");
     for role in ["app", "mallory"] {
         let mut session = server.connect_as(role);
@@ -225,7 +228,8 @@ fn nothing_of_another_role_becomes_a_part_of_the_generator() {
          LANGUAGE sql AS 'SELECT $5'",
     );
     let mut app = server.connect_as("app");
-    let failure = fails(&mut app, "42501", &shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", ""));
+    let failure =
+        fails(&mut app, "42501", &shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", ""));
     assert!(failure.text().contains("belongs to role mallory"), "{failure}");
 }
 
@@ -304,7 +308,10 @@ fn its_functions_return_what_the_extensions_functions_return() {
         let of_portable = next(&mut other);
         let of_library = next(&mut own);
         assert_eq!(
-            outcome(&mut own, &format!("snowflake_worker({of_portable}), snowflake_datacenter({of_portable})")),
+            outcome(
+                &mut own,
+                &format!("snowflake_worker({of_portable}), snowflake_datacenter({of_portable})")
+            ),
             outcome(&mut own, &format!("snowflake_worker({of_library}), snowflake_datacenter({of_library})")),
         );
         let mut ids: Vec<i64> = vec![-1, 0, 1, of_portable, of_library, i64::MAX, i64::MIN];
@@ -312,15 +319,25 @@ fn its_functions_return_what_the_extensions_functions_return() {
         let mut expressions = Vec::new();
         for id in &ids {
             let at = format!("(timestamptz 'epoch' + {} * interval '1 s')", id >> 30);
-            let layout = ["twitter", "mastodon", "sonyflake", "Instagram ", "39/s8/w16 10ms 2014-09-01",
-                "41/5+5/12 1ms 2020-01-01T01:00:00+01:00", "nothing", "41/10/12 1ms"][(id & 7) as usize];
+            let layout = [
+                "twitter",
+                "mastodon",
+                "sonyflake",
+                "Instagram ",
+                "39/s8/w16 10ms 2014-09-01",
+                "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
+                "nothing",
+                "41/10/12 1ms",
+            ][(id & 7) as usize];
             expressions.extend([
                 format!("snowflake_decode({id})"),
                 format!("extract(epoch FROM snowflake_timestamp({id}))"),
                 format!("snowflake_datacenter({id}), snowflake_worker({id}), snowflake_sequence({id})"),
                 format!("snowflake_min({at})"),
                 format!("snowflake_max({at})"),
-                format!("snowflake_between({id}, {at}, 'infinity'), snowflake_between({id}, '-infinity', {at})"),
+                format!(
+                    "snowflake_between({id}, {at}, 'infinity'), snowflake_between({id}, '-infinity', {at})"
+                ),
                 format!("snowflake_between({id}, NULL, {at})"),
                 format!("snowflake_encode({at}, {}, {})", id & 1_023, id >> 40 & 4_095),
                 format!("snowflake_encode({at}, {}, 0)", id >> 34),
@@ -337,9 +354,16 @@ fn its_functions_return_what_the_extensions_functions_return() {
                 .map(|text| format!("snowflake_from_base62('{text}'), snowflake_time_decoder('{text}')")),
         );
         expressions.extend(
-            ["snowflake_decode(NULL)", "snowflake_timestamp(NULL)", "snowflake_min(NULL)", "snowflake_to_base62(NULL)",
-             "snowflake_nextval_batch(-1)", "snowflake_nextval_range(0)", "snowflake_nextval_range(2000000000)"]
-                .map(str::to_owned),
+            [
+                "snowflake_decode(NULL)",
+                "snowflake_timestamp(NULL)",
+                "snowflake_min(NULL)",
+                "snowflake_to_base62(NULL)",
+                "snowflake_nextval_batch(-1)",
+                "snowflake_nextval_range(0)",
+                "snowflake_nextval_range(2000000000)",
+            ]
+            .map(str::to_owned),
         );
         for expression in &expressions {
             let (real, here) = (outcome(&mut own, expression), outcome(&mut other, expression));
@@ -383,7 +407,10 @@ fn a_table_moves_to_the_library_and_back() {
     // To a server with the library, and another worker: no floor is needed.
     let target = Server::builder().setting("snowflake_id.worker_id", "1").start();
     let dump = source.dump("postgres", &["--exclude-schema=snowflake"]);
-    target.restore("postgres", &format!("CREATE SCHEMA snowflake; CREATE EXTENSION snowflake_id SCHEMA snowflake; {dump}"));
+    target.restore(
+        "postgres",
+        &format!("CREATE SCHEMA snowflake; CREATE EXTENSION snowflake_id SCHEMA snowflake; {dump}"),
+    );
     let mut session = target.connect();
     run(&mut session, "INSERT INTO orders (note) SELECT 'y' FROM generate_series(1, 1000)");
     let rows = "SELECT count(*) FROM orders WHERE snowflake.snowflake_worker(id) = 1 AND note = 'y'";
@@ -410,4 +437,81 @@ fn a_dump_carries_its_state() {
     other.restore("postgres", &dump);
     ids.add("restored", take(&mut other.connect(), 10_000));
     ids.assert_unique();
+}
+
+/// A UUID of version 7 in SQL, as before PostgreSQL 18.
+const UUID7: &str = "CREATE FUNCTION uuid7_in_sql() RETURNS uuid VOLATILE LANGUAGE sql AS $$
+    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING
+        substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+        FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid $$";
+
+/// The medians of paired rounds, as ratios to `nextval` and to bigserial. A figure of this machine, so nothing is
+/// asserted of it: `cargo test ... --test portable -- --ignored --nocapture what_it_costs`.
+#[test]
+#[ignore = "it measures"]
+fn what_it_costs() {
+    const ROUNDS: usize = 15;
+    let server = with_generator(plain().without("fsync").setting("max_wal_size", "8GB"));
+    let mut session = server.connect();
+    run(&mut session, include_str!("../../bench/src/gist_id.sql"));
+    run(&mut session, UUID7);
+    run(&mut session, "CREATE SEQUENCE plain");
+    let median = |mut ratios: Vec<f64>| {
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    let mut seconds = |statement: &str| {
+        let began = std::time::Instant::now();
+        run(&mut session, statement);
+        began.elapsed().as_secs_f64()
+    };
+    let mut compared = |what: &str, of: &dyn Fn(&str) -> String, base: &str, others: &[&str]| {
+        let mut ratios = vec![Vec::new(); others.len()];
+        for _ in 0..ROUNDS {
+            let unit = seconds(&of(base));
+            for (ratios, other) in ratios.iter_mut().zip(others) {
+                ratios.push(seconds(&of(other)) / unit);
+            }
+        }
+        for (ratios, other) in ratios.into_iter().zip(others) {
+            println!("{what}: {other} {:.2} of {base}", median(ratios));
+        }
+    };
+    let calls = |call: &str| format!("SELECT count({call}) FROM generate_series(1, 20000)");
+    let all = ["snowflake_nextval()", "gist_id()", "uuid7_in_sql()"];
+    compared("20,000 calls in a query", &calls, "nextval('plain')", &all);
+    let singles = |call: &str| {
+        format!("DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM {call}, pg_sleep(0.0); END LOOP; END $$")
+    };
+    compared("3,000 statements in a loop", &singles, "nextval('plain')", &all[..1]);
+    run(
+        &mut server.connect(),
+        "CREATE TABLE by_sequence (id bigserial PRIMARY KEY, note text);
+         CREATE TABLE by_snowflake (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text)",
+    );
+    let rows = |table: &str| format!("INSERT INTO {table} (note) SELECT 'x' FROM generate_series(1, 50000)");
+    compared("50,000 rows", &rows, "by_sequence", &["by_snowflake"]);
+    let inserts =
+        |table: &str| format!("BEGIN; INSERT INTO {table} (note) VALUES ('x'); COMMIT;").repeat(500);
+    compared("500 transactions of a row", &inserts, "by_sequence", &["by_snowflake"]);
+
+    // What people run instead, after a clock that steps back by 5 s.
+    let server = with_generator(plain().faketime(true));
+    let mut session = server.connect();
+    run(&mut session, include_str!("../../bench/src/gist_id.sql"));
+    for call in ["gist_id()", "snowflake_nextval()"] {
+        let mut ids: Vec<i64> = Vec::new();
+        let some = format!("SELECT {call} FROM generate_series(1, 300)");
+        for _ in 0..100 {
+            ids.extend(column::<i64>(&mut session, &some));
+        }
+        server.step_back(secs(1));
+        for _ in 0..100 {
+            ids.extend(column::<i64>(&mut session, &some));
+        }
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        println!("{call}: {} of {all} repeat after a step back of 1 s", all - ids.len());
+    }
 }

@@ -85,8 +85,15 @@ enum Session {
     Holds,
     Drew(Value),
     /// The first of a range, the last so far, and how many are missing.
-    More { first: Value, last: Value, missing: u8, clock: u8 },
-    Moves { to: u8 },
+    More {
+        first: Value,
+        last: Value,
+        missing: u8,
+        clock: u8,
+    },
+    Moves {
+        to: u8,
+    },
 }
 
 /// A state of the model.
@@ -135,7 +142,8 @@ impl Scope {
             true => Value { tick: tick + 1, count },
             false => Value { tick, count: count + 1 },
         };
-        (state.sequence.count < self.counts && state.sequence.tick <= self.last_tick).then_some(state.sequence)
+        (state.sequence.count < self.counts && state.sequence.tick <= self.last_tick)
+            .then_some(state.sequence)
     }
 
     fn serves(&self, value: Value, n: u8, clock: u8) -> bool {

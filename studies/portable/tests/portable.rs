@@ -4,9 +4,18 @@ use snowflake_portable::{MUTANTS, Mutant, Scope};
 use stateright::{Checker, HasDiscoveries, Model};
 
 const SCOPES: [(&str, Scope); 3] = [
-    ("three callers", Scope { sessions: &[1, 1, 1], last_tick: 3, field: 2, counts: 6, calls: 2, faults: 1, mutant: None }),
-    ("ranges", Scope { sessions: &[1, 2], last_tick: 4, field: 3, counts: 8, calls: 2, faults: 1, mutant: None }),
-    ("two ranges", Scope { sessions: &[2, 2], last_tick: 4, field: 4, counts: 8, calls: 2, faults: 1, mutant: None }),
+    (
+        "three callers",
+        Scope { sessions: &[1, 1, 1], last_tick: 3, field: 2, counts: 6, calls: 2, faults: 1, mutant: None },
+    ),
+    (
+        "ranges",
+        Scope { sessions: &[1, 2], last_tick: 4, field: 3, counts: 8, calls: 2, faults: 1, mutant: None },
+    ),
+    (
+        "two ranges",
+        Scope { sessions: &[2, 2], last_tick: 4, field: 4, counts: 8, calls: 2, faults: 1, mutant: None },
+    ),
 ];
 
 /// What broke, after which actions, and how many states there were.
