@@ -38,21 +38,13 @@ fn snowflake_generator_sql(
     let layout = chosen_layout(layout, tick, epoch);
     let highest = layout.workers() - 1;
     if !(0..=highest).contains(&worker.into()) {
-        refuse(
-            format!("worker must be between 0 and {highest}"),
-            format!("worker is {worker}. The layout is {}.", layout.bits()),
-            "Choose a number that no other server or database has.",
-        );
+        Error::WorkerOutside { worker, highest, layout: layout.bits().to_string() }.raise();
     }
     Some(statements(&layout, worker.into(), &schema))
 }
 
 fn invalid(layout: &str, problem: String, hint: &'static str) -> ! {
-    refuse(format!("invalid layout: \"{layout}\""), problem, hint)
-}
-
-fn refuse(message: String, problem: String, hint: &'static str) -> ! {
-    Error::NoGeneratorSql { message, problem, hint }.raise()
+    Error::NotAFleetsLayout { text: layout.to_owned(), problem, hint }.raise()
 }
 
 /// The given layout, or this server's where nothing is given.

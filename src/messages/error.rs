@@ -66,17 +66,17 @@ pub enum Error {
         text: String,
         problem: String,
     },
-    /// A layout with which no registry can be created.
+    /// A layout with which no registry or portable generator can be created.
     NotAFleetsLayout {
         text: String,
         problem: String,
         hint: &'static str,
     },
-    /// A generator of this layout and worker cannot be written down.
-    NoGeneratorSql {
-        message: String,
-        problem: String,
-        hint: &'static str,
+    /// A worker that the layout of a portable generator does not have.
+    WorkerOutside {
+        worker: i32,
+        highest: i64,
+        layout: String,
     },
     NotBase62 {
         text: String,
@@ -168,8 +168,8 @@ impl Error {
             Self::NotAFleetsLayout { text, problem, hint } => {
                 reading::not_a_fleets_layout(&text, problem, hint)
             }
-            Self::NoGeneratorSql { message, problem, hint } => {
-                reading::no_generator_sql(message, problem, hint)
+            Self::WorkerOutside { worker, highest, layout } => {
+                reading::worker_outside(worker, highest, &layout)
             }
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),

@@ -84,8 +84,14 @@ pub(super) fn not_a_fleets_layout(given: &str, problem: String, hint: &'static s
     text(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
 }
 
-pub(super) fn no_generator_sql(message: String, problem: String, hint: &'static str) -> Text {
-    text(INVALID, message, problem, hint)
+pub(super) fn worker_outside(worker: i32, highest: i64, layout: &str) -> Text {
+    let name = "worker";
+    text(
+        INVALID,
+        format!("{name} must be between 0 and {highest}"),
+        format!("{name} is {worker}. The layout is {layout}."),
+        "Choose a number that no other server or database has.",
+    )
 }
 
 pub(super) fn not_base62(given: &str, problem: String) -> Text {
