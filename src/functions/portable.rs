@@ -150,11 +150,9 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     filled(&filled(TEMPLATE, &own), &numbers(layout))
 }
 
-/// With a dump of an extension go only those of its tables and sequences that it names.
+/// With a dump of an extension go only those of its tables and sequences that it names; its script makes the rest anew.
 fn keep_state() -> String {
-    ["snowflake_config", "snowflake_state"]
-        .map(|name| format!("SELECT pg_catalog.pg_extension_config_dump('{EXTENSION_SCHEMA}.{name}', '');"))
-        .join("\n")
+    format!("SELECT pg_catalog.pg_extension_config_dump('{EXTENSION_SCHEMA}.snowflake_state', '');")
 }
 
 fn presets() -> String {
