@@ -10,11 +10,18 @@
 //!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock, after the disk.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
 //!   permit, as is the frontier that respects it.
+//! * What was *allowed*: the last tick of any permit since the memory was created. Written under the cold lock, before
+//!   the permit. A call may have read a permit long ago, so neither the mark nor the restored mark is ever lowered below
+//!   it: however late such a call goes on, and whatever it reads next, the tick that it claims is still below the mark.
+//!   A permit that leads no further than the restored mark allows nothing, and says so.
 //! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.
 
 use crate::ledger::{Claim, Ledger, Shape};
 use crate::permit::Permit;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
+
+/// Of a permit that allows nothing yet.
+const NO_TICK: i64 = -1;
 
 /// The memory of one lane. Hot: every call reads the frontier, and raises it once per tick.
 #[derive(Debug)]
@@ -23,6 +30,7 @@ pub struct LaneMemory {
     frontier: AtomicI64,
     permit: AtomicI64,
     restored: AtomicI64,
+    allowed: AtomicI64,
     /// How many IDs the words stood for that were evicted from the ring.
     evicted: AtomicU64,
     /// How many IDs were issued before the last reset of the statistics.
@@ -36,6 +44,7 @@ impl LaneMemory {
             frontier: AtomicI64::new(0),
             permit: AtomicI64::new(Permit::CLOSED.word()),
             restored: AtomicI64::new(-1),
+            allowed: AtomicI64::new(NO_TICK),
             evicted: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
         }
@@ -96,16 +105,28 @@ impl<'m> Lane<'m> {
         let _ = self.memory.frontier.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The last tick that may be issued; `None` while the gate is closed.
+    /// The last tick that may be issued, -1 if none yet; `None` while the gate is closed.
     pub(crate) fn permitted(&self) -> Option<i64> {
         let permit = self.permit();
         (permit != Permit::CLOSED).then(|| permit.tick(self.node_bits))
     }
 
-    /// Lets calls generate IDs of `node` up to a mark, which must be durable.
+    /// The end of the reservation, whether a tick of it may be issued or not; `None` while the gate is closed.
+    pub(crate) fn reserved(&self) -> Option<i64> {
+        self.permitted().map(|tick| tick.max(self.restored()))
+    }
+
+    /// Lets calls generate IDs of `node` above the restored mark, up to a mark, which must be durable.
     pub(crate) fn publish_permit(&self, mark: i64, node: i64) {
-        let permit = Permit::new(mark, node, self.node_bits);
+        let last = if mark > self.restored() { mark } else { NO_TICK };
+        self.memory.allowed.fetch_max(last, Ordering::AcqRel);
+        let permit = Permit::new(last, node, self.node_bits);
         self.memory.permit.store(permit.word(), Ordering::Release);
+    }
+
+    /// The last tick that any permit has allowed since the start; -1: none.
+    pub(crate) fn allowed(&self) -> i64 {
+        self.memory.allowed.load(Ordering::Acquire)
     }
 
     /// Closes the gate of this lane.
@@ -118,28 +139,19 @@ impl<'m> Lane<'m> {
         self.memory.restored.load(Ordering::Acquire)
     }
 
-    /// Begins above `mark`, at a start. The gate is closed, but an earlier attempt to start may have left its values
-    /// here.
-    pub(crate) fn restore(&self, mark: i64) {
-        self.memory.restored.store(mark, Ordering::Release);
-        self.raise_to(mark + 1);
-    }
-
-    /// Continues above `floor` or higher, even while calls are under way. The floor must be durable.
+    /// Begins or continues above `floor` or higher, even while calls are under way. The floor must be durable. It never
+    /// gets lower, not even under another lease: a call that still has the permit of the earlier one must not meet a
+    /// frontier that a replay has lowered below the floor of that.
     pub(crate) fn raise_floor(&self, floor: i64) {
         self.memory.restored.fetch_max(floor, Ordering::AcqRel);
         self.raise_to(floor + 1);
     }
 
-    /// Begins above `mark`, even if that is lower than before. No call may be under way on the lane.
+    /// Begins above `mark`, even if that is lower than before, and even while calls are under way. It must be durable,
+    /// and at least what was [`allowed`](Self::allowed): then no call that is under way can claim a tick above it.
     pub(crate) fn lower_floor(&self, mark: i64) {
         self.memory.restored.store(mark, Ordering::Release);
         self.memory.frontier.store(mark + 1, Ordering::Release);
-    }
-
-    /// Whether a call may have issued an ID since the start, or may be about to.
-    pub(crate) fn is_used(&self) -> bool {
-        self.permitted().is_some_and(|tick| tick > self.restored()) || self.has_issued()
     }
 
     // ---- what the ring knows ----

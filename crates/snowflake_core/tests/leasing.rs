@@ -388,6 +388,43 @@ fn a_call_that_slept_through_a_change_of_lease_generates_what_one_lease_allows()
     }
 }
 
+/// While a call sleeps, its lease ends, another begins that allows lower ticks, and a replay goes there. The call must
+/// not follow with the permit of its own lease: below that lease's floor are the IDs of the group's earlier node.
+#[test]
+fn a_call_that_slept_through_a_replay_under_another_lease_stays_above_the_floor_of_its_own() {
+    for look in 1..=6 {
+        let config = fleet(Limits { policy: Policy::Replay, ..Limits::default() });
+        let (machine, registry) = (Machine::alone(config), Registry::new());
+        machine.boot_up();
+        machine.enlist();
+        let now = machine.wall() / MS;
+        let first = Lease { home: 0, floor: now - 1_000, until: now + 60_000 };
+        let grant = |lease| Answer::Granted { registry: registry.id, lease };
+        let answer = grant(first);
+        assert_eq!(machine.answered(&machine.contact(), answer), Answered::Leased);
+        machine.settle();
+        machine.id();
+        let second = grant(Lease { home: 9, floor: -1, until: now + 60_000 });
+        let (looks, changing) = (Cell::new(0), Rc::downgrade(&machine));
+        *machine.meanwhile.borrow_mut() = Some(Rc::new(move |read: &dyn Fn()| {
+            looks.set(looks.get() + 1);
+            if looks.get() == look {
+                looks.set(100);
+                let machine = changing.upgrade().expect("it runs");
+                assert_eq!(machine.answered(&machine.contact(), second), Answered::Leased);
+                machine.settle();
+                machine.step(-5 * SECOND);
+                let _ = machine.try_id();
+            }
+            read();
+        }));
+        if let Ok(id) = machine.try_id() {
+            let is_above = machine.home(id) != first.home || id.tick > first.floor;
+            assert!(is_above, "look {look}: {id:?} of {first:?}");
+        }
+    }
+}
+
 /// Which workers a lease has depends on the number of lanes and on the datacenter.
 #[test]
 fn a_server_that_counts_its_workers_in_another_way_is_another_node() {

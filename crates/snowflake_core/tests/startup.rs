@@ -1254,6 +1254,83 @@ fn the_mark_of_a_lane_that_can_make_ids_is_not_lowered() {
     machine.id();
 }
 
+/// A call reads its permit, then the clock, then the frontier. If marks are lowered between any two of them, it must
+/// not take the permit of the time before into the lowered ticks: its ID would lie above the mark, and a crash would
+/// repeat it.
+#[test]
+fn a_call_that_straddles_a_lowering_of_the_marks_stays_below_its_mark() {
+    for (policy, used, look) in [Policy::Hold, Policy::Replay]
+        .into_iter()
+        .flat_map(|policy| [false, true].map(|used| (policy, used)))
+        .flat_map(|(policy, used)| (1..=6).map(move |look| (policy, used, look)))
+    {
+        let machine = crashed();
+        machine.config.borrow_mut().limits.policy = policy;
+        machine.start_up();
+        if used {
+            machine.id();
+        }
+        machine.adopt(machine.wall() + HOUR).unwrap();
+        let (looks, twin) = (Cell::new(0), Rc::downgrade(&machine));
+        *machine.meanwhile.borrow_mut() = Some(Rc::new(move |read: &dyn Fn()| {
+            looks.set(looks.get() + 1);
+            if looks.get() == look {
+                // The operator's call looks at the clock, too.
+                looks.set(100);
+                let machine = twin.upgrade().expect("it runs");
+                machine.lower(machine.wall() - MAX_AHEAD - 2 * MS).unwrap();
+            }
+            read();
+        }));
+        let straddled = machine.try_id();
+        *machine.meanwhile.borrow_mut() = None;
+        if let Ok(id) = straddled {
+            let mark = machine.disk.lowest_mark(id.worker).unwrap();
+            assert!(id.tick <= mark, "{policy:?}, used {used}, look {look}: {id:?} above {mark}");
+        }
+        machine.go_down();
+        machine.start_up();
+        if let Ok(id) = machine.try_id() {
+            assert_ne!(Ok(id), straddled, "{policy:?}, used {used}, look {look}");
+        }
+    }
+}
+
+/// The lane's marks may go down to what a permit of this run has allowed, and no further.
+#[test]
+fn a_floor_that_was_a_mistake_gives_a_used_worker_back() {
+    let machine = crashed();
+    machine.start_up();
+    let before = machine.id();
+    let reserved = machine.mark(0);
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
+    machine.lower(machine.wall() - DAY).unwrap();
+    assert_eq!(machine.mark(0), reserved);
+    machine.pass(SECOND);
+    let after = machine.id();
+    assert!(after.worker == before.worker && after.tick > reserved, "{before:?} {after:?}");
+    machine.go_down();
+    machine.start_up();
+    assert!(machine.id().tick > after.tick);
+}
+
+#[test]
+fn a_floor_of_the_future_holds_for_a_used_worker_too_if_marks_are_lowered() {
+    for used in [false, true] {
+        let machine = crashed();
+        machine.start_up();
+        if used {
+            machine.id();
+        }
+        machine.lower(machine.wall() + HOUR).unwrap();
+        let Err(Refusal::NoLane(no_lane)) = machine.try_id() else { panic!("below the floor") };
+        assert_eq!(no_lane.usable_at_us, machine.wall() + HOUR + MS);
+        machine.pass(HOUR + MS);
+        assert_eq!(machine.id().tick, tick(machine.wall() + MAX_AHEAD));
+    }
+}
+
 #[test]
 fn a_first_start_with_a_long_max_ahead_waits_no_longer() {
     let limits = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };

@@ -2,7 +2,6 @@
 
 use super::Generator;
 use crate::host::{Event, Host};
-use crate::lane::Lane;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{AdoptError, ClosedReason, Errno, FloorCause};
 use crate::state::start::Start;
@@ -12,8 +11,8 @@ use std::iter::zip;
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Vouches for the state. Opens a gate that a lost, copied or foreign state keeps closed, with every mark at
     /// `floor_us` (a Unix time) or above; if the gate is open already, raises the marks. Without `lower`, no readable
-    /// mark is lowered. With it, higher marks are lowered to the floor, except those of lanes that have generated IDs
-    /// in this run. Call [`open`](Self::open) afterwards to finish the start.
+    /// mark is lowered. With it, higher marks are lowered to the floor, or to the last tick that calls of this run
+    /// have been allowed. Call [`open`](Self::open) afterwards to finish the start.
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let os_error = |errno| AdoptError::Closed(ClosedReason::Os(errno));
         self.locked(|cold| {
@@ -57,17 +56,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// Lowers or raises the marks to `floor`, but never lowers the mark of a lane on which a call may be under way: one
-    /// that can generate IDs now, or has generated some since the start.
+    /// Lowers or raises the marks to `floor`. No mark goes below what calls under way may still generate, nor below what
+    /// the lane has generated since the start, which is less.
     fn lower_marks(&self, cold: &mut ColdState, floor: i64) -> Result<(), Errno> {
         let before = cold.journal.promises;
-        let used: Vec<bool> = self.lanes.iter().map(Lane::is_used).collect();
         cold.journal.promises.set_all(floor);
         // No operator can vouch for what other nodes generated below the floor of this node's lease.
         let least = before.lease().map_or(-1, |lease| lease.floor);
-        cold.journal.promises.marks.iter_mut().for_each(|mark| *mark = least.max(*mark));
-        for (index, _) in used.iter().enumerate().filter(|(_, is_used)| **is_used) {
-            cold.journal.promises.marks[index] = before.marks[index].max(floor);
+        let lanes = || zip(&self.lanes, before.marks);
+        for (mark, (lane, known)) in zip(&mut cold.journal.promises.marks, lanes()) {
+            *mark = lane.allowed().min(known).max(least).max(*mark);
         }
         let heading = self.heading(cold, self.active());
         if let Err(errno) = cold.journal.write_at_once(&self.host, &heading) {
@@ -75,9 +73,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             cold.journal.promises = before.after_failed_write(&cold.journal.promises);
             return Err(errno);
         }
-        for ((lane, mark), is_used) in zip(zip(&self.lanes, cold.journal.promises.marks), used) {
-            if !is_used {
+        for (mark, (lane, known)) in zip(cold.journal.promises.marks, lanes()) {
+            if mark < known {
                 lane.lower_floor(mark);
+            } else {
+                lane.raise_floor(floor);
             }
         }
         self.publish_marks(cold);

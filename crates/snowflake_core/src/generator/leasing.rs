@@ -145,7 +145,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             return Err(errno);
         }
         for (lane, mark) in self.lanes.iter().zip(promises.marks) {
-            lane.restore(mark);
+            lane.raise_floor(mark);
         }
         self.control.switch.activate(0);
         self.set_until(cold);

@@ -134,7 +134,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         written.map_err(ClosedReason::Os)?;
         for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
-            lane.restore(mark);
+            lane.raise_floor(mark);
         }
         self.control.switch.activate(active);
         self.set_until(cold);

@@ -63,7 +63,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let cold = self.control.cold.lock();
             (self.workers(&cold).worker(index), cold.home, cold.journal.failure())
         };
-        let reserved = lane.permitted().filter(|_| self.host.disk().is_some());
+        let reserved = lane.reserved().filter(|_| self.host.disk().is_some());
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
         let ahead = |tick: i64| (tick * self.layout.tick().micros() - now_us).max(0);
