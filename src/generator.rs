@@ -136,6 +136,8 @@ pub fn missing() -> Error {
 /// Opens the gate on first use after a start or a promotion, because a session can call before the keeper has seen that
 /// recovery is over. Waits for the clock to pass the ticks that may have been used before.
 fn open(generator: &SharedGenerator) -> Result<(), Error> {
+    // The gate may open sooner: somebody corrects the clock, lowers a floor, or gets a lease.
+    const LONGEST_NAP: Duration = Duration::from_millis(50);
     if in_recovery() {
         return Err(Error::InRecovery);
     }
@@ -144,7 +146,7 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
         match try_open(generator) {
             Ok(()) => return Ok(()),
             Err(Unopened::Settling(micros)) => {
-                waiting::nap(Duration::from_micros(micros as u64), Reason::Clock);
+                waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Reason::Clock);
             }
             Err(Unopened::NoLease) => wait_for_lease(generator, since)?,
             Err(Unopened::Closed(why)) => return Err(Error::Closed(why)),

@@ -14,7 +14,7 @@ pub(crate) const RETRY_US: i64 = 1_000_000;
 const SLOWEST_WRITE_US: i64 = 30_000_000;
 
 /// The promises, and the result of the last write.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Journal {
     /// The content of the next record.
     pub(crate) promises: Promises,

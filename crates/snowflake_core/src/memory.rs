@@ -174,7 +174,7 @@ pub(crate) enum Gate {
 }
 
 /// The data that the cold lock protects.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ColdState {
     pub(crate) gate: Gate,
     /// The home worker in use; `None` while the registry has leased none.

@@ -1695,36 +1695,53 @@ fn a_disk_whose_writes_take_longer_than_the_reservation_still_lets_ids_through()
 }
 
 /// A slow write lengthens the next reservation, and a crash leaves that mark on disk.
-#[test]
-fn a_crash_while_the_disk_is_slow_waits_for_the_clock_and_uses_up_no_lane() {
-    for write_us in [4 * SECOND, 20 * SECOND] {
-        let machine = Rc::new(Machine::alone(plain()));
-        machine.start_up();
-        let lane = machine.lane();
-        let slow = Rc::downgrade(&machine);
-        machine.disk.set_faults(move |point| {
-            if matches!(point, Point::Sync(_))
-                && let Some(machine) = slow.upgrade()
-            {
-                machine.pass(write_us / 2);
-            }
-            Fault::None
-        });
-        // Right after a reservation that was lengthened because the one before it took long to write.
-        for _ in 0..2 {
-            let written = machine.disk.changes();
-            while machine.disk.changes() == written {
-                machine.pass(200 * MS);
-                machine.id();
-            }
+fn crashed_on_a_slow_disk(backups: usize, write_us: i64) -> Rc<Machine> {
+    let machine = Machine::alone(with_backups(backups));
+    machine.start_up();
+    let slow = Rc::downgrade(&machine);
+    machine.disk.set_faults(move |point| {
+        if matches!(point, Point::Sync(_))
+            && let Some(machine) = slow.upgrade()
+        {
+            machine.pass(write_us / 2);
         }
-        machine.go_down();
-        machine.disk.heal();
+        Fault::None
+    });
+    // Right after a reservation that was lengthened because the one before it took long to write.
+    for _ in 0..2 {
+        let written = machine.disk.changes();
+        while machine.disk.changes() == written {
+            machine.pass(200 * MS);
+            machine.id();
+        }
+    }
+    machine.go_down();
+    machine.disk.heal();
+    machine
+}
+
+#[test]
+fn a_crash_while_the_disk_is_slow_waits_for_the_clock_if_there_is_no_other_lane() {
+    for write_us in [4 * SECOND, 20 * SECOND] {
+        let machine = crashed_on_a_slow_disk(0, write_us);
         let waited = machine.start_up();
-        assert_eq!(machine.lane(), lane, "a crash used up a lane, writes of {write_us} us");
         assert!(waited > SECOND, "{waited}");
         assert!(waited <= 2 * write_us + SECOND, "{waited} for writes of {write_us} us");
         machine.id();
+    }
+}
+
+/// As long as the wait is short, a crash uses up no lane.
+#[test]
+fn a_crash_while_the_disk_is_slow_goes_on_on_another_lane_if_the_wait_is_longer_than_a_second() {
+    for (write_us, is_long) in [(2_500 * MS, false), (4 * SECOND, true), (20 * SECOND, true)] {
+        let machine = crashed_on_a_slow_disk(7, write_us);
+        let waited = machine.start_up();
+        let rotates = machine.id().worker != 0;
+        assert_eq!((waited > 0, rotates), (!is_long, is_long), "{waited} us for writes of {write_us} us");
+        assert!(waited <= SECOND + MS, "{waited}");
+        // It is the reservation that is ahead. The clock has not moved.
+        assert_eq!(machine.told(|event| matches!(event, Event::Rotated { behind_us: 1.., .. })), 0);
     }
 }
 

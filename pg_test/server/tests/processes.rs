@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Dense, Ids, assert_ascending, assert_disjoint};
+use snowflake_server_tests::process::is_stopped;
 use snowflake_server_tests::sql::{column, next, one, run, status, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{Kind, Server, Traffic, alone, ms, secs, wait_until};
@@ -164,6 +165,40 @@ fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
     assert!(all > 40_000_000, "only {all} IDs in all");
     assert_disjoint(&made);
     assert_eq!(status(&mut server.connect()).issued, all as i64);
+}
+
+/// The views look through rings of many thousand words. Whoever is stopped there must hold no lock that calls need.
+#[test]
+fn a_session_that_is_stopped_while_it_reads_the_views_stops_nobody() {
+    let server = Server::builder().start_with_extension();
+    let (mut reader, mut other) = (server.connect(), server.connect());
+    let pid: i32 = one(&mut reader, "SELECT pg_backend_pid()");
+    run(&mut other, "SET statement_timeout = '3s'");
+    let reading = std::thread::spawn(move || {
+        let _ = reader.batch_execute(
+            "DO $$ BEGIN LOOP
+                 PERFORM count(*) FROM snowflake_workers;
+                 PERFORM count(*) FROM snowflake_status;
+             END LOOP; END $$",
+        );
+    });
+    let is_reading =
+        format!("SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
+    wait_until("the session to read", secs(30), || one::<bool>(&mut other, &is_reading).then_some(()));
+    let mut blocked = 0;
+    for _ in 0..25 {
+        std::thread::sleep(Duration::from_micros(rand::rng().random_range(100..5_000)));
+        server.signal_backend(pid, Signal::SIGSTOP);
+        wait_until("the session to be stopped", secs(30), || is_stopped(pid).then_some(()));
+        // It takes the lock that a reservation and a rotation take.
+        let asked = other.query_one("SELECT snowflake_nextval() FROM snowflake_status", &[]);
+        blocked += asked.is_err() as u32;
+        server.signal_backend(pid, Signal::SIGCONT);
+    }
+    // It may be stopped within the few hundred nanoseconds in which it copies what the lock protects.
+    assert!(blocked <= 1, "{blocked} of 25");
+    run(&mut other, &format!("SELECT pg_terminate_backend({pid})"));
+    reading.join().unwrap();
 }
 
 #[test]

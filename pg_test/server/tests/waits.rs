@@ -306,6 +306,23 @@ fn a_wait_ends_soon_after_the_clock_was_set_right() {
     assert!(ended - set_right < AT_ONCE, "{:?}", ended - set_right);
 }
 
+/// After a crash with a long reservation and no backup worker, the first call waits at the closed gate.
+#[test]
+fn a_wait_at_the_gate_ends_soon_after_the_clock_was_set_right() {
+    let settings = [("snowflake_id.reserve", "60s"), ("snowflake_id.backup_workers", "0")];
+    let builder = settings.iter().fold(Server::builder(), |builder, (name, to)| builder.setting(name, to));
+    let mut server = builder.born(hours(1)).start_with_extension();
+    next(&mut server.connect());
+    server.crash();
+    server.start();
+    let waiting = Waiting::start(&server, server.connect());
+    let set_right = Instant::now();
+    server.step_forward(BEHIND);
+    let (_, answer, ended) = waiting.end();
+    answer.expect("an ID");
+    assert!(ended - set_right < AT_ONCE, "{:?}", ended - set_right);
+}
+
 #[test]
 fn a_wait_takes_no_processor_time_to_speak_of() {
     let server = server_that_waits();

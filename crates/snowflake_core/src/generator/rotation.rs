@@ -28,7 +28,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Moves from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn rotate(&self, cold: &mut ColdState, from: usize, n: i64) -> Result<Event, Refusal> {
-        let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
+        // After a crash the frontier lies above the reservation, and so further ahead than any ID.
+        let unused_us = if self.lanes[from].has_issued() { 0 } else { cold.journal.promises.reserved_us };
+        let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros() + unused_us;
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below that lane's own

@@ -12,8 +12,9 @@ use crate::state::record::{Floor, Heading, Promises};
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
-/// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than the
-/// reservation is long, or than this. So a crash or a first start never uses up a lane.
+/// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than this. So
+/// neither a crash nor a first start uses up a lane. Where it takes longer, the start takes another lane; if none can be
+/// used, it waits for as long as the reservation is.
 const SETTLING_US: i64 = 1_000_000;
 /// A first start waits up to this much longer, so that its IDs are not ahead of the clock. Equals the default
 /// `max_ahead`.
@@ -204,7 +205,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))
     }
 
-    /// How long to wait for the clock, in microseconds; `None` if it is there, or too far away to wait for.
+    /// How long to wait for the clock, in microseconds; `None` if it is there, or too far away to wait for: then the first
+    /// call rotates.
     fn settling_us(&self, cold: &ColdState) -> Option<i64> {
         let floor = self.floor(cold, self.active());
         let max_ahead_us = self.limits().max_ahead_us;
@@ -222,8 +224,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         // A floor lies above the latest of several clocks, which may differ slightly.
         let floored_us = max_ahead_us.min(FIRST_PATIENCE_US) + 2 * SETTLING_US;
         let settling_us = if floor.is_some() { floored_us } else { SETTLING_US };
-        let patience_us = reserved_us.max(settling_us) + self.layout.tick().micros();
-        (1..=patience_us).contains(&missing_us).then_some(missing_us)
+        let tick_us = self.layout.tick().micros();
+        let patience_us = reserved_us.max(settling_us) + tick_us;
+        let is_short = missing_us <= SETTLING_US + tick_us;
+        let is_worth_it = || is_short || self.next_lane(cold, self.active(), 1).is_err();
+        ((1..=patience_us).contains(&missing_us) && is_worth_it()).then_some(missing_us)
     }
 
     /// Raises the marks above the IDs in transactions that earlier timelines left prepared.

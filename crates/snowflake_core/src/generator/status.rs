@@ -1,9 +1,10 @@
-//! A generator's status, for monitoring. Nothing here changes what calls do.
+//! A generator's status, for monitoring. Nothing here changes what calls do, nor holds the cold lock for longer than it
+//! takes to copy what that protects: the rings are long, and a process can be stopped anywhere.
 
 use super::Generator;
 use crate::host::Host;
 use crate::ladder::{self, Sight, Step};
-use crate::memory::Gate;
+use crate::memory::{ColdState, Gate};
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
@@ -59,10 +60,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.observe_clock();
         let index = self.active();
         let lane = &self.lanes[index];
-        let (worker, home, write_error) = {
-            let cold = self.control.cold.lock();
-            (self.workers(&cold).worker(index), cold.home, cold.journal.failure())
-        };
+        let cold = self.cold_copy();
         let reserved = lane.reserved().filter(|_| self.host.disk().is_some());
         let now_us = self.now_us();
         let last_tick = lane.last_tick();
@@ -72,8 +70,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Status {
             open: self.is_open(),
             lane: index,
-            worker,
-            home,
+            worker: self.workers(&cold).worker(index),
+            home: cold.home,
             last_id_at_us: last_tick.map(|tick| self.layout.starts_at(tick)),
             ahead_us: last_tick.map_or(0, ahead),
             before_epoch_us: (-now_us).max(0),
@@ -87,13 +85,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             refusals: counts.refusals,
             since_us: counts.since_us,
             reserved_until_us: reserved.map(|tick| self.layout.starts_at(tick + 1)),
-            write_error,
+            write_error: cold.journal.failure(),
         }
+    }
+
+    fn cold_copy(&self) -> ColdState {
+        self.control.cold.lock().clone()
     }
 
     /// The refusal that a call would meet now; `None` if it would get an ID, perhaps after a wait.
     pub fn obstacle(&self) -> Option<Refusal> {
-        let cold = self.control.cold.lock();
+        let cold = self.cold_copy();
         if cold.gate != Gate::Open {
             return Some(Refusal::GateClosed);
         }
@@ -127,7 +129,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The status of each lane now.
     pub fn lane_statuses(&self) -> Vec<LaneStatus> {
-        let cold = self.control.cold.lock();
+        let cold = self.cold_copy();
         let active = self.active();
         let is_open = cold.gate == Gate::Open;
         let half = self.half(cold.timeline);
@@ -151,7 +153,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Resets the counters to zero.
     pub fn reset_stats(&self) {
-        let _cold = self.control.cold.lock();
         self.lanes.iter().for_each(|lane| lane.reset_issued());
         self.control.counters.reset(self.host.wall_us());
     }
