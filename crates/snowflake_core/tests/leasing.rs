@@ -343,6 +343,80 @@ fn a_lease_that_is_over_closes_the_gate_and_the_next_one_opens_it_without_a_rest
     assert!(after.tick >= before.tick);
 }
 
+/// Not only the active lane: the next lease begins on the first, whose permit is of the lease that is over.
+#[test]
+fn a_lease_that_is_over_closes_all_lanes() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.id();
+    machine.with(|generator| generator.rotate_now()).unwrap();
+    machine.id();
+    registry.end(0);
+    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    machine.settle();
+    assert_eq!(machine.id().worker, 1);
+}
+
+/// Also while the disk fails: whatever was written, no call gets an ID of the lease that is over, and the answer counts
+/// once it can be written.
+#[test]
+fn a_lease_that_begins_or_resumes_on_a_failing_disk_begins_once_it_is_durable() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    let before = machine.id();
+    machine.reboot();
+    machine.enlist();
+    machine.disk.set_faults(|_| Fault::Fail(EIO));
+    machine.adopt(machine.wall()).unwrap_err();
+    assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)));
+    machine.disk.heal();
+    let contact = machine.contact();
+    let answer = registry.answer(&contact);
+    machine.disk.set_faults(|_| Fault::Fail(EIO));
+    assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
+    assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    machine.disk.heal();
+    assert_eq!(machine.answered(&contact, answer), Answered::Leased);
+    machine.settle();
+    assert!(machine.home(machine.id()) != lease.home && machine.home(before) == lease.home);
+    // A lease that is over is over, whether that can be written or not.
+    registry.end(1);
+    let contact = machine.contact();
+    let answer = registry.answer(&contact);
+    machine.disk.set_faults(|_| Fault::Fail(EIO));
+    assert_eq!(machine.answered(&contact, answer), Answered::Lost);
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+}
+
+/// The lease of the number before does not say that nobody else has the new one.
+#[test]
+fn a_confirmed_number_that_is_changed_needs_the_registrys_word_again() {
+    let confirmed = |home| {
+        let source = WorkerSource::Confirmed;
+        Config { source, ..config(BITS, Tick::Millisecond, home, BACKUPS, 16_384, Limits::default()) }
+    };
+    let machine = Machine::alone(confirmed(5));
+    machine.boot_up();
+    machine.enlist();
+    let until = machine.wall() / MS + GRANT / MS;
+    let grant =
+        |home| Answer::Granted { registry: Uuid::from_u128(77), lease: Lease { home, floor: -1, until } };
+    let first = machine.contact();
+    assert_eq!(machine.answered(&first, grant(5)), Answered::Leased);
+    machine.settle();
+    machine.id();
+    machine.set_config(confirmed(6));
+    machine.crash();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    let second = machine.contact();
+    assert!(second.node != first.node && second.lease.is_none());
+    assert_eq!(machine.answered(&second, grant(6)), Answered::Leased);
+    machine.settle();
+    assert_eq!(machine.id().worker, 6);
+}
+
 /// At each look at the clock, the lease of the call ends and another begins, of another group or of the same.
 #[test]
 fn a_call_that_slept_through_a_change_of_lease_generates_what_one_lease_allows() {

@@ -15,7 +15,8 @@ mod model;
 use model::disk::{Breaches, Down, EIO, ENOSPC, Fault, Point, Power, Said, SimDisk};
 use model::tape::Tape;
 use model::world::{LockedOut, Machine, SYSTEM, config, is_locked};
-use snowflake_core::{ClosedReason, Config, Event, Limits, Policy, Refusal, Start, Tick, Unopened};
+use snowflake_core::{Answer, Answered, ClosedReason, Config, Contact, Event, Lease, Limits, Policy};
+use snowflake_core::{Refusal, Start, Tick, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
@@ -23,6 +24,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 const MS: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
@@ -33,6 +35,8 @@ const BITS: &str = "41/4/1";
 const RING: usize = 64;
 /// How far above the clock a first start begins.
 const FIRST_MARGIN: i64 = SECOND;
+/// The values of the worker field.
+const WORKERS: i64 = 16;
 
 const PASSES: [i64; 6] = [5 * MS, 1_100 * MS, MS, 20 * MS, 10 * SECOND, 2 * HOUR];
 /// Back beyond the ring, back within it, and forward.
@@ -43,8 +47,59 @@ fn limits(policy: Policy) -> Limits {
     Limits { policy, max_ahead_us: 8 * MS, max_wait_us: 3 * MS, reserve_us: 6 * MS }
 }
 
-fn settings(home: i64, backups: usize, policy: Policy) -> Config {
-    config(BITS, Tick::Millisecond, home, backups, RING, limits(policy))
+fn settings(home: i64, backups: usize, policy: Policy, source: WorkerSource) -> Config {
+    Config { source, ..config(BITS, Tick::Millisecond, home, backups, RING, limits(policy)) }
+}
+
+/// How far ahead of the clock a lease is granted, and how many groups the registry has: both run out soon.
+const GRANT: i64 = 2_000;
+const GROUPS: i64 = 2;
+
+/// A registry that leases groups by the rules. Nothing but its floors keeps nodes apart: it takes a group away from a
+/// node without asking anybody.
+#[derive(Default)]
+struct Registry {
+    /// Each group's last contact and lease; the contact is `None` once another node has the group.
+    groups: RefCell<BTreeMap<i64, (Option<Contact>, Lease)>>,
+}
+
+impl Registry {
+    fn answer(&self, contact: &Contact) -> Answer {
+        let registry = Uuid::from_u128(77);
+        let now = contact.clock_us / MS;
+        let mut groups = self.groups.borrow_mut();
+        let mut of_node =
+            groups.values_mut().filter(|(last, _)| last.is_some_and(|it| it.node == contact.node));
+        if let Some((last, lease)) = of_node.next() {
+            let known = last.expect("a contact");
+            if contact.number <= known.number
+                && (contact.number, contact.nonce) != (known.number, known.nonce)
+            {
+                return Answer::Over;
+            }
+            lease.until = lease.until.max(now + GRANT);
+            *last = Some(*contact);
+            return Answer::Granted { registry, lease: *lease };
+        }
+        if contact.lease.is_some() {
+            return Answer::Over;
+        }
+        // Rather one that has ended; if there is none, its new node has to wait until its clock passes the floor.
+        let ends = |home: &i64| groups.get(home).map_or(-1, |(_, lease)| lease.until);
+        let home = (0..GROUPS).find(|home| ends(home) < now).or_else(|| (0..GROUPS).min_by_key(ends));
+        let home = home.expect("there are groups");
+        let floor = ends(&home);
+        let lease = Lease { home, floor, until: now.max(floor) + GRANT };
+        groups.insert(home, (Some(*contact), lease));
+        Answer::Granted { registry, lease }
+    }
+
+    /// Another node gets each group.
+    fn end_all(&self) {
+        for (last, lease) in self.groups.borrow_mut().values_mut() {
+            (*last, lease.until) = (None, lease.until + GRANT);
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +135,21 @@ enum Action {
     Clone,
     Delete,
     Adopt,
+    /// As `Adopt`, but also lowers marks, to what was generated or is to be.
+    Lower,
+    /// A contact with the registry; its answer may get lost, or come late.
+    Meet,
+    /// The answer that got lost arrives after all.
+    Late,
+    /// The registry gives every group to another node.
+    End,
+    /// The host boots: the machine goes down, and the witness forgets.
+    Reboot,
+    /// A copy of the files starts as another server, beside this one.
+    CopyNode,
+    /// The volume is put back to what it was at the last `Snapshot`, with the same identity.
+    RollBack,
+    Snapshot,
 }
 
 use Action::*;
@@ -98,6 +168,7 @@ struct Scope {
     policies: &'static [Policy],
     steps: &'static [i64],
     breaches: Breaches,
+    source: WorkerSource,
 }
 
 const HOLD: &[Policy] = &[Policy::Hold];
@@ -109,7 +180,7 @@ const TRUSTING: Breaches = Breaches { page_cache_trusted: true, second_slot_not_
 const HONEST: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: false };
 
 /// The scopes that are explored completely.
-const SMALL: [Scope; 7] = [
+const SMALL: [Scope; 10] = [
     // Every point of the disk's protocol, with two faults.
     Scope {
         name: "disk",
@@ -122,6 +193,7 @@ const SMALL: [Scope; 7] = [
         policies: HOLD,
         steps: &STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // Every order of the clock, calls and crashes.
     Scope {
@@ -135,6 +207,7 @@ const SMALL: [Scope; 7] = [
         policies: BOTH,
         steps: &FEW_STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // One call in the middle of another, at every look at the clock and every point of the disk.
     Scope {
@@ -148,6 +221,7 @@ const SMALL: [Scope; 7] = [
         policies: BOTH,
         steps: &FEW_STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // Failover with outdated copies, while old primaries run on.
     Scope {
@@ -161,6 +235,7 @@ const SMALL: [Scope; 7] = [
         policies: HOLD,
         steps: &[-5 * SECOND],
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // Standbys that are started without a promotion, on any timeline.
     Scope {
@@ -174,6 +249,7 @@ const SMALL: [Scope; 7] = [
         policies: HOLD,
         steps: &[-5 * SECOND],
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // Changes of workers, combined with steps of the clock.
     Scope {
@@ -187,11 +263,12 @@ const SMALL: [Scope; 7] = [
         policies: HOLD,
         steps: &FEW_STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     // Operators' interventions.
     Scope {
         name: "operator",
-        actions: &[Burst, Adopt, Delete, Clone, CrashServer, Stop, Step],
+        actions: &[Burst, Adopt, Lower, Delete, Clone, CrashServer, Stop, Step],
         length: 4,
         faults: 0,
         faulty_disk: false,
@@ -200,6 +277,49 @@ const SMALL: [Scope; 7] = [
         policies: BOTH,
         steps: &FEW_STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
+    },
+    // Leases that are renewed, lost and granted anew, to a server that crashes, reboots, and has an operator.
+    Scope {
+        name: "leases",
+        actions: &[Burst, Meet, End, Adopt, Reboot, Step, Pass],
+        length: 4,
+        faults: 0,
+        faulty_disk: false,
+        interrupted: false,
+        backups: &[1],
+        policies: HOLD,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+        source: WorkerSource::Registry,
+    },
+    // Every point of the disk's protocol, while leases change.
+    Scope {
+        name: "leases on a bad disk",
+        actions: &[Burst, Meet, End, Stop],
+        length: 3,
+        faults: 1,
+        faulty_disk: true,
+        interrupted: false,
+        backups: &[0],
+        policies: HOLD,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+        source: WorkerSource::Registry,
+    },
+    // A lease that changes in the middle of a call, also of one that replays.
+    Scope {
+        name: "interleaved leases",
+        actions: &[Issue, Step, Meet],
+        length: 3,
+        faults: 1,
+        faulty_disk: false,
+        interrupted: true,
+        backups: &[0],
+        policies: BOTH,
+        steps: &FEW_STEPS,
+        breaches: HONEST,
+        source: WorkerSource::Registry,
     },
 ];
 
@@ -214,10 +334,11 @@ const BAD_DISK: Scope = Scope {
     policies: HOLD,
     steps: &STEPS,
     breaches: HONEST,
+    source: WorkerSource::Configured,
 };
 
 /// The scopes that are explored at random.
-const LARGE: [Scope; 5] = [
+const LARGE: [Scope; 6] = [
     Scope { name: "sloppy disk", breaches: SLOPPY, ..BAD_DISK },
     Scope { name: "trusting start", breaches: TRUSTING, ..BAD_DISK },
     BAD_DISK,
@@ -247,6 +368,7 @@ const LARGE: [Scope; 5] = [
             Clone,
             Delete,
             Adopt,
+            Lower,
         ],
         length: 40,
         faults: 12,
@@ -256,6 +378,7 @@ const LARGE: [Scope; 5] = [
         policies: BOTH,
         steps: &STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
     },
     Scope {
         name: "fleet",
@@ -287,6 +410,41 @@ const LARGE: [Scope; 5] = [
         policies: BOTH,
         steps: &STEPS,
         breaches: HONEST,
+        source: WorkerSource::Configured,
+    },
+    Scope {
+        name: "any leases",
+        actions: &[
+            Issue,
+            Burst,
+            Keep,
+            Rotate,
+            Pass,
+            Step,
+            CrashServer,
+            Stop,
+            ChangePolicy,
+            Turn,
+            Adopt,
+            Lower,
+            Meet,
+            Meet,
+            Late,
+            End,
+            Reboot,
+            CopyNode,
+            Snapshot,
+            RollBack,
+        ],
+        length: 40,
+        faults: 10,
+        faulty_disk: true,
+        interrupted: true,
+        backups: &[0, 1, 3],
+        policies: BOTH,
+        steps: &STEPS,
+        breaches: HONEST,
+        source: WorkerSource::Registry,
     },
 ];
 
@@ -295,6 +453,7 @@ struct Last {
     id: i64,
     rotations: usize,
     steps_back: u32,
+    leases: u32,
 }
 
 /// One life of a server's memory.
@@ -306,6 +465,8 @@ struct Run {
     last: Option<Last>,
     rotations: usize,
     steps_back: u32,
+    /// How many answers of the registry, and marks that were lowered, may have changed where it goes on.
+    leases: u32,
     /// How many rotations may have another cause than a step back in this run.
     excuses: u32,
     /// Nothing has happened that would allow another lane than the recorded one.
@@ -343,6 +504,16 @@ struct Server {
     steps_back: Cell<u32>,
     is_disturbed: Cell<bool>,
     depth: Cell<u32>,
+    /// The highest tick that was issued before this run.
+    issued_before: Cell<i64>,
+    /// An answer of the registry that has not arrived.
+    late: Cell<Option<(Contact, Answer)>>,
+    /// Its files are a copy under the registry, and it has not opened yet: what they say is the original's.
+    is_copy: Cell<bool>,
+    /// Nobody may vouch for what it was before.
+    is_rolled_back: Cell<bool>,
+    /// What the file was at the last snapshot.
+    snapshot: RefCell<Option<([Vec<u8>; 2], snowflake_core::host::FileIdentity)>>,
 }
 
 #[derive(Default)]
@@ -373,6 +544,10 @@ struct World {
     interrupted: bool,
     breaches: Breaches,
     steps: &'static [i64],
+    source: WorkerSource,
+    registry: Registry,
+    /// The leases that each server was granted.
+    grants: RefCell<Vec<(usize, Lease)>>,
     /// The run has reached a situation that the design does not protect.
     is_over: Cell<bool>,
 }
@@ -386,6 +561,11 @@ impl World {
 
     fn server(&self) -> Rc<Server> {
         self.servers.borrow()[self.current.get()].clone()
+    }
+
+    /// Whether a registry says which workers servers have.
+    fn is_leased(&self) -> bool {
+        self.source != WorkerSource::Configured
     }
 
     fn join(self: &Rc<Self>, machine: Machine, home: i64, backups: usize, policy: Policy) -> Rc<Server> {
@@ -409,6 +589,11 @@ impl World {
             steps_back: Cell::new(0),
             is_disturbed: Cell::new(true),
             depth: Cell::new(0),
+            issued_before: Cell::new(-1),
+            late: Cell::new(None),
+            is_copy: Cell::new(false),
+            is_rolled_back: Cell::new(false),
+            snapshot: RefCell::default(),
         });
         server.machine.disk.set_breaches(self.breaches);
         let weak = Rc::downgrade(&server);
@@ -486,15 +671,17 @@ impl Server {
 
     /// Lets others act before or after a call of this server looks at the clock.
     fn meanwhile(&self, look: &dyn Fn()) {
-        const KINDS: [&str; 5] = ["a call", "two calls", "a step back", "a rotation", "an adopt"];
+        const KINDS: [&str; 7] =
+            ["a call", "two calls", "a step back", "a rotation", "an adopt", "a lowering", "another lease"];
         let world = self.world();
+        let kinds = if world.is_leased() { KINDS.len() } else { KINDS.len() - 1 };
         let is_free = world.interrupted && self.depth.get() < 2 && self.run.borrow().is_open;
-        let choice = if is_free { world.tape.fault(1 + 2 * KINDS.len() as u32) as usize } else { 0 };
+        let choice = if is_free { world.tape.fault(1 + 2 * kinds as u32) as usize } else { 0 };
         if choice == 0 {
             return look();
         }
         world.counts.borrow_mut().faults += 1;
-        let (kind, is_after) = ((choice - 1) % KINDS.len(), choice > KINDS.len());
+        let (kind, is_after) = ((choice - 1) % kinds, choice > kinds);
         if is_after {
             look();
         }
@@ -513,7 +700,18 @@ impl Server {
                 self.nested(|| self.call());
             }
             3 => self.nested(|| self.rotate()),
-            _ => self.nested(|| self.adopt()),
+            4 => self.nested(|| self.adopt()),
+            5 => self.nested(|| self.lower()),
+            _ => self.nested(|| {
+                world.registry.end_all();
+                self.meet(true);
+                self.meet(true);
+                let start = self.machine.start.get();
+                let is_open = self.machine.with(|generator| generator.open(&start)).is_ok();
+                self.run.borrow_mut().is_open = is_open;
+                self.step(FEW_STEPS[1]);
+                self.call();
+            }),
         }
         if !is_after {
             look();
@@ -567,7 +765,7 @@ impl Server {
         // A rotation during this call may explain a lower ID.
         let mut last = {
             let run = self.run.borrow();
-            Last { id: 0, rotations: run.rotations, steps_back: run.steps_back }
+            Last { id: 0, rotations: run.rotations, steps_back: run.steps_back, leases: run.leases }
         };
         let result = self.machine.with(|generator| generator.next_id());
         let read = self.machine.highest_read();
@@ -581,7 +779,7 @@ impl Server {
             Err(refusal) => {
                 self.log(|| format!("refused: {refusal:?}"));
                 assert!(
-                    refusal != Refusal::GateClosed || !self.run.borrow().is_open,
+                    refusal != Refusal::GateClosed || !self.run.borrow().is_open || world.is_leased(),
                     "an open gate is closed again"
                 );
                 return;
@@ -594,6 +792,16 @@ impl Server {
 
         let known = world.history.borrow_mut().insert(id, self.name);
         assert_eq!(known, None, "guarantee 1: server {} repeats an ID: {parts:?}", self.name);
+        if world.is_leased() {
+            let home = parts.worker % (WORKERS / (self.backups.get() as i64 + 1));
+            let allows = |(name, lease): &(usize, Lease)| {
+                *name == self.name
+                    && lease.home == home
+                    && lease.floor < parts.tick
+                    && parts.tick <= lease.until
+            };
+            assert!(world.grants.borrow().iter().any(allows), "no lease of server {}: {parts:?}", self.name);
+        }
         let mut highest = world.highest.borrow_mut();
         let highest = highest.entry((parts.worker, self.name)).or_insert(-1);
         *highest = parts.tick.max(*highest);
@@ -605,16 +813,23 @@ impl Server {
         }
         let mut run = self.run.borrow_mut();
         if let Some(found) = &run.found {
-            assert!(parts.tick > found.mark(parts.worker), "guarantee 3: {parts:?} after {found:?}");
+            // A node knows nothing of workers that it never had, and its lease's floor is above what a copy's original did.
+            let mark = match found.marks.get(&parts.worker) {
+                Some(&i64::MAX) | None if world.is_leased() => -1,
+                _ => found.mark(parts.worker),
+            };
+            assert!(parts.tick > mark, "guarantee 3: {parts:?} after {found:?}");
             if run.last.is_none() && run.must_keep_lane && run.steps_back == 0 {
                 assert_eq!(parts.worker, found.active, "a crash used up a lane");
             }
         }
         let max_ahead_us = self.machine.config.borrow().limits.max_ahead_us;
         assert!(parts.tick * MS <= read + max_ahead_us, "guarantee 4: {} us ahead", parts.tick * MS - read);
+        // Another operator may have taken it back meanwhile.
+        let adopted = adopted.min(self.adopted.get());
         assert!(parts.tick > adopted, "{parts:?} is below the floor of an adopt that had returned");
         if let Some(last) = before
-            && last.rotations == run.rotations
+            && (last.rotations, last.leases) == (run.rotations, run.leases)
             && (self.machine.config.borrow().limits.policy == Policy::Hold
                 || last.steps_back == run.steps_back)
         {
@@ -626,7 +841,8 @@ impl Server {
         }
         last.id = id;
         if run.last.is_none_or(|known| {
-            known.rotations != last.rotations || known.steps_back != last.steps_back || known.id < id
+            let is_other = (known.rotations, known.leases) != (last.rotations, last.leases);
+            is_other || known.steps_back != last.steps_back || known.id < id
         }) {
             run.last = Some(last);
         }
@@ -642,6 +858,9 @@ impl Server {
 
     fn adopt(&self) {
         let world = self.world();
+        if self.is_rolled_back.get() {
+            return;
+        }
         let floor_us = self.machine.wall() + [-5 * MS, 0, 20 * MS][world.tape.choose(3) as usize];
         let start = self.machine.start.get();
         let result = self.machine.with(|generator| generator.adopt(&start, floor_us, false));
@@ -652,6 +871,82 @@ impl Server {
             let config = *self.machine.config.borrow();
             let floor = config.layout.tick_at(floor_us + config.limits.max_ahead_us);
             self.adopted.set(self.adopted.get().max(floor));
+        }
+    }
+
+    /// An operator takes floors back. Nobody has generated an ID above the new one with these workers before this run;
+    /// what this run generates is not the operator's to know.
+    fn lower(&self) {
+        let world = self.world();
+        if world.servers.borrow().len() > 1 || self.is_rolled_back.get() {
+            return;
+        }
+        let config = *self.machine.config.borrow();
+        let vouched_us = config.layout.starts_at(self.issued_before.get().max(0));
+        let floor_us = [vouched_us, vouched_us.max(self.machine.wall())][world.tape.choose(2) as usize];
+        let start = self.machine.start.get();
+        // It may have lowered them even if it fails, or never returns.
+        let floor = config.layout.tick_at(floor_us + config.limits.max_ahead_us);
+        self.adopted.set(floor.min(self.adopted.get()));
+        let result = self.machine.with(|generator| generator.adopt(&start, floor_us, true));
+        self.log(|| format!("lower: {result:?}"));
+        self.is_disturbed.set(true);
+        let mut run = self.run.borrow_mut();
+        run.excuses += 2;
+        run.must_keep_lane = false;
+        run.leases += 1;
+        if result.is_ok() {
+            self.adopted.set(floor);
+            if let Some(found) = &mut run.found
+                && let Some(now) = self.machine.disk.said()
+            {
+                found.marks.iter_mut().for_each(|(worker, mark)| *mark = now.mark(*worker).min(*mark));
+                found.elsewhere = now.elsewhere.min(found.elsewhere);
+            }
+        }
+    }
+
+    /// Speaks to the registry. The answer arrives, or is kept for later.
+    fn meet(&self, arrives: bool) {
+        let world = self.world();
+        let contact = match self.machine.with(|generator| generator.contact()) {
+            Ok(Some(contact)) => contact,
+            Ok(None) => {
+                let start = self.machine.start.get();
+                let enlisted = self.machine.with(|generator| generator.enlist(&start));
+                return self.log(|| format!("enlists: {enlisted:?}"));
+            }
+            Err(errno) => return self.log(|| format!("no contact: errno {errno}")),
+        };
+        let answer = world.registry.answer(&contact);
+        if let Answer::Granted { lease, .. } = answer {
+            world.grants.borrow_mut().push((self.name, lease));
+        }
+        if arrives {
+            self.hear(&contact, answer);
+        } else {
+            self.log(|| "the answer is late".to_owned());
+            self.late.set(Some((contact, answer)));
+        }
+    }
+
+    fn hear(&self, contact: &Contact, answer: Answer) {
+        let before = self.machine.with(|generator| generator.lease());
+        let result = self.machine.with(|generator| generator.answered(contact, answer));
+        self.log(|| format!("{answer:?}: {result:?}"));
+        let after = self.machine.with(|generator| generator.lease());
+        match (result, answer) {
+            (Ok(Answered::Renewed | Answered::Leased), Answer::Granted { lease, .. }) => {
+                assert_eq!(after.map(|it| (it.home, it.floor)), Some((lease.home, lease.floor)));
+            }
+            (Ok(Answered::Lost), _) => assert_eq!(after, None),
+            _ => assert_eq!(after, before, "an answer that changes nothing"),
+        }
+        if !matches!(result, Ok(Answered::Ignored | Answered::Unchanged | Answered::Renewed)) {
+            let mut run = self.run.borrow_mut();
+            run.is_open &= self.machine.with(|generator| generator.is_open());
+            run.leases += 1;
+            run.excuses += 2;
         }
     }
 
@@ -675,14 +970,16 @@ impl Server {
         self.log(|| format!("{power:?} down"));
         self.machine.go_down();
         *self.run.borrow_mut() = Run::default();
+        self.late.set(None);
         if power == Power::Machine {
             self.machine.disk.lose_power();
+            self.machine.disk.witness.forget();
         }
     }
 
     /// The workers of this server's half under its settings.
     fn workers(&self) -> Vec<i64> {
-        let stride = 16 / (self.backups.get() as i64 + 1);
+        let stride = WORKERS / (self.backups.get() as i64 + 1);
         let timeline = self.machine.start.get().timeline as usize;
         let lanes = 0..=self.backups.get();
         let half = lanes.filter(|lane| self.backups.get() < 3 || lane % 2 == (timeline + 1) % 2);
@@ -711,6 +1008,7 @@ impl Server {
                     } else if self.is_unrecorded.get() {
                         self.has_disowned.set(true);
                     }
+                    self.is_copy.set(false);
                     self.run.borrow_mut().is_open = true;
                 }
                 Err(Unopened::Settling(micros)) => {
@@ -720,6 +1018,7 @@ impl Server {
                     self.log(|| format!("settles for {micros} us"));
                     self.machine.pass(micros);
                 }
+                Err(Unopened::NoLease) => self.meet(true),
                 Err(Unopened::Closed(ClosedReason::Os(errno))) => {
                     self.log(|| format!("closed by errno {errno}"));
                     self.machine.pass(SECOND);
@@ -751,15 +1050,16 @@ impl Server {
         let world = self.world();
         world.counts.borrow_mut().starts += 1;
         let old = *self.machine.config.borrow();
-        let new = settings(self.home.get(), self.backups.get(), self.policy.get());
+        let new = settings(self.home.get(), self.backups.get(), self.policy.get(), world.source);
         *self.machine.config.borrow_mut() = new;
         let mut start = self.machine.start.get();
         start.timeline_before = self.reached.replace(start.timeline);
         start.was_in_recovery = self.was_standby.replace(false);
         self.machine.start.set(start);
         self.machine.boot_up();
+        self.issued_before.set(world.highest.borrow().values().copied().max().unwrap_or(-1));
         let found = self.machine.disk.said();
-        if found.is_none() {
+        if found.is_none() && !world.is_leased() {
             // The file was deleted unnoticed, so only the clock and the control file are left.
             let start = self.machine.start.get();
             let known = self.machine.wall().max(start.control_us).max(start.replayed_us.unwrap_or(i64::MIN));
@@ -771,11 +1071,15 @@ impl Server {
                 return;
             }
         }
+        let found = found.filter(|_| !self.is_copy.get());
         let same_settings = old.workers == new.workers;
         let same_timeline =
             found.as_ref().is_some_and(|found| found.timeline == self.machine.start.get().timeline as u64);
-        let must_keep_lane =
-            same_settings && same_timeline && self.steps_back.get() == 0 && !self.is_disturbed.get();
+        let must_keep_lane = !world.is_leased()
+            && same_settings
+            && same_timeline
+            && self.steps_back.get() == 0
+            && !self.is_disturbed.get();
         // The restored mark may be far ahead of the clock.
         let excuses = 1;
         *self.run.borrow_mut() = Run { found, must_keep_lane, excuses, ..Run::default() };
@@ -919,6 +1223,44 @@ fn act(world: &Rc<World>, action: Action) {
             machine.disk.delete();
         }
         Adopt => server.live(|| server.adopt()),
+        Lower => server.live(|| server.lower()),
+        Meet => {
+            let arrives = tape.choose(2) == 0;
+            server.live(|| server.meet(arrives));
+        }
+        Late => {
+            if let Some((contact, answer)) = server.late.take() {
+                server.live(|| server.hear(&contact, answer));
+            }
+        }
+        End => world.registry.end_all(),
+        Reboot => server.down(Power::Machine),
+        CopyNode => {
+            if world.servers.borrow().len() >= 3 || machine.disk.identity().is_none() {
+                return;
+            }
+            let disk = machine.disk.copy(tape, 1_000 * (1 + world.servers.borrow().len() as u64));
+            let copy = Machine::new(*machine.config.borrow(), &world.boot, disk);
+            copy.offset.set(machine.offset.get() + [0, -SECOND][tape.choose(2) as usize]);
+            copy.start.set(machine.start.get());
+            let copy = world.join(copy, server.home.get(), server.backups.get(), server.policy.get());
+            copy.is_copy.set(true);
+            server.log(|| format!("copied for server {}", copy.name));
+        }
+        Snapshot => {
+            let identity = machine.disk.identity();
+            *server.snapshot.borrow_mut() = machine.disk.slots().zip(identity);
+        }
+        RollBack => {
+            if let Some((slots, identity)) = server.snapshot.take() {
+                server.log(|| "rolled back".to_owned());
+                server.down(Power::Server);
+                machine.disk.put_as(slots, identity);
+                // The floors of operators are gone with it.
+                server.adopted.set(-1);
+                server.is_rolled_back.set(true);
+            }
+        }
         Turn | Pass | Step | Promote | CopyStandby | RestartStandby | StartAlone | Follow => {
             unreachable!("done above")
         }
@@ -974,7 +1316,7 @@ fn start_alone(world: &World) {
     }
     let is_copy = world.tape.choose(2) == 1;
     standby.log(|| format!("{} started without recovery", if is_copy { "a copy" } else { "it is" }));
-    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get());
+    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get(), world.source);
     let copy = Machine::new(config, &world.boot, standby.machine.disk.copy(&world.tape, 800_000));
     copy.offset.set(standby.machine.offset.get());
     let machine = if is_copy { &copy } else { &*standby.machine };
@@ -1030,7 +1372,7 @@ fn promote(world: &Rc<World>) {
     standby.home.set(old.home.get());
     standby.backups.set(old.backups.get());
 
-    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get());
+    let config = settings(standby.home.get(), standby.backups.get(), standby.policy.get(), world.source);
     let floor_us = start.replayed_us.unwrap_or(start.control_us);
     let floor = config.layout.tick_at(floor_us + config.limits.max_ahead_us);
     let has_halves = standby.backups.get() >= 3;
@@ -1087,12 +1429,15 @@ fn run(
         interrupted: scope.interrupted,
         breaches: scope.breaches,
         steps: scope.steps,
+        source: scope.source,
+        registry: Registry::default(),
+        grants: RefCell::default(),
         is_over: Cell::new(false),
     });
     let length = scope.length + number("MODEL_DEPTH", 0) as usize;
     let backups = scope.backups[tape.choose(scope.backups.len() as u32) as usize];
     let policy = scope.policies[tape.choose(scope.policies.len() as u32) as usize];
-    let machine = Machine::new(settings(0, backups, policy), &boot, SimDisk::new(tape));
+    let machine = Machine::new(settings(0, backups, policy, scope.source), &boot, SimDisk::new(tape));
     machine.start.set(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) });
     world.join(machine, 0, backups, policy);
 
@@ -1122,7 +1467,9 @@ fn run(
 
 /// Checks what must hold after every action, and counts the state if it is new.
 fn remember(world: &World) {
-    for ((worker, name), tick) in world.highest.borrow().iter() {
+    // Under leases a new life need not know what an earlier one did: its leases have floors.
+    let known = world.highest.borrow();
+    for ((worker, name), tick) in known.iter().filter(|_| !world.is_leased()) {
         let disk = &world.servers.borrow()[*name].machine.disk;
         let mark = disk.lowest_mark(*worker);
         assert!(
@@ -1130,6 +1477,7 @@ fn remember(world: &World) {
             "guarantee 2: worker {worker} went to {tick}, marked {mark:?}"
         );
     }
+    drop(known);
     let mut states = world.states.borrow_mut();
     if states.len() >= 4_000_000 {
         return;
@@ -1157,6 +1505,10 @@ fn recover(world: &Rc<World>) {
         }
         // More than all steps of a run together.
         server.machine.pass(1_000 * HOUR);
+        if world.is_leased() {
+            server.meet(true);
+            server.start();
+        }
         let before = world.counts.borrow().ids;
         for _ in 0..3 {
             server.call();
@@ -1380,6 +1732,26 @@ fn every_change_of_workers() {
 #[test]
 fn everything_that_operators_do() {
     every_tape("operator");
+}
+
+#[test]
+fn every_change_of_leases() {
+    every_tape("leases");
+}
+
+#[test]
+fn every_fault_of_the_disk_under_a_lease() {
+    every_tape("leases on a bad disk");
+}
+
+#[test]
+fn every_change_of_leases_in_the_middle_of_a_call() {
+    every_tape("interleaved leases");
+}
+
+#[test]
+fn leases_at_random() {
+    random_tapes("any leases");
 }
 
 #[test]

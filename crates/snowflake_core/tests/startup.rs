@@ -2191,6 +2191,39 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
     }
 }
 
+/// The original's IDs ran as far ahead of its clock as its `max_ahead` let them.
+#[test]
+fn adopt_respects_the_max_ahead_of_the_record() {
+    let long = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };
+    let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, long));
+    machine.start_up();
+    machine.id();
+    machine.go_down();
+    machine.disk.put(machine.disk.slots().unwrap());
+    machine.set_config(plain());
+    machine.pass(HOUR);
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
+    machine.adopt(machine.wall()).unwrap();
+    for worker in (0..1_024).step_by(128) {
+        assert!(machine.mark(worker) >= tick(machine.wall() + 600 * SECOND), "{worker}");
+    }
+}
+
+/// The operator said it of all workers, also of those that a copy leaves to its original.
+#[test]
+fn a_worker_that_is_taken_over_from_the_original_begins_above_an_earlier_floor() {
+    let machine = crashed();
+    machine.disk.put(machine.disk.slots().unwrap());
+    machine.set_config(config("41/10/12", Tick::Millisecond, 1, 7, 16_384, Limits::default()));
+    machine.start_up();
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    machine.go_down();
+    machine.set_config(plain());
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
+    machine.adopt(machine.wall()).unwrap();
+    assert!(machine.mark(0) >= tick(machine.wall() + HOUR));
+}
+
 /// A floor of the wrong time that did not get to disk: the right one counts.
 #[test]
 fn adopt_that_cannot_be_written_leaves_no_floor() {

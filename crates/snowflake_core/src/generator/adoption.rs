@@ -1,6 +1,7 @@
 //! Adoption: an operator vouches for the state, and sets a floor that raises or lowers all marks.
 
 use super::Generator;
+use crate::config::WorkerSource;
 use crate::host::{Event, Host};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{AdoptError, ClosedReason, Errno, FloorCause};
@@ -61,6 +62,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn lower_marks(&self, cold: &mut ColdState, floor: i64) -> Result<(), Errno> {
         let before = cold.journal.promises;
         cold.journal.promises.set_all(floor);
+        if self.source != WorkerSource::Configured {
+            // This run may have had them under an earlier lease, and a call may still have that lease's permit.
+            cold.journal.promises.keep_former(&before);
+        }
         // No operator can vouch for what other nodes generated below the floor of this node's lease.
         let least = before.lease().map_or(-1, |lease| lease.floor);
         let lanes = || zip(&self.lanes, before.marks);

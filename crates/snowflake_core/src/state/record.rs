@@ -304,6 +304,11 @@ impl Promises {
         self.floor = Some(Floor { mark: floor, cause: FloorCause::Operator });
     }
 
+    /// Takes back what [`set_all`](Self::set_all) did to workers that have no lane: `before` knows more of them.
+    pub(crate) fn keep_former(&mut self, before: &Self) {
+        (self.former, self.elsewhere) = (before.former, before.elsewhere);
+    }
+
     fn every_mark(&mut self) -> impl Iterator<Item = &mut i64> {
         let former = self.former.iter_mut().flatten().map(|(_, mark)| mark);
         self.marks.iter_mut().chain(former).chain([&mut self.elsewhere])

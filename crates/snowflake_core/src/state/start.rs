@@ -374,9 +374,12 @@ impl Evidence<'_> {
         }
         let mut promises = self.promises(&record, slot, loaded);
         let evidence = self.under(&record);
-        // The operator vouches that the original's workers are this server's now. Nothing is known of their marks.
+        // The operator vouches that the original's workers are this server's now. Nothing is known of their marks but what
+        // an operator has said of all workers.
+        let known = promises.floor.filter(|floor| floor.cause == FloorCause::Operator);
+        let first = evidence.first_mark().max(known.map_or(-1, |floor| floor.mark));
         let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
-        ours.for_each(|mark| *mark = evidence.first_mark());
+        ours.for_each(|mark| *mark = first);
         if record.timeline != self.start.timeline {
             self.respect_earlier_timelines(&mut promises, &record);
         }
