@@ -368,6 +368,8 @@ BEGIN
     SELECT r.* INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
+        (octet_length(words) > 1020, '22023', 'note must not have more than 1020 bytes',
+            format('It has %s bytes.', octet_length(words)), 'Keep a longer text elsewhere, and name that place.'),
         (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
             format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
                 registry.backup_workers, registry.homes - 1),

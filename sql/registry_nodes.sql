@@ -18,7 +18,7 @@ BEGIN
         THEN @extschema@.snowflake_fleet_time(first, fleet.tick_ms, fleet.epoch) END;
     IF own.note IS NOT NULL THEN
         reason := 'reserved';
-        detail := format('Worker %s is reserved: %s.', wanted, own.note);
+        detail := format('Worker %s is reserved: %s.', wanted, left(own.note, 255));
     ELSIF fleet.fences_before <> '{}' AND fleet.fence >= tick THEN
         reason := 'doubt';
         detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
@@ -353,6 +353,15 @@ BEGIN
                 place.owner),
             HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
                 'owner may have put functions there that a superuser would run.';
+    END IF;
+    -- Before any query: each copies all of a text that it names, and this caller may be anybody who got in.
+    IF greatest(octet_length(node_name), octet_length(layout), octet_length(version)) > 1020 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'invalid_parameter_value',
+            MESSAGE = 'a text of a contact must not have more than 1020 bytes',
+            DETAIL = format('The arguments have these lengths: node_name %s, layout %s, version %s.',
+                octet_length(node_name), octet_length(layout), octet_length(version)),
+            HINT = 'Install the same version of snowflake_id on the server and the registry.';
     END IF;
     PERFORM @extschema@.snowflake_fleet_check_contact(
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,

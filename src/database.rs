@@ -4,7 +4,7 @@
 //! The row is read without SQL, so that parallel workers can read it, callers need no right to the table, and no
 //! search_path hides it. If there is no row, there is nothing to compare with.
 
-use crate::display::{shown, timestamp};
+use crate::display::{quote, timestamp};
 use crate::messages::Error;
 use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
@@ -73,7 +73,7 @@ fn row() -> Option<Row> {
             };
             let written_by = (*(*row).t_data).t_choice.t_heap.t_xmin;
             Some(Row {
-                bits: shown(<&[u8]>::from_datum(value(LAYOUT)?, false)?).into_owned(),
+                bits: quote(<&[u8]>::from_datum(value(LAYOUT)?, false)?),
                 tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
                 epoch: i64::from_datum(value(EPOCH)?, false)?,
                 is_ours: pg_sys::TransactionIdIsCurrentTransactionId(written_by),

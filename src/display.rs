@@ -47,11 +47,41 @@ pub fn io_error(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), os_error)
 }
 
-/// A text from the database, for use in a message. PostgreSQL takes messages in the database's encoding, and Rust
-/// writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
-pub fn shown(text: &[u8]) -> Cow<'_, str> {
+/// The most bytes of a user's text that are read, and that a message quotes. A user can pass a gigabyte. Of a longer
+/// message PostgreSQL makes no text: it raises an error while pgrx reports one, and that ends the process, and with it
+/// the server.
+pub const LONGEST: usize = 100;
+
+/// A user's text as a message quotes it: the beginning of a long one.
+pub fn quote(text: &[u8]) -> String {
+    if text.len() <= LONGEST {
+        return shown(text).into_owned();
+    }
+    // Within the last character, if that is of UTF-8; of other encodings each byte is escaped by itself.
+    let is_within = |at: &usize| text[*at] & 0b1100_0000 == 0b1000_0000;
+    let end = (LONGEST - 3..=LONGEST).rev().find(|at| !is_utf8() || !is_within(at)).unwrap_or(LONGEST);
+    format!("{}...", shown(&text[..end]))
+}
+
+/// A user's text, to be read; the error says that it is too long for what it can be.
+pub fn readable(text: &[u8]) -> Result<Cow<'_, str>, String> {
+    if text.len() > LONGEST { Err(too_long(text.len())) } else { Ok(shown(text)) }
+}
+
+/// Why a text of this many bytes is not read.
+pub fn too_long(length: usize) -> String {
+    format!("The text has {length} bytes, and can have at most {LONGEST}.")
+}
+
+fn is_utf8() -> bool {
     // SAFETY: a plain read of a variable of this process, which the postmaster has too.
-    let is_utf8 = unsafe { pg_sys::GetDatabaseEncoding() } == pg_sys::pg_enc::PG_UTF8 as i32;
+    unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
+}
+
+/// A text whose length somebody has limited, for use in a message; others are for [`quote`]. PostgreSQL takes messages
+/// in the database's encoding, and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
+pub fn shown(text: &[u8]) -> Cow<'_, str> {
+    let is_utf8 = is_utf8();
     match std::str::from_utf8(text) {
         Ok(text) if is_utf8 || text.is_ascii() => text.into(),
         _ => text.escape_ascii().to_string().into(),

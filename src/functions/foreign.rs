@@ -1,7 +1,7 @@
 //! Reading IDs by another system's layout. A session that has not preloaded the library loads it at the first call.
 
+use super::text::GivenText;
 use super::{function_info, hot_reader};
-use crate::display::shown;
 use crate::messages::Error;
 use crate::time::timestamp;
 use pgrx::iter::TableIterator;
@@ -16,15 +16,15 @@ thread_local! {
     static LAST_FOREIGN: RefCell<Option<(String, ForeignLayout)>> = const { RefCell::new(None) };
 }
 
-fn foreign_layout(text: &[u8]) -> ForeignLayout {
-    let text = &*shown(text);
+fn foreign_layout(given: GivenText<'_>) -> ForeignLayout {
+    let refuse = |problem| -> ! { Error::NotALayout { text: given.quote(), problem }.raise() };
+    let text = given.read().unwrap_or_else(|problem| refuse(problem));
     let last = LAST_FOREIGN.with_borrow(|last| {
-        last.as_ref().and_then(|(last_text, layout)| (last_text == text).then_some(*layout))
+        last.as_ref().and_then(|(last_text, layout)| (*last_text == text).then_some(*layout))
     });
     last.unwrap_or_else(|| {
-        let layout = ForeignLayout::find(text)
-            .unwrap_or_else(|problem| Error::NotALayout { text: text.to_owned(), problem }.raise());
-        LAST_FOREIGN.set(Some((text.to_owned(), layout)));
+        let layout = ForeignLayout::find(&text).unwrap_or_else(|problem| refuse(problem));
+        LAST_FOREIGN.set(Some((text.into_owned(), layout)));
         layout
     })
 }
@@ -46,9 +46,9 @@ fn sequence(parts: ForeignParts) -> Option<i32> {
 }
 
 /// Reads a field of an ID, or raises the error that says why it cannot be read.
-fn read_foreign<T>(id: i64, layout: &[u8], field: impl Fn(ForeignParts) -> T) -> T {
+fn read_foreign<T>(id: i64, layout: GivenText<'_>, field: impl Fn(ForeignParts) -> T) -> T {
     let parts = foreign_layout(layout).unpack(id);
-    field(parts.unwrap_or_else(|| Error::NotForeignId { id, layout: shown(layout).into_owned() }.raise()))
+    field(parts.unwrap_or_else(|| Error::NotForeignId { id, layout: layout.quote() }.raise()))
 }
 
 /// As `try_read`, if the layout is that of the last call.
@@ -81,7 +81,7 @@ unsafe fn try_read_foreign<T>(
 CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
 "#)]
-fn foreign_timestamp(id: i64, layout: &[u8]) -> TimestampWithTimeZone {
+fn foreign_timestamp(id: i64, layout: GivenText<'_>) -> TimestampWithTimeZone {
     read_foreign(id, layout, created_at)
 }
 hot_reader!(
@@ -96,7 +96,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
 "#)]
-fn foreign_datacenter(id: i64, layout: &[u8]) -> Option<i32> {
+fn foreign_datacenter(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, datacenter)
 }
 hot_reader!(
@@ -111,7 +111,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
 "#)]
-fn foreign_worker(id: i64, layout: &[u8]) -> Option<i32> {
+fn foreign_worker(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, worker)
 }
 hot_reader!(
@@ -126,7 +126,7 @@ hot_reader!(
 CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
 "#)]
-fn foreign_sequence(id: i64, layout: &[u8]) -> Option<i32> {
+fn foreign_sequence(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, sequence)
 }
 hot_reader!(

@@ -9,6 +9,7 @@ mod reading;
 mod registry;
 mod replication;
 mod row;
+mod text;
 mod watching;
 
 use pgrx::prelude::*;

@@ -2,8 +2,8 @@
 //! `sql/reading.sql`, with the comments. Reading needs the settings, and so preloading; base62 does not.
 
 use super::row::record;
+use super::text::GivenText;
 use super::{function_info, hot_reader};
-use crate::display::shown;
 use crate::layout_guard;
 use crate::messages::Error;
 use crate::settings::Settings;
@@ -17,8 +17,10 @@ extension_sql!(
 -- A text, but sorted by bytes, because that is how the IDs sort. AzL8n0Y58m7 is the highest bigint.
 CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
     CHECK (
+        -- Known without a look at the text, which may be of any length.
+        pg_catalog.octet_length(VALUE) OPERATOR(pg_catalog.=) 11
         -- A check has the database's collation, not the domain's.
-        VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.~) '^[0-9A-Za-z]{11}$'
+        AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.~) '^[0-9A-Za-z]{11}$'
         AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.<=) 'AzL8n0Y58m7'
     );
 "#,
@@ -225,16 +227,14 @@ fn snowflake_to_base62(id: i64) -> String {
     base62::to_base62(id).unwrap_or_else(|| Error::NegativeId(id).raise())
 }
 
-// Here and below, texts are taken as bytes, because pgrx panics on a `&str` if the database is not in UTF-8.
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
-fn snowflake_from_base62(base62: &[u8]) -> i64 {
-    let text = shown(base62);
-    let id = match base62.is_ascii() {
+fn snowflake_from_base62(base62: GivenText<'_>) -> i64 {
+    let id = base62.read().and_then(|text| match base62.is_ascii() {
         true => base62::from_base62(&text).map_err(|problem| problem.to_string()),
         false => Err("Base62 digits are 0 to 9, A to Z and a to z.".to_owned()),
-    };
-    id.unwrap_or_else(|problem| Error::NotBase62 { text: text.into_owned(), problem }.raise())
+    });
+    id.unwrap_or_else(|problem| Error::NotBase62 { text: base62.quote(), problem }.raise())
 }

@@ -2,7 +2,7 @@
 //! nothing is preloaded, so it reads no setting.
 
 use super::row::record;
-use crate::display::shown;
+use super::text::GivenText;
 use crate::messages::Error;
 use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS};
 use crate::state_file::identity;
@@ -18,7 +18,8 @@ extension_sql_file!(
 extension_sql_file!("../../sql/registry_nodes.sql", requires = ["registry"]);
 
 /// The layout of a fleet, or why it cannot be one, and what to do.
-fn fleet_layout(text: &str, tick_ms: i32, backups: i32) -> Result<Layout, (String, &'static str)> {
+fn fleet_layout(given: GivenText<'_>, tick_ms: i32, backups: i32) -> Result<Layout, (String, &'static str)> {
+    let text = given.read().map_err(|problem| (problem, LAYOUT_HINT))?;
     let bits = text.parse::<Bits>().map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;
     let tick = Tick::from_millis(tick_ms.into()).ok_or((TICKS.to_owned(), TICK_HINT))?;
     let layout = Layout::new(bits, tick, 0).map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;
@@ -42,14 +43,15 @@ CREATE FUNCTION snowflake_fleet_layout(layout text, tick_ms integer, backup_work
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_fleet_layout(
-    layout: &[u8],
+    layout: GivenText<'_>,
     tick_ms: i32,
     backup_workers: i32,
     call: pg_sys::FunctionCallInfo,
 ) -> pgrx::composite_type!('static, "record") {
-    let text = shown(layout).into_owned();
-    let bits = fleet_layout(&text, tick_ms, backup_workers)
-        .unwrap_or_else(|(problem, hint)| Error::NotAFleetsLayout { text, problem, hint }.raise())
+    let bits = fleet_layout(layout, tick_ms, backup_workers)
+        .unwrap_or_else(|(problem, hint)| {
+            Error::NotAFleetsLayout { text: layout.quote(), problem, hint }.raise()
+        })
         .bits();
     let width = |bits: u32| (bits as i32).into_datum();
     let row = [

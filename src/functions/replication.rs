@@ -1,7 +1,7 @@
 //! The trigger that refuses replicated rows with an ID of this server's own worker. Its SQL: `sql/replication.sql`.
 
 use super::function_info;
-use crate::display::shown;
+use crate::display::quote;
 use crate::generator;
 use crate::layout_guard;
 use crate::messages::Error;
@@ -119,5 +119,5 @@ impl<'a> Row<'a> {
 }
 
 fn name(text: &CStr) -> String {
-    shown(text.to_bytes()).into_owned()
+    quote(text.to_bytes())
 }

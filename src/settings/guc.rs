@@ -4,7 +4,7 @@ use super::table::{
     self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, NODE_NAME_HINT, RollbackPolicy, TICK_HINT, parse_integer,
 };
 use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout};
-use crate::display::shown;
+use crate::display::readable;
 use pgrx::GucFlags;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
@@ -27,11 +27,11 @@ fn verdict(result: Result<(), String>, hint: &str) -> bool {
 
 /// # Safety
 /// `value` is what PostgreSQL passes to a check hook: a pointer to a text or to null.
-unsafe fn text_of<'a>(value: *mut *mut c_char) -> std::borrow::Cow<'a, str> {
+unsafe fn text_of<'a>(value: *mut *mut c_char) -> Result<std::borrow::Cow<'a, str>, String> {
     // SAFETY: by this function's contract.
     unsafe {
         let text = *value;
-        if text.is_null() { "".into() } else { shown(CStr::from_ptr(text).to_bytes()) }
+        if text.is_null() { Ok("".into()) } else { readable(CStr::from_ptr(text).to_bytes()) }
     }
 }
 
@@ -130,7 +130,7 @@ pub extern "C-unwind" fn check_layout(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(table::check_layout(&text), LAYOUT_HINT)
+    verdict(text.and_then(|text| table::check_layout(&text)), LAYOUT_HINT)
 }
 
 #[pg_guard]
@@ -141,7 +141,7 @@ pub extern "C-unwind" fn check_epoch(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(table::check_epoch(&text), EPOCH_HINT)
+    verdict(text.and_then(|text| table::check_epoch(&text)), EPOCH_HINT)
 }
 
 #[pg_guard]
@@ -152,7 +152,7 @@ pub extern "C-unwind" fn check_node_name(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook.
     let text = unsafe { text_of(value) };
-    verdict(table::check_node_name(&text), NODE_NAME_HINT)
+    verdict(text.and_then(|text| table::check_node_name(&text)), NODE_NAME_HINT)
 }
 
 #[pg_guard]

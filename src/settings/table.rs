@@ -1,7 +1,7 @@
 //! The settings, a row each: how PostgreSQL defines it, and why a value cannot be used.
 
 use super::{BadValue, guc};
-use crate::display::shown;
+use crate::display::{quote, readable};
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::layout::parse_epoch;
@@ -54,7 +54,7 @@ pub struct Setting {
     flags: GucFlags,
     kind: Kind,
     /// Checks a text from the server's files. The error is a sentence that says why it cannot be used.
-    is_usable: fn(&Setting, &str) -> Result<(), String>,
+    is_usable: fn(&Setting, &[u8]) -> Result<(), String>,
     /// The correction.
     hint: &'static str,
 }
@@ -293,18 +293,19 @@ impl Setting {
 
     /// The value in the server's files or on its command line, if it cannot be used by itself.
     pub fn find_bad_value(&self) -> Option<BadValue> {
-        let value = configured_text(self.name)?;
-        let detail = (self.is_usable)(self, &value).err()?;
+        let text = configured_text(self.name)?;
+        let detail = (self.is_usable)(self, text.to_bytes()).err()?;
+        let value = quote(text.to_bytes());
         Some(BadValue { name: self.name.to_str().expect("ASCII"), value, detail, hint: self.hint })
     }
 }
 
 /// The text in the server's files or on its command line for a setting that is not yet defined.
-fn configured_text(name: &CStr) -> Option<String> {
+fn configured_text(name: &CStr) -> Option<CString> {
     // SAFETY: a static name; the text is copied before anything can change it.
     unsafe {
         let text = pg_sys::GetConfigOption(name.as_ptr(), true, false);
-        (!text.is_null()).then(|| shown(CStr::from_ptr(text).to_bytes()).into_owned())
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_owned())
     }
 }
 
@@ -351,39 +352,39 @@ pub fn check_node_name(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn a_node_name(_: &Setting, text: &str) -> Result<(), String> {
-    check_node_name(text)
+fn a_node_name(_: &Setting, text: &[u8]) -> Result<(), String> {
+    check_node_name(&readable(text)?)
 }
 
-fn any_text(_: &Setting, _: &str) -> Result<(), String> {
+fn any_text(_: &Setting, _: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn a_layout(_: &Setting, text: &str) -> Result<(), String> {
-    check_layout(text)
+fn a_layout(_: &Setting, text: &[u8]) -> Result<(), String> {
+    check_layout(&readable(text)?)
 }
 
-fn an_epoch(_: &Setting, text: &str) -> Result<(), String> {
-    check_epoch(text)
+fn an_epoch(_: &Setting, text: &[u8]) -> Result<(), String> {
+    check_epoch(&readable(text)?)
 }
 
-fn a_tick(setting: &Setting, text: &str) -> Result<(), String> {
-    check_tick(parse_integer(text, setting.flags).unwrap_or_default())
+fn a_tick(setting: &Setting, text: &[u8]) -> Result<(), String> {
+    check_tick(parse_integer(&readable(text)?, setting.flags).unwrap_or_default())
 }
 
-fn a_policy(_: &Setting, text: &str) -> Result<(), String> {
-    check_name(text, &["hold", "replay"])
+fn a_policy(_: &Setting, text: &[u8]) -> Result<(), String> {
+    check_name(&readable(text)?, &["hold", "replay"])
 }
 
-fn a_sequence_start(_: &Setting, text: &str) -> Result<(), String> {
-    check_name(text, &["zero", "spread"])
+fn a_sequence_start(_: &Setting, text: &[u8]) -> Result<(), String> {
+    check_name(&readable(text)?, &["zero", "spread"])
 }
 
-fn an_integer(setting: &Setting, text: &str) -> Result<(), String> {
+fn an_integer(setting: &Setting, text: &[u8]) -> Result<(), String> {
     let Kind::Integer { range: (least, greatest), .. } = setting.kind else {
         unreachable!("a row of another kind")
     };
-    match parse_integer(text, setting.flags) {
+    match parse_integer(&readable(text)?, setting.flags) {
         Some(value) if (least..=greatest).contains(&value) => Ok(()),
         Some(value) => Err(format!("{value} is outside the valid range ({least} .. {greatest}).")),
         None if setting.flags.contains(GucFlags::UNIT_MS) => Err(NO_DURATION.to_owned()),

@@ -30,3 +30,11 @@ pub fn processor_ticks(pid: i32) -> u64 {
     // utime and stime, the 14th and 15th of all fields.
     fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
 }
+
+/// The most memory that a process has had in use at once, in bytes.
+#[track_caller]
+pub fn peak_memory(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next());
+    peak.expect("a process with memory").parse::<usize>().expect("kB") * 1_024
+}
