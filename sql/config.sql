@@ -19,6 +19,14 @@ DECLARE
     own record;
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
+    -- The members of pg_write_all_data may change the rows of any table, but not what these rows mean for every session.
+    IF NOT is_replicated AND NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'must be owner of table snowflake_config to change its row',
+            DETAIL = 'A server whose layout differs from that of the row generates and reads no IDs in this database.',
+            HINT = 'Ask the owner of the extension, or a superuser.';
+    END IF;
     IF TG_OP = 'DELETE' THEN
         -- The publisher has deleted its row, but this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
@@ -96,8 +104,6 @@ WHERE own.layout IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_config', '');
 
--- Every role that may dump the database must be able to read the table.
-GRANT SELECT ON snowflake_config TO PUBLIC;
 REVOKE ALL ON FUNCTION snowflake_config_check() FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_config IS

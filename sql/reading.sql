@@ -39,7 +39,6 @@ CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestampt
         AND id OPERATOR(pg_catalog.<=) @extschema@.snowflake_between_until(until);
 
 CREATE VIEW snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts_rows();
-GRANT SELECT ON snowflake_layouts TO PUBLIC;
 
 COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 base62 characters that sort as the IDs do';
 COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS

@@ -85,10 +85,35 @@ CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON @extschema@.snowflake_regi
     FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_fleet_check();
 ALTER TABLE @extschema@.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
 
--- A dump keeps them. Every role that may dump a database without a registry must be able to read them. In a registry
--- nobody may, because whoever knows a node's id and number could speak for it.
-GRANT SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
-    @extschema@.snowflake_registry_leases TO PUBLIC;
+-- The members of pg_write_all_data may change the rows of any table. These say who may generate which IDs, so only the
+-- owner changes them, or a function with the owner's rights.
+CREATE FUNCTION @extschema@.snowflake_fleet_guard() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('must be owner of table %s to change its rows', TG_TABLE_NAME),
+            DETAIL = 'The rows of the registry say which server may generate which IDs.',
+            HINT = 'Call the functions of the registry, or ask the owner of the extension.';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER snowflake_fleet_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry
+    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+CREATE TRIGGER snowflake_fleet_guard
+    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry_groups
+    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+CREATE TRIGGER snowflake_fleet_guard
+    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry_leases
+    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+-- ALWAYS, because the setting that turns other triggers off can be granted.
+ALTER TABLE @extschema@.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE @extschema@.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE @extschema@.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+
+-- A dump keeps them.
 SELECT pg_extension_config_dump('@extschema@.snowflake_registry', '');
 SELECT pg_extension_config_dump('@extschema@.snowflake_registry_groups', '');
 SELECT pg_extension_config_dump('@extschema@.snowflake_registry_leases', '');
@@ -209,6 +234,7 @@ CREATE FUNCTION @extschema@.snowflake_registry_create(
 DECLARE
     place   record;
     parsed  record;
+    rights  record;
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
@@ -237,6 +263,25 @@ BEGIN
             HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
                 'owner may have put functions there that a superuser would run.';
     END IF;
+    SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
+            || format(' by %s', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END), ', '
+            ORDER BY o.described, a.privilege_type, a.grantee), 500) AS listed
+    INTO rights
+    FROM pg_depend d, LATERAL (
+        SELECT format('table %s', c.relname), c.relowner, c.relacl FROM pg_class c
+        WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind = 'r'
+        UNION ALL
+        SELECT format('function %s', f.proname), f.proowner, coalesce(f.proacl, acldefault('f', f.proowner))
+        FROM pg_proc f
+        WHERE d.classid = 'pg_proc'::regclass AND f.oid = d.objid
+            AND (starts_with(f.proname, 'snowflake_fleet_') OR starts_with(f.proname, 'snowflake_registry_'))
+            -- Others may be let in before.
+            AND f.proname <> 'snowflake_registry_contact'
+    ) AS o (described, owner, acl), aclexplode(o.acl) AS a
+    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+        AND a.grantee <> o.owner
+        AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
+        AND NOT (o.described = 'function snowflake_fleet_time' AND a.grantee = 'pg_monitor'::regrole);
     SELECT r.* INTO refusal FROM (VALUES
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers) > 0, '22004',
             'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
@@ -244,6 +289,10 @@ BEGIN
         (EXISTS (SELECT FROM @extschema@.snowflake_registry), '55000', 'this database is a snowflake registry already',
             'A database can be the registry of one fleet.',
             'Grant EXECUTE on snowflake_registry_contact, and USAGE on its schema, to let another role in.'),
+        -- Rights that somebody has granted since the installation, by name or by default.
+        (rights.listed IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
+            format('With these rights they could change which server may generate which IDs: %s.', rights.listed),
+            'Revoke them, and call snowflake_registry_create again.'),
         (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
             'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
             'Use 1 hour, unless servers can reach the registry only at times.'),
@@ -466,5 +515,3 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
             AND l.floor < f.tick AND f.tick <= l.until
         WHERE f.worker / r.homes <= r.backup_workers AND $1 >= 0;
     END;
-
-GRANT SELECT ON @extschema@.snowflake_fleet, @extschema@.snowflake_fleet_capacity TO pg_monitor;

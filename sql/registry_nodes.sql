@@ -399,7 +399,8 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION
-    @extschema@.snowflake_fleet_check(), @extschema@.snowflake_fleet_here(), @extschema@.snowflake_fleet_current(),
+    @extschema@.snowflake_fleet_check(), @extschema@.snowflake_fleet_guard(),
+    @extschema@.snowflake_fleet_here(), @extschema@.snowflake_fleet_current(),
     @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups),
     @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer),
     @extschema@.snowflake_fleet_operate(text, integer, text),
@@ -423,9 +424,6 @@ REVOKE ALL ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric)
     FROM PUBLIC;
--- The function in the views is checked against the role that reads them.
-GRANT EXECUTE ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
-    @extschema@.snowflake_origin(bigint) TO pg_monitor;
 
 COMMENT ON TABLE @extschema@.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
 COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
@@ -453,6 +451,8 @@ COMMENT ON FUNCTION
     'claims or renews the lease of a worker; servers call it';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_check() IS
     'internal: marks a row that was restored, whose registry is in doubt';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_guard() IS
+    'internal: keeps the rows of the registry from everybody but their owner';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_here() IS
     'internal: where the row of the registry would be written now';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_control_file() IS

@@ -4,13 +4,7 @@ CREATE VIEW snowflake_status AS SELECT * FROM @extschema@.snowflake_status_row()
 
 CREATE VIEW snowflake_workers AS SELECT * FROM @extschema@.snowflake_workers_rows();
 
--- The functions in a view are checked against the role that reads the view, so both need the grant.
-REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION snowflake_status_row(), snowflake_workers_rows() TO pg_monitor;
-REVOKE ALL ON snowflake_status, snowflake_workers FROM PUBLIC;
-GRANT SELECT ON snowflake_status, snowflake_workers TO pg_monitor;
-
-REVOKE ALL ON FUNCTION
+REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows(),
     snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats() FROM PUBLIC;
 
 COMMENT ON FUNCTION snowflake_nextval() IS
@@ -40,3 +34,44 @@ COMMENT ON FUNCTION snowflake_adopt(timestamptz, boolean) IS
     'asserts that no ID newer than floor exists elsewhere (with lower: anywhere), and resumes generation';
 COMMENT ON FUNCTION snowflake_reset_stats() IS
     'resets the counters of snowflake_status and snowflake_workers to zero; for administrators';
+
+-- ---------------------------------------------------------------- rights
+
+-- Nothing that others have created in the extension's schema is taken for a function or operator of PostgreSQL.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- ALTER DEFAULT PRIVILEGES may have given others rights on all that was created above. On what is not for everybody,
+-- that is on every table and view, and on every function of which this script revokes a right, nobody keeps any.
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', o.described,
+            CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+        FROM pg_extension e
+        JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e',
+        LATERAL (
+            SELECT format('TABLE %s', c.oid::regclass), c.relowner, c.relacl FROM pg_class c
+            WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'v')
+            UNION ALL
+            SELECT format('FUNCTION %s', f.oid::regprocedure), f.proowner, f.proacl
+            FROM pg_proc f JOIN pg_init_privs i ON i.classoid = 'pg_proc'::regclass AND i.objoid = f.oid
+            WHERE d.classid = 'pg_proc'::regclass AND f.oid = d.objid
+        ) AS o (described, owner, acl), aclexplode(o.acl) AS a
+        WHERE e.extname = 'snowflake_id' AND a.grantee <> o.owner
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+
+-- Every role that may dump a database must be able to read these tables. In a registry nobody may read those of the
+-- registry, because whoever knows a node's id and number could speak for it: snowflake_registry_create revokes this.
+GRANT SELECT ON @extschema@.snowflake_config, @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
+    @extschema@.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
+-- The functions in a view are checked against the role that reads the view, so both need the grant.
+GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
+    @extschema@.snowflake_fleet_capacity TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_status_row(), @extschema@.snowflake_workers_rows(),
+    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz), @extschema@.snowflake_origin(bigint) TO pg_monitor;

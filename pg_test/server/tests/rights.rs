@@ -251,6 +251,125 @@ fn an_installation_takes_over_nothing_that_is_there() {
     run(&mut session, "CREATE EXTENSION snowflake_id");
 }
 
+// ---- rights that others have on the extension's objects ----
+
+/// What others than its owner may do with each object of the extension; not with functions that are for everybody.
+fn rights(session: &mut Client) -> Vec<String> {
+    run(session, MEMBERS);
+    column(
+        session,
+        "SELECT pg_describe_object(classid, objid, 0) || ': ' || a.privilege_type || ' by ' || a.grantee::regrole::text
+             || CASE WHEN a.is_grantable THEN ', who may grant it' ELSE '' END
+         FROM members, LATERAL (
+             SELECT relowner, relacl FROM pg_class
+             WHERE classid = 'pg_class'::regclass AND oid = objid AND relkind IN ('r', 'v', 'S')
+             UNION ALL
+             SELECT proowner, proacl FROM pg_proc WHERE classid = 'pg_proc'::regclass AND oid = objid
+                 AND NOT EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) AS a
+                                 WHERE a.grantee = 0)
+         ) AS o (owner, acl), aclexplode(o.acl) AS a
+         WHERE a.grantee <> o.owner ORDER BY 1",
+    )
+}
+
+const GENEROUS: &str = "
+    ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app WITH GRANT OPTION;
+    ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app WITH GRANT OPTION;
+    ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO PUBLIC, pg_monitor, \"An app\";
+    ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO PUBLIC, pg_monitor, \"An app\";";
+
+#[test]
+fn default_privileges_open_nothing_that_is_not_for_everybody() {
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE app LOGIN; CREATE ROLE \"An app\"; CREATE ROLE node");
+    run(&mut session, "CREATE DATABASE generous");
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    let usual = rights(&mut session);
+    assert!(usual.iter().any(|right| right == "view snowflake_status: SELECT by pg_monitor"), "{usual:#?}");
+    let connect = |role| server.config().dbname("generous").user(role).connect(NoTls).expect("a session");
+    let mut session = connect("postgres");
+    run(&mut session, &format!("{GENEROUS} CREATE EXTENSION snowflake_id"));
+    assert_eq!(rights(&mut session), usual);
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    let mut app = connect("app");
+    run(&mut app, "SELECT snowflake_nextval()");
+    for attempt in [
+        "SELECT snowflake_registry_reserve(1, 'mine')",
+        "SELECT snowflake_fleet_operate('vouch', NULL, NULL)",
+        "SELECT snowflake_rotate()",
+        "SELECT snowflake_adopt()",
+        "UPDATE snowflake_registry SET fence = 0",
+        "DELETE FROM snowflake_registry_groups",
+        "DELETE FROM snowflake_config",
+        "TABLE snowflake_registry",
+    ] {
+        fails(&mut app, "42501", attempt);
+    }
+}
+
+#[test]
+fn no_registry_is_created_while_others_have_rights_on_it() {
+    let server = Server::builder().without_library().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE app LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
+    for right in [
+        "EXECUTE ON FUNCTION snowflake_fleet_operate(text, integer, text)",
+        "EXECUTE ON FUNCTION snowflake_registry_vouch()",
+        "UPDATE ON snowflake_registry",
+        "SELECT ON snowflake_registry_groups",
+        "DELETE ON snowflake_config",
+    ] {
+        run(&mut session, &format!("GRANT {right} TO app"));
+        let failure = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+        let privilege = right.split(' ').next().expect("a word");
+        assert!(failure.detail.contains(privilege) && failure.detail.contains("by app"), "{failure}");
+        assert!(!failure.hint.is_empty(), "{failure}");
+        run(&mut session, &format!("REVOKE {right} FROM app"));
+    }
+    run(&mut session, "GRANT SELECT ON snowflake_fleet TO app; SELECT snowflake_registry_create('node')");
+}
+
+/// PostgreSQL's own roles reach every table.
+#[test]
+fn who_may_write_all_data_changes_no_row_of_the_extension() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE node; CREATE ROLE clerk LOGIN IN ROLE pg_write_all_data, pg_read_all_data",
+    );
+    run(&mut session, "GRANT SET ON PARAMETER session_replication_role TO clerk");
+    run(
+        &mut session,
+        "SELECT snowflake_registry_create('node'); SELECT snowflake_registry_reserve(1, 'by hand')",
+    );
+    run(&mut session, "CREATE TABLE t (id bigint); INSERT INTO t VALUES (1)");
+    let mut clerk = server.connect_as("clerk");
+    for role in ["origin", "replica"] {
+        run(&mut clerk, &format!("SET session_replication_role = {role}; UPDATE t SET id = 2"));
+        for attempt in [
+            "UPDATE snowflake_registry SET fence = 0",
+            "INSERT INTO snowflake_registry_groups (datacenter_id, worker_id) VALUES (0, 3000)",
+            "UPDATE snowflake_registry_groups SET note = NULL",
+            "DELETE FROM snowflake_registry",
+            "DELETE FROM snowflake_registry_leases",
+        ] {
+            let failure = fails(&mut clerk, "42501", attempt);
+            assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+        }
+        // Replication changes no row of this database in any case.
+        if role == "origin" {
+            fails(&mut clerk, "42501", "UPDATE snowflake_config SET layout = layout");
+            fails(&mut clerk, "42501", "DELETE FROM snowflake_config");
+        } else {
+            run(&mut clerk, "DELETE FROM snowflake_config");
+        }
+    }
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM snowflake_config, snowflake_registry"), 1);
+    run(&mut session, "UPDATE snowflake_registry SET fence = fence; DELETE FROM snowflake_config");
+}
+
 // ---- restores ----
 
 /// Traps that the owner of a database sets for the extension's trigger.
