@@ -119,6 +119,13 @@ impl Node {
         let _ = kill(Pid::from_raw(self.patroni.id() as i32), signal);
     }
 
+    /// The timeline on which the node's server writes; `None` while it does not, or does not answer.
+    pub fn timeline(&self) -> Option<i32> {
+        let now = "SELECT CASE WHEN NOT pg_is_in_recovery()
+                   THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END";
+        self.config().connect(NoTls).ok()?.query_one(now, &[]).ok()?.get(0)
+    }
+
     /// Kills Patroni and the server, as a host that loses its power.
     pub fn kill(&mut self) {
         let postmaster = self.postmaster();
@@ -299,13 +306,15 @@ postgresql:
         self.members().iter().any(|member| member.name == name && member.leads())
     }
 
-    /// Waits until there is a leader, and returns its position.
+    /// Waits until there is a leader whose server accepts writes, and returns its position. Patroni's answer may be that
+    /// of a second before, and a server that it has just made the leader may still be in recovery, long on a busy
+    /// machine.
     #[track_caller]
     pub fn wait_for_leader(&self, is_it: impl Fn(usize) -> bool) -> usize {
         self.wait(|members| {
             let leader = members.iter().find(|member| member.leads())?;
             let n = self.nodes.iter().position(|node| node.name == leader.name)?;
-            (leader.state == "running" && is_it(n)).then_some(n)
+            (leader.state == "running" && is_it(n) && self.nodes[n].timeline().is_some()).then_some(n)
         })
     }
 
