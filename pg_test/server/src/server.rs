@@ -4,13 +4,16 @@ use crate::clock::Clock;
 use crate::faults::Preload;
 use crate::install::{Install, install, older, run, with_pglogical};
 use crate::sandbox::{new_cluster, new_folder};
+use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -244,6 +247,7 @@ impl Server {
         if let Some(preload) = &self.preload {
             preload.apply_to(&mut command);
         }
+        adopt_orphans(&mut command);
         self.postmaster = Some(command.spawn().expect("postgres can be started"));
     }
 
@@ -286,15 +290,30 @@ impl Server {
         }
     }
 
-    /// Stops the server and waits until it is gone.
+    /// Stops the server and waits until it is gone. Not within the recovery from a crash, unless that takes a minute:
+    /// PostgreSQL itself, without any extension, may never end if it is asked to meanwhile.
     #[track_caller]
     pub fn stop(&mut self, how: Stop) {
+        if how != Stop::Immediate {
+            let began = Instant::now();
+            while self.recovers_from_a_crash() && began.elapsed() < secs(60) {
+                std::thread::sleep(ms(20));
+            }
+        }
         self.signal(match how {
             Stop::Smart => Signal::SIGTERM,
             Stop::Fast => Signal::SIGINT,
             Stop::Immediate => Signal::SIGQUIT,
         });
         self.wait_for_exit(secs(60));
+    }
+
+    /// Whether the server accepts no connection because it recovers.
+    fn recovers_from_a_crash(&self) -> bool {
+        let refusal = self.config().connect_timeout(secs(5)).connect(NoTls).err();
+        let refusal = refusal.map(|error| Failure::from(&error)).filter(|failure| failure.code == "57P03");
+        let phases = ["is starting up", "in recovery mode", "not yet accepting connections"];
+        refusal.is_some_and(|failure| phases.iter().any(|phase| failure.message.contains(phase)))
     }
 
     /// Kills the postmaster, as a machine's out-of-memory killer would, and waits until its children are gone, because
@@ -576,6 +595,14 @@ fn wait_until_seasoned(session: &mut Client) {
     crate::wait_until("the first marks to pass", secs(30), || {
         (!sql::one::<bool>(session, settling)).then_some(())
     });
+}
+
+/// Has the kernel give orphans among the program's descendants to it, as it gives them to process 1 of a container, which
+/// is often a postmaster. One that ends by a signal is a crash to it.
+#[allow(unsafe_code, reason = "nothing else runs code between fork and exec")]
+fn adopt_orphans(command: &mut Command) {
+    // SAFETY: a system call, and neither memory nor locks.
+    unsafe { command.pre_exec(|| Ok(prctl::set_child_subreaper(true)?)) };
 }
 
 fn as_pid(pid: u32) -> Pid {

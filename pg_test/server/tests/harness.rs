@@ -29,6 +29,23 @@ fn a_server_starts_restarts_and_is_gone_afterwards() {
 }
 
 #[test]
+fn a_server_is_stopped_once_it_has_recovered_from_a_crash() {
+    let mut server = plain().start();
+    let mut session = server.connect();
+    // WAL enough for a recovery that takes a while.
+    run(&mut session, "CREATE TABLE t AS SELECT i FROM generate_series(1, 1500000) AS i");
+    let pid: i32 = one(&mut session, "SELECT pg_backend_pid()");
+    server.signal_backend(pid, Signal::SIGKILL);
+    server.wait_for_line("all server processes terminated; reinitializing", secs(20));
+    server.stop(Stop::Fast);
+    let log = server.log();
+    let at = |line: &str| log.rfind(line).unwrap_or_else(|| panic!("{line:?} is missing in {log}"));
+    assert!(at("automatic recovery in progress") < at("ready to accept connections"), "{log}");
+    assert!(at("ready to accept connections") < at("received fast shutdown request"), "{log}");
+    assert!(log.contains("database system is shut down"), "{log}");
+}
+
+#[test]
 fn a_server_that_cannot_start_leaves_its_log() {
     let log = plain().setting("shared_buffers", "1 parsec").start_expecting_failure();
     assert!(log.contains("invalid value for parameter \"shared_buffers\""), "{log}");
