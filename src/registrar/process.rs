@@ -6,8 +6,14 @@
 //! each contact solves both, and more: libpq is loaded there and nowhere else, a fault of it or of a library that it
 //! brings along takes no server down, and an update of it counts at once.
 //!
-//! The child runs no code of PostgreSQL besides leaving shared memory. It dies with the worker, and the worker waits
-//! for it on its latch and by the monotonic clock.
+//! The child runs no code of PostgreSQL besides leaving shared memory. The worker waits for it on its latch and by the
+//! monotonic clock.
+//!
+//! The child ends with the worker. In a container the postmaster is process 1, inherits orphans, and takes one that a
+//! signal ended for a crash of the server. So however the worker ends, it ends the child first and reaps it, in a
+//! callback of `proc_exit`. Where no callback runs, or the child takes too long, it is an orphan that leaves with an exit
+//! status, which the postmaster does not mind: signals that ask it to end, the kernel's about the worker's end among
+//! them, make it exit.
 
 use crate::display::io_error;
 use crate::waiting::{self, Reason};
@@ -20,6 +26,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a contact may take: three hosts that are silent, and one that answers. Shorter than the time between two
@@ -49,9 +58,8 @@ pub fn contact(connection_string: &CStr, request: &Request) -> Result<Answer, Fa
     let mut bytes = Vec::new();
     loop {
         let is_end = read_some(&mut reader, &mut bytes);
-        // A stop of the server ends the child, too, and the worker hears of the stop first.
+        // A stop of the server asks the child to end, too, and the worker hears of the stop first.
         if BackgroundWorker::sigterm_received() {
-            child.kill();
             // SAFETY: ends the process as PostgreSQL's own workers do. Status 0 would tell the postmaster never to
             // start the registrar again.
             unsafe { pg_sys::proc_exit(1) };
@@ -108,6 +116,37 @@ fn make(connection_string: &CStr, request: &Request, mut writer: PipeWriter) {
     let _ = writer.write_all(&serde_json::to_vec(&result).unwrap_or_default());
 }
 
+/// The signals that ask a process to end.
+const ASKING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+/// How long the end of this process waits for that of its child, which only the kernel can hold for longer.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// The child of this process that was not reaped; 0: none.
+static RUNNING: AtomicI32 = AtomicI32::new(0);
+
+/// Ends and reaps the child before this process ends.
+#[pg_guard]
+extern "C-unwind" fn end_child(_status: c_int, _argument: pg_sys::Datum) {
+    let pid = RUNNING.swap(0, Ordering::Relaxed);
+    if pid == 0 {
+        return;
+    }
+    // SAFETY: a child of this process that was not waited for, so its number is still its own.
+    unsafe { libc::kill(pid, libc::SIGTERM) };
+    let deadline = Instant::now() + LAST_WAIT;
+    // SAFETY: as above.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == 0 && Instant::now() < deadline
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// In the child: ends it with a status. No code of PostgreSQL's runs at the end of this process.
+extern "C" fn leave(_signal: c_int) {
+    // SAFETY: allowed in a signal handler.
+    unsafe { libc::_exit(1) }
+}
+
 /// A forked process. Dropping it kills it.
 struct Child {
     pid: libc::pid_t,
@@ -117,6 +156,9 @@ struct Child {
 impl Child {
     /// Forks a process that runs `work` and ends. No signal comes between, for its handler would be PostgreSQL's.
     fn fork(work: impl FnOnce()) -> io::Result<Self> {
+        static END_CHILD: Once = Once::new();
+        // SAFETY: a function for the end of this process, which has one thread.
+        END_CHILD.call_once(|| unsafe { pg_sys::on_proc_exit(Some(end_child), pg_sys::Datum::null()) });
         // SAFETY: a valid set of signals; this process has one thread, so its child may do whatever it may.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -131,6 +173,8 @@ impl Child {
                 libc::_exit(status);
             }
             let error = io::Error::last_os_error();
+            // Before any signal can end this process.
+            RUNNING.store(pid.max(0), Ordering::Relaxed);
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             if pid < 0 { Err(error) } else { Ok(Self { pid, is_reaped: false }) }
         }
@@ -144,6 +188,7 @@ impl Child {
     /// Waits for the end of a process that is about to end; returns how it ended.
     fn wait(&mut self) -> String {
         self.is_reaped = true;
+        RUNNING.store(0, Ordering::Relaxed);
         let mut status: c_int = 0;
         // SAFETY: a child of this process that was not waited for.
         while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {
@@ -167,7 +212,7 @@ impl Drop for Child {
     }
 }
 
-/// In the child: no signal handler, no shared memory, no life without the worker.
+/// In the child: no signal handler of PostgreSQL's, no shared memory, no life without the worker.
 ///
 /// # Safety
 /// Called by a child that was just forked, with all signals blocked.
@@ -177,10 +222,13 @@ unsafe fn leave_server(parent: libc::pid_t) {
         for signal in (1..=31).filter(|signal| *signal != libc::SIGPIPE) {
             libc::signal(signal, libc::SIG_DFL);
         }
+        for signal in ASKING {
+            libc::signal(signal, leave as *const () as libc::sighandler_t);
+        }
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
         if libc::getppid() != parent {
             libc::_exit(1);
         }

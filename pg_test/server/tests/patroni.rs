@@ -129,7 +129,9 @@ fn switch_over(cluster: &Cluster, from: usize, to: usize) {
 }
 
 fn timeline(cluster: &Cluster) -> i32 {
-    wait_until("the leader's timeline", secs(240), || cluster.nodes[cluster.wait_for_leader(|_| true)].timeline())
+    wait_until("the leader's timeline", secs(240), || {
+        cluster.nodes[cluster.wait_for_leader(|_| true)].timeline()
+    })
 }
 
 /// Five timelines at least: two switchovers, a kill, two split brains, and another switchover.
