@@ -19,8 +19,8 @@ use crate::display::io_error;
 use crate::waiting::{self, Reason};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use snowflake_contact::{Answer, Failure, Kind, Request, contact as blocking_contact};
-use std::ffi::{CStr, OsStr, c_int};
+use snowflake_contact::{Answer, Contacted, Failure, Hosts, Kind, Request, contact as blocking_contact};
+use std::ffi::{CStr, CString, OsStr, c_int};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -31,9 +31,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a contact may take: three hosts that are silent, and one that answers. Shorter than the time between two
-/// contacts.
+/// How long a contact may take to connect at first, and then to be answered: three hosts that are silent, and one that
+/// answers. Shorter than the time between two contacts.
 const LIMIT: Duration = Duration::from_secs(8);
+/// The most that a contact may take to connect, where the connection string or the name servers need longer.
+const LONGEST: Duration = Duration::from_secs(128);
 /// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's
 /// environment says so. libpq has no shorter time.
 const HOST_LIMIT: &CStr = c"2";
@@ -45,18 +47,61 @@ unsafe extern "C" {
     fn PGSharedMemoryDetach();
 }
 
-/// Makes a contact, and waits for its end. Ends the process if it is told to stop meanwhile.
-pub fn contact(connection_string: &CStr, request: &Request) -> Result<Answer, Failure> {
-    let deadline = Instant::now() + LIMIT;
+/// The way to the registry of a connection string, and what earlier contacts have shown of it.
+#[derive(Debug)]
+pub struct Way {
+    pub connection_string: CString,
+    /// How long a contact may take to connect. Twice as long after each that was too short, up to the longest: libpq
+    /// itself knows what the string, a service file and the environment allow to each host, and name servers that do not
+    /// answer cost more.
+    limit: Duration,
+    /// After an answer of one of several hosts: all, beginning with that one. The others are asked again when it fails.
+    hosts: Option<Hosts>,
+}
+
+impl Way {
+    pub fn of(connection_string: CString) -> Self {
+        Self { connection_string, limit: LIMIT, hosts: None }
+    }
+
+    /// Makes a contact, and waits for its end; `None` if `is_obsolete` becomes true meanwhile, which is asked whenever
+    /// something wakes this process. Ends the process if it is told to stop.
+    pub fn contact(
+        &mut self,
+        request: &Request,
+        is_obsolete: impl FnMut() -> bool,
+    ) -> Option<Result<Answer, Failure>> {
+        let contacted = contacted(self, request, is_obsolete)?;
+        let Contacted { result, hosts } =
+            contacted.unwrap_or_else(|failure| Contacted { result: Err(failure), hosts: None });
+        self.hosts = hosts;
+        Some(result)
+    }
+}
+
+fn contacted(
+    way: &mut Way,
+    request: &Request,
+    mut is_obsolete: impl FnMut() -> bool,
+) -> Option<Result<Contacted, Failure>> {
+    let mut deadline = Instant::now() + way.limit;
     let failed = |error: io::Error| {
         let why = io_error(&error);
         Failure::new(Kind::Process, format!("could not run the process that contacts the registry: {why}"))
     };
-    let (mut reader, writer) = io::pipe().map_err(failed)?;
-    let mut child = Child::fork(|| make(connection_string, request, writer)).map_err(failed)?;
-    set_nonblocking(&reader).map_err(failed)?;
+    let forked = || {
+        let (reader, writer) = io::pipe()?;
+        let child = Child::fork(|| make(way, request, writer))?;
+        set_nonblocking(&reader)?;
+        Ok((reader, child))
+    };
+    let (mut reader, mut child) = match forked() {
+        Ok(forked) => forked,
+        Err(error) => return Some(Err(failed(error))),
+    };
     let mut bytes = Vec::new();
     loop {
+        let was_connected = !bytes.is_empty();
         let is_end = read_some(&mut reader, &mut bytes);
         // A stop of the server asks the child to end, too, and the worker hears of the stop first.
         if BackgroundWorker::sigterm_received() {
@@ -64,21 +109,33 @@ pub fn contact(connection_string: &CStr, request: &Request) -> Result<Answer, Fa
             // start the registrar again.
             unsafe { pg_sys::proc_exit(1) };
         }
-        if is_end.map_err(failed)? {
-            break;
+        match is_end {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(error) => return Some(Err(failed(error))),
+        }
+        if is_obsolete() {
+            return None;
         }
         if bytes.len() > LONGEST_RESULT {
-            return Err(Failure::new(Kind::Process, "the result is too long"));
+            return Some(Err(Failure::new(Kind::Process, "the result is too long")));
+        }
+        if !was_connected && !bytes.is_empty() {
+            deadline = Instant::now() + LIMIT;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let text = format!("the registry did not answer within {} s", LIMIT.as_secs());
-            return Err(Failure::new(Kind::Deadline, text));
+            let limit = if bytes.is_empty() { way.limit } else { LIMIT };
+            if bytes.is_empty() {
+                way.limit = (way.limit * 2).min(LONGEST);
+            }
+            let text = format!("the registry did not answer within {} s", limit.as_secs());
+            return Some(Err(Failure::new(Kind::Deadline, text)));
         }
         waiting::until_readable(reader.as_raw_fd(), left, Reason::Registry);
     }
     let ended = child.wait();
-    serde_json::from_slice(&bytes).unwrap_or_else(|_| Err(Failure::new(Kind::Process, ended)))
+    Some(serde_json::from_slice(&bytes).map_err(|_| Failure::new(Kind::Process, ended)))
 }
 
 /// Reads what is there; whether it was the end.
@@ -103,8 +160,8 @@ fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
     }
 }
 
-/// In the child: makes the contact, and writes its result.
-fn make(connection_string: &CStr, request: &Request, mut writer: PipeWriter) {
+/// In the child: makes the contact, and writes its result; before that a space, once it is connected, which JSON ignores.
+fn make(way: &Way, request: &Request, mut writer: PipeWriter) {
     // SAFETY: the child has one thread; the names are static. 0: what the environment says counts.
     unsafe { libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0) };
     // PostgreSQL's own module is linked with the libpq that the server was built with, wherever that is.
@@ -112,8 +169,10 @@ fn make(connection_string: &CStr, request: &Request, mut writer: PipeWriter) {
     let folder = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
     let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
     let libraries = [Path::new("libpq.so.5"), &module];
-    let result = blocking_contact(&libraries, connection_string, request);
-    let _ = writer.write_all(&serde_json::to_vec(&result).unwrap_or_default());
+    let connected = || drop((&writer).write_all(b" "));
+    let contacted =
+        blocking_contact(&libraries, &way.connection_string, way.hosts.as_ref(), request, connected);
+    let _ = writer.write_all(&serde_json::to_vec(&contacted).unwrap_or_default());
 }
 
 /// The signals that ask a process to end.

@@ -1,6 +1,7 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
-use super::{Contacts, process};
+use super::Contacts;
+use super::process::Way;
 use crate::bell::{self, Who};
 use crate::fleet::{self, Last};
 use crate::messages::log;
@@ -18,33 +19,32 @@ pub fn run(contacts: &mut dyn Contacts) {
     bell::answer_as(Who::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
-    let mut registry = settings::registry();
+    let mut way = settings::registry().map(Way::of);
     let mut due = Instant::now();
     // What somebody asks for comes no sooner than this.
     let mut not_before = due;
     loop {
-        if BackgroundWorker::sighup_received() {
-            // SAFETY: a background worker rereads its settings here, as every server process does.
-            unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
-            let configured = settings::registry();
-            if configured != registry {
-                (registry, due) = (configured, Instant::now());
-                if registry.is_none() {
-                    fleet::note(Last::Failed, None, "snowflake_id.registry is not set");
-                    log::registry_removed();
-                }
+        reread_settings();
+        let configured = settings::registry();
+        if configured.as_deref() != way.as_ref().map(|way| way.connection_string.as_c_str()) {
+            (way, due) = (configured.map(Way::of), Instant::now());
+            if way.is_none() {
+                fleet::note(Last::Failed, None, "snowflake_id.registry is not set");
+                log::registry_removed();
             }
         }
         if bell::was_rung(Who::Registrar) {
             due = due.min(not_before);
         }
         let wait = due.saturating_duration_since(Instant::now());
-        if let Some(registry) = registry.as_deref().filter(|_| wait.is_zero()) {
+        if let Some(way) = way.as_mut().filter(|_| wait.is_zero()) {
             let Some(request) = contacts.next() else {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
             };
-            let result = process::contact(registry, &request);
+            let string = way.connection_string.clone();
+            let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
+            let Some(result) = way.contact(&request, is_obsolete) else { continue };
             let now = Instant::now();
             (due, not_before) = (now + pace.after(&result, random()), now + Pace::AT_LEAST);
             episode.tell(&result);
@@ -52,10 +52,20 @@ pub fn run(contacts: &mut dyn Contacts) {
             continue;
         }
         // Without a registry, until the settings are read again.
-        if !BackgroundWorker::wait_latch(registry.is_some().then_some(wait)) {
+        if !BackgroundWorker::wait_latch(way.is_some().then_some(wait)) {
             return;
         }
     }
+}
+
+/// Rereads the settings if they were reloaded; whether they were.
+fn reread_settings() -> bool {
+    let are_reloaded = BackgroundWorker::sighup_received();
+    if are_reloaded {
+        // SAFETY: a background worker rereads its settings here, as every server process does.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+    }
+    are_reloaded
 }
 
 /// A random number from 0 to 1.

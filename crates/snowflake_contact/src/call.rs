@@ -1,8 +1,10 @@
 //! The steps of a contact.
 
 use crate::failure::{Failure, Kind};
+use crate::hosts::Hosts;
 use crate::libpq::{Connection, Libpq};
 use crate::wire::{Answer, COLUMNS, Request};
+use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::path::Path;
 
@@ -16,15 +18,38 @@ const FIND_SCHEMA: &str = "SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.t
 /// Connects to the registry, makes one call, and disconnects. Blocks, and name servers, Kerberos and LDAP may make it
 /// block for long: call it in a process that can be killed. The registry has committed before this returns an answer.
 ///
-/// `libraries` are tried in turn until one has libpq's functions.
-///
-/// # Errors
-/// No answer; the registry may have granted something nonetheless.
-pub fn contact(libraries: &[&Path], connection_string: &CStr, request: &Request) -> Result<Answer, Failure> {
-    let libpq = Libpq::load(libraries)?;
-    libpq.check(connection_string)?;
-    let connection = Connection::open(&libpq, connection_string)?;
-    let schema = find_schema(&connection)?;
+/// `libraries` are tried in turn until one has libpq's functions. `hosts` replace those of the connection string.
+/// `connected` is called once the registry has accepted the connection.
+pub fn contact(
+    libraries: &[&Path],
+    connection_string: &CStr,
+    hosts: Option<&Hosts>,
+    request: &Request,
+    connected: impl FnOnce(),
+) -> Contacted {
+    let mut answered = None;
+    let result = Libpq::load(libraries).and_then(|libpq| {
+        libpq.check(connection_string)?;
+        let connection = Connection::open(&libpq, connection_string, hosts)?;
+        connected();
+        let answer = call(&connection, request)?;
+        answered = connection.hosts();
+        Ok(answer)
+    });
+    Contacted { result, hosts: answered }
+}
+
+/// What became of a contact.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Contacted {
+    /// The answer; an error if there is none, though the registry may have granted something nonetheless.
+    pub result: Result<Answer, Failure>,
+    /// After an answer of one of several hosts: all, beginning with that one.
+    pub hosts: Option<Hosts>,
+}
+
+fn call(connection: &Connection<'_>, request: &Request) -> Result<Answer, Failure> {
+    let schema = find_schema(connection)?;
     let columns = COLUMNS.map(|(name, _)| name).join(", ");
     let arguments = request.arguments();
     let places = (1..=arguments.len()).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");

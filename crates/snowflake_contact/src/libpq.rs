@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::failure::{Failure, Kind, about_connection, about_string, one_line};
+use crate::hosts::Hosts;
 use crate::wire::{Column, Value};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -37,11 +38,25 @@ macro_rules! functions {
 
 type Conn = c_void;
 type Res = c_void;
+/// `PQconninfoOption` of libpq-fe.h.
+#[repr(C)]
+struct ConninfoOption {
+    keyword: *const c_char,
+    envvar: *const c_char,
+    compiled: *const c_char,
+    val: *const c_char,
+    label: *const c_char,
+    dispchar: *const c_char,
+    dispsize: c_int,
+}
 type Strings = *const *const c_char;
 
 functions! {
-    PQconninfoParse(*const c_char, *mut *mut c_char) -> *mut c_void;
-    PQconninfoFree(*mut c_void);
+    PQconninfoParse(*const c_char, *mut *mut c_char) -> *mut ConninfoOption;
+    PQconninfo(*mut Conn) -> *mut ConninfoOption;
+    PQconninfoFree(*mut ConninfoOption);
+    PQhost(*const Conn) -> *const c_char;
+    PQport(*const Conn) -> *const c_char;
     PQfreemem(*mut c_void);
     PQconnectdbParams(Strings, Strings, c_int) -> *mut Conn;
     PQstatus(*const Conn) -> c_int;
@@ -131,15 +146,22 @@ pub struct Connection<'a> {
 extern "C" fn ignore_notice(_argument: *mut c_void, _result: *const Res) {}
 
 impl<'a> Connection<'a> {
-    /// Connects. Of a keyword that stands twice, libpq takes the last.
-    pub fn open(libpq: &'a Libpq, connection_string: &CStr) -> Result<Self, Failure> {
-        let keywords =
-            [c"fallback_application_name", c"dbname", c"client_encoding"].map(CStr::as_ptr).map(Some);
-        let values = [c"snowflake_id", connection_string, c"UTF8"].map(CStr::as_ptr).map(Some);
-        let ended = |list: [Option<*const c_char>; 3]| -> Vec<*const c_char> {
-            list.into_iter().chain([None]).map(|text| text.unwrap_or(ptr::null())).collect()
-        };
-        let (keywords, values) = (ended(keywords), ended(values));
+    /// Connects. Of a keyword that stands twice, libpq takes the last that is not empty.
+    pub fn open(libpq: &'a Libpq, connection_string: &CStr, hosts: Option<&Hosts>) -> Result<Self, Failure> {
+        let of_hosts = hosts.cloned().unwrap_or_default();
+        let [host, hostaddr, port] = [of_hosts.host, of_hosts.hostaddr, of_hosts.port]
+            .map(|list| CString::new(list).unwrap_or_default());
+        let options = [
+            (c"fallback_application_name", c"snowflake_id"),
+            (c"dbname", connection_string),
+            (c"client_encoding", c"UTF8"),
+            (c"host", &host),
+            (c"hostaddr", &hostaddr),
+            (c"port", &port),
+        ];
+        let ended = |list: [*const c_char; 6]| list.into_iter().chain([ptr::null()]).collect::<Vec<_>>();
+        let keywords = ended(options.map(|(keyword, _)| keyword.as_ptr()));
+        let values = ended(options.map(|(_, value)| value.as_ptr()));
         // SAFETY: two lists of valid texts that end in null. 1: a dbname may be a connection string.
         let conn = unsafe { (libpq.PQconnectdbParams)(keywords.as_ptr(), values.as_ptr(), 1) };
         if conn.is_null() {
@@ -155,6 +177,30 @@ impl<'a> Connection<'a> {
             (libpq.PQsetNoticeReceiver)(conn, ignore_notice, ptr::null_mut());
         }
         Ok(connection)
+    }
+
+    /// The hosts of the connection string, beginning with the one that answered; `None` if there is nothing to choose.
+    pub fn hosts(&self) -> Option<Hosts> {
+        let mut hosts = Hosts::default();
+        // SAFETY: the connection lives. The list, whose last option has no keyword, is copied and freed.
+        let (host, port) = unsafe {
+            let options = (self.libpq.PQconninfo)(self.conn);
+            let mut at = options.cast_const();
+            while let Some(option) = at.as_ref().filter(|option| !option.keyword.is_null()) {
+                match CStr::from_ptr(option.keyword).to_bytes() {
+                    b"host" => hosts.host = text_of(option.val),
+                    b"hostaddr" => hosts.hostaddr = text_of(option.val),
+                    b"port" => hosts.port = text_of(option.val),
+                    _ => {}
+                }
+                at = at.add(1);
+            }
+            if !options.is_null() {
+                (self.libpq.PQconninfoFree)(options);
+            }
+            (text_of((self.libpq.PQhost)(self.conn)), text_of((self.libpq.PQport)(self.conn)))
+        };
+        hosts.beginning_with(&host, &port)
     }
 
     fn error(&self) -> String {

@@ -289,13 +289,13 @@ fn has_libpq(pid: i32) -> bool {
 /// A registry that accepts connections and never says a word.
 struct Silent {
     address: String,
-    _listener: TcpListener,
+    listener: TcpListener,
 }
 
 fn silent() -> Silent {
     let address = loopback_address();
     let listener = TcpListener::bind((address.as_str(), 5432)).unwrap();
-    Silent { address, _listener: listener }
+    Silent { address, listener }
 }
 
 /// A server with a contact under way that takes as long as it may.
@@ -574,4 +574,37 @@ fn the_registrar_goes_on_to_the_next_host_where_the_first_is_silent() {
     let server = Server::builder().setting("snowflake_id.registry", &string).start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
+}
+
+/// The string asks for more time than a contact has at first. Where it was needed, the next contact has more; and once a
+/// host has answered, it is asked first.
+#[test]
+fn a_contact_gets_the_time_that_its_string_asks_for_and_asks_the_host_that_answered_last() {
+    let registry = Server::builder().start_registry();
+    let silent = silent();
+    let string = format!(
+        "host={},{} port=5432 connect_timeout=9 dbname=postgres user=node",
+        silent.address,
+        registry.folder().display()
+    );
+    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
+    server.wait_for_line(BACK, secs(20));
+    silent.listener.set_nonblocking(true).unwrap();
+    let mut asked = 0;
+    while silent.listener.accept().is_ok() {
+        asked += 1;
+    }
+    assert!(asked >= 2, "the silent host was asked {asked} times");
+    wait_for_contacts(&registry, 2);
+    assert!(silent.listener.accept().is_err(), "the silent host was asked again");
+}
+
+#[test]
+fn a_reload_ends_a_contact_with_the_registry_of_before() {
+    let registry = Server::builder().start_registry();
+    let (mut server, _silent, _, contact) = with_stalled_contact();
+    server.reload("snowflake_id.registry", &registry.registry_string());
+    wait_for_contacts(&registry, 1);
+    assert!(has_ended(contact) && !server.log().contains("did not answer"), "{}", server.log());
 }

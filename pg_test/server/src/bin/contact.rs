@@ -26,6 +26,6 @@ fn main() {
         system_identifier: u64::MAX,
     };
     let connection_string = CString::new(connection_string).expect("no zero byte");
-    let result = contact(&[Path::new("libpq.so.5")], &connection_string, &request);
+    let result = contact(&[Path::new("libpq.so.5")], &connection_string, None, &request, || ()).result;
     println!("{}", serde_json::to_string(&result).expect("plain data"));
 }
