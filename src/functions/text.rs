@@ -46,12 +46,14 @@ unsafe impl<'fcx> ArgAbi<'fcx> for GivenText<'fcx> {
             let datum: pg_sys::Datum =
                 arg.unbox_arg_using_from_datum::<RawDatum>().expect("a STRICT function").0;
             let whole = datum.cast_mut_ptr::<pg_sys::varlena>();
+            // As it is in memory, without a call of PostgreSQL.
+            if !varlena::varatt_is_1b_e(whole) && !varlena::varatt_is_4b_c(whole) {
+                let (start, length) = (varlena::vardata_any(whole).cast(), varlena::varsize_any_exhdr(whole));
+                let start = slice::from_raw_parts(start, length.min(LONGEST + LONGEST_CHARACTER));
+                return Self { start, length };
+            }
             let length = pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ;
-            let text = if length <= LONGEST {
-                pg_sys::pg_detoast_datum_packed(whole)
-            } else {
-                pg_sys::pg_detoast_datum_slice(whole, 0, (LONGEST + LONGEST_CHARACTER) as i32)
-            };
+            let text = pg_sys::pg_detoast_datum_slice(whole, 0, (LONGEST + LONGEST_CHARACTER) as i32);
             let start = varlena::vardata_any(text).cast::<u8>();
             Self { start: slice::from_raw_parts(start, varlena::varsize_any_exhdr(text)), length }
         }
