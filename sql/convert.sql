@@ -3,7 +3,8 @@
 --
 -- A superuser may convert the table of somebody else, who must not get anything executed with a superuser's rights. So
 -- each function pins its search_path and names objects by OID or schema, and a statement uses a name only after the
--- object was locked and seen to still have that name.
+-- object was locked and seen to still have that name. Every statement that plans, reads or changes a table evaluates
+-- expressions of its definition, so snowflake_execute_as() executes it with the rights of the owner, in a dry run too.
 --
 -- The internal functions run with their caller's rights, read what everybody may read, and lock only what the caller
 -- owns. PUBLIC may execute them, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
@@ -135,7 +136,10 @@ BEGIN
                     MESSAGE = format('must be owner of %s', pg_describe_object('pg_class'::regclass, hit.oid, 0)),
                     DETAIL = format('It belongs to %s, and the conversion changes or locks it together with the key.',
                                     pg_get_userbyid(hit.relowner)),
-                    HINT = 'Run snowflake_convert as the owner of all of these tables, or as a superuser.';
+                    HINT = CASE WHEN hit.relkind = 'S' OR hit.relowner = (SELECT relowner FROM pg_class WHERE oid = key_table)
+                        THEN 'Run snowflake_convert as its owner, or as a superuser.'
+                        ELSE 'Drop its foreign key, or detach it: tables of different owners are not converted together.'
+                        END;
             END IF;
             -- The lock of a table does not protect the name of its schema. A superuser can lock the schema's row.
             IF has_table_privilege('pg_namespace', 'UPDATE') THEN
@@ -290,6 +294,25 @@ BEGIN
 END
 $$;
 
+-- Looks whether one owner's rights suffice for all tables. With several, PostgreSQL evaluates expressions of one owner's
+-- table with the rights of another: it validates a foreign key by a query over both tables, and reads and alters a parent
+-- together with its children. Superusers gain nothing from each other.
+CREATE FUNCTION snowflake_convert_check_owners(key_table regclass, locked oid[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', 'cannot convert tables of different owners together',
+        format('Each owner could have functions executed with the rights of another: %s.', string_agg(
+            format('table %s belongs to %s', c.oid::regclass, o.rolname), ', '
+            ORDER BY c.oid <> key_table, c.oid::regclass::text)),
+        'Drop the foreign keys between tables of different owners, change each table as its owner, and create the '
+        'foreign keys again. A table that inherits needs the owner of its parent.'
+    FROM pg_class c JOIN pg_roles o ON o.oid = c.relowner
+    WHERE c.oid = ANY (locked) AND c.relkind <> 'S'
+    HAVING count(DISTINCT c.relowner) > 1 AND NOT bool_and(o.rolsuper);
+END
+$$;
+
 -- Looks for what keeps PostgreSQL from widening a column, and for rows that the caller cannot see.
 CREATE FUNCTION snowflake_convert_check_widening(key_table regclass, key_column name, locked oid[])
     RETURNS TABLE (code text, message text, detail text, hint text)
@@ -386,20 +409,22 @@ $$;
 -- The statements of a conversion that passed the checks, in the order of their execution.
 CREATE FUNCTION snowflake_convert_plan(
     key_table regclass, key_column name, keep_sequence boolean, locked oid[], new_default text, highest bigint
-) RETURNS TABLE (statement text, locks text, rewrites boolean, note text)
+) RETURNS TABLE (statement text, locks text, rewrites boolean, note text, runs_as oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner constant oid := (SELECT relowner FROM pg_class WHERE oid = key_table);
 BEGIN
     RETURN QUERY SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
             c.oid::regclass::text, ', ' ORDER BY c.oid <> key_table, c.oid::regclass::text)),
         'ACCESS EXCLUSIVE on these tables', false,
-        'held until the transaction ends: nobody else can read or write these tables until then'
+        'held until the transaction ends: nobody else can read or write these tables until then', owner
     FROM pg_class c
     -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
     WHERE c.oid = ANY (locked) AND c.relkind <> 'S' AND NOT EXISTS (
         SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked));
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.identity_of, key_column),
-        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too'
+        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too', owner
     FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NOT NULL;
 
@@ -420,7 +445,7 @@ BEGIN
             JOIN pg_class c ON c.oid = m.relid
             JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname
-        )
+        ), owner
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_attribute a ON a.attrelid = w.relid AND a.attnum = w.attnum AND a.attinhcount = 0
     WHERE w.is_small
@@ -429,7 +454,7 @@ BEGIN
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false,
-        'the change of type drops the statistics of a column, and autovacuum does not restore them'
+        'the change of type drops the statistics of a column, and autovacuum does not restore them', owner
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k WHERE k.is_small HAVING count(*) > 0;
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', key_table, key_column, new_default),
@@ -437,14 +462,14 @@ BEGIN
         coalesce('the highest value, ' || highest || ', is lower than every new ID', 'there is no value yet')
         || coalesce('; new IDs must satisfy ' || string_agg(
             pg_get_constraintdef(c.oid) || CASE WHEN k.relid = key_table THEN '' ELSE ' of ' || k.relid::text END,
-            ', ' ORDER BY k.relid <> key_table, k.relid::text, c.conname), '')
+            ', ' ORDER BY k.relid <> key_table, k.relid::text, c.conname), ''), owner
     FROM (SELECT relid, array_agg(attnum) AS attnums
           FROM @extschema@.snowflake_convert_columns(key_table, key_column) GROUP BY relid) AS k
     JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = k.relid AND c.conkey && k.attnums AND c.coninhcount = 0;
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
-        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL
+        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, s.relowner
     FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NULL AND (s.is_owned OR NOT keep_sequence);
 END
@@ -468,6 +493,7 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     new_default text;
+    runs_as     oid;
     locked      oid[];
     highest     bigint;
     new_id      bigint;
@@ -513,6 +539,8 @@ BEGIN
         new_default := '@extschema@.snowflake_nextval()'::regprocedure;
         locked := @extschema@.snowflake_convert_lock(table_name, column_name, dry_run);
         SELECT r.* INTO refusal FROM (
+            SELECT * FROM @extschema@.snowflake_convert_check_owners(table_name, locked)
+            UNION ALL
             SELECT * FROM @extschema@.snowflake_convert_check_columns(table_name, column_name)
             UNION ALL
             SELECT * FROM @extschema@.snowflake_convert_check_key(table_name, column_name, keep_sequence, new_default)
@@ -532,7 +560,9 @@ BEGIN
         END IF;
         -- On a server that makes no IDs, the error of this call says why and what to do.
         new_id := @extschema@.snowflake_nextval();
-        EXECUTE format('SELECT max(%I) FROM %s', column_name, table_name) INTO highest;
+        runs_as := (SELECT relowner FROM pg_class WHERE oid = table_name);
+        highest := @extschema@.snowflake_execute_as(
+            runs_as, format('SELECT max(%I) FROM %s', column_name, table_name));
         SELECT r.* INTO refusal
         FROM @extschema@.snowflake_convert_check_values(table_name, column_name, highest, new_id) r LIMIT 1;
     END IF;
@@ -542,13 +572,13 @@ BEGIN
     END IF;
 
     step := 0;
-    FOR statement, locks, rewrites, note IN
+    FOR statement, locks, rewrites, note, runs_as IN
         SELECT p.* FROM @extschema@.snowflake_convert_plan(
             table_name, column_name, keep_sequence, locked, new_default, highest) p
     LOOP
         step := step + 1;
         IF NOT dry_run THEN
-            EXECUTE statement;
+            PERFORM @extschema@.snowflake_execute_as(runs_as, statement);
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -567,6 +597,8 @@ COMMENT ON FUNCTION snowflake_convert_check_columns(regclass, name) IS
     'internal: checks the columns of a conversion and their tables';
 COMMENT ON FUNCTION snowflake_convert_check_key(regclass, name, boolean, text) IS
     'internal: checks index, default and sequences of a key';
+COMMENT ON FUNCTION snowflake_convert_check_owners(regclass, oid[]) IS
+    'internal: checks that one owner has all tables of a conversion';
 COMMENT ON FUNCTION snowflake_convert_check_widening(regclass, name, oid[]) IS
     'internal: checks what becomes bigint';
 COMMENT ON FUNCTION snowflake_convert_check_values(regclass, name, bigint, bigint) IS

@@ -1,6 +1,7 @@
 //! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
 
 mod administering;
+mod executing;
 mod foreign;
 mod making;
 mod portable;
@@ -58,7 +59,7 @@ use hot_reader;
 
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
-extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
+extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config", snowflake_execute_as]);
 extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);
 extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["replication", snowflake_nextval]);
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -83,6 +83,10 @@ pub enum Error {
         problem: String,
     },
     TimeOutside(pg_sys::TimestampTz),
+    /// A statement was to be executed as a role that the caller may not become.
+    NotTheOwner {
+        role: String,
+    },
     /// The guard of replicated rows was called as a plain function.
     NotATrigger,
     NotBeforeInsert,
@@ -173,6 +177,7 @@ impl Error {
             }
             Self::NotBase62 { text, problem } => reading::not_base62(&text, problem),
             Self::TimeOutside(time) => reading::time_outside(time),
+            Self::NotTheOwner { role } => reading::not_the_owner(&role),
             Self::NotATrigger => replication::not_a_trigger(),
             Self::NotBeforeInsert => replication::not_before_insert(),
             Self::NotReplicaTrigger { trigger, table } => replication::not_replica_trigger(&trigger, &table),

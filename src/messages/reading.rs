@@ -1,10 +1,12 @@
-//! Errors about what was passed to a function, and about the layout of a database: the generator has no part in them.
+//! Errors about what was passed to a function or who called it, and about the layout of a database: the generator has no
+//! part in them.
 
 use super::{NO_HINT, Text, not_ready, text};
 use crate::display::{layout, postgres_timestamp, timestamp};
 use crate::settings;
 use pgrx::PgSqlErrorCode::{
-    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT,
+    ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
 };
 use pgrx::pg_sys;
 
@@ -120,6 +122,19 @@ pub(super) fn field_outside(name: &str, value: i32, highest: i64) -> Text {
         NO_HINT,
     )
 }
+
+// ---- of functions that change somebody else's tables ----
+
+pub(super) fn not_the_owner(role: &str) -> Text {
+    text(
+        NO_RIGHT,
+        format!("permission denied to execute a statement as role \"{role}\""),
+        "The tables of a role are read and changed with the rights of that role, because they can call its functions.",
+        "Connect as that role, as a role that may SET ROLE to it, or as a superuser.",
+    )
+}
+
+// ---- of a database ----
 
 pub(super) fn other_database(other: &str) -> Text {
     not_ready(

@@ -925,6 +925,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         AND (prorettype <> 'trigger'::regtype OR proname = 'snowflake_refuse_own_worker')
         AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views
         AND proname NOT LIKE 'snowflake\\_convert\\_%' -- only for snowflake_convert
+        AND proname <> 'snowflake_execute_as' -- only for these and for snowflake_layout_steps
         AND proname NOT LIKE 'snowflake\\_between\\_%' -- only for snowflake_between
         AND proname NOT LIKE 'snowflake\\_fleet\\_%' -- only for the registry
         AND proname <> 'snowflake_registry_contact'"; // servers call it

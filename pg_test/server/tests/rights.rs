@@ -514,6 +514,134 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
     assert!(server.log().contains("trapped a superuser"));
 }
 
+/// A function that tries to get a superuser's rights back, and notices if it has them.
+const TRAP: &str = "
+    CREATE FUNCTION app.trap(place text, n integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
+    BEGIN
+        BEGIN RESET ROLE; EXCEPTION WHEN OTHERS THEN NULL; END;
+        BEGIN RESET SESSION AUTHORIZATION; EXCEPTION WHEN OTHERS THEN NULL; END;
+        IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
+            RAISE LOG 'trapped a superuser in %', place;
+        ELSE
+            RAISE LOG 'passed % as %', place, current_user;
+        END IF;
+        RETURN n;
+    END $$";
+
+/// Tables whose definitions call it. PostgreSQL evaluates them to plan, analyze and rewrite.
+const TRAPPED: &str = "
+    CREATE TABLE app.{t} (
+        id {type} PRIMARY KEY, n integer DEFAULT 1, g integer GENERATED ALWAYS AS (app.trap('generated', n)) STORED,
+        CHECK (app.trap('check', n) = 1));
+    CREATE INDEX ON app.{t} (n) WHERE app.trap('predicate', 1) = 1;
+    CREATE INDEX ON app.{t} (app.trap('index', n));
+    CREATE STATISTICS app.{t} ON n, (app.trap('statistics', n)) FROM app.{t};
+    CREATE TABLE app.{t}_ref (id integer REFERENCES app.{t}, n integer)
+        PARTITION BY LIST ((n + app.trap('partition', 1)));
+    CREATE TABLE app.{t}_ref_1 PARTITION OF app.{t}_ref DEFAULT;
+    CREATE TABLE app.{t}_parts (id {type}, n integer, CHECK (app.trap('part', n) = 1), PRIMARY KEY (id, n))
+        PARTITION BY RANGE (n);
+    CREATE TABLE app.{t}_part PARTITION OF app.{t}_parts DEFAULT;
+    CREATE INDEX ON app.{t}_part (n) WHERE app.trap('predicate of a partition', 1) = 1;
+    INSERT INTO app.{t} DEFAULT VALUES; INSERT INTO app.{t}_ref VALUES (1, 1); INSERT INTO app.{t}_parts (n) VALUES (1)";
+
+#[test]
+fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE mallory LOGIN; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO mallory;
+         GRANT EXECUTE ON FUNCTION snowflake_convert TO mallory",
+    );
+    run(&mut server.connect_as("mallory"), TRAP);
+    for (table, kind) in [("wide", "bigserial"), ("small", "serial")] {
+        let setup = TRAPPED.replace("{t}", table).replace("{type}", kind);
+        run(&mut server.connect_as("mallory"), &setup);
+        for call in [("", true), ("SET ROLE mallory", true), ("SET ROLE mallory; BEGIN", false), ("", false)] {
+            let (before, dry_run) = call;
+            for key in [table.to_owned(), format!("{table}_parts")] {
+                // With nothing cached of what was evaluated before.
+                let mut session = server.connect();
+                run(&mut session, before);
+                let convert = format!("SELECT count(*) FROM snowflake_convert('app.{key}', 'id', {dry_run})");
+                assert!(one::<i64>(&mut session, &convert) > 1, "{convert}");
+                let log = server.log();
+                assert!(!log.contains("trapped a superuser"), "{call:?} {key}: {log}");
+            }
+        }
+    }
+    let log = server.log();
+    for place in ["generated", "check", "predicate", "index", "statistics", "partition", "part"] {
+        assert!(log.contains(&format!("passed {place} as mallory")), "{place} was never evaluated");
+    }
+    // The trap would have been noticed.
+    run(&mut server.connect(), "SELECT max(id) FROM app.wide");
+    assert!(server.log().contains("trapped a superuser in predicate"));
+}
+
+/// The validation of a foreign key reads both tables with the rights of one owner.
+#[test]
+fn tables_of_owners_who_could_trap_each_other_are_not_converted_together() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE mallory LOGIN; CREATE ROLE bob LOGIN; CREATE ROLE admin SUPERUSER; CREATE SCHEMA app;
+         GRANT ALL ON SCHEMA app TO mallory, bob; GRANT EXECUTE ON FUNCTION snowflake_convert TO mallory, bob;
+         CREATE TABLE app.crown (id serial PRIMARY KEY); INSERT INTO app.crown DEFAULT VALUES;
+         GRANT REFERENCES, SELECT ON app.crown TO mallory",
+    );
+    let setup = TRAPPED.replace("{t}", "own").replace("{type}", "serial");
+    let mut mallory = server.connect_as("mallory");
+    run(&mut mallory, TRAP);
+    run(&mut mallory, &setup);
+    run(
+        &mut mallory,
+        "CREATE TABLE app.spy (crown integer REFERENCES app.crown, n integer DEFAULT 1);
+         CREATE INDEX ON app.spy (n) WHERE app.trap('the other table', 1) = 1; INSERT INTO app.spy VALUES (1)",
+    );
+    let is_refused = |key: &str, session: &mut Client| {
+        for dry_run in [true, false] {
+            let call = format!("SELECT count(*) FROM snowflake_convert('{key}', 'id', {dry_run})");
+            let failure = fails(session, "42501", &call);
+            assert_eq!(failure.message, "cannot convert tables of different owners together", "{failure}");
+            assert!(failure.detail.contains("belongs to mallory"), "{failure}");
+            assert!(failure.hint.contains("foreign key"), "{failure}");
+        }
+        let log = server.log();
+        assert!(!log.contains("trapped a superuser"), "{key}: {log}");
+    };
+    is_refused("app.crown", &mut server.connect());
+    // The other way round: mallory's key, and a superuser's reference.
+    run(&mut session, "CREATE TABLE app.spied (own integer REFERENCES app.own)");
+    is_refused("app.own", &mut server.connect());
+    run(&mut session, "DROP TABLE app.spied");
+    // A partition, which is read with the rights of the parent's owner.
+    run(&mut session, "CREATE TABLE app.parent (id bigint PRIMARY KEY) PARTITION BY HASH (id)");
+    run(
+        &mut session,
+        "CREATE TABLE app.child PARTITION OF app.parent FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+         ALTER TABLE app.child OWNER TO mallory",
+    );
+    is_refused("app.parent", &mut server.connect());
+    // Membership goes one way: bob is mallory, and mallory is not bob.
+    run(&mut session, "GRANT mallory TO bob; ALTER TABLE app.crown OWNER TO bob");
+    is_refused("app.crown", &mut server.connect_as("bob"));
+
+    // As the hint says.
+    run(&mut mallory, "ALTER TABLE app.spy DROP CONSTRAINT spy_crown_fkey, ALTER COLUMN crown TYPE bigint");
+    run(&mut server.connect_as("bob"), "SELECT snowflake_convert('app.crown', 'id', false)");
+    run(&mut session, "GRANT REFERENCES ON app.crown TO mallory");
+    run(&mut mallory, "ALTER TABLE app.spy ADD FOREIGN KEY (crown) REFERENCES app.crown");
+    // Superusers gain nothing from each other.
+    run(
+        &mut session,
+        "CREATE TABLE app.a (id serial PRIMARY KEY); CREATE TABLE app.b (a integer REFERENCES app.a);
+         ALTER TABLE app.b OWNER TO admin; SELECT snowflake_convert('app.a', 'id', false)",
+    );
+}
+
 // ---- the schema of the extension ----
 
 /// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can replace it by another one that
@@ -535,7 +663,7 @@ const ANOTHER_SCHEMA: &str = "
     DECLARE
         part record;
     BEGIN
-        FOR part IN SELECT * FROM pg_proc WHERE starts_with(proname, 'snowflake_convert_') LOOP
+        FOR part IN SELECT * FROM pg_proc WHERE proname ~ '^snowflake_(convert|execute)_' LOOP
             EXECUTE format(
                 'CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$
                      BEGIN PERFORM public.trap(%L); RETURN %s; END $$',

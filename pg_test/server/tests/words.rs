@@ -516,6 +516,7 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
             "_check(",
             "_fields",
             "snowflake_convert_",
+            "snowflake_execute_as",
             "snowflake_between_",
             "function snowflake_fleet_",
         ];
