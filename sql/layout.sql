@@ -1,7 +1,8 @@
 -- The steps that remain in a database after the server's layout has changed.
 
--- The function executes nothing. The role that runs the statements decides with whose rights their expressions are
--- evaluated. The extension's functions are not looked up by name, because a name may be somebody else's by now.
+-- The function executes nothing. Its statements evaluate what the owners of tables and domains have defined, with the
+-- rights of these owners: PostgreSQL's REINDEX, REFRESH and ANALYZE do so themselves, and snowflake_execute_as() does it
+-- for others. The extension's functions are not looked up by name, because a name may be somebody else's by now.
 CREATE FUNCTION snowflake_layout_steps() RETURNS TABLE (statement text, note text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -39,7 +40,7 @@ BEGIN
     ),
     -- With the table that holds the rows; null for a domain.
     affected AS (
-        SELECT r.*, c.oid AS relid, c.relkind, c.oid::regclass::text AS label
+        SELECT r.*, c.oid AS relid, c.relkind, c.relowner, c.oid::regclass::text AS label
         FROM reading r
         LEFT JOIN pg_index i ON r.classid = 'pg_class'::regclass AND i.indexrelid = r.objid
         LEFT JOIN pg_constraint n ON r.classid = 'pg_constraint'::regclass AND n.oid = r.objid
@@ -47,6 +48,11 @@ BEGIN
         LEFT JOIN pg_class c ON c.oid = coalesce(i.indrelid, n.conrelid, x.stxrelid, r.objid)
             AND r.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
         WHERE c.oid IS NULL OR NOT pg_is_other_temp_schema(c.relnamespace)
+    ),
+    -- For format(), with an owner and a statement.
+    as_owner (call) AS MATERIALIZED (
+        SELECT format('SELECT %I.snowflake_execute_as(%%L::regrole, %%L)', n.nspname)
+        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
     )
     SELECT s.statement, s.note FROM (
         SELECT 1, 0::oid, format(
@@ -57,14 +63,15 @@ BEGIN
         FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
         UNION
         -- Setting a column to any value recomputes what depends on it. Neither ordinary triggers nor foreign keys fire.
-        SELECT 2, t.relid, CASE WHEN NOT k.is_blocked THEN 'SET LOCAL session_replication_role = replica; UPDATE ONLY '
-                || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', ') END,
+        SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND NOT (k.setting IS NULL)
+                THEN 'SET LOCAL session_replication_role = replica; ' || format(o.call, t.relowner::regrole,
+                    'UPDATE ONLY ' || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', ')) END,
             format(CASE WHEN k.is_blocked
                         THEN 'Recompute %s of %s by hand, because of its triggers, rules or constraints.'
                         WHEN k.setting IS NULL
                         THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
                         ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
-        FROM affected t
+        FROM as_owner o, affected t
         JOIN pg_attribute g ON g.attrelid = t.relid AND g.attnum = t.objsubid
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
         LATERAL (
@@ -82,7 +89,7 @@ BEGIN
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = t.relid AND u.attgenerated = '' AND u.attidentity <> 'a'
         ) AS k (setting, is_blocked)
-        WHERE t.relkind = 'r' GROUP BY t.relid, t.label, k.is_blocked, k.setting IS NULL
+        WHERE t.relkind = 'r' GROUP BY o.call, t.relid, t.label, t.relowner, k.is_blocked, k.setting IS NULL
         UNION
         SELECT 3, t.objid, format('REINDEX INDEX %s', t.objid::regclass), format('On %s.', t.label)
         FROM affected t JOIN pg_class i ON i.oid = t.objid
@@ -93,15 +100,16 @@ BEGIN
         FROM affected t JOIN pg_class v ON v.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
         UNION
-        -- The expression is written for this search_path. psql sends the whole line as one transaction.
-        SELECT 5, n.oid, format(
-                'SET LOCAL search_path = pg_catalog, pg_temp; '
+        -- The expression is written for the search_path of snowflake_execute_as().
+        SELECT 5, n.oid, format(o.call, coalesce(t.relowner, y.typowner)::regrole, format(
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
                 CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
-                n.oid, pg_get_constraintdef(n.oid)),
+                n.oid, pg_get_constraintdef(n.oid))),
             format('Fails if a row violates %s.', pg_describe_object('pg_constraint'::regclass, n.oid, 0))
-        FROM affected t JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
+        FROM as_owner o, affected t
+        JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
+        LEFT JOIN pg_type y ON y.oid = n.contypid
         WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0
         UNION
         SELECT 6, t.relid, NULL, format('Move the rows of %s by hand, because its partition key reads IDs.', t.label)

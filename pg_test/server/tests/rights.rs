@@ -642,6 +642,39 @@ fn tables_of_owners_who_could_trap_each_other_are_not_converted_together() {
     );
 }
 
+/// The statements of a change of the layout evaluate what reads IDs, for every row.
+#[test]
+fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
+    let server = Server::builder().start_with_extension();
+    run(
+        &mut server.connect(),
+        "CREATE ROLE \"mallory's\" LOGIN; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO \"mallory's\"",
+    );
+    let mut mallory = server.connect_as("mallory's");
+    run(&mut mallory, TRAP);
+    run(
+        &mut mallory,
+        "CREATE DOMAIN app.d AS bigint CHECK (app.trap('domain', snowflake_worker(VALUE)) >= 0);
+         CREATE TABLE app.t (
+             id bigint, g integer GENERATED ALWAYS AS (app.trap('generated', snowflake_worker(id))) STORED, d app.d,
+             CHECK (app.trap('check', snowflake_worker(id)) >= 0));
+         CREATE INDEX ON app.t (app.trap('index', snowflake_worker(id)));
+         CREATE INDEX ON app.t (id) WHERE app.trap('predicate', 1) = snowflake_worker(4096);
+         CREATE STATISTICS app.s ON id, (app.trap('statistics', snowflake_worker(id))) FROM app.t;
+         CREATE MATERIALIZED VIEW app.m AS SELECT app.trap('view', snowflake_worker(id)) FROM app.t;
+         INSERT INTO app.t VALUES (4096, DEFAULT, 4096)",
+    );
+    let before = server.log().len();
+    server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
+    let log = &server.log()[before..];
+    assert!(!log.contains("trapped a superuser"), "{log}");
+    for place in ["domain", "generated", "check", "index", "predicate", "statistics", "view"] {
+        assert!(log.contains(&format!("passed {place} as mallory's")), "{place} was not evaluated: {log}");
+    }
+    run(&mut server.connect(), "UPDATE app.t SET id = id");
+    assert!(server.log().contains("trapped a superuser in generated"), "the trap would have been noticed");
+}
+
 // ---- the schema of the extension ----
 
 /// On PostgreSQL 15 and later, the owner of a database owns its schema public, and can replace it by another one that
