@@ -303,11 +303,12 @@ CREATE FUNCTION snowflake_convert_check_owners(key_table regclass, locked oid[])
 BEGIN
     RETURN QUERY SELECT '42501', 'cannot convert tables of different owners together',
         format('Each owner could have functions executed with the rights of another: %s.', string_agg(
-            format('table %s belongs to %s', c.oid::regclass, o.rolname), ', '
-            ORDER BY c.oid <> key_table, c.oid::regclass::text)),
+            l.label, ', ' ORDER BY c.oid <> key_table, c.oid::regclass::text)),
         'Drop the foreign keys between tables of different owners, change each table as its owner, and create the '
         'foreign keys again. A table that inherits needs the owner of its parent.'
-    FROM pg_class c JOIN pg_roles o ON o.oid = c.relowner
+    FROM pg_class c
+    JOIN pg_roles o ON o.oid = c.relowner,
+    LATERAL format('table %s belongs to %s', c.oid::regclass, o.rolname) AS l (label)
     WHERE c.oid = ANY (locked) AND c.relkind <> 'S'
     HAVING count(DISTINCT c.relowner) > 1 AND NOT bool_and(o.rolsuper);
 END
@@ -357,6 +358,52 @@ BEGIN
     ) AS b (what)
     WHERE w.is_small AND b.what IS NOT NULL HAVING count(*) > 0;
 
+    -- A rebuilt index keeps the operator class that its definition names, and else gets the default of the type.
+    RETURN QUERY SELECT '42804', format('cannot widen column "%s" of table %s to bigint', key_column, key_table),
+        format('These indexes have operator classes that do not accept bigint: %s.', string_agg(DISTINCT l.label, ', ')),
+        'In one transaction, drop them, convert, and create them again.'
+    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    JOIN pg_index i ON i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
+        SELECT FROM pg_depend d
+        WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = w.relid AND d.refobjsubid = w.attnum)),
+    LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], i.indclass::oid[]) AS part (attnum, opclass)
+    JOIN pg_opclass o ON o.oid = part.opclass,
+    LATERAL format('%s with %s', pg_describe_object('pg_class'::regclass, i.indexrelid, 0), o.opcname) AS l (label)
+    WHERE w.is_small AND part.attnum IN (w.attnum, 0) AND o.opcintype IN ('smallint'::regtype, 'integer'::regtype)
+        AND NOT (o.opcdefault AND EXISTS (
+            SELECT FROM pg_opclass b
+            WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault))
+    HAVING count(*) > 0;
+
+    RETURN QUERY SELECT '0A000', format('cannot rewrite table %s', w.relid), 'Its option user_catalog_table is on.',
+        format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid)
+    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    JOIN pg_class c ON c.oid = w.relid
+    JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
+    WHERE w.is_small;
+
+    RETURN QUERY SELECT '42501', format('owner of table %s may not reference table %s', f.conrelid::regclass,
+                                        f.confrelid::regclass),
+        format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+        format('First run GRANT REFERENCES ON %s TO %s.', f.confrelid::regclass, c.relowner::regrole)
+    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    JOIN pg_constraint f ON f.contype = 'f'
+        AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
+    JOIN pg_class c ON c.oid = f.conrelid
+    WHERE k.is_small AND NOT has_table_privilege(c.relowner, f.confrelid, 'REFERENCES') AND EXISTS (
+        SELECT FROM unnest(f.confkey) AS u (attnum)
+        WHERE NOT has_column_privilege(c.relowner, f.confrelid, u.attnum, 'REFERENCES'));
+
+    RETURN QUERY SELECT '42501', format('must be superuser to convert together with %s',
+                                        pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)),
+        format('It belongs to %s, and PostgreSQL builds it again without its target.', s.stxowner::regrole),
+        'Run snowflake_convert as a superuser, or drop the statistics object and create it again afterwards.'
+    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_statistic_ext s ON s.stxrelid = k.relid AND s.stxowner <> c.relowner
+    WHERE k.is_small AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
+
     RETURN QUERY SELECT '55000', format('%s has disabled triggers',
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
         'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
@@ -371,6 +418,36 @@ BEGIN
         'The conversion compares all values with the new IDs, and checks all rows against their foreign keys.',
         'Run snowflake_convert as a superuser or a role with BYPASSRLS, or remove FORCE ROW LEVEL SECURITY meanwhile.'
     FROM unnest(locked) AS relid WHERE row_security_active(relid);
+END
+$$;
+
+-- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
+CREATE FUNCTION snowflake_convert_check_rights(key_table regclass, key_column name, new_default text)
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', format('owner of table %s has no right on schema %I', key_table, n.nspname),
+        format('%s executes ALTER TABLE, which looks up %s.', c.relowner::regrole, new_default),
+        format('First run GRANT USAGE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)
+    FROM pg_class c, pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE c.oid = key_table AND p.oid = new_default::regprocedure
+        AND NOT has_schema_privilege(c.relowner, n.oid, 'USAGE');
+
+    RETURN QUERY SELECT '42501', format('roles that may insert into table %s may not execute %s', key_table, new_default),
+        format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
+        format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', '))
+    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    JOIN pg_class c ON c.oid = k.relid,
+    LATERAL (
+        SELECT a.grantee FROM aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
+        WHERE a.privilege_type = 'INSERT'
+        UNION
+        SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
+        WHERE t.attrelid = c.oid AND a.privilege_type = 'INSERT'
+    ) AS g,
+    LATERAL (SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END) AS r (label)
+    WHERE k.is_key AND NOT has_function_privilege(g.grantee, new_default::regprocedure, 'EXECUTE')
+    HAVING count(*) > 0;
 END
 $$;
 
@@ -389,20 +466,156 @@ BEGIN
     WHERE highest >= new_id OR highest >= 0 AND @extschema@.snowflake_timestamp(highest)
         + current_setting('snowflake_id.tick')::interval > clock_timestamp();
 
-    -- Ranges or lists of the key may end where the old values end.
-    RETURN QUERY SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
-        format('Column %I is in the partition key; an ID generated now is %s.', key_column, new_id),
+    -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
+    -- one that takes it, else to the default partition; to all of them if other columns decide as well.
+    RETURN QUERY WITH RECURSIVE partition AS MATERIALIZED (
+        SELECT i.inhparent, i.inhrelid, b.bound = 'DEFAULT' AS is_default, CASE
+            WHEN NOT k.is_partition OR p.partstrat = 'h' THEN 'may'
+            WHEN p.partnatts > 1 OR p.partattrs[0] = 0 THEN CASE b.bound WHEN 'DEFAULT' THEN 'takes' ELSE 'may' END
+            WHEN b.bound = 'DEFAULT' THEN 'takes'
+            WHEN p.partstrat = 'r'
+                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?\)')::numeric <= new_id, true)
+                AND coalesce(new_id < substring(b.bound FROM 'TO \(''?(-?\d+)''?\)$')::numeric, true) THEN 'takes'
+            ELSE 'not' END AS fate
+        FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        JOIN pg_partitioned_table p ON p.partrelid = k.relid
+        JOIN pg_inherits i ON i.inhparent = k.relid
+        JOIN pg_class c ON c.oid = i.inhrelid,
+        LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) AS b (bound)
+    ), reached (relid) AS (
+        SELECT k.relid::oid
+        FROM @extschema@.snowflake_convert_columns(key_table, key_column) k JOIN pg_class c ON c.oid = k.relid
+        WHERE NOT c.relispartition
+        UNION
+        SELECT p.inhrelid FROM reached r JOIN partition p ON p.inhparent = r.relid
+        WHERE p.fate <> 'not' AND NOT (p.is_default AND EXISTS (
+            SELECT FROM partition o WHERE o.inhparent = r.relid AND o.fate = 'takes' AND NOT o.is_default))
+    )
+    SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
+        format('Column %I is in the partition key; an ID generated now is %s.', k.attname, new_id),
         'First create a default partition, or one for a range of this column alone that holds future IDs.'
     FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    JOIN reached r ON r.relid = k.relid
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
-    WHERE k.is_key AND k.is_partition AND NOT EXISTS (
-        SELECT FROM pg_inherits i
-        JOIN pg_class c ON c.oid = i.inhrelid,
-        LATERAL pg_get_expr(c.relpartbound, c.oid) AS bound
-        WHERE i.inhparent = k.relid AND (bound = 'DEFAULT'
-            OR p.partstrat = 'r' AND p.partnatts = 1 AND p.partattrs[0] <> 0
-                AND coalesce(substring(bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?\)')::numeric <= new_id, true)
-                AND coalesce(new_id < substring(bound FROM 'TO \(''?(-?\d+)''?\)$')::numeric, true)));
+    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes');
+END
+$$;
+
+-- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
+-- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is a
+-- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning.
+--
+-- The owner evaluates each expression over a row of its table with new IDs in place of the old value: the given one, and
+-- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
+-- works with the old value, because nulls in other columns may make it fail in an empty table.
+CREATE FUNCTION snowflake_convert_check_expressions(key_table regclass, key_column name, new_id bigint)
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner      constant oid := (SELECT relowner FROM pg_class WHERE oid = key_table);
+    hit        record;
+    new_result text;
+    old_result text;
+BEGIN
+    FOR hit IN
+        WITH columns AS MATERIALIZED (
+            SELECT k.relid, k.attnum, k.attname, k.type, k.is_small, t.typtype = 'd' AS is_domain
+            FROM @extschema@.snowflake_convert_columns(key_table, key_column) k JOIN pg_type t ON t.oid = k.type
+        ), dependents AS (
+            SELECT DISTINCT k.relid, d.classid, d.objid, d.objsubid
+            FROM columns k
+            JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
+                AND d.refobjsubid = k.attnum
+        ), expressions (relid, what, is_check, evaluation) AS (
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('CASE WHEN %s THEN num_nonnulls(%s) END', coalesce(pg_get_expr(i.indpred, i.indrelid), 'true'),
+                       coalesce(pg_get_expr(i.indexprs, i.indrelid), 'NULL'))
+            FROM dependents d
+            JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND NOT c.relispartition
+            JOIN pg_index i ON i.indexrelid = c.oid AND coalesce(i.indpred, i.indexprs) IS NOT NULL
+            UNION ALL
+            -- A value that the column's length does not hold is an error, where a cast would cut it.
+            SELECT d.relid, 'generated ' || pg_describe_object('pg_class'::regclass, g.attrelid, g.attnum), false,
+                format(CASE g.atttypmod WHEN -1 THEN '(%1$s)::%2$s' ELSE
+                           '(jsonb_populate_record(NULL::%3$s, jsonb_build_object(%4$L, (%1$s)::%2$s))).%4$I' END,
+                       pg_get_expr(a.adbin, a.adrelid), format_type(g.atttypid, -1), d.relid, g.attname)
+            FROM dependents d
+            JOIN pg_attrdef a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
+            JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum AND g.attgenerated <> ''
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0),
+                -- From PostgreSQL 18 on, a check may be not enforced.
+                (to_jsonb(n) ->> 'conenforced') IS DISTINCT FROM 'false',
+                format('bool_and(%s)', pg_get_expr(n.conbin, n.conrelid))
+            FROM dependents d
+            JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid AND n.contype = 'c'
+                AND n.coninhcount = 0
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('num_nonnulls(%s)', pg_get_expr(s.stxexprs, s.stxrelid))
+            FROM dependents d
+            JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid
+            WHERE s.stxexprs IS NOT NULL
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('num_nonnulls(%s, %s)', coalesce(pg_get_expr(p.polqual, p.polrelid), 'NULL'),
+                       coalesce(pg_get_expr(p.polwithcheck, p.polrelid), 'NULL'))
+            FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
+            UNION ALL
+            SELECT d.relid, format('partition key of table %s', d.relid), false,
+                format('num_nonnulls(%s)', pg_get_expr(p.partexprs, p.partrelid))
+            FROM (SELECT DISTINCT relid FROM dependents) d
+            JOIN pg_partitioned_table p ON p.partrelid = d.relid AND p.partexprs IS NOT NULL
+            UNION ALL
+            SELECT k.relid, format('type %s of column %I of table %s', k.type, k.attname, k.relid), false,
+                format('%I::%s', k.attname, k.type)
+            FROM columns k WHERE k.is_domain AND NOT k.is_small
+        )
+        SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, s.*
+        FROM expressions e, LATERAL (
+            SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
+                string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
+                -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
+                format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
+                       'OFFSET 0) AS %I', new_id, new_id | 4095, CASE c.relkind WHEN 'p' THEN '' ELSE 'ONLY' END,
+                       e.relid, c.relname) AS tail
+            FROM pg_class c
+            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+            LEFT JOIN columns k ON k.relid = c.oid AND k.attnum = a.attnum,
+            LATERAL (SELECT
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id AS %1$I' END, a.attname),
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'coalesce(r.%1$I, 1)::%2$s AS %1$I' END, a.attname,
+                       CASE WHEN k.is_domain THEN 'bigint'::regtype ELSE k.type END)
+            ) AS v (new_value, old_value)
+            WHERE c.oid = e.relid GROUP BY c.oid, c.relkind, c.relname
+        ) AS s
+        ORDER BY e.relid <> key_table, e.what
+    LOOP
+        BEGIN
+            new_result := @extschema@.snowflake_execute_as(owner, hit.head || hit.new_values || hit.tail);
+        EXCEPTION WHEN OTHERS THEN
+            -- A lock, a lack of memory and the like say nothing about the expression.
+            IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
+                RAISE;
+            END IF;
+            code := SQLSTATE;
+            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+        END;
+        CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
+        BEGIN
+            old_result := @extschema@.snowflake_execute_as(owner, hit.head || hit.old_values || hit.tail);
+            IF code IS NOT NULL THEN
+                message := format('%s does not accept new IDs', hit.what);
+                hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
+                RETURN NEXT;
+                RETURN;
+            ELSIF old_result IS DISTINCT FROM 'f' THEN
+                RAISE WARNING '% does not accept new IDs', hit.what;
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            code := NULL;
+        END;
+    END LOOP;
 END
 $$;
 
@@ -424,7 +637,7 @@ BEGIN
         SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked));
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.identity_of, key_column),
-        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too', owner
+        format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column', owner
     FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NOT NULL;
 
@@ -451,6 +664,34 @@ BEGIN
     WHERE w.is_small
     GROUP BY w.relid
     ORDER BY w.relid <> key_table, w.relid::text;
+
+    -- PostgreSQL builds these again without their targets, and older minor versions with another owner.
+    RETURN QUERY SELECT format('ALTER STATISTICS %I.%I %s', n.nspname, s.stxname, a.action),
+        format('SHARE UPDATE EXCLUSIVE on table %s', s.stxrelid::regclass), false, 'the change of type resets it',
+        CASE s.stxowner WHEN owner THEN owner ELSE current_user::regrole::oid END
+    FROM pg_statistic_ext s
+    JOIN pg_namespace n ON n.oid = s.stxnamespace,
+    LATERAL (VALUES
+        (s.stxstattarget >= 0, format('SET STATISTICS %s', s.stxstattarget)),
+        (s.stxowner <> owner, format('OWNER TO %s', s.stxowner::regrole))
+    ) AS a (is_so, action)
+    WHERE a.is_so AND EXISTS (
+        SELECT FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        JOIN pg_depend d ON d.classid = 'pg_statistic_ext'::regclass AND d.objid = s.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE k.is_small)
+    ORDER BY n.nspname, s.stxname, a.action;
+    RETURN QUERY SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', c.oid::regclass, a.attnum,
+                               a.attstattarget),
+        format('SHARE UPDATE EXCLUSIVE on %s', c.oid::regclass), false, 'the change of type resets it', owner
+    FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attstattarget >= 0
+    WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition AND EXISTS (
+        SELECT FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE k.is_small)
+    ORDER BY c.oid::regclass::text, a.attnum;
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false,
@@ -545,6 +786,8 @@ BEGIN
             UNION ALL
             SELECT * FROM @extschema@.snowflake_convert_check_key(table_name, column_name, keep_sequence, new_default)
             UNION ALL
+            SELECT * FROM @extschema@.snowflake_convert_check_rights(table_name, column_name, new_default)
+            UNION ALL
             SELECT * FROM @extschema@.snowflake_convert_check_widening(table_name, column_name, locked)
         ) AS r LIMIT 1;
     END IF;
@@ -565,6 +808,10 @@ BEGIN
             runs_as, format('SELECT max(%I) FROM %s', column_name, table_name));
         SELECT r.* INTO refusal
         FROM @extschema@.snowflake_convert_check_values(table_name, column_name, highest, new_id) r LIMIT 1;
+    END IF;
+    IF NOT FOUND THEN
+        SELECT r.* INTO refusal
+        FROM @extschema@.snowflake_convert_check_expressions(table_name, column_name, new_id) r LIMIT 1;
     END IF;
     IF FOUND THEN
         RAISE EXCEPTION USING
@@ -601,6 +848,10 @@ COMMENT ON FUNCTION snowflake_convert_check_owners(regclass, oid[]) IS
     'internal: checks that one owner has all tables of a conversion';
 COMMENT ON FUNCTION snowflake_convert_check_widening(regclass, name, oid[]) IS
     'internal: checks what becomes bigint';
+COMMENT ON FUNCTION snowflake_convert_check_rights(regclass, name, text) IS
+    'internal: checks that those who insert rows may execute the default';
+COMMENT ON FUNCTION snowflake_convert_check_expressions(regclass, name, bigint) IS
+    'internal: evaluates what depends on the columns with a new ID';
 COMMENT ON FUNCTION snowflake_convert_check_values(regclass, name, bigint, bigint) IS
     'internal: compares the values of a key with new IDs';
 COMMENT ON FUNCTION snowflake_convert_plan(regclass, name, boolean, oid[], text, bigint) IS

@@ -77,7 +77,7 @@ fn execute(statement: &CStr) -> Option<Vec<u8>> {
     unsafe {
         pg_sys::SPI_connect();
         let outcome = pg_sys::SPI_execute(statement.as_ptr(), false, 0);
-        assert!(outcome >= 0, "SPI_execute failed with code {outcome}");
+        assert!(outcome >= 0, "{outcome}");
         let rows = pg_sys::SPI_tuptable;
         let value = if rows.is_null() || pg_sys::SPI_processed == 0 {
             std::ptr::null_mut()

@@ -560,11 +560,36 @@ fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
         ),
         (
             "old (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
-            // No new ID comes to old_0, but it is refused all the same, because adding a partition is simple.
+            // No new ID comes to old_0.
             "CREATE TABLE old_0 PARTITION OF old FOR VALUES FROM (0) TO (1000) PARTITION BY RANGE (id);
              CREATE TABLE old_0_0 PARTITION OF old_0 FOR VALUES FROM (0) TO (500);
              CREATE TABLE old_1 PARTITION OF old FOR VALUES FROM (1000) TO (9000000000000000000)",
-            Some("old_0"),
+            None,
+        ),
+        (
+            "past (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            // The same with a default partition, with ranges and lists.
+            "CREATE TABLE past_0 PARTITION OF past FOR VALUES FROM (0) TO (1000) PARTITION BY RANGE (id);
+             CREATE TABLE past_0_0 PARTITION OF past_0 FOR VALUES FROM (0) TO (500);
+             CREATE TABLE past_1 PARTITION OF past FOR VALUES FROM (1000) TO (2000) PARTITION BY LIST (id);
+             CREATE TABLE past_1_0 PARTITION OF past_1 FOR VALUES IN (1001);
+             CREATE TABLE past_2 PARTITION OF past DEFAULT PARTITION BY HASH (id);
+             CREATE TABLE past_2_0 PARTITION OF past_2 FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
+            None,
+        ),
+        (
+            "unreached (id bigint, r text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+            // No new ID comes to the default partition.
+            "CREATE TABLE unreached_0 PARTITION OF unreached DEFAULT PARTITION BY RANGE (id);
+             CREATE TABLE unreached_0_0 PARTITION OF unreached_0 FOR VALUES FROM (0) TO (500);
+             CREATE TABLE unreached_1 PARTITION OF unreached FOR VALUES FROM (1000) TO (9000000000000000000)",
+            None,
+        ),
+        (
+            "referred (id bigint PRIMARY KEY, r text)",
+            "CREATE TABLE of_referred (id bigint REFERENCES referred) PARTITION BY RANGE (id);
+             CREATE TABLE of_referred_0 PARTITION OF of_referred FOR VALUES FROM (0) TO (1000)",
+            Some("of_referred"),
         ),
         (
             "computed (id bigint, r text) PARTITION BY LIST ((id % 2))",
@@ -997,7 +1022,14 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
          CREATE TABLE f9 (id bigint PRIMARY KEY); CREATE TABLE f10 (f9 small REFERENCES f9);
          CREATE TABLE f11 (id bigint PRIMARY KEY); CREATE TABLE f12 (f11 tiny REFERENCES f11);
          CREATE TABLE f13 (id bigint PRIMARY KEY); CREATE TABLE f14 (f13 big REFERENCES f13);
-         CREATE TABLE f15 (id bigint PRIMARY KEY, CHECK (public.even(id::integer % 10)))",
+         CREATE TABLE f15 (id bigint PRIMARY KEY, CHECK (public.even((id % 10)::integer)));
+         CREATE TABLE f16 (id integer PRIMARY KEY); CREATE INDEX f16_brin ON f16 USING brin (id int4_bloom_ops);
+         CREATE TABLE f17 (id integer PRIMARY KEY);
+         CREATE INDEX f17_brin ON f17 USING brin ((id + 1) int4_minmax_multi_ops);
+         CREATE TABLE f18 (id integer PRIMARY KEY) WITH (user_catalog_table = true);
+         CREATE ROLE no_references; CREATE TABLE f19 (id integer PRIMARY KEY);
+         CREATE TABLE f20 (f19 integer REFERENCES f19); ALTER TABLE f19 OWNER TO no_references;
+         ALTER TABLE f20 OWNER TO no_references; REVOKE REFERENCES ON f19 FROM no_references",
     );
     for (table, code, words) in [
         ("f1", "2BP01", "constraint f1_even on table public.f1 with function public.even(integer)"),
@@ -1008,6 +1040,10 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
         ("f7", "55000", "constraint f8_fk on table public.f8 has disabled triggers"),
         ("f9", "0A000", "the domain public.small"),
         ("f11", "0A000", "the domain public.tiny over public.small"),
+        ("f16", "42804", "index public.f16_brin with int4_bloom_ops"),
+        ("f17", "42804", "index public.f17_brin with int4_minmax_multi_ops"),
+        ("f18", "0A000", "cannot rewrite table public.f18"),
+        ("f19", "42501", "First run GRANT REFERENCES ON public.f19 TO no_references."),
     ] {
         let failure = refused(&server, &mut session, &format!("'{table}', 'id'"), code);
         assert!(failure.text().contains(words), "{table}: {failure}");
@@ -1032,6 +1068,169 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
     let failure = refused(&server, &mut server.connect_as("owner"), "'g1', 'id'", "42501");
     assert!(failure.message.contains("row-level security hides rows of table public.g2"), "{failure}");
     converts(&server, &mut session, "'g1', 'id'");
+}
+
+/// PostgreSQL evaluates these at each INSERT or ANALYZE, so one that fails for a new ID would make those fail.
+#[test]
+fn what_does_not_accept_new_ids_is_refused_before() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE DOMAIN few AS bigint CHECK (VALUE < 100000)");
+    for (dependent, code, words) in [
+        ("CREATE INDEX ON t ((id::integer % 16))", "22003", "index public.t_expr_idx does not accept"),
+        ("CREATE INDEX part ON t (n) WHERE id::integer > 0", "22003", "index public.part does not accept"),
+        (
+            "CREATE INDEX narrow ON t (n) WHERE (id % 16)::smallint > 0 AND id::integer > 0",
+            "22003",
+            "index public.narrow",
+        ),
+        (
+            "ALTER TABLE t ADD g integer GENERATED ALWAYS AS (id) STORED",
+            "22003",
+            "generated column g of table public.t",
+        ),
+        (
+            "ALTER TABLE t ADD g varchar(9) GENERATED ALWAYS AS (id::text) STORED",
+            "22001",
+            "generated column g of table",
+        ),
+        (
+            "ALTER TABLE t ADD g numeric(9,1) GENERATED ALWAYS AS (id) STORED",
+            "22003",
+            "generated column g of table",
+        ),
+        (
+            "CREATE STATISTICS s ON n, (id::integer % 7) FROM t",
+            "22003",
+            "statistics object public.s does not accept",
+        ),
+        (
+            "ALTER TABLE t ADD CONSTRAINT c CHECK (id::integer > 0)",
+            "22003",
+            "constraint c on table public.t does not",
+        ),
+        (
+            "CREATE POLICY p ON t WITH CHECK (id::integer > 0)",
+            "22003",
+            "policy p on table public.t does not accept",
+        ),
+        (
+            "CREATE TABLE u (t bigint REFERENCES t); CREATE INDEX ON u ((t::integer))",
+            "22003",
+            "index public.u_t_idx",
+        ),
+        ("CREATE TABLE u (t few REFERENCES t)", "23514", "type public.few of column t of table public.u"),
+        (
+            "CREATE TABLE u (n integer, t bigint REFERENCES t) PARTITION BY LIST ((t::integer));
+          CREATE TABLE u_0 PARTITION OF u DEFAULT",
+            "22003",
+            "partition key of table public.u",
+        ),
+        (
+            "CREATE TABLE u (m integer) INHERITS (t); CREATE INDEX ON u ((id::integer))",
+            "22003",
+            "index public.u_id_idx",
+        ),
+        // Of a widened column PostgreSQL would not even parse these.
+        ("ALTER TABLE t ADD CONSTRAINT c CHECK (id::boolean)", "42846", "constraint c on table public.t"),
+        ("CREATE INDEX ON t (chr(id))", "42883", "index public.t_chr_idx"),
+    ] {
+        let kind = if code.starts_with("42") { "integer" } else { "bigint" };
+        for rows in ["", "; INSERT INTO t VALUES (8, 1)"] {
+            run(&mut session, &format!("BEGIN; CREATE TABLE t (id {kind} PRIMARY KEY, n integer)"));
+            run(&mut session, &format!("{dependent}{rows}; SAVEPOINT before"));
+            for dry_run in [true, false] {
+                let call = format!("SELECT snowflake_convert('t', 'id', {dry_run})");
+                let failure = fails(&mut session, code, &call);
+                assert!(failure.message.contains(words), "{dependent}{rows}: {failure}");
+                assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+                run(&mut session, "ROLLBACK TO before");
+            }
+            run(&mut session, "ROLLBACK");
+        }
+    }
+    if one::<i32>(&mut session, "SELECT current_setting('server_version_num')::int") >= 180_000 {
+        run(
+            &mut session,
+            "CREATE TABLE v (id bigint PRIMARY KEY, g integer GENERATED ALWAYS AS (id) VIRTUAL)",
+        );
+        let failure = refused(&server, &mut session, "'v', 'id'", "22003");
+        assert_eq!(failure.message, "generated column g of table public.v does not accept new IDs");
+    }
+    // What accepts them, or what only a row of nulls would break.
+    for dependent in [
+        "CREATE INDEX ON t ((id % 16))",
+        "CREATE INDEX ON t ((id::integer)) WHERE id < 100000",
+        "CREATE INDEX ON t (id) WHERE n::integer > 0",
+        "ALTER TABLE t ADD g smallint GENERATED ALWAYS AS (id % 16) STORED",
+        "ALTER TABLE t ADD g varchar(9) GENERATED ALWAYS AS (left(id::text, 9)) STORED",
+        "ALTER TABLE t ADD g few GENERATED ALWAYS AS (id % 16) STORED",
+        "ALTER TABLE t ADD CHECK (id > 0 OR n > 0)",
+        "CREATE FUNCTION picky(bigint, integer) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
+             $$ BEGIN IF $2 IS NULL THEN RAISE EXCEPTION 'null'; END IF; RETURN $1; END $$;
+         CREATE INDEX ON t (public.picky(id, n))",
+        // Within the conversion its search_path does not find this one.
+        "CREATE FUNCTION inner_one(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT $1';
+         CREATE FUNCTION outer_one(bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
+             'BEGIN RETURN inner_one($1); END';
+         CREATE INDEX ON t (public.outer_one(id))",
+    ] {
+        for rows in ["", "; INSERT INTO t VALUES (8, 1)"] {
+            run(&mut session, "BEGIN; CREATE TABLE t (id bigint PRIMARY KEY, n integer)");
+            run(&mut session, &format!("{dependent}{rows}"));
+            convert(&mut session, "'t', 'id'", false);
+            run(&mut session, "INSERT INTO t (n) VALUES (1)");
+            if !dependent.contains("inner_one") {
+                run(&mut session, "ANALYZE t"); // from PostgreSQL 17 on with such a search_path, too
+            }
+            run(&mut session, "ROLLBACK");
+        }
+    }
+}
+
+/// A check may depend on other columns, so a violation is told and not refused.
+#[test]
+fn a_check_that_new_ids_violate_is_told_in_a_warning() {
+    let server = Server::builder().start_with_extension();
+    run(
+        &mut server.connect(),
+        "CREATE TABLE t (id bigserial PRIMARY KEY, CONSTRAINT low CHECK (id < 1000), CONSTRAINT fine CHECK (id > 0))",
+    );
+    let said = server.tool("psql", &["-c", "SELECT count(*) FROM snowflake_convert('t', 'id')", "postgres"]);
+    assert!(said.contains("WARNING:  constraint low on table public.t does not accept new IDs"), "{said}");
+    assert!(!said.contains("fine"), "{said}");
+}
+
+#[test]
+fn roles_that_may_insert_need_the_right_to_generate_ids() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE owner LOGIN; CREATE ROLE app; CREATE ROLE \"Some app\"; CREATE ROLE reader;
+         REVOKE EXECUTE ON FUNCTION snowflake_nextval() FROM PUBLIC;
+         CREATE TABLE t (id bigserial PRIMARY KEY, n integer); ALTER TABLE t OWNER TO owner;
+         GRANT INSERT ON t TO app; GRANT INSERT (n) ON t TO \"Some app\"; GRANT SELECT ON t TO reader",
+    );
+    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    let message = "roles that may insert into table t may not execute snowflake_nextval()";
+    assert_eq!(failure.message.replace("public.", ""), message, "{failure}");
+    assert!(failure.detail.contains("\"Some app\", app, owner"), "{failure}");
+    // As the hint says.
+    let (_, grant) = failure.hint.split_once("run ").expect("a statement");
+    run(&mut session, grant.trim_end_matches('.'));
+    run(&mut session, "GRANT INSERT ON t TO PUBLIC");
+    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    assert!(failure.hint.contains("TO PUBLIC."), "{failure}");
+    run(&mut session, "REVOKE INSERT ON t FROM PUBLIC");
+    // The owner executes the ALTER TABLE, which looks up the function by its name.
+    run(&mut session, "REVOKE ALL ON SCHEMA public FROM PUBLIC");
+    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA public TO owner.");
+    run(&mut session, "GRANT USAGE ON SCHEMA public TO owner, app");
+    converts(&server, &mut session, "'t', 'id'");
+    run(&mut session, "SET ROLE app");
+    run(&mut session, "INSERT INTO t (n) VALUES (1)");
 }
 
 /// As in a database with Citus; only its table of distributed tables is looked at.
@@ -1188,6 +1387,70 @@ fn the_statistics_of_widened_columns_are_there_again() {
 }
 
 #[test]
+fn an_identitys_clause_changes_its_meaning_and_a_note_says_so() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY)");
+    let insert = "INSERT INTO t OVERRIDING USER VALUE VALUES (77) RETURNING id";
+    assert_eq!(one::<i64>(&mut session, insert), 1);
+    let note = "SELECT note FROM snowflake_convert('t', 'id', false) WHERE statement LIKE '%DROP IDENTITY'";
+    assert!(one::<String>(&mut session, note).contains("OVERRIDING USER VALUE"));
+    assert_eq!(one::<i64>(&mut session, insert), 77);
+}
+
+/// As the manual says.
+#[test]
+fn a_statement_fails_until_it_is_prepared_again() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY, n integer); INSERT INTO t VALUES (1, 1);
+         PREPARE returns AS SELECT id FROM t WHERE n = $1; EXECUTE returns (1);
+         PREPARE compares AS SELECT n FROM t WHERE id = $1; EXECUTE compares (1)",
+    );
+    convert(&mut session, "'t', 'id'", false);
+    let id = insert(&mut session, "INSERT INTO t (n) VALUES (2)", "id");
+    for _ in 0..3 {
+        fails(&mut session, "0A000", "EXECUTE returns (1)");
+        fails(&mut session, "22003", &format!("EXECUTE compares ({id})"));
+        run(&mut session, "EXECUTE compares (1)");
+    }
+    run(&mut session, "DEALLOCATE ALL; PREPARE compares AS SELECT n FROM t WHERE id = $1");
+    run(&mut session, &format!("EXECUTE compares ({id})"));
+}
+
+#[test]
+fn statistics_keep_their_owners_and_targets() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE owner LOGIN; CREATE ROLE analyst; GRANT ALL ON SCHEMA public TO owner, analyst;
+         GRANT EXECUTE ON FUNCTION snowflake_convert TO owner; SET ROLE owner;
+         CREATE TABLE t (id serial PRIMARY KEY, n integer);
+         CREATE STATISTICS \"S 1\" ON id, n FROM t; ALTER STATISTICS \"S 1\" SET STATISTICS 77;
+         CREATE STATISTICS s2 ON (id + 1), n FROM t; CREATE STATISTICS s3 ON n, (n + 1) FROM t;
+         CREATE INDEX i ON t (n, (id + 1)); ALTER INDEX i ALTER COLUMN 2 SET STATISTICS 55;
+         RESET ROLE; ALTER STATISTICS s2 OWNER TO analyst; ALTER STATISTICS s2 SET STATISTICS 0;
+         COMMENT ON STATISTICS s2 IS 'kept'",
+    );
+    let kept = "SELECT concat_ws(' ', stxname, stxowner::regrole, stxstattarget, obj_description(oid)) FROM pg_statistic_ext
+                UNION ALL SELECT concat_ws(' ', attname, attstattarget) FROM pg_attribute
+                WHERE attrelid = 'i'::regclass AND attstattarget >= 0 ORDER BY 1";
+    let before: Vec<String> = column(&mut session, kept);
+    assert!(
+        before.contains(&"s2 analyst 0 kept".to_owned()) && before.contains(&"expr 55".to_owned()),
+        "{before:?}"
+    );
+    let failure = refused(&server, &mut server.connect_as("owner"), "'t', 'id'", "42501");
+    assert_eq!(failure.message, "must be superuser to convert together with statistics object public.s2");
+    converts(&server, &mut session, "'t', 'id'");
+    assert_eq!(column::<String>(&mut session, kept), before);
+    assert_eq!(kind_of(&mut session, "t", "id"), "bigint  snowflake_nextval() not null");
+}
+
+#[test]
 fn the_notes_tell_every_check_that_new_ids_must_meet() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
@@ -1262,7 +1525,10 @@ fn only_the_owner_converts_and_only_if_allowed() {
     run(&mut session, "GRANT other TO owner");
     let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "cannot convert tables of different owners together");
-    assert!(failure.detail.contains("table app.t belongs to owner, table app.u belongs to other"), "{failure}");
+    assert!(
+        failure.detail.contains("table app.t belongs to owner, table app.u belongs to other"),
+        "{failure}"
+    );
     run(&mut session, "ALTER TABLE app.u OWNER TO owner");
     converts(&server, &mut owner, "'app.t', 'id'");
     insert(&mut owner, "INSERT INTO app.t DEFAULT VALUES", "id");

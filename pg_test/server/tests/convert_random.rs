@@ -154,6 +154,12 @@ fn draw_key(random: &mut StdRng, n: usize, schema: &mut Schema, sql: &mut String
         (0.2, format!("CREATE VIEW {table}_other AS SELECT r FROM {table};")),
         (0.1, format!("ALTER TABLE {table} ADD twice bigint GENERATED ALWAYS AS (id * 2::bigint) STORED;")),
         (0.2, format!("CREATE INDEX ON {table} (id, r);")),
+        // These accept no new ID.
+        (if integer == "bigint" { 0.1 } else { 0.0 }, format!("CREATE INDEX ON {table} ((id::integer % 16));")),
+        (
+            if integer == "bigint" { 0.1 } else { 0.0 },
+            format!("CREATE STATISTICS {table}_s ON r, (id::integer % 7) FROM {table};"),
+        ),
         (0.1, format!("CREATE INDEX ON {table} (odd(id));")),
         (0.3, format!("GRANT SELECT, INSERT ON {table} TO reader; COMMENT ON COLUMN {table}.id IS 'the key';")),
         (
@@ -433,5 +439,6 @@ fn use_it(session: &mut Client, schema: &Schema, converted: &BTreeSet<String>, n
             }
         }
     }
+    run(session, "ANALYZE");
     let _: i64 = one(session, "SELECT count(*) FROM snowflake_config");
 }

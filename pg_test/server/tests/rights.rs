@@ -558,7 +558,8 @@ fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
     for (table, kind) in [("wide", "bigserial"), ("small", "serial")] {
         let setup = TRAPPED.replace("{t}", table).replace("{type}", kind);
         run(&mut server.connect_as("mallory"), &setup);
-        for call in [("", true), ("SET ROLE mallory", true), ("SET ROLE mallory; BEGIN", false), ("", false)] {
+        for call in [("", true), ("SET ROLE mallory", true), ("SET ROLE mallory; BEGIN", false), ("", false)]
+        {
             let (before, dry_run) = call;
             for key in [table.to_owned(), format!("{table}_parts")] {
                 // With nothing cached of what was evaluated before.
