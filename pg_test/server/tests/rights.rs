@@ -516,15 +516,27 @@ fn a_conversion_runs_nothing_that_takes_a_name_meanwhile() {
 
 /// A function that tries to get a superuser's rights back, and notices if it has them.
 const TRAP: &str = "
-    CREATE FUNCTION app.trap(place text, n integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
+    CREATE FUNCTION app.act(place text) RETURNS void LANGUAGE plpgsql AS $$
     BEGIN
         BEGIN RESET ROLE; EXCEPTION WHEN OTHERS THEN NULL; END;
         BEGIN RESET SESSION AUTHORIZATION; EXCEPTION WHEN OTHERS THEN NULL; END;
+        IF session_user = 'postgres' THEN
+            BEGIN
+                CREATE TEMPORARY TABLE left_behind ();
+                RAISE LOG 'trapped a superuser in %, who owns what it left behind', place;
+            EXCEPTION WHEN OTHERS THEN NULL;
+            END;
+        END IF;
         IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user) THEN
             RAISE LOG 'trapped a superuser in %', place;
         ELSE
             RAISE LOG 'passed % as %', place, current_user;
         END IF;
+    END $$;
+    -- A function that is not volatile may not do that itself.
+    CREATE FUNCTION app.trap(place text, n integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM app.act(place);
         RETURN n;
     END $$";
 
