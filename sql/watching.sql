@@ -5,10 +5,15 @@ CREATE VIEW snowflake_status AS SELECT * FROM @extschema@.snowflake_status_row()
 CREATE VIEW snowflake_workers AS SELECT * FROM @extschema@.snowflake_workers_rows();
 
 REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows(),
-    snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats() FROM PUBLIC;
+    snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats(),
+    snowflake_nextval_support(internal) FROM PUBLIC;
 
 COMMENT ON FUNCTION snowflake_nextval() IS
     'generates an ID: unique, and higher than each ID of this server that was returned before the call began';
+COMMENT ON FUNCTION snowflake_nextval_in_copy(internal) IS
+    'internal: snowflake_nextval() in a default that COPY evaluates; no SQL can call it';
+COMMENT ON FUNCTION snowflake_nextval_support(internal) IS
+    'internal: lets COPY write rows with snowflake_nextval() in batches';
 COMMENT ON FUNCTION snowflake_nextval_batch(integer) IS 'generates n IDs, one per row';
 COMMENT ON FUNCTION snowflake_nextval_range(integer) IS
     'generates n consecutive IDs from one tick, and returns the lowest and the highest';

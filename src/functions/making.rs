@@ -7,9 +7,13 @@ use crate::messages::Error;
 use pgrx::iter::SetOfIterator;
 use pgrx::prelude::*;
 
-#[pg_extern(sql = r#"
+#[pg_extern(requires = [snowflake_nextval_support], sql = r#"
 CREATE FUNCTION snowflake_nextval() RETURNS bigint
-    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
+    VOLATILE STRICT PARALLEL SAFE SUPPORT @extschema@.snowflake_nextval_support
+    LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
+CREATE FUNCTION snowflake_nextval_in_copy(internal) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE SUPPORT @extschema@.snowflake_nextval_support
+    LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
 "#)]
 fn snowflake_nextval() -> i64 {
     generator::next_id()

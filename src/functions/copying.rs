@@ -1,0 +1,156 @@
+//! COPY in batches. COPY writes one WAL record per page, unless a column's default is volatile, because such a default
+//! could read the table. PostgreSQL exempts its own `nextval()` by name. A generated ID reads nothing from the table
+//! either, so a default that COPY plans calls the twin of `snowflake_nextval()`, which is declared STABLE.
+//!
+//! Everything else has to see a VOLATILE function, because PostgreSQL evaluates others once where a value for each row
+//! is meant, and keeps the plans of some expressions for later statements and other roles. The memory context in which
+//! COPY plans its defaults tells them apart. What runs within COPY (triggers, functions, checks of domains) has contexts
+//! of its own, however deep it is nested, so there is no state to be kept over errors. If a PostgreSQL names the context
+//! otherwise, COPY has no batches there, and nothing is wrong.
+
+use super::function_info;
+use pgrx::prelude::*;
+use pgrx::{Internal, pg_sys};
+use std::ffi::CStr;
+use std::ptr;
+
+/// What the planner asks about a call of `snowflake_nextval()` or of its twin. Most plans of a call ask twice or more,
+/// so pgrx's wrapper is for COPY only.
+///
+/// # Safety
+/// Only PostgreSQL may call it, as a planner support function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
+    call: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    use pg_sys::NodeTag::{T_SupportRequestCost, T_SupportRequestSimplify};
+    // SAFETY: the one argument of a support function is a pointer to a request, whose tag tells its type.
+    unsafe {
+        let request = (*call).args.as_ptr().cast::<pg_sys::NullableDatum>().read().value;
+        match (*request.cast_mut_ptr::<pg_sys::Node>()).type_ {
+            T_SupportRequestSimplify if is_default_of_copy(request.cast_mut_ptr()) => {
+                snowflake_nextval_support_wrapper(call)
+            }
+            T_SupportRequestCost if is_of_twin(request.cast_mut_ptr()) => {
+                // Too expensive to be computed twice. Or else the planner would do so, where a function in SQL is
+                // inlined and uses its argument twice, because the twin is not volatile.
+                let cost = request.cast_mut_ptr::<pg_sys::SupportRequestCost>();
+                (*cost).startup = 0.0;
+                (*cost).per_tuple = f64::MAX;
+                request
+            }
+            _ => NO_ANSWER,
+        }
+    }
+}
+function_info!(pg_finfo_snowflake_nextval_support_hot);
+
+/// Not an SQL null, which a support function must not return.
+const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
+
+/// Without a planner, and in the context of COPY's own. COPY of a query, which has the same context, has a planner.
+///
+/// # Safety
+/// It is a request of PostgreSQL's.
+unsafe fn is_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> bool {
+    // SAFETY: by this function's contract. There always is a current context, and each has a name.
+    unsafe { (*request).root.is_null() && CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY" }
+}
+
+/// # Safety
+/// It is a request of PostgreSQL's.
+unsafe fn is_of_twin(request: *const pg_sys::SupportRequestCost) -> bool {
+    // SAFETY: by this function's contract; the tag tells the type. Only the twin has an argument.
+    unsafe {
+        let node = (*request).node;
+        !node.is_null()
+            && (*node).type_ == pg_sys::NodeTag::T_FuncExpr
+            && !(*node.cast::<pg_sys::FuncExpr>()).args.is_null()
+    }
+}
+
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_nextval_support(internal) RETURNS internal
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_support_hot';
+"#)]
+fn snowflake_nextval_support(request: Internal) -> Internal {
+    // SAFETY: the caller has looked at the request's type.
+    let twin =
+        unsafe { request.get::<pg_sys::SupportRequestSimplify>().and_then(|r| call_of_twin(&*r.fcall)) };
+    Some(twin.map_or(NO_ANSWER, pg_sys::Datum::from)).into()
+}
+
+/// A call of the twin in the place of this call; `None` if the current role may not execute both functions.
+///
+/// # Safety
+/// It is a call of `snowflake_nextval()`, in a transaction.
+unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr> {
+    let original = call.funcid;
+    // SAFETY: look-ups in the catalogs and new nodes in the current context. The types are those of PostgreSQL.
+    unsafe {
+        // Now, as the executor would when it prepares the call: it raises the error if the right is missing.
+        if !may_execute(original) {
+            return None;
+        }
+        let twin = twin_of(original).filter(|twin| may_execute(*twin))?;
+        // The executor calls the hook of security modules and auditors for the twin only.
+        let hook = pg_sys::object_access_hook;
+        if hook.is_some() {
+            pg_sys::RunFunctionExecuteHook(original);
+        }
+        // Not null, because the twin is strict: no SQL has such a value, so none can call it.
+        let (none, length) = (pg_sys::Datum::null(), size_of::<pg_sys::Datum>() as i32);
+        let (no_collation, is_null, by_value) = (pg_sys::InvalidOid, false, true);
+        let argument =
+            pg_sys::makeConst(pg_sys::INTERNALOID, -1, no_collation, length, none, is_null, by_value);
+        let twin = pg_sys::makeFuncExpr(
+            twin,
+            call.funcresulttype,
+            pg_sys::lappend(ptr::null_mut(), argument.cast()),
+            call.funccollid,
+            call.inputcollid,
+            call.funcformat,
+        );
+        (*twin).location = call.location;
+        Some(twin)
+    }
+}
+
+/// The twin, which lies in the same schema. Only a superuser can give a function this support function.
+///
+/// # Safety
+/// Called in a transaction, with a function that exists.
+unsafe fn twin_of(original: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: by this function's contract; these are the keys of that cache, and a length of one type.
+    unsafe {
+        let schema = pg_sys::get_func_namespace(original);
+        let twin = pg_sys::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
+            pg_sys::Anum_pg_proc_oid as pg_sys::AttrNumber,
+            pg_sys::Datum::from(c"snowflake_nextval_in_copy".as_ptr()),
+            pg_sys::Datum::from(pg_sys::buildoidvector(&pg_sys::INTERNALOID, 1)),
+            pg_sys::Datum::from(schema),
+            pg_sys::Datum::null(),
+        );
+        (twin != pg_sys::InvalidOid && pg_sys::get_func_support(twin) == pg_sys::get_func_support(original))
+            .then_some(twin)
+    }
+}
+
+/// Whether the current role has EXECUTE on a function.
+///
+/// # Safety
+/// Called in a transaction, with a function that exists.
+unsafe fn may_execute(function: pg_sys::Oid) -> bool {
+    let mode = pg_sys::ACL_EXECUTE as pg_sys::AclMode;
+    // SAFETY: by this function's contract.
+    let result = unsafe {
+        let role = pg_sys::GetUserId();
+        #[cfg(feature = "pg15")]
+        let result = pg_sys::pg_proc_aclcheck(function, role, mode);
+        #[cfg(not(feature = "pg15"))]
+        let result = pg_sys::object_aclcheck(pg_sys::ProcedureRelationId, function, role, mode);
+        result
+    };
+    result == pg_sys::AclResult::ACLCHECK_OK
+}
