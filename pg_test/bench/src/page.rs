@@ -166,7 +166,7 @@ fn rounds(runs: &[Run]) -> String {
     format!("Rounds: {}.", counts.collect::<Vec<_>>().join("; "))
 }
 
-/// Three of the figures, and the picture of a call.
+/// Some of the figures, and the picture of a call.
 fn readme(runs: &[Run]) -> String {
     let mut heads = vec!["compared with `bigserial`".to_owned()];
     heads.extend(runs.iter().map(|run| format!("PostgreSQL {}", run.major)));
@@ -174,6 +174,8 @@ fn readme(runs: &[Run]) -> String {
         ("time of a call inside the server", "call_ns"),
         ("time of one `INSERT` of 500,000 rows", "insert_s"),
         ("WAL of an inserted row", "insert_wal"),
+        ("time of one `COPY` of 500,000 rows", "copy_s"),
+        ("WAL of a copied row", "copy_wal"),
     ];
     let rows = of.map(|(what, measurement)| {
         let mut row = vec![what.to_owned()];

@@ -41,12 +41,14 @@ const fn target(
 }
 
 /// All of them, in the order in which the page has them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 12] = [
     target("time of a call", "`clock_timestamp()`", 1.5, "call_ns", "clock"),
     target("time of a call", "`nextval()`", 0.25, "call_ns", "bigserial"),
     target("WAL of a call", "`nextval()`", 0.0, "call_wal", "bigserial"),
     target("time of one `INSERT` of 500,000 rows", "`bigserial`", 0.9, "insert_s", "bigserial"),
     target("WAL of an inserted row", "`bigserial`", 1.0, "insert_wal", "bigserial"),
+    target("time of one `COPY` of 500,000 rows", "`bigserial`", 0.9, "copy_s", "bigserial"),
+    target("WAL of a copied row", "`bigserial`", 0.97, "copy_wal", "bigserial"),
     target("time of a query with one ID, 8 clients", "`pg_backend_pid()`", 1.03, "single_us", "no_id"),
     target("time of an ID without end", "4,096 IDs per ms", 1.01, "sustained_ns", "cap"),
     target("reading the time", "the same by hand", 1.3, "read_time_ms", "by_hand"),
