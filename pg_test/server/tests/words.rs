@@ -513,6 +513,8 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
         let helpers = [
             "_row(",
             "_rows(",
+            "_in_copy(",
+            "_support(",
             "_check(",
             "_fields",
             "snowflake_convert_",
