@@ -47,12 +47,11 @@ impl State {
     /// A standby of the registry is promoted, or a backup restored: what it does not have is lost.
     pub fn fail_over(&mut self, scope: &Scope) {
         let old = self.registry;
-        if self.standby != old && !scope.has(Mutant::OldPrimary) {
-            self.ghost.is_lost = true;
-            self.ghost.not_before = self.ghost.clock;
-        }
         self.registry = self.standby;
         self.registry.is_elsewhere = true;
+        if self.standby != old && !scope.has(Mutant::OldPrimary) {
+            self.registry.lost = Some(self.standby.lost.unwrap_or_default().and(old.since));
+        }
         self.standby = match scope.has(Mutant::OldPrimary) {
             true => old,
             false => self.registry,

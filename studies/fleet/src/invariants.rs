@@ -15,6 +15,8 @@ pub enum Breach {
     SentBeforeDurable,
     /// A permit reaches above the `until` or the mark that is on disk.
     PermittedBeforeDurable,
+    /// A doubt ended a lease that runs by a clock that is right, if one of two is.
+    EndedEarly,
 }
 
 /// A lease as the registry granted it, renewals included.
@@ -25,6 +27,9 @@ pub struct Lease {
     pub floor: u8,
     pub until: u8,
 }
+
+/// In the place of a node: the server for which a group is reserved.
+pub const RESERVED: u8 = u8::MAX;
 
 /// No run of any scope grants more leases.
 const LEASES: usize = 6;
@@ -37,14 +42,6 @@ pub struct Ghost {
     pub leases: [Lease; LEASES],
     /// The ticks in which IDs exist, a word a group.
     pub issued: [u16; GROUPS],
-    /// The highest clock that any registry read.
-    pub clock: u8,
-    /// A failover has lost commits that the registry has not found out about yet.
-    pub is_lost: bool,
-    /// The registry's last doubt was right: commits were lost.
-    pub was_lost: bool,
-    /// At discovery the registry's clock is not behind this: that of the registry whose commits were lost.
-    pub not_before: u8,
     /// A node that runs twice since a virtual machine was cloned, its last contact then, and the last tick that either
     /// may repeat.
     pub twin: u8,

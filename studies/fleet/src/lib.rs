@@ -17,14 +17,16 @@
 //! - F3: a contact has a number, one higher than the last, and a nonce; the registry takes a higher number, or the same
 //!   contact again. A new life draws a new node id.
 //! - F4: what is sent is durable first; what is permitted is durable first; what is answered is committed first.
-//! - F5: a registry that may have lost commits sets a fence two grants above its clock, and ends what has passed.
+//! - F5: a registry that may have lost commits refuses all until a contact whose two clocks are close, or an operator who
+//!   vouches. What has passed by the later clock and the tolerance ends, and the fence is one grant above that.
 //!
 //! Where the protocol leaves a choice, the model makes the one that allows more: which of the free groups a claim
 //! gets; when a node contacts the registry; how far a reservation goes. These are its own:
 //! - A row's lease is running until something ended it, whatever the clock says; only discovery ends it for its
 //!   `until`.
-//! - A registry is in doubt while its clock is at or below the fence. It takes back only what lies ahead of its clock
-//!   and ahead of the fence less two grants: its clock can have gone back since discovery.
+//! - A registry is in doubt while its clock is at or below the fence. It takes back only what reaches the fence less one
+//!   grant: nothing that ended at discovery does.
+//! - An operator vouches whenever it is true, also long after the doubt.
 //! - A claim by a node that has a running lease is answered again if it is the same contact; a newer one ends that
 //!   lease.
 //! - The witness holds the generation of the record, not its content.

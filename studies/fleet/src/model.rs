@@ -5,7 +5,7 @@ use crate::invariants;
 use crate::mutants::Mutant;
 use crate::node;
 use crate::scopes::{Kind, Scope};
-use crate::state::{Memory, Reply, SLOTS, Slot, State};
+use crate::state::{Commits, Memory, Registry, Reply, SLOTS, Slot, State};
 use stateright::{Model, Property};
 
 /// One step of the fleet. Slots, callers and groups by number.
@@ -37,7 +37,9 @@ pub enum Action {
     FailOver,
     ReachOldPrimary,
     Vouch,
+    VouchSince { time: u8 },
     Retire { group: u8 },
+    KeepForServer { group: u8, clock: u8 },
 }
 
 impl Model for Scope {
@@ -94,8 +96,9 @@ fn kind(action: &Action) -> Option<Kind> {
         Action::Duplicate { .. } => Kind::Stray,
         Action::Sync => Kind::Sync,
         Action::FailOver => Kind::Failover,
-        Action::Vouch => Kind::Vouch,
+        Action::Vouch | Action::VouchSince { .. } => Kind::Vouch,
         Action::Retire { .. } => Kind::Retirement,
+        Action::KeepForServer { .. } => Kind::Reservation,
         Action::StartAdopted { .. } | Action::RaiseMarks { .. } => Kind::Adoption,
         Action::Replay { .. } => Kind::Replay,
         _ => return None,
@@ -194,14 +197,24 @@ impl Scope {
         }
     }
 
+    /// What the registry's clock can say when this contact arrives: anything, but that both clocks of a discovery are
+    /// behind both of a lost contact by more than the tolerance.
+    fn answering(&self, state: &State, node_clock: u8) -> impl Iterator<Item = u8> {
+        let Registry { is_elsewhere, lost, .. } = state.registry;
+        let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { lost.unwrap_or_default().earlier };
+        let scope = *self;
+        self.clocks().filter(move |clock| {
+            let is_excluded = node_clock.max(*clock) + scope.tolerance < least;
+            !(is_elsewhere && scope.finds_out(node_clock, *clock) && is_excluded)
+        })
+    }
+
     fn network(&self, state: &State, actions: &mut Vec<Action>) {
-        let behind_loss = state.ghost.is_lost && !self.has(Mutant::ClockBehindLoss);
-        let from = if behind_loss { state.ghost.not_before.max(1) } else { 1 };
         let picks = |group: u8| if group == 0 { 1..=self.groups } else { 0..=0 };
         for slot in 0..self.slots {
             let Slot { wire, reply, .. } = &state.slots[slot];
             if let Some(request) = wire {
-                for clock in from..=self.clock {
+                for clock in self.answering(state, request.clock) {
                     let answers = picks(request.group).map(|group| Action::Answer { slot, clock, group });
                     actions.extend(answers);
                 }
@@ -214,7 +227,7 @@ impl Scope {
             }
         }
         if let Some(request) = &state.stray {
-            for clock in from..=self.clock {
+            for clock in self.answering(state, request.clock) {
                 actions.extend(picks(request.group).map(|group| Action::AnswerStray { clock, group }));
             }
         }
@@ -222,16 +235,26 @@ impl Scope {
 
     fn registrys(&self, state: &State, actions: &mut Vec<Action>) {
         let may = |kind: Kind| state.left[kind as usize] > 0;
+        // What the protocol does not protect from: a reservation that is lost.
+        let reserved = |registry: &Registry| registry.rows.map(|row| row.is_reserved);
+        let loses_reservation = reserved(&state.registry) != reserved(&state.standby);
         if may(Kind::Failover) {
-            actions.push(Action::FailOver);
+            actions.extend((!loses_reservation).then_some(Action::FailOver));
             // A failover without a loss needs a standby that has everything.
             actions.extend(may(Kind::Sync).then_some(Action::Sync));
         } else if self.has(Mutant::OldPrimary) {
             actions.push(Action::ReachOldPrimary);
         }
-        let is_right = !state.ghost.was_lost && !state.registry.is_elsewhere;
-        if may(Kind::Vouch) && (is_right || self.has(Mutant::WrongVouch)) {
-            actions.push(Action::Vouch);
+        if may(Kind::Vouch) {
+            actions.extend(state.registry.can_vouch(self, None).then_some(Action::Vouch));
+            let times = self.clocks().filter(|time| state.registry.can_vouch(self, Some(*time)));
+            actions.extend(times.map(|time| Action::VouchSince { time }));
+        }
+        if may(Kind::Reservation) {
+            for group in 1..=self.groups {
+                let clocks = self.clocks().filter(|clock| state.registry.can_reserve(self, group, *clock));
+                actions.extend(clocks.map(|clock| Action::KeepForServer { group, clock }));
+            }
         }
         if may(Kind::Retirement) {
             let held = (1..=self.groups).filter(|group| state.registry.rows[*group as usize - 1].node > 0);
@@ -320,11 +343,18 @@ impl Scope {
             }
             Action::Lose { slot } => (state.slots[slot].wire, state.slots[slot].reply) = (None, None),
             Action::Duplicate { slot } => state.stray = state.slots[slot].wire,
-            Action::Sync => state.standby = state.registry,
+            Action::Sync => {
+                state.registry.since = Commits::default();
+                state.standby = state.registry;
+            }
             Action::FailOver => state.fail_over(self),
             Action::ReachOldPrimary => std::mem::swap(&mut state.registry, &mut state.standby),
-            Action::Vouch => state.registry.vouch(),
+            Action::Vouch => state.registry.vouch(self, None),
+            Action::VouchSince { time } => state.registry.vouch(self, Some(time)),
             Action::Retire { group } => state.registry.retire(group),
+            Action::KeepForServer { group, clock } => {
+                state.registry.reserve(&mut state.ghost, self, group, clock);
+            }
             _ => unreachable!("{action:?} is applied elsewhere"),
         }
     }

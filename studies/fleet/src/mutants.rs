@@ -32,22 +32,38 @@ pub enum Mutant {
     NoDoubt,
     /// A registry in doubt takes back, and ends what has passed, but sets no fence.
     NoFence,
-    /// The fence is one grant above the clock.
+    /// The fence is one tick lower.
     ShortFence,
+    /// Nothing is added to the later clock for the fence.
+    FenceWithoutTolerance,
     /// A second doubt sets a lower fence than the first.
     FenceLowered,
     /// A registry in doubt does not end the leases whose `until` has passed.
     PassedNotEnded,
+    /// Nothing is added to the later clock for what has passed.
+    EndedWithoutTolerance,
+    /// A lease ends one tick late.
+    EndedLate,
+    /// A contact finds out that commits may be lost, however far apart its clocks are.
+    AnyClockFindsOut,
     /// It takes back a lease whose `until` has passed.
     TakenBackBlindly,
-    /// It compares `until` with its clock of the moment only, which may be behind what it was at discovery.
-    TakenBackByTheMoment,
+    /// It takes back a lease whose `until` is one tick too low.
+    TakenBackLow,
+    /// It takes back a lease whose `until` is above the fence.
+    TakenBackAboveFence,
     /// It takes back a lease whose row has a running one.
     TakenBackFromAnother,
     /// It takes back a lease whose `until` is below the row's.
     TakenBackBelow,
-    /// The registry takes a node's clock however far ahead it is.
-    AnyClock,
+    /// A lease is granted from the node's clock, although the registry's is behind it.
+    NotClamped,
+    /// Who vouches that nothing was committed after a time is taken at a word that is one tick off.
+    VouchedEarly,
+    /// An operator's reservation does not look at the fence.
+    ReservedBelowFence,
+    /// It looks at the registry's clock alone, and not at that of a server behind it.
+    ReservedWithoutTolerance,
     // ---- the permit
     /// A call reads `last` before the permit.
     LastFirst,
@@ -79,7 +95,7 @@ pub enum Mutant {
     OldPrimary,
     /// A virtual machine is cloned with its memory, and no repetition is excused.
     TwinNotExcused,
-    /// The registry that lost commits has a clock that is behind the lost one's.
+    /// Both clocks of the discovery are behind both of a lost contact by more than the tolerance.
     ClockBehindLoss,
 }
 
@@ -98,13 +114,21 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::NoDoubt,
     Mutant::NoFence,
     Mutant::ShortFence,
+    Mutant::FenceWithoutTolerance,
     Mutant::FenceLowered,
     Mutant::PassedNotEnded,
+    Mutant::EndedWithoutTolerance,
+    Mutant::EndedLate,
+    Mutant::AnyClockFindsOut,
     Mutant::TakenBackBlindly,
-    Mutant::TakenBackByTheMoment,
+    Mutant::TakenBackLow,
+    Mutant::TakenBackAboveFence,
     Mutant::TakenBackFromAnother,
     Mutant::TakenBackBelow,
-    Mutant::AnyClock,
+    Mutant::NotClamped,
+    Mutant::VouchedEarly,
+    Mutant::ReservedBelowFence,
+    Mutant::ReservedWithoutTolerance,
     Mutant::LastFirst,
     Mutant::ClockFirst,
     Mutant::PermitBeforeFloor,

@@ -34,6 +34,8 @@ pub enum Kind {
     Vouch,
     /// An operator retires a node.
     Retirement,
+    /// An operator keeps a group for a server without a registry.
+    Reservation,
     /// An operator adopts: an old lease after a reboot, or a floor on an open gate.
     Adoption,
     /// The frontier goes back to the clock.
@@ -55,6 +57,10 @@ pub struct Scope {
     pub groups: u8,
     /// Every clock, at every read, says anything from 1 to this.
     pub clock: u8,
+    /// How long a lease is granted for, in ticks.
+    pub grant: u8,
+    /// The difference of clocks that the fleet tolerates: s.
+    pub tolerance: u8,
     /// Calls on the first server that sleep between their reads; with 0, a call is one step.
     pub callers: usize,
     /// How many ticks a reservation takes; 0: as many as the lease has.
@@ -76,6 +82,16 @@ impl Scope {
         self.mutant == Some(mutant)
     }
 
+    /// Whether a contact with these two clocks may find out that commits may be lost.
+    pub(crate) fn finds_out(&self, node_clock: u8, clock: u8) -> bool {
+        node_clock.abs_diff(clock) <= self.tolerance || self.has(Mutant::AnyClockFindsOut)
+    }
+
+    /// The clock from which a lease is granted.
+    pub(crate) fn earlier(&self, node_clock: u8, clock: u8) -> u8 {
+        if self.has(Mutant::NotClamped) { node_clock } else { node_clock.min(clock) }
+    }
+
     pub(crate) fn limits(&self) -> [u8; KINDS] {
         let mut left = [0; KINDS];
         for (kind, times) in self.limits {
@@ -93,8 +109,8 @@ impl Scope {
 }
 
 use Kind::{
-    Adoption, Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Replay, Retirement,
-    Rollback, Stray, Sync, VolumeClone, Vouch,
+    Adoption, Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Replay, Reservation,
+    Retirement, Rollback, Stray, Sync, VolumeClone, Vouch,
 };
 
 const PLAIN: Scope = Scope {
@@ -103,6 +119,8 @@ const PLAIN: Scope = Scope {
     issuers: 2,
     groups: 1,
     clock: 3,
+    grant: 1,
+    tolerance: 0,
     callers: 0,
     reserve: 0,
     is_fixed: false,
@@ -176,7 +194,30 @@ pub const SCOPES: &[Scope] = &[
     Scope {
         name: "failover",
         clock: 5,
+        tolerance: 1,
+        limits: &[(Contact, 4), (Sync, 1), (Failover, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "vouches",
+        clock: 4,
+        tolerance: 1,
         limits: &[(Contact, 4), (Sync, 1), (Failover, 1), (Vouch, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "long grants",
+        clock: 5,
+        grant: 3,
+        tolerance: 1,
+        limits: &[(Contact, 4), (Failover, 1), (Retirement, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "reservations",
+        clock: 5,
+        tolerance: 1,
+        limits: &[(Contact, 3), (Sync, 1), (Failover, 1), (Vouch, 1), (Reservation, 1)],
         ..PLAIN
     },
     Scope {

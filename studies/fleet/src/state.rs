@@ -8,8 +8,8 @@ use crate::scopes::{KINDS, Scope};
 pub const SLOTS: usize = 2;
 /// Groups that the registry hands out. A group has one lane here.
 pub const GROUPS: usize = 2;
-/// How long a lease is granted for, in ticks.
-pub const GRANT: u8 = 1;
+/// The doubts that one registry can have, one after another.
+pub const DOUBTS: usize = 3;
 
 /// One state of the whole fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,10 +30,37 @@ pub struct State {
 pub struct Registry {
     pub rows: [Row; GROUPS],
     pub fence: u8,
-    /// The fence before the last doubt, for an operator who vouches that nothing was lost.
-    pub fence_before: u8,
-    /// It runs on a timeline that its row does not name: it will find out at the next contact.
+    /// For an operator who vouches: each doubt for which nobody did, the last one last.
+    pub doubts: [Option<Doubt>; DOUBTS],
+    /// It runs on a timeline that its row does not name: nobody has found out yet.
     pub is_elsewhere: bool,
+    /// Nothing that it knows, but what the invariants and the operators' words are about: what it has committed since
+    /// its standby caught up, and what it has lost since its row was last right.
+    pub since: Commits,
+    pub lost: Option<Commits>,
+}
+
+/// What a registry keeps of a doubt, and what was lost before it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Doubt {
+    /// The fence as it was.
+    pub fence: u8,
+    pub lost: Option<Commits>,
+}
+
+/// Contacts that were committed: the latest clocks among them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Commits {
+    /// Of each contact the earlier one of its two clocks.
+    pub earlier: u8,
+    /// The registry's.
+    pub registry: u8,
+}
+
+impl Commits {
+    pub fn and(self, other: Self) -> Self {
+        Self { earlier: self.earlier.max(other.earlier), registry: self.registry.max(other.registry) }
+    }
 }
 
 /// A group in the registry.
@@ -47,6 +74,8 @@ pub struct Row {
     pub nonce: u8,
     /// Its lease is over: the node was retired, or claimed again, or a registry in doubt ended it.
     pub is_over: bool,
+    /// An operator keeps it for a server without a registry.
+    pub is_reserved: bool,
 }
 
 /// A data directory, the host under it, and the server in it.

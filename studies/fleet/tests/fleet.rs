@@ -5,7 +5,7 @@
 //! snowflake_fleet -- SCOPE MUTANT`.
 
 use snowflake_fleet::Breach::{
-    self, OutsideLease, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice,
+    self, EndedEarly, OutsideLease, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice,
 };
 use snowflake_fleet::{Explored, MUTANTS, Mutant, SCOPES, Scope, explore};
 use std::env;
@@ -25,12 +25,19 @@ const FOUND: &[(Mutant, &str, Breach)] = &[
     (Mutant::NoDoubt, "failover", Overlap),
     (Mutant::NoFence, "failover", Overlap),
     (Mutant::ShortFence, "failover", Overlap),
+    (Mutant::FenceWithoutTolerance, "failover", Overlap),
     (Mutant::FenceLowered, "failovers", Overlap),
     (Mutant::PassedNotEnded, "failover", Overlap),
+    (Mutant::EndedWithoutTolerance, "failover", Overlap),
+    (Mutant::EndedLate, "failover", Overlap),
+    (Mutant::AnyClockFindsOut, "failover", EndedEarly),
     (Mutant::TakenBackBlindly, "failover", Overlap),
-    (Mutant::TakenBackByTheMoment, "failover", Overlap),
+    (Mutant::TakenBackLow, "failover", Overlap),
     (Mutant::TakenBackBelow, "failovers", Overlap),
-    (Mutant::AnyClock, "failover", Overlap),
+    (Mutant::NotClamped, "failover", Overlap),
+    (Mutant::VouchedEarly, "vouches", Overlap),
+    (Mutant::ReservedBelowFence, "reservations", Overlap),
+    (Mutant::ReservedWithoutTolerance, "reservations", Overlap),
     (Mutant::LastFirst, "callers", OutsideLease),
     (Mutant::PermitBeforeFloor, "callers", OutsideLease),
     (Mutant::ReplayUnlocked, "replays", OutsideLease),
@@ -44,7 +51,7 @@ const FOUND: &[(Mutant, &str, Breach)] = &[
 
 /// What the protocol does not protect from: the model shows that each breaks it.
 const UNPROTECTED: &[(Mutant, &str, Breach)] = &[
-    (Mutant::WrongVouch, "failover", Overlap),
+    (Mutant::WrongVouch, "vouches", Overlap),
     (Mutant::WrongAdopt, "adopted beside", Twice),
     (Mutant::OldPrimary, "failover", Overlap),
     (Mutant::TwinNotExcused, "machines", Twice),
@@ -57,6 +64,8 @@ const HARMLESS: &[(Mutant, &str)] = &[
     (Mutant::ClockFirst, "callers"),
     // A lease that the row knows ends at discovery, or had not passed: nobody else was granted the group after it.
     (Mutant::TakenBackFromAnother, "failover"),
+    // A lost grant reaches no further; what nobody was granted, no node of the model shows.
+    (Mutant::TakenBackAboveFence, "failover"),
 ];
 
 fn scope(name: &str) -> Scope {
@@ -122,7 +131,14 @@ fn virtual_machines_that_are_cloned_repeat_no_more_than_one_grant() {
 #[test]
 fn a_registry_that_loses_commits() {
     holds("failover");
+    holds("long grants");
     holds("failovers");
+}
+
+#[test]
+fn operators_who_vouch_and_reserve() {
+    holds("vouches");
+    holds("reservations");
 }
 
 #[test]
