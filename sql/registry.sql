@@ -21,9 +21,12 @@ CREATE TABLE @extschema@.snowflake_registry (
     -- How many home workers a datacenter has.
     homes             bigint NOT NULL,
     grant_ticks       bigint NOT NULL,
+    -- The difference of two clocks that the fleet tolerates.
+    tolerance_ticks   bigint NOT NULL,
     -- No group is handed out before both clocks have passed this tick.
     fence             bigint NOT NULL,
-    -- What it was before each time that commits may have been lost, of which nobody has said that they were not.
+    -- What it was before each time that commits may have been lost, of which nobody has said that they were not. So
+    -- without any, the fence is that of the registry's creation. No clock ends one of these, because it may be wrong.
     fences_before     bigint[] NOT NULL DEFAULT '{}',
     -- Where this row was written. After a promotion or a recovery the timeline is another one, in another cluster the
     -- identifier, in a base backup or another copy of the files the control file, in a copy of the database its OID; a
@@ -31,7 +34,9 @@ CREATE TABLE @extschema@.snowflake_registry (
     timeline          bigint NOT NULL,
     system_identifier bigint NOT NULL,
     control_file      text NOT NULL,
-    database          oid NOT NULL
+    database          oid NOT NULL,
+    -- The place of which an operator who wanted to vouch was told that commits may have been lost.
+    told              text
 );
 
 -- One row per group: a home worker with its lanes. A block of rows is inserted when the first of them is needed.
@@ -68,7 +73,9 @@ CREATE TABLE @extschema@.snowflake_registry_leases (
     datacenter_id integer NOT NULL,
     worker_id     integer NOT NULL,
     floor         bigint NOT NULL,
-    until         bigint NOT NULL
+    until         bigint NOT NULL,
+    -- An operator ended it: a registry in doubt does not take it back.
+    is_retired    boolean NOT NULL
 );
 CREATE INDEX snowflake_registry_leases_until
     ON @extschema@.snowflake_registry_leases (datacenter_id, worker_id, until);
@@ -78,6 +85,7 @@ CREATE FUNCTION @extschema@.snowflake_fleet_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.system_identifier := 0;
+    NEW.told := NULL;
     RETURN NEW;
 END
 $$;
@@ -145,15 +153,12 @@ BEGIN
 END
 $$;
 
--- The registry's row. If commits may have been lost since it was written, in a failover or a restore, it says so first.
+-- The registry's row.
 CREATE FUNCTION @extschema@.snowflake_fleet_current() RETURNS @extschema@.snowflake_registry
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     registry @extschema@.snowflake_registry;
-    here     record;
-    tick     bigint;
 BEGIN
-    here := @extschema@.snowflake_fleet_here();
     SELECT * INTO registry FROM @extschema@.snowflake_registry;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
@@ -162,42 +167,76 @@ BEGIN
             DETAIL = 'The table snowflake_registry has no row.',
             HINT = 'Call snowflake_registry_create in the database that is to be the registry.';
     END IF;
-    IF (registry.timeline, registry.system_identifier, registry.control_file, registry.database) = here THEN
-        RETURN registry;
-    END IF;
-    -- Others may find the same at this moment; who waits here sees what the first has written.
-    SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
-    IF (registry.timeline, registry.system_identifier, registry.control_file, registry.database) = here THEN
-        RETURN registry;
-    END IF;
-    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
-    -- A node's clock was at most one grant ahead, and `until` one grant more: so no lost grant reaches further.
+    RETURN registry;
+END
+$$;
+
+-- Whether this row was written elsewhere, so that commits may have been lost, and nobody has found out yet.
+CREATE FUNCTION @extschema@.snowflake_fleet_is_elsewhere(registry @extschema@.snowflake_registry) RETURNS boolean
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (registry.timeline, registry.system_identifier, registry.control_file, registry.database)
+        <> @extschema@.snowflake_fleet_here();
+END
+$$;
+
+-- From now on the registry, whose row the caller has locked, is where it is. Who may read it is only set right if that
+-- is wrong, and nothing fails for it: an event trigger may refuse every GRANT and REVOKE.
+CREATE FUNCTION @extschema@.snowflake_fleet_settle() RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
     UPDATE @extschema@.snowflake_registry r
-    SET timeline = here.timeline, system_identifier = here.system_identifier, control_file = here.control_file,
-        database = here.database, fence = greatest(r.fence, tick + 2 * r.grant_ticks),
-        fences_before = CASE WHEN r.fence >= tick THEN r.fences_before ELSE '{}' END || r.fence
+    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM @extschema@.snowflake_fleet_here()),
+        told = NULL;
+    -- The restore may have left out privileges.
+    IF has_table_privilege('public', '@extschema@.snowflake_registry'::regclass, 'SELECT')
+        OR has_table_privilege('public', '@extschema@.snowflake_registry_groups'::regclass, 'SELECT')
+        OR has_table_privilege('public', '@extschema@.snowflake_registry_leases'::regclass, 'SELECT') THEN
+        BEGIN
+            REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
+                @extschema@.snowflake_registry_leases FROM PUBLIC;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE LOG 'snowflake_id: every role can read the tables of the registry'
+                USING DETAIL = format('The privileges could not be revoked: %s.', SQLERRM),
+                    HINT = 'Revoke SELECT on snowflake_registry, snowflake_registry_groups and '
+                        'snowflake_registry_leases from PUBLIC.';
+        END;
+    END IF;
+END
+$$;
+
+-- Commits may have been lost, but none for which both clocks had passed `since`: begins a doubt. The caller has locked
+-- the registry's row.
+CREATE FUNCTION @extschema@.snowflake_fleet_doubt(since bigint) RETURNS void
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    registry @extschema@.snowflake_registry;
+BEGIN
+    PERFORM @extschema@.snowflake_fleet_settle();
+    -- No lost grant reaches further than one grant beyond the earlier of the two clocks.
+    UPDATE @extschema@.snowflake_registry r
+    SET fence = greatest(r.fence, since + r.grant_ticks), fences_before = r.fences_before || r.fence
     RETURNING * INTO STRICT registry;
     -- Their groups may have gone to others, who show up with leases that no row knows.
-    PERFORM @extschema@.snowflake_fleet_end(g) FROM @extschema@.snowflake_registry_groups g
-    WHERE g.node_id IS NOT NULL AND g.until < tick;
-    -- The restore may have left out privileges.
-    REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
-        @extschema@.snowflake_registry_leases FROM PUBLIC;
+    PERFORM @extschema@.snowflake_fleet_end(g, false) FROM @extschema@.snowflake_registry_groups g
+    WHERE g.node_id IS NOT NULL AND g.until < since;
     RAISE LOG 'snowflake_id: the registry may have lost commits in a failover or restore'
         USING DETAIL = format('It leases no worker before %s, and renews leases meanwhile.',
                 @extschema@.snowflake_fleet_time(registry.fence + 1, registry.tick_ms, registry.epoch)),
-            HINT = 'If no commit was lost, call snowflake_registry_vouch.';
-    RETURN registry;
+            HINT = 'If no commit was lost, or none after a time that you know, call snowflake_registry_vouch.';
 END
 $$;
 
 -- Ends the lease of a group whose row the caller has locked: it becomes a row of the history, and nobody has the group.
 -- Its `until` stays.
-CREATE FUNCTION @extschema@.snowflake_fleet_end(ended @extschema@.snowflake_registry_groups) RETURNS void
+CREATE FUNCTION @extschema@.snowflake_fleet_end(ended @extschema@.snowflake_registry_groups, by_operator boolean)
+    RETURNS void
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO @extschema@.snowflake_registry_leases (node_id, node_name, datacenter_id, worker_id, floor, until)
-    VALUES (ended.node_id, ended.node_name, ended.datacenter_id, ended.worker_id, ended.floor, ended.until);
+    INSERT INTO @extschema@.snowflake_registry_leases (
+        node_id, node_name, datacenter_id, worker_id, floor, until, is_retired)
+    VALUES (ended.node_id, ended.node_name, ended.datacenter_id, ended.worker_id, ended.floor, ended.until,
+        by_operator);
     UPDATE @extschema@.snowflake_registry_groups g
     SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
     WHERE g.datacenter_id = ended.datacenter_id AND g.worker_id = ended.worker_id;
@@ -227,7 +266,8 @@ $$;
 
 CREATE FUNCTION @extschema@.snowflake_registry_create(
     node_role regrole, grant_length interval DEFAULT '1 hour', layout text DEFAULT '41/10/12',
-    tick interval DEFAULT '1 ms', epoch timestamptz DEFAULT '2024-01-01 00:00:00+00', backup_workers integer DEFAULT 3
+    tick interval DEFAULT '1 ms', epoch timestamptz DEFAULT '2024-01-01 00:00:00+00', backup_workers integer DEFAULT 3,
+    clock_tolerance interval DEFAULT '1 min'
 ) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -283,7 +323,17 @@ BEGIN
         AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
         AND NOT (o.described = 'function snowflake_fleet_time' AND a.grantee = 'pg_monitor'::regrole);
     SELECT r.* INTO refusal FROM (VALUES
-        (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers) > 0, '22004',
+        (EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
+                 WHERE n.oid = place.schema AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+                     AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole)), '55000',
+            format('other roles have CREATE on schema %s of the registry', place.schema),
+            format('They are: %s.', (
+                SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname)
+                FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
+                WHERE n.oid = place.schema AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+                    AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole))),
+            'Revoke it: a function with a name of the extension''s would stop the registry.'),
+        (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance) > 0, '22004',
             'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
             'Leave out an argument to use its default.'),
         (EXISTS (SELECT FROM @extschema@.snowflake_registry), '55000', 'this database is a snowflake registry already',
@@ -296,6 +346,10 @@ BEGIN
         (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
             'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
             'Use 1 hour, unless servers can reach the registry only at times.'),
+        (NOT clock_tolerance BETWEEN interval '0' AND grant_length / 2, '22023',
+            'clock_tolerance must be between 0 and half of grant_length',
+            format('clock_tolerance is %s, and grant_length is %s.', clock_tolerance, grant_length),
+            'Use the greatest difference between the clocks of two servers.'),
         (NOT backup_workers BETWEEN 0 AND 15, '22023', 'backup_workers must be between 0 and 15',
             format('backup_workers is %s.', backup_workers), 'Use snowflake_id.backup_workers of the servers.'),
         (tick IS DISTINCT FROM tick_ms * interval '1 ms' OR tick_ms NOT IN (1, 10, 1000), '22023',
@@ -309,17 +363,20 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
             HINT = refusal.hint;
     END IF;
+    PERFORM @extschema@.snowflake_fleet_commit_durably();
     SELECT * INTO STRICT parsed FROM @extschema@.snowflake_fleet_layout(layout, tick_ms, backup_workers);
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
     INSERT INTO @extschema@.snowflake_registry (
         id, layout, tick_ms, epoch, backup_workers, time_bits, datacenter_bits, worker_bits, sequence_bits, homes,
-        grant_ticks, fence, timeline, system_identifier, control_file, database)
+        grant_ticks, tolerance_ticks, fence, timeline, system_identifier, control_file, database)
     SELECT gen_random_uuid(), parsed.bits, tick_ms, epoch, backup_workers, parsed.time_bits, parsed.datacenter_bits,
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
+        ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
         @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '', 0;
     UPDATE @extschema@.snowflake_registry r
     SET (timeline, system_identifier, control_file, database) = (SELECT * FROM @extschema@.snowflake_fleet_here());
+    -- Here it is told if that fails.
     REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
         @extschema@.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
@@ -332,9 +389,78 @@ BEGIN
 END
 $$;
 
--- What operators do with groups. Whatever it is, it is first found out whether the registry is in doubt. Calls have the
--- exact types, so that PostgreSQL takes no other function of that name: somebody may have put one there before.
-CREATE FUNCTION @extschema@.snowflake_fleet_operate(operation text, worker_id integer, words text)
+-- What an operator says of the last time that commits may have been lost: none was, or none after `dead_since` by the
+-- clock of the registry that committed it.
+CREATE FUNCTION @extschema@.snowflake_fleet_vouch(dead_since timestamptz) RETURNS void
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    registry @extschema@.snowflake_registry;
+    here     text := @extschema@.snowflake_fleet_here()::text;
+    tick     bigint;
+    since    bigint;
+BEGIN
+    SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
+    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    IF NOT dead_since BETWEEN registry.epoch AND @extschema@.snowflake_fleet_time(
+        tick + registry.tolerance_ticks, registry.tick_ms, registry.epoch)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = 'dead_since must be between the epoch and now',
+            DETAIL = format('The value is %s.', dead_since),
+            HINT = 'Use a time after the last commit of the former registry.';
+    END IF;
+    since := @extschema@.snowflake_fleet_tick(dead_since, registry.tick_ms, registry.epoch);
+    IF NOT @extschema@.snowflake_fleet_is_elsewhere(registry) THEN
+        IF registry.fences_before = '{}' OR registry.fence < tick THEN
+            RAISE NOTICE 'the registry is not in doubt, skipping';
+            RETURN;
+        END IF;
+        -- With a time, the doubt may go on, and an operator may still vouch for all of it.
+        UPDATE @extschema@.snowflake_registry r
+        SET fence = CASE WHEN since IS NULL THEN r.fences_before[cardinality(r.fences_before)]
+                ELSE least(r.fence, greatest(
+                    r.fences_before[cardinality(r.fences_before)], since + r.grant_ticks)) END,
+            fences_before = CASE WHEN since IS NULL THEN trim_array(r.fences_before, 1) ELSE r.fences_before END
+        RETURNING * INTO STRICT registry;
+    ELSIF since IS NOT NULL THEN
+        PERFORM @extschema@.snowflake_fleet_doubt(since);
+        registry := @extschema@.snowflake_fleet_current();
+    ELSIF registry.told = here THEN
+        PERFORM @extschema@.snowflake_fleet_settle();
+    ELSE
+        UPDATE @extschema@.snowflake_registry r SET told = here;
+        RAISE WARNING 'the registry may have lost commits in a failover or restore of which no server knows yet'
+            USING DETAIL = format('Its row was written in timeline %s of cluster %s, and this is timeline %s of cluster '
+                    '%s. It may also be a copy of its files or of its database.', registry.timeline,
+                    registry.system_identifier, (@extschema@.snowflake_fleet_here()).timeline,
+                    (@extschema@.snowflake_fleet_here()).system_identifier),
+                HINT = 'If no commit was lost, call snowflake_registry_vouch again.';
+        RETURN;
+    END IF;
+    IF registry.fences_before <> '{}' AND registry.fence >= tick THEN
+        RAISE NOTICE 'the registry is still in doubt, and leases no worker before %', @extschema@.snowflake_fleet_time(
+            registry.fence + 1, registry.tick_ms, registry.epoch)
+            USING HINT = 'If an earlier failover or restore is the cause, and no commit was lost in that one either, '
+                'call snowflake_registry_vouch again.';
+    END IF;
+END
+$$;
+
+-- What is acknowledged must be durable. In a SET clause this would end with the function that has it.
+CREATE FUNCTION @extschema@.snowflake_fleet_commit_durably() RETURNS void
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+END
+$$;
+
+-- What operators do with groups. Calls have the exact types, so that PostgreSQL takes no other function of that name:
+-- somebody may have put one there before.
+CREATE FUNCTION @extschema@.snowflake_fleet_operate(
+    operation text, worker_id integer, words text, moment timestamptz
+)
     RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -344,6 +470,8 @@ DECLARE
     registry record;
     refusal  record;
     tick     bigint;
+    latest   bigint;
+    is_in_doubt boolean;
     own      record;
     named    constant integer := worker_id;
     -- The number's high bits are the datacenter's, as in an ID.
@@ -375,33 +503,48 @@ BEGIN
             HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
                 'owner may have put functions there that a superuser would run.';
     END IF;
+    PERFORM @extschema@.snowflake_fleet_commit_durably();
+    -- Contacts wait for the rows that are locked here.
+    IF (SELECT t.setting::integer NOT BETWEEN 1 AND 60000 FROM pg_settings t
+        WHERE t.name = 'idle_in_transaction_session_timeout')
+    THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', '1min', true);
+    END IF;
     registry := @extschema@.snowflake_fleet_current();
     IF operation = 'vouch' THEN
-        tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
-        UPDATE @extschema@.snowflake_registry r
-        SET fence = r.fences_before[cardinality(r.fences_before)], fences_before = trim_array(r.fences_before, 1)
-        WHERE r.fences_before <> '{}' AND r.fence >= tick RETURNING r.fence, r.fences_before INTO own;
-        IF NOT FOUND THEN
-            RAISE NOTICE 'the registry is not in doubt, skipping';
-        ELSIF own.fences_before <> '{}' AND own.fence >= tick THEN
-            RAISE NOTICE 'the registry is still in doubt because of an earlier failover or restore'
-                USING HINT = 'If no commit was lost in that one either, call snowflake_registry_vouch again.';
-        END IF;
+        PERFORM @extschema@.snowflake_fleet_vouch(moment);
         RETURN NULL;
-    ELSIF operation = 'retire' THEN
+    ELSIF @extschema@.snowflake_fleet_is_elsewhere(registry) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'cannot change workers: the registry may have lost commits in a failover or restore',
+            DETAIL = 'No server with the same time has contacted the registry since.',
+            HINT = 'Wait for the next contact of a server. If no commit was lost, call snowflake_registry_vouch.';
+    END IF;
+    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    is_in_doubt := registry.fences_before <> '{}' AND registry.fence >= tick;
+    IF operation = 'retire' THEN
+        latest := NULL;
         FOR own IN
             SELECT g AS whole, g.until FROM @extschema@.snowflake_registry_groups g
             WHERE g.node_name = words AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
         LOOP
-            PERFORM @extschema@.snowflake_fleet_end(own.whole);
-            tick := greatest(tick, own.until);
+            PERFORM @extschema@.snowflake_fleet_end(own.whole, true);
+            latest := greatest(latest, own.until);
         END LOOP;
-        IF tick IS NULL THEN
+        -- What the doubt has ended would be taken back.
+        FOR own IN
+            UPDATE @extschema@.snowflake_registry_leases l SET is_retired = true
+            WHERE is_in_doubt AND l.node_name = words AND NOT l.is_retired RETURNING l.until
+        LOOP
+            latest := greatest(latest, own.until);
+        END LOOP;
+        IF latest IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_object',
                 MESSAGE = format('node "%s" has no lease', left(words, 64)),
                 DETAIL = 'No row of snowflake_fleet has this name.', HINT = 'Look up the name in snowflake_fleet.';
         END IF;
-        RETURN @extschema@.snowflake_fleet_time(tick + 1, registry.tick_ms, registry.epoch);
+        RETURN @extschema@.snowflake_fleet_time(
+            greatest(latest, CASE WHEN is_in_doubt THEN registry.fence END) + 1, registry.tick_ms, registry.epoch);
     END IF;
     of_datacenter := named >> registry.worker_bits;
     of_worker := named & ((1::bigint << registry.worker_bits) - 1);
@@ -426,17 +569,19 @@ BEGIN
                 1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
-        (operation = 'reserve' AND registry.fences_before <> '{}' AND registry.fence >= tick, '55000',
+        -- The server that gets it may be behind by the tolerance, and must have passed what others were granted.
+        (operation = 'reserve' AND registry.fences_before <> '{}'
+            AND registry.fence >= tick - registry.tolerance_ticks, '55000',
             format('cannot reserve worker %s: the registry may have lost commits', named),
             format('Another server may have this worker until %s.', @extschema@.snowflake_fleet_time(
-                registry.fence + 1, registry.tick_ms, registry.epoch)),
+                registry.fence + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
             'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
-        (operation = 'reserve' AND own.until >= tick, '55000',
+        (operation = 'reserve' AND own.until >= tick - registry.tolerance_ticks, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
             format(CASE WHEN own.node_id IS NULL
                 THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
                 ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, @extschema@.snowflake_fleet_time(
-                own.until + 1, registry.tick_ms, registry.epoch)),
+                own.until + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
             CASE WHEN own.node_id IS NULL THEN 'Reserve another worker, or wait until then.'
                 ELSE 'Reserve another worker; or stop that server, and wait until its lease has ended.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
@@ -444,7 +589,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
             HINT = refusal.hint;
     ELSIF own.node_id IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_end(own.whole);
+        PERFORM @extschema@.snowflake_fleet_end(own.whole, false);
     END IF;
     -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
     UPDATE @extschema@.snowflake_registry_groups g
@@ -458,19 +603,21 @@ $$;
 
 CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('reserve'::text, worker_id, note); END;
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate(
+        'reserve'::text, worker_id, note, NULL::timestamptz); END;
 
 CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text);
+    RETURN @extschema@.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text, NULL::timestamptz);
 
 CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('retire'::text, NULL::integer, node_name);
+    RETURN @extschema@.snowflake_fleet_operate('retire'::text, NULL::integer, node_name, NULL::timestamptz);
 
-CREATE FUNCTION @extschema@.snowflake_registry_vouch() RETURNS void
+CREATE FUNCTION @extschema@.snowflake_registry_vouch(dead_since timestamptz DEFAULT NULL) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate('vouch'::text, NULL::integer, NULL::text); END;
+    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate(
+        'vouch'::text, NULL::integer, NULL::text, dead_since); END;
 
 -- ---------------------------------------------------------------- views
 
@@ -482,11 +629,26 @@ SELECT g.node_name, g.worker_id,
 FROM @extschema@.snowflake_registry r, @extschema@.snowflake_registry_groups g
 WHERE g.node_id IS NOT NULL;
 
+-- The time before which no worker is leased because the registry is in doubt; infinity: nobody has found out yet, so
+-- that even renewals are refused; null: it is in no doubt. A standby cannot tell whether somebody has. Its body is
+-- bound, so it can have its owner's rights.
+CREATE FUNCTION @extschema@.snowflake_fleet_free_from() RETURNS timestamptz
+    VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE sql
+    RETURN (
+        SELECT CASE
+            WHEN CASE WHEN NOT pg_is_in_recovery() THEN @extschema@.snowflake_fleet_is_elsewhere(r) END
+                THEN timestamptz 'infinity'
+            WHEN r.fences_before <> '{}'
+                AND @extschema@.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) > clock_timestamp()
+                THEN @extschema@.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) END
+        FROM @extschema@.snowflake_registry r);
+
 -- Groups that were never used may have no row.
 CREATE VIEW @extschema@.snowflake_fleet_capacity AS
 SELECT CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id, r.homes AS workers,
     r.homes - count(g.worker_id) FILTER (WHERE g.note IS NOT NULL
-        OR @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) >= clock_timestamp()) AS free
+        OR @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) >= clock_timestamp()) AS free,
+    (SELECT @extschema@.snowflake_fleet_free_from()) AS free_from
 FROM @extschema@.snowflake_registry r LEFT JOIN @extschema@.snowflake_registry_groups g ON true
 GROUP BY 1, 2;
 

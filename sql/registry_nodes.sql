@@ -85,7 +85,7 @@ BEGIN
     IF own.worker_id IS NULL THEN
         RETURN NULL;
     ELSIF own.node_id IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_end(own);
+        PERFORM @extschema@.snowflake_fleet_end(own, false);
     END IF;
     own.floor := greatest(own.until, fleet.fence);
     RETURN own;
@@ -179,6 +179,36 @@ BEGIN
 END
 $$;
 
+-- A contact has come to a registry that may have lost commits, and nobody knows yet. It begins the doubt if it has the
+-- same time as the registry: then no lost contact had later clocks, unless both are wrong. Else it returns why not, and
+-- nothing is granted or ended: a clock may be wrong for a moment after a failover.
+CREATE FUNCTION @extschema@.snowflake_fleet_find_out(fleet @extschema@.snowflake_registry, clock timestamptz)
+    RETURNS text
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tolerance constant interval := fleet.tolerance_ticks * fleet.tick_ms * interval '1 ms';
+    here      timestamptz;
+BEGIN
+    FOR with_lock IN 0..1 LOOP
+        IF with_lock = 1 THEN
+            -- Others may find the same at this moment; who waits here sees what the first has written.
+            SELECT * INTO STRICT fleet FROM @extschema@.snowflake_registry FOR UPDATE;
+            IF NOT @extschema@.snowflake_fleet_is_elsewhere(fleet) THEN
+                RETURN NULL;
+            END IF;
+        END IF;
+        here := clock_timestamp();
+        IF NOT clock BETWEEN here - tolerance AND here + tolerance THEN
+            RETURN format('The registry may have lost commits, and waits for a server whose clock differs from its own '
+                'by at most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, here);
+        END IF;
+    END LOOP;
+    PERFORM @extschema@.snowflake_fleet_doubt(@extschema@.snowflake_fleet_tick(
+        greatest(clock, here), fleet.tick_ms, fleet.epoch) + fleet.tolerance_ticks);
+    RETURN NULL;
+END
+$$;
+
 -- Whether a node still has the lease that it shows: the locked row of its group, or null if that lease is over. A
 -- number is higher than the last one; or it is the last one with its nonce, because the answer was lost.
 CREATE FUNCTION @extschema@.snowflake_fleet_renew(
@@ -191,19 +221,19 @@ BEGIN
         RETURN CASE WHEN own.floor = shown_floor
             AND (claimed > own.number OR (claimed, drawn) = (own.number, own.nonce))
             -- Nobody was granted more, unless the registry has lost it: then the row must learn it, within reason.
-            AND shown_until <= greatest(own.until, tick + 2 * fleet.grant_ticks) THEN own END;
+            AND shown_until <= greatest(own.until, tick + fleet.grant_ticks + fleet.tolerance_ticks) THEN own END;
     END IF;
     -- In doubt: a lease of which only the node knows, since its commit was lost. Others had the group below its floor.
     IF fleet.fences_before = '{}' OR fleet.fence < tick OR own.node_id IS NOT NULL OR own.note IS NOT NULL
-        -- The clock may have gone back since the discovery, when it was at least this.
-        OR shown_until <= greatest(tick, fleet.fence - 2 * fleet.grant_ticks) OR shown_until > fleet.fence
+        -- What has ended in the doubt lies below this, and no lost grant above the fence.
+        OR shown_until < fleet.fence - fleet.grant_ticks OR shown_until > fleet.fence
         OR shown_until < coalesce(own.until, 0)
         OR shown_floor < 0 OR shown_floor >= shown_until
         OR EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
         RETURN NULL;
     END IF;
     DELETE FROM @extschema@.snowflake_registry_leases l
-    WHERE l.node_id = claimant
+    WHERE l.node_id = claimant AND NOT l.is_retired
         AND (l.datacenter_id, l.worker_id, l.floor) = (own.datacenter_id, own.worker_id, shown_floor);
     IF NOT FOUND AND (shown_floor < own.until
         OR EXISTS (SELECT FROM @extschema@.snowflake_registry_leases l WHERE l.node_id = claimant)) THEN
@@ -302,7 +332,7 @@ BEGIN
     UPDATE @extschema@.snowflake_registry_groups g
     SET node_id = asked.node_id, node_name = asked.node_name, floor = leased.floor, number = asked.number,
         nonce = asked.nonce, until = greatest(leased.until, asked.until,
-            least(node_tick + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
+            least(node_tick + fleet.grant_ticks, tick + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
         last_contact_at = here, clock_offset_ms = extract(epoch FROM clock - here) * 1000,
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version,
         system_identifier = asked.system_identifier
@@ -367,10 +397,7 @@ BEGIN
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,
             in_recovery, version, system_identifier),
         num_nulls(lease_worker_id, lease_floor, lease_until), node_name, number, version, system_identifier, clock);
-    -- An answer must not be known before it is durable. In a SET clause this would end with the function.
-    IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'local', true);
-    END IF;
+    PERFORM @extschema@.snowflake_fleet_commit_durably();
     fleet := @extschema@.snowflake_fleet_current();
     registry := fleet.id;
     registry_clock := clock_timestamp();
@@ -381,6 +408,15 @@ BEGIN
         reason := told.reason;
         detail := told.detail;
         RETURN;
+    END IF;
+    IF @extschema@.snowflake_fleet_is_elsewhere(fleet) THEN
+        detail := @extschema@.snowflake_fleet_find_out(fleet, clock);
+        IF detail IS NOT NULL THEN
+            answer := 'refused';
+            reason := 'clock';
+            RETURN;
+        END IF;
+        fleet := @extschema@.snowflake_fleet_current();
     END IF;
     told := @extschema@.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
         lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version,
@@ -401,9 +437,13 @@ $$;
 REVOKE ALL ON FUNCTION
     @extschema@.snowflake_fleet_check(), @extschema@.snowflake_fleet_guard(),
     @extschema@.snowflake_fleet_here(), @extschema@.snowflake_fleet_current(),
-    @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups),
+    @extschema@.snowflake_fleet_is_elsewhere(@extschema@.snowflake_registry), @extschema@.snowflake_fleet_settle(),
+    @extschema@.snowflake_fleet_doubt(bigint), @extschema@.snowflake_fleet_vouch(timestamptz),
+    @extschema@.snowflake_fleet_commit_durably(), @extschema@.snowflake_fleet_free_from(),
+    @extschema@.snowflake_fleet_find_out(@extschema@.snowflake_registry, timestamptz),
+    @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups, boolean),
     @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer),
-    @extschema@.snowflake_fleet_operate(text, integer, text),
+    @extschema@.snowflake_fleet_operate(text, integer, text, timestamptz),
     @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz),
     @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
     @extschema@.snowflake_fleet_layout(text, integer, integer), @extschema@.snowflake_fleet_control_file(),
@@ -417,9 +457,9 @@ REVOKE ALL ON FUNCTION
         bigint, uuid, bigint, bigint, bigint),
     @extschema@.snowflake_fleet_lock(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups),
     @extschema@.snowflake_fleet_answer(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, integer),
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer),
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval),
     @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
-    @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(),
+    @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(timestamptz),
     @extschema@.snowflake_origin(bigint),
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric)
@@ -431,11 +471,12 @@ COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
 COMMENT ON TABLE @extschema@.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
-    'how many home workers the fleet has, and how many are free; one row per datacenter in use';
+    'how many home workers the fleet has, how many are free, and when a registry in doubt leases them; one row per '
+    'datacenter in use';
 COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
     'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer) IS
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval) IS
     'makes this database the registry of a fleet, and lets a role contact it';
 COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS
     'keeps a worker for a server that does not use the registry';
@@ -443,8 +484,8 @@ COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS
     'ends a reservation, and returns when the registry can lease the worker';
 COMMENT ON FUNCTION @extschema@.snowflake_registry_retire(text) IS
     'ends the leases of a server, and returns when the registry can lease its workers again';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch() IS
-    'asserts that the registry lost no commit in a failover or restore, so that it leases workers at once';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch(timestamptz) IS
+    'asserts that a failover or restore of the registry lost no commit, or none after a time';
 COMMENT ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric) IS
@@ -458,11 +499,26 @@ COMMENT ON FUNCTION @extschema@.snowflake_fleet_here() IS
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_control_file() IS
     'internal: the inode and the time of birth of the control file, which no copy of the server has';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_current() IS
-    'internal: the row of the registry, after a look whether commits may have been lost';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups) IS 'internal: ends a lease';
+    'internal: the row of the registry';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_is_elsewhere(@extschema@.snowflake_registry) IS
+    'internal: whether commits of the registry may have been lost, and nobody has found out';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_settle() IS
+    'internal: writes where the registry is, and closes its tables';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_doubt(bigint) IS
+    'internal: begins a doubt of the registry';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_vouch(timestamptz) IS
+    'internal: takes an operator''s word about lost commits';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_commit_durably() IS
+    'internal: makes the transaction durable before it is acknowledged';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_free_from() IS
+    'internal: when a registry in doubt leases workers again';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_find_out(@extschema@.snowflake_registry, timestamptz) IS
+    'internal: has a contact begin the doubt of a registry';
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups, boolean) IS
+    'internal: ends a lease';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer) IS
     'internal: inserts the rows of a block of workers';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_operate(text, integer, text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_fleet_operate(text, integer, text, timestamptz) IS
     'internal: what operators do with workers of the fleet';
 COMMENT ON FUNCTION @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz) IS
     'internal: the tick of a time';

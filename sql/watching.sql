@@ -79,4 +79,5 @@ GRANT SELECT ON @extschema@.snowflake_config, @extschema@.snowflake_registry, @e
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.snowflake_status_row(), @extschema@.snowflake_workers_rows(),
-    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz), @extschema@.snowflake_origin(bigint) TO pg_monitor;
+    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz), @extschema@.snowflake_fleet_free_from(),
+    @extschema@.snowflake_origin(bigint) TO pg_monitor;

@@ -470,7 +470,7 @@ mod tests {
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.
         (
-            "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer)",
+            "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer,interval)",
             "v",
             false,
             "u",
@@ -479,7 +479,7 @@ mod tests {
         ("snowflake_registry_reserve(integer,text)", "v", false, "u", false),
         ("snowflake_registry_unreserve(integer)", "v", false, "u", false),
         ("snowflake_registry_retire(text)", "v", false, "u", false),
-        ("snowflake_registry_vouch()", "v", false, "u", false),
+        ("snowflake_registry_vouch(timestamptz)", "v", false, "u", false),
         ("snowflake_origin(bigint)", "s", true, "s", false),
         (
             "snowflake_registry_contact(uuid,uuid,text,bigint,uuid,integer,bigint,bigint,timestamptz,text,integer,\
@@ -515,11 +515,16 @@ mod tests {
         ),
         ("snowflake_fleet_control_file()", "v", true, "s", false),
         ("snowflake_fleet_current()", "v", false, "u", false),
-        ("snowflake_fleet_end(snowflake_registry_groups)", "v", true, "u", false),
+        ("snowflake_fleet_commit_durably()", "v", false, "u", false),
+        ("snowflake_fleet_doubt(bigint)", "v", true, "u", false),
+        ("snowflake_fleet_end(snowflake_registry_groups,boolean)", "v", true, "u", false),
+        ("snowflake_fleet_find_out(snowflake_registry,timestamptz)", "v", true, "u", false),
+        ("snowflake_fleet_free_from()", "v", false, "u", false),
         ("snowflake_fleet_here()", "v", false, "u", false),
+        ("snowflake_fleet_is_elsewhere(snowflake_registry)", "v", true, "u", false),
         ("snowflake_fleet_layout(text,integer,integer)", "i", true, "s", false),
         ("snowflake_fleet_lock(snowflake_registry,snowflake_registry_groups)", "v", false, "u", false),
-        ("snowflake_fleet_operate(text,integer,text)", "v", false, "u", false),
+        ("snowflake_fleet_operate(text,integer,text,timestamptz)", "v", false, "u", false),
         ("snowflake_fleet_refusal(snowflake_registry,integer,integer,bigint,bigint)", "s", false, "u", false),
         (
             "snowflake_fleet_renew(snowflake_registry,snowflake_registry_groups,uuid,bigint,uuid,bigint,bigint,bigint)",
@@ -528,8 +533,10 @@ mod tests {
             "u",
             false,
         ),
+        ("snowflake_fleet_settle()", "v", false, "u", false),
         ("snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
         ("snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
+        ("snowflake_fleet_vouch(timestamptz)", "v", false, "u", false),
         (
             "snowflake_fleet_unfit(snowflake_registry,uuid,text,integer,timestamptz,integer,integer,integer)",
             "s",

@@ -46,7 +46,8 @@ pub fn run(contacts: &mut dyn Contacts) {
             let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
             let Some(result) = way.contact(&request, is_obsolete) else { continue };
             let now = Instant::now();
-            (due, not_before) = (now + pace.after(&result, random()), now + Pace::AT_LEAST);
+            let pause = pace.after(&result, random());
+            (due, not_before) = (now + pause, now + pace.at_least(pause));
             episode.tell(&result);
             contacts.done(result);
             continue;

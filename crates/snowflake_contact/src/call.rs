@@ -49,12 +49,16 @@ pub struct Contacted {
 }
 
 fn call(connection: &Connection<'_>, request: &Request) -> Result<Answer, Failure> {
+    // Whatever the default of the role, the database or the server is.
+    connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(connection)?;
     let columns = COLUMNS.map(|(name, _)| name).join(", ");
     let arguments = request.arguments();
     let places = (1..=arguments.len()).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
     let call = format!("SELECT {columns} FROM {schema}.snowflake_registry_contact({places})");
-    match connection.query(&call, &arguments)?.as_slice() {
+    let rows = connection.query(&call, &arguments)?;
+    connection.command(c"COMMIT")?;
+    match rows.as_slice() {
         [row] => Answer::from_row(row),
         rows => Err(Failure::new(Kind::Answer, format!("the registry answered with {} rows", rows.len()))),
     }

@@ -79,6 +79,7 @@ functions! {
 
 // From libpq-fe.h and postgres_ext.h; libpq never changes them.
 const CONNECTION_OK: c_int = 0;
+const PGRES_COMMAND_OK: c_int = 1;
 const PGRES_TUPLES_OK: c_int = 2;
 const PG_DIAG_MESSAGE_PRIMARY: c_int = b'M' as c_int;
 const PG_DIAG_MESSAGE_HINT: c_int = b'H' as c_int;
@@ -208,9 +209,18 @@ impl<'a> Connection<'a> {
         unsafe { text_of((self.libpq.PQerrorMessage)(self.conn)) }
     }
 
-    /// Runs a query in a transaction of its own; the rows have binary values.
+    /// Runs a query; the rows have binary values.
     pub fn query(&self, query: &str, arguments: &[Value]) -> Result<Vec<Vec<Column>>, Failure> {
         let query = CString::new(query).map_err(|_| Failure::new(Kind::Call, "the query has a zero byte"))?;
+        Ok(self.execute(&query, arguments, PGRES_TUPLES_OK)?.rows())
+    }
+
+    /// Runs a command that has no rows.
+    pub fn command(&self, command: &CStr) -> Result<(), Failure> {
+        self.execute(command, &[], PGRES_COMMAND_OK).map(drop)
+    }
+
+    fn execute(&self, query: &CStr, arguments: &[Value], status: c_int) -> Result<QueryResult<'a>, Failure> {
         let types: Vec<u32> = arguments.iter().map(|value| value.of_type).collect();
         let bytes = |value: &Value| value.bytes.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
         let values: Vec<*const c_char> = arguments.iter().map(bytes).collect();
@@ -236,16 +246,16 @@ impl<'a> Connection<'a> {
         }
         let result = QueryResult { libpq: self.libpq, res };
         // SAFETY: the result lives.
-        match unsafe { (self.libpq.PQresultStatus)(res) } {
-            PGRES_TUPLES_OK => Ok(result.rows()),
-            // Where the connection broke, its own text has what the server said last, too.
-            _ => match result.error(PG_DIAG_MESSAGE_PRIMARY) {
-                None => Err(Failure::new(Kind::Call, self.error())),
-                Some(text) => {
-                    let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
-                    Err(Failure { hint, ..Failure::new(Kind::Call, text) })
-                }
-            },
+        if unsafe { (self.libpq.PQresultStatus)(res) } == status {
+            return Ok(result);
+        }
+        // Where the connection broke, its own text has what the server said last, too.
+        match result.error(PG_DIAG_MESSAGE_PRIMARY) {
+            None => Err(Failure::new(Kind::Call, self.error())),
+            Some(text) => {
+                let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
+                Err(Failure { hint, ..Failure::new(Kind::Call, text) })
+            }
         }
     }
 }

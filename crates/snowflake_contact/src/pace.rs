@@ -39,8 +39,11 @@ impl Pace {
         length.mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0))
     }
 
-    /// The least time between the end of a contact and one for which somebody has asked.
-    pub const AT_LEAST: Duration = FIRST_PAUSE;
+    /// How long one for which somebody has asked waits at least, after a contact with this pause. Where the last one
+    /// brought nothing, clients that ask hasten nothing.
+    pub fn at_least(&self, pause: Duration) -> Duration {
+        if self.failures == 0 { pause.min(FIRST_PAUSE) } else { pause }
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +76,21 @@ mod tests {
         (0..100).for_each(|_| assert_eq!(pace.after(&failed, 0.5), PERIOD));
         pace.after(&granted(), 0.5);
         assert_eq!(pace.after(&failed, 0.5), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn who_asks_for_a_contact_hastens_none_after_a_failure() {
+        let mut pace = Pace::default();
+        let pause = pace.after(&granted(), 0.5);
+        assert_eq!(pace.at_least(pause), FIRST_PAUSE);
+        let failed = Err(Failure::new(Kind::Connection, "no route"));
+        for _ in 0..8 {
+            let pause = pace.after(&failed, 0.5);
+            assert_eq!(pace.at_least(pause), pause);
+        }
+        pace.after(&granted(), 0.5);
+        let pause = pace.after(&over(), 0.5);
+        assert_eq!(pace.at_least(pause), Duration::ZERO);
     }
 
     #[test]

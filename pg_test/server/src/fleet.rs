@@ -11,7 +11,8 @@ pub fn registry(grant: &str) -> Server {
     let server = Server::builder().without_library().start();
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
-    run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}')"));
+    let tolerance = format!("clock_tolerance => least(interval '1 min', interval '{grant}' / 4)");
+    run(&mut session, &format!("SELECT snowflake_registry_create('node', '{grant}', {tolerance})"));
     server
 }
 

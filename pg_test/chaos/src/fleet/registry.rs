@@ -24,7 +24,8 @@ impl Registry {
         let mut session = primary.connect();
         let millis = grant.as_millis();
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        run(&mut session, &format!("SELECT snowflake_registry_create('node', '{millis} ms')"));
+        let tolerance = format!("clock_tolerance => '{} ms'", millis / 4);
+        run(&mut session, &format!("SELECT snowflake_registry_create('node', '{millis} ms', {tolerance})"));
         let beyond = format!(
             "SELECT count(snowflake_registry_reserve(worker, 'nobody')) FROM generate_series({workers}, 255) worker"
         );
