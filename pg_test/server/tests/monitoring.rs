@@ -149,6 +149,7 @@ fn the_numbers_follow_what_happens() {
         ("fleet_workers", 0.0),
         ("fleet_workers_free", 0.0),
         ("fleet_clock_offset_seconds", 0.0),
+        ("fleet_doubt", 0.0),
     ] {
         assert_eq!(calm[name], value, "{name} of {calm:?}");
     }

@@ -883,7 +883,9 @@ fn an_operator_can_vouch_that_a_failover_lost_nothing() {
     next.catch_up_with(&standby);
     next.promote();
     run(&mut next.connect(), "SELECT snowflake_registry_vouch()");
-    assert!(next.log().contains("may have lost commits in a failover or restore of which no server knows yet"));
+    assert!(
+        next.log().contains("may have lost commits in a failover or restore of which no server knows yet")
+    );
     fails(&mut next.connect(), "55000", "SELECT snowflake_registry_retire('a')");
     run(&mut next.connect(), "SELECT snowflake_registry_vouch()");
     assert_eq!(Node::new("c").granted(&mut next.connect_as("node")).worker, 2);
@@ -1025,7 +1027,10 @@ fn what_an_operator_retires_in_doubt_is_not_taken_back() {
     third.granted(&mut session);
     move_elsewhere(&mut operator);
     third.granted(&mut session);
-    assert_eq!(column::<String>(&mut operator, "SELECT node_name FROM snowflake_fleet ORDER BY 1"), ["a", "c"]);
+    assert_eq!(
+        column::<String>(&mut operator, "SELECT node_name FROM snowflake_fleet ORDER BY 1"),
+        ["a", "c"]
+    );
     let taken_back = |node: &Node, session: &mut Client| {
         run(session, "BEGIN");
         let answer = node.clone().contact(session).answer;
