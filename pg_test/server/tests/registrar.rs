@@ -102,6 +102,20 @@ fn what_the_registry_could_not_commit_was_not_granted() {
     assert_eq!(registry.contacts(), 0);
 }
 
+/// Whatever the role, its database or its server has as the default.
+#[test]
+fn a_contact_says_which_isolation_it_needs() {
+    let registry = Server::builder().start_registry();
+    run(
+        &mut registry.connect(),
+        "ALTER ROLE node SET default_transaction_isolation = 'serializable';
+         CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             RAISE '%', current_setting('transaction_isolation'); END $$;
+         CREATE TRIGGER look BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION look()",
+    );
+    fails(&registry.registry_string(), &[], Kind::Call, "read committed");
+}
+
 #[test]
 fn a_database_without_a_registry_and_a_string_that_is_none_say_so() {
     let server = Server::builder().start();

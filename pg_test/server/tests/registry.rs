@@ -658,7 +658,9 @@ fn whatever_a_node_sends_hurts_no_other() {
 fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
     let server = registry("");
     let mut session = server.connect_as("node");
-    for (configured, used) in [("off", "local"), ("local", "local"), ("on", "on")] {
+    for (configured, used) in
+        [("off", "local"), ("local", "local"), ("on", "on"), ("remote_apply", "remote_apply")]
+    {
         run(&mut session, &format!("SET synchronous_commit = {configured}; BEGIN"));
         Node::new("a").granted(&mut session);
         assert_eq!(one::<String>(&mut session, "SHOW synchronous_commit"), used, "when it commits");
@@ -682,7 +684,65 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
     run(&mut operator, "COMMIT");
 }
 
+/// Whoever applies rows as a replica does fires no other trigger.
+#[test]
+fn a_row_that_a_replica_inserts_was_written_nowhere() {
+    let server = registry("");
+    let mut operator = server.connect();
+    run(
+        &mut operator,
+        "BEGIN; CREATE TEMPORARY TABLE copied AS SELECT * FROM snowflake_registry;
+         UPDATE copied SET told = 'here'; DELETE FROM snowflake_registry;
+         SET LOCAL session_replication_role = replica;
+         INSERT INTO snowflake_registry SELECT * FROM copied; COMMIT",
+    );
+    assert!(one::<bool>(
+        &mut operator,
+        "SELECT system_identifier = 0 AND told IS NULL FROM snowflake_registry"
+    ));
+    Node::new("a").refused(&mut server.connect_as("node"), "doubt");
+}
+
+#[test]
+fn a_contact_waits_for_no_lock_without_an_end() {
+    let server = registry("");
+    let mut session = server.connect_as("node");
+    let mut node = Node::new("a");
+    node.granted(&mut session);
+    let mut other = server.connect();
+    run(&mut other, "BEGIN; SELECT FROM snowflake_registry_groups WHERE node_id IS NOT NULL FOR UPDATE");
+    let error = session.query(&node.query(), &[]).expect_err("a lock");
+    assert_eq!(Failure::from(&error).code, "55P03");
+    run(&mut other, "COMMIT");
+    node.granted(&mut session);
+}
+
 // ---- operators ----
+
+/// With leases of one name that end at different times.
+#[test]
+fn what_is_said_of_several_leases_is_true_of_all() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let (mut first, mut second) = (Node::small("a"), Node::small("a"));
+    first.granted(&mut session);
+    server.clock().forward(30 * MINUTE);
+    second.granted(&mut session);
+    for worker in [2, 3] {
+        run(&mut operator, &format!("SELECT snowflake_registry_reserve({worker}, 'mine')"));
+    }
+    // The first to come free, and of a retired node the last.
+    let refusal = Node::small("b").refused(&mut session, "full");
+    assert!(refusal.free_in.is_some_and(|free_in| (1_000.0..=1_801.0).contains(&free_in)), "{refusal:?}");
+    let retired = "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::float8";
+    let free: f64 = one(&mut operator, retired);
+    assert!((3_000.0..=3_601.0).contains(&free), "{free}");
+    assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
+    first.over(&mut session);
+    second.over(&mut session);
+    let refusal = Node::small("b").wanting(1).refused(&mut session, "taken");
+    assert!(refusal.free_in.is_some_and(|free_in| (3_000.0..=3_601.0).contains(&free_in)), "{refusal:?}");
+}
 
 #[test]
 fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_back() {
