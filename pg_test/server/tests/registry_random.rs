@@ -4,7 +4,7 @@
 //!
 //! Time is virtual: the functions read a clock and a timeline that the history sets. A history runs in one session, in a
 //! transaction that is rolled back. Each has its own seed: `FLEET_SEED=7 FLEET_HISTORIES=1` repeats one, and
-//! `FLEET_HISTORIES=200000` takes an hour.
+//! `FLEET_HISTORIES=20000` takes about an hour.
 //!
 //! Each file in `pg_test/server/mutants` is a fault in the SQL that these histories must find.
 
@@ -148,13 +148,19 @@ fn registry() -> (Server, Client) {
     (server, session)
 }
 
+/// Worker, floor and `until`.
+type Lease = (i32, i64, i64);
+
+/// An answer, and the lease that it grants.
+type Told = (String, Option<Lease>);
+
 #[derive(Clone, Debug)]
 struct Contact {
     node: u64,
     name: usize,
     number: i64,
     nonce: u64,
-    lease: Option<(i32, i64, i64)>,
+    lease: Option<Lease>,
     clock: i64,
     wanted: Option<i32>,
 }
@@ -163,7 +169,7 @@ struct Contact {
 struct Node {
     id: u64,
     number: i64,
-    lease: Option<(i32, i64, i64)>,
+    lease: Option<Lease>,
     /// Its answer was lost.
     pending: Option<(i64, u64)>,
     offset: i64,
@@ -282,7 +288,7 @@ impl History<'_> {
     }
 
     /// A contact reaches the registry; whether it was answered, and what.
-    fn send(&mut self, contact: &Contact) -> Result<Option<(String, Option<(i32, i64, i64)>)>, String> {
+    fn send(&mut self, contact: &Contact) -> Result<Option<Told>, String> {
         let clock = self.clock();
         let least = self.truth.lost.unwrap_or_default().earlier;
         // What the protocol does not protect from.
