@@ -32,9 +32,13 @@ impl Leasing {
     }
 
     /// Finds out which node this is; `false` if it cannot speak to the registry now.
-    fn enlist(&mut self, in_recovery: bool) -> bool {
-        let start = if in_recovery { start::in_recovery() } else { start::without_prepared() };
-        match self.generator.enlist(&start) {
+    fn enlist(&mut self, source: WorkerSource, in_recovery: bool) -> bool {
+        let known = match (in_recovery, source) {
+            (false, _) => self.generator.enlist(&start::without_prepared()),
+            (true, WorkerSource::Confirmed) => self.generator.hold(&start::in_recovery()),
+            (true, _) => self.generator.enlist(&start::in_recovery()),
+        };
+        match known {
             Ok(()) => {
                 self.told_closed = None;
                 true
@@ -101,9 +105,7 @@ impl Contacts for Leasing {
         let settings = settings::get()?;
         let source = settings.source()?;
         let in_recovery = generator::in_recovery();
-        // A standby with a worker of its own has it to itself once it is promoted. Until then its primary may have the
-        // same number.
-        if in_recovery && source == WorkerSource::Confirmed || !self.enlist(in_recovery) {
+        if !self.enlist(source, in_recovery) {
             return None;
         }
         self.tell_of_end();

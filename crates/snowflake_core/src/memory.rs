@@ -16,6 +16,7 @@ use crate::journal::Journal;
 use crate::ladder::{Blocked, Patience};
 use crate::lane::LaneMemory;
 use crate::refusal::ClosedReason;
+use crate::state::start::Held;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
 
@@ -179,8 +180,11 @@ pub(crate) struct ColdState {
     pub(crate) gate: Gate,
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
-    /// The timeline for which the gate was last opened; 0 if it never was.
+    /// The timeline for which the gate was last opened; 0 if it never was. Of a standby that holds its number: the one
+    /// of the record that it keeps.
     pub(crate) timeline: u32,
+    /// A standby holds its configured number, and keeps this of the record of its primary.
+    pub(crate) held: Option<Held>,
     pub(crate) journal: Journal,
     /// The last refusal that was reported, as lane, frontier and the word there. An episode is reported once; the next
     /// ID ends it.
@@ -206,6 +210,7 @@ impl<R: RawMutex> Control<R> {
             gate: Gate::Untried,
             home: config.configured_home(),
             timeline: 0,
+            held: None,
             journal: Journal::new(),
             reported: None,
             errand: None,

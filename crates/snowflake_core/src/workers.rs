@@ -114,8 +114,17 @@ impl Nodes {
     pub(crate) const NONE: Self = Self { nodes: [0; MAX_LANES], lanes: 0 };
 
     pub(crate) fn new(layout: &Layout, datacenter: i64, workers: Workers) -> Self {
-        let nodes = std::array::from_fn(|lane| layout.node(datacenter, workers.worker(lane)));
-        Self { nodes, lanes: workers.lanes }
+        Self::of((0..workers.lanes).map(|lane| layout.node(datacenter, workers.worker(lane))))
+    }
+
+    /// These nodes, at most [`MAX_LANES`].
+    pub(crate) fn of(nodes: impl Iterator<Item = i64>) -> Self {
+        let mut these = Self::NONE;
+        for node in nodes {
+            these.nodes[these.lanes] = node;
+            these.lanes += 1;
+        }
+        these
     }
 }
 

@@ -9,7 +9,7 @@ use model::disk::{EIO, Fault};
 use model::server::{HOUR, MS, SECOND, Server};
 use model::world::{Machine, config};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
-use snowflake_core::{Unopened, WorkerSource};
+use snowflake_core::{Start, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,6 +28,22 @@ fn member() -> Rc<Machine> {
     Machine::alone(fleet(Limits::default()))
 }
 
+/// With a configured number, which the registry has to confirm.
+fn confirmed(home: i64) -> Config {
+    let source = WorkerSource::Confirmed;
+    Config { source, ..config(BITS, Tick::Millisecond, home, BACKUPS, 16_384, Limits::default()) }
+}
+
+/// A standby, from a base backup of its primary.
+fn standby_of(primary: &Machine, config: Config) -> Machine {
+    let disk = primary.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
+    let standby = Machine::new(config, &primary.boot, disk);
+    standby.offset.set(primary.offset.get());
+    standby.start.set(Start { was_in_recovery: true, ..primary.start.get() });
+    standby.boot_up();
+    standby
+}
+
 /// A registry that hands out groups by the rules, on the clock of its contacts.
 struct Registry {
     id: Uuid,
@@ -41,6 +57,11 @@ impl Registry {
     }
 
     fn answer(&self, contact: &Contact) -> Answer {
+        self.answer_to(contact, None)
+    }
+
+    /// The answer to a node with this number, if it has one.
+    fn answer_to(&self, contact: &Contact, wanted: Option<i64>) -> Answer {
         let mut groups = self.groups.borrow_mut();
         let now = contact.clock_us / MS;
         let until = now + GRANT / MS;
@@ -57,7 +78,8 @@ impl Registry {
             return Answer::Over;
         }
         let is_free = |home: &i64| groups.get(home).is_none_or(|(_, lease)| lease.until < now);
-        let Some(home) = (0..256).find(is_free) else { return Answer::Refused };
+        let homes = wanted.map_or(0..256, |home| home..home + 1);
+        let Some(home) = { homes }.find(is_free) else { return Answer::Refused };
         let floor = groups.get(&home).map_or(-1, |(_, lease)| lease.until);
         let lease = Lease { home, floor, until };
         groups.insert(home, (*contact, lease));
@@ -87,10 +109,24 @@ trait Member: Server {
         self.machine().with(|generator| generator.answered(contact, answer)).expect("durable")
     }
 
+    /// Finds out, as a standby, which node it is.
+    fn hold(&self) {
+        let start = self.machine().start.get();
+        self.machine().with(|generator| generator.hold(&start)).expect("a node");
+    }
+
+    /// A standby becomes a primary, without a restart.
+    fn promote(&self, timeline: u32) -> i64 {
+        self.set_start(|start| start.timeline = timeline);
+        self.settle()
+    }
+
     /// Contacts the registry until it says nothing new.
     fn meet(&self, registry: &Registry) -> Answered {
         let contact = self.contact();
-        match self.answered(&contact, registry.answer(&contact)) {
+        let config = *self.machine().config.borrow();
+        let wanted = (config.source == WorkerSource::Confirmed).then(|| config.workers.worker(0));
+        match self.answered(&contact, registry.answer_to(&contact, wanted)) {
             Answered::Lost => self.meet(registry),
             otherwise => otherwise,
         }
@@ -525,13 +561,7 @@ fn a_server_that_counts_its_workers_in_another_way_is_another_node() {
     }
     let confirmed = |backups| Config { source: WorkerSource::Confirmed, ..more_lanes(backups) };
     let machine = Machine::alone(confirmed(3));
-    machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
-    let contact = machine.contact();
-    let lease = Lease { home: 0, floor: -1, until: machine.wall() / MS + GRANT / MS };
-    let answer = Answer::Granted { registry: Uuid::from_u128(77), lease };
-    assert_eq!(machine.answered(&contact, answer), Answered::Leased);
-    machine.settle();
+    machine.join(&Registry::new());
     machine.id();
     machine.set_config(confirmed(7));
     machine.crash();
@@ -629,10 +659,7 @@ fn a_standby_claims_its_own_group_and_uses_it_at_once_when_it_is_promoted() {
     let (primary, registry) = (member(), Registry::new());
     primary.join(&registry);
     primary.id();
-    let disk = primary.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
-    let standby = Machine::new(fleet(Limits::default()), &primary.boot, disk);
-    standby.start.set(snowflake_core::Start { was_in_recovery: true, ..primary.start.get() });
-    standby.boot_up();
+    let standby = standby_of(&primary, fleet(Limits::default()));
     standby.enlist();
     assert_eq!(standby.meet(&registry), Answered::Leased);
     standby.set_start(|start| start.timeline = 2);
@@ -681,8 +708,7 @@ fn no_operator_lowers_marks_below_the_floor_of_the_lease() {
 
 #[test]
 fn a_configured_worker_needs_the_registrys_word_and_no_other_group_will_do() {
-    let configured = config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default());
-    let machine = Machine::alone(Config { source: WorkerSource::Confirmed, ..configured });
+    let machine = Machine::alone(confirmed(5));
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::NoLease));
     let contact = machine.contact();
@@ -704,42 +730,224 @@ fn a_configured_worker_needs_the_registrys_word_and_no_other_group_will_do() {
 /// An operator takes the setting out while the registry is down, and puts it back.
 #[test]
 fn a_server_that_comes_back_to_its_registry_is_the_node_that_it_was() {
-    let confirmed =
-        |source| Config { source, ..config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default()) };
-    let (machine, registry) = (Machine::alone(confirmed(WorkerSource::Confirmed)), Registry::new());
-    machine.boot_up();
-    machine.enlist();
-    let contact = machine.contact();
-    let lease = Lease { home: 5, floor: -1, until: machine.wall() / MS + GRANT / MS };
-    machine.answered(&contact, Answer::Granted { registry: registry.id, lease });
-    machine.settle();
-    machine.id();
-    machine.set_config(confirmed(WorkerSource::Configured));
+    let (machine, registry) = (Machine::alone(confirmed(5)), Registry::new());
+    machine.join(&registry);
+    let node = machine.contact().node;
+    machine.set_config(Config { source: WorkerSource::Configured, ..confirmed(5) });
     machine.crash();
     machine.settle();
     let between = machine.id();
-    machine.set_config(confirmed(WorkerSource::Confirmed));
+    machine.set_config(confirmed(5));
     machine.crash();
     machine.settle();
     assert!(machine.id().tick > between.tick);
-    assert_eq!(machine.contact().node, contact.node);
+    assert_eq!(machine.contact().node, node);
+}
+
+/// Halfway through the move of a group whose servers share a number: the standby has joined, is promoted, and its
+/// primary has not.
+#[test]
+fn a_confirmed_number_keeps_to_the_half_of_its_timeline() {
+    let configured = Config { source: WorkerSource::Configured, ..confirmed(5) };
+    for holds_before in [true, false] {
+        let (primary, registry) = (Machine::alone(configured), Registry::new());
+        primary.start_up();
+        primary.id();
+        let standby = standby_of(&primary, confirmed(5));
+        if holds_before {
+            standby.hold();
+            assert_eq!(standby.meet(&registry), Answered::Leased);
+            standby.promote(2);
+        } else {
+            standby.set_start(|start| start.timeline = 2);
+            standby.enlist();
+            standby.meet(&registry);
+            standby.settle();
+        }
+        assert_eq!((primary.id().worker / 256, standby.id().worker / 256), (0, 1));
+        let workers = |machine: &Machine| {
+            [(); 4].map(|()| {
+                machine.pass(10 * SECOND);
+                machine.with(|generator| generator.rotate_now()).expect("another lane");
+                machine.id().worker / 256
+            })
+        };
+        let (mut of_primary, mut of_standby) = (workers(&primary), workers(&standby));
+        of_primary.sort();
+        of_standby.sort();
+        assert_eq!((of_primary, of_standby), ([0, 0, 2, 2], [1, 1, 3, 3]));
+        standby.crash();
+        standby.set_start(|start| (start.timeline_before, start.was_in_recovery) = (2, false));
+        standby.settle();
+        assert_eq!(standby.id().worker / 256 % 2, 1);
+    }
+}
+
+#[test]
+fn a_standby_holds_its_number_and_uses_it_at_once_when_it_is_promoted() {
+    let (primary, registry) = (Machine::alone(confirmed(5)), Registry::new());
+    primary.join(&registry);
+    primary.id();
+    let standby = standby_of(&primary, confirmed(6));
+    standby.hold();
+    let contact = standby.contact();
+    assert!(contact.lease.is_none() && contact.node != primary.contact().node, "it is another node");
+    assert_eq!(standby.meet(&registry), Answered::Leased);
+    let lease = standby.lease().expect("a lease");
+    assert_eq!(lease.home, 6);
+    assert_eq!(standby.with(|generator| generator.lane_statuses())[0].mark_us, None);
+    // A restart of the standby is the same node, and so is a reboot.
+    for _ in 0..2 {
+        standby.reboot();
+        standby.hold();
+        assert_eq!(standby.lease(), Some(lease));
+        assert_eq!(standby.meet(&registry), Answered::Renewed);
+    }
+    // A copy of the standby is not.
+    let copy = standby_of(&standby, confirmed(6));
+    copy.hold();
+    assert_eq!((copy.lease(), copy.contact().lease), (None, None));
+    let node = standby.contact().node;
+    assert!(
+        standby.promote(2) <= 4 * SECOND,
+        "the second timeline starts above its primary's IDs, and no later"
+    );
+    assert_eq!((standby.id().worker % 256, standby.contact().node), (6, node));
+    assert_eq!(standby.meet(&registry), Answered::Renewed);
+}
+
+/// The registry's floor is durable before the lanes are there to be raised.
+#[test]
+fn a_standby_that_is_promoted_begins_above_the_floor_of_what_it_holds() {
+    for restarted in [false, true] {
+        let primary = Machine::alone(confirmed(5));
+        let standby = standby_of(&primary, confirmed(6));
+        standby.hold();
+        let contact = standby.contact();
+        let now = standby.wall() / MS;
+        let lease = Lease { home: 6, floor: now + 10_000, until: now + 60_000 };
+        let answer = Answer::Granted { registry: Uuid::from_u128(77), lease };
+        assert_eq!(standby.answered(&contact, answer), Answered::Leased);
+        if restarted {
+            standby.crash();
+        }
+        standby.set_start(|start| start.timeline = 2);
+        let _ = standby.open();
+        standby.pass(20 * SECOND);
+        standby.settle();
+        assert!((0..4).all(|lane| standby.mark(6 + lane * 256) >= lease.floor));
+        assert!(standby.id().tick > lease.floor);
+    }
+}
+
+/// The state that a primary left is what the start after a promotion decides by, and what shows that there was none.
+#[test]
+fn a_standby_that_holds_a_number_starts_as_one_that_holds_none() {
+    let timelines = [(1, 1), (2, 1), (3, 1), (3, 2)];
+    let primaries = [(None, 5), (Some(5), 5), (Some(5), 6), (Some(6), 5)];
+    for ((of_primary, of_standby), leased) in primaries.into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        for (timeline, before) in timelines {
+            for was_in_recovery in [true, false] {
+                let outcomes = [false, true].map(|holds| {
+                    let unconfirmed = |home| Config { source: WorkerSource::Configured, ..confirmed(home) };
+                    let primary = Machine::alone(match leased {
+                        true => confirmed(of_primary.unwrap_or(9)),
+                        false => unconfirmed(of_primary.unwrap_or(9)),
+                    });
+                    if of_primary.is_some() {
+                        match leased {
+                            true => drop(primary.join(&Registry::new())),
+                            false => drop(primary.start_up()),
+                        }
+                        primary.id();
+                    }
+                    let standby = standby_of(&primary, confirmed(of_standby));
+                    if holds {
+                        standby.hold();
+                        let contact = standby.contact();
+                        assert_eq!(standby.answered(&contact, Answer::Refused), Answered::Unchanged);
+                        standby.crash();
+                        standby.hold();
+                    }
+                    standby.set_config(unconfirmed(of_standby));
+                    standby.crash();
+                    standby.pass(SECOND);
+                    let mut outcomes = Vec::new();
+                    // What the first start could not do, the second has to remember.
+                    for was_in_recovery in [was_in_recovery, false] {
+                        standby.set_start(|start| {
+                            (start.timeline, start.timeline_before) = (timeline, before);
+                            start.was_in_recovery = was_in_recovery;
+                        });
+                        let opened = standby.open();
+                        let said = standby.disk.said();
+                        outcomes.push((opened, said.map(|record| (record.timeline, record.marks))));
+                        standby.crash();
+                    }
+                    outcomes
+                });
+                let [without, with] = outcomes;
+                let case =
+                    format!("{of_primary:?} {leased} {of_standby} {timeline} {before} {was_in_recovery}");
+                assert_eq!(with, without, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_to_a_number_has_it_at_once() {
+    let (machine, registry) = (Machine::alone(confirmed(5)), Registry::new());
+    machine.join(&registry);
+    let (first, node) = (machine.id(), machine.contact().node);
+    for home in [6, 5, 6, 7, 5] {
+        machine.set_config(confirmed(home));
+        machine.pass(SECOND);
+        machine.crash();
+        machine.join(&registry);
+        assert_eq!(machine.lease().expect("a lease").home, home);
+        assert_eq!(machine.id().worker, home);
+    }
+    assert_eq!(machine.contact().node, node);
+    assert!(machine.id().tick > first.tick);
+    // A copy was never under any number.
+    let copy = standby_of(&machine, confirmed(6));
+    copy.hold();
+    assert_eq!(copy.lease(), None);
+}
+
+/// Whoever had the number meanwhile generated IDs above what this server was granted.
+#[test]
+fn a_number_that_another_server_got_meanwhile_is_lost() {
+    let (machine, other, registry) =
+        (Machine::alone(confirmed(5)), Machine::alone(confirmed(5)), Registry::new());
+    let lease = machine.join(&registry);
+    machine.set_config(confirmed(6));
+    machine.crash();
+    machine.join(&registry);
+    [&machine, &other].iter().for_each(|server| server.pass(GRANT + SECOND));
+    assert!(other.join(&registry).floor >= lease.until);
+    machine.set_config(confirmed(5));
+    machine.crash();
+    machine.settle();
+    assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
+    assert_eq!(machine.meet(&registry), Answered::Unchanged);
+    assert_eq!(machine.lease(), None);
 }
 
 /// Under a lease a primary rotates over all lanes, so on the second timeline none of them is unused.
 #[test]
 fn a_standby_without_the_registry_of_its_primary_respects_all_lanes() {
-    let with =
-        |source| Config { source, ..config(BITS, Tick::Millisecond, 5, BACKUPS, 16_384, Limits::default()) };
-    let (primary, registry) = (Machine::alone(with(WorkerSource::Confirmed)), Registry::new());
+    let with = |source| Config { source, ..confirmed(5) };
+    let primary = Machine::alone(with(WorkerSource::Registry));
     primary.boot_up();
     primary.enlist();
     let contact = primary.contact();
     let lease = Lease { home: 5, floor: -1, until: primary.wall() / MS + GRANT / MS };
-    primary.answered(&contact, Answer::Granted { registry: registry.id, lease });
+    primary.answered(&contact, Answer::Granted { registry: Uuid::from_u128(77), lease });
     primary.settle();
     primary.id();
-    let disk = primary.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
-    let standby = Machine::new(with(WorkerSource::Configured), &primary.boot, disk);
+    let standby = standby_of(&primary, with(WorkerSource::Configured));
     primary.pass(10 * SECOND);
     primary.with(|generator| generator.rotate_now()).unwrap();
     let last = primary.id();

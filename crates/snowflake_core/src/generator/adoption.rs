@@ -31,7 +31,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let loaded = disk.load().map_err(os_error)?;
             let mut opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
             // A copy of a node is another node.
-            (opening.promises.membership, opening.promises.earlier_life) = (None, None);
+            opening.promises = opening.promises.of_nobody();
             self.commit(cold, start, opening).map(drop).map_err(AdoptError::Closed)
         })?;
         self.host.report(Event::Adopted { floor_us, lower });

@@ -25,8 +25,33 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         })
     }
 
+    /// Finds out who this standby is, so that it holds its configured number before it is promoted. Its state stays what
+    /// its primary left there: [`open`](Self::open) decides by that.
+    pub fn hold(&self, start: &Start) -> Result<(), ClosedReason> {
+        self.locked(|cold| {
+            let Some(disk) = self.host.disk().filter(|_| cold.held.is_none()) else { return Ok(()) };
+            if matches!(cold.gate, Gate::Open | Gate::Settling) {
+                return Ok(());
+            }
+            let loaded = disk.load().map_err(ClosedReason::Os)?;
+            let (timeline, promises, held, is_own) = self.evidence(cold, start).hold(loaded.as_ref())?;
+            let is_whole = loaded.is_some_and(|loaded| disk.write_again(&loaded).is_ok());
+            cold.journal.promises = promises.of_number(self.configured.worker(0), self.born());
+            (cold.timeline, cold.held) = (timeline, Some(held));
+            let heading = self.heading(cold, self.active());
+            let written = match is_own && is_whole {
+                true => cold.journal.write_at_once(&self.host, &heading),
+                false => cold.journal.replace_file(&self.host, &heading),
+            };
+            written.map_err(|errno| {
+                cold.held = None;
+                ClosedReason::Os(errno)
+            })
+        })
+    }
+
     /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned;
-    /// `None` before [`enlist`](Self::enlist).
+    /// `None` before [`enlist`](Self::enlist) or [`hold`](Self::hold).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.journal.promises.membership else { return Ok(None) };
@@ -55,6 +80,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             match answered {
                 Answered::Ignored => {}
                 Answered::Unchanged => cold.journal.promises = promises,
+                // The lanes are brought above the lease's floor when the standby is promoted.
+                _ if cold.held.is_some() => self.write_or_revert(cold, promises)?,
                 Answered::Renewed => self.renew(cold, promises)?,
                 Answered::Lost => self.lose(cold, promises),
                 Answered::Leased => {
@@ -133,10 +160,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
-    /// before a permit for it can be published.
+    /// before a permit for it can be published. The first lane is that of the timeline.
     fn move_in(&self, cold: &mut ColdState, promises: Promises, floor: i64) -> Result<(), Errno> {
         let Some(lease) = promises.lease() else { return Ok(()) };
         self.leave(cold);
+        let first = self.half(cold.timeline).next().unwrap_or(0);
         let promises =
             promises.for_lease(&self.heading(cold, self.active()), &self.nodes_of(lease.home), floor);
         let home = cold.home.replace(lease.home);
@@ -147,7 +175,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         for (lane, mark) in self.lanes.iter().zip(promises.marks) {
             lane.raise_floor(mark);
         }
-        self.control.switch.activate(0);
+        self.control.switch.activate(first);
         self.set_until(cold);
         Ok(())
     }

@@ -3,9 +3,8 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, FileIdentity, Host, Loaded};
+use crate::host::{Disk, Event, Host, Loaded};
 use crate::journal::RETRY_US;
-use crate::lease::Membership;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
 use crate::state::record::{Floor, Heading, Promises};
@@ -48,6 +47,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The steps of a start, up to the durable decision.
     pub(super) fn start(&self, cold: &mut ColdState, start: &Start) -> Result<Option<Event>, ClosedReason> {
+        // What a standby held is in its file.
+        if cold.held.take().is_some() {
+            cold.journal.promises = Promises::none();
+        }
         let evidence = self.evidence(cold, start);
         let decided = match self.host.disk() {
             Some(disk) => self.decide(cold, disk, &evidence),
@@ -98,8 +101,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     ) -> Result<(), Errno> {
         let Some((timeline, promises)) = evidence.disowned(loaded) else { return Ok(()) };
         let heading = Heading { timeline, ..self.heading(cold, evidence.half[0]) };
-        let bytes = promises.encode(&heading, FileIdentity::NOBODY);
-        disk.create(&|_| bytes.clone()).map(drop)
+        disk.create(&|file| promises.encode(&heading, file)).map(drop)
     }
 
     pub(super) fn evidence<'a>(&'a self, cold: &ColdState, start: &'a Start) -> Evidence<'a> {
@@ -123,9 +125,20 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let active = opening.active;
         let is_first = opening.needs_new_file && opening.promises.generation == 0;
         cold.timeline = start.timeline;
-        opening.promises.membership = self.membership(&opening);
+        match self.source {
+            // Without its registry, a server is the same node still: it may come back to it.
+            WorkerSource::Configured => {}
+            WorkerSource::Confirmed => {
+                opening.promises = opening.promises.of_number(self.configured.worker(0), self.born());
+            }
+            WorkerSource::Registry => drop(opening.promises.membership.get_or_insert(self.born())),
+        }
+        let lease = opening.promises.lease();
         if self.source == WorkerSource::Registry {
-            cold.home = opening.promises.lease().map(|lease| lease.home);
+            cold.home = lease.map(|lease| lease.home);
+        } else if let Some(lease) = lease.filter(|lease| lease.home == self.configured.worker(0)) {
+            // A standby could not write it with the marks when it got the lease.
+            opening.promises.raise_lanes(lease.floor);
         }
         cold.journal.promises = opening.promises;
         let heading = self.heading(cold, active);
@@ -153,24 +166,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             home: workers.worker(0),
             first_us: self.layout.starts_at(self.lanes[active].frontier()),
             is_first,
-        }
-    }
-
-    /// Who this server is in its fleet from this start on. One whose file is not its own is not the node that wrote it.
-    fn membership(&self, opening: &Opening) -> Option<Membership> {
-        let is_same = |known: &Membership| match self.source {
-            WorkerSource::Registry => true,
-            _ if !known.counts_as(&self.born()) => false,
-            _ => {
-                !opening.needs_new_file
-                    && known.lease.is_none_or(|lease| lease.home == self.configured.worker(0))
-            }
-        };
-        // Without its registry, a server is the same node still: it may come back to it.
-        let known = opening.promises.membership.filter(is_same);
-        match self.source {
-            WorkerSource::Configured => known,
-            WorkerSource::Confirmed | WorkerSource::Registry => Some(known.unwrap_or_else(|| self.born())),
         }
     }
 

@@ -136,7 +136,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let workers = self.workers(&cold);
         let now = self.layout.tick_at(self.host.wall_us());
         let status = |lane| {
-            let mark = self.mark(&cold, lane);
+            // A standby that holds its number keeps the marks of its primary's workers, whichever they are.
+            let mark = if cold.held.is_some() { -1 } else { self.mark(&cold, lane) };
             let first = self.first_free(&cold, lane, active, now, 1);
             LaneStatus {
                 lane,

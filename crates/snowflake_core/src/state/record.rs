@@ -18,10 +18,12 @@ use std::collections::BTreeMap;
 const VERSION: u32 = 1;
 /// How many workers of earlier settings keep a mark each; the others share `elsewhere`.
 const MAX_FORMER: usize = 48;
+/// Under how many other numbers a server is known to itself.
+const MAX_NUMBERS: usize = 2;
 /// The mark of a worker that belongs to the original of a copy. No clock reaches it.
 pub(crate) const NOT_OURS: i64 = i64::MAX;
 /// The active worker of a server that has none.
-const NOBODY: i64 = -1;
+pub(super) const NOBODY: i64 = -1;
 
 // ---- the record ----
 
@@ -84,6 +86,13 @@ pub(crate) struct Record {
     /// What the membership was before the node's present life, until that has a lease. An operator may vouch for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) earlier_life: Option<Membership>,
+    /// Who this server is under other configured numbers that the registry confirmed, the latest first.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub(super) other_numbers: [Option<Membership>; MAX_NUMBERS],
+    /// A standby wrote this, because it holds a number: the file is its own, and so are the memberships. All else is as
+    /// its primary left it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) of_standby: bool,
 }
 
 /// A mark that was set for all workers, although no ID of this server reached it.
@@ -111,6 +120,22 @@ impl Record {
         known.max().unwrap_or(-1).max(self.elsewhere)
     }
 
+    /// Whether it lies in the file into which it was written, in the same cluster: whoever reads it there is the node
+    /// that wrote it.
+    pub(super) fn is_in_place(&self, file: FileIdentity, system_identifier: u64) -> bool {
+        self.file.is(file) && self.system_identifier == system_identifier
+    }
+
+    /// Whether it is a copy of another server's, as far as the marks go.
+    pub(super) fn is_copied(&self, file: FileIdentity) -> bool {
+        self.of_standby || !self.file.is(file)
+    }
+
+    /// Whether a standby wrote it that had no record of its primary: it says nothing of any worker.
+    pub(super) fn is_blank(&self) -> bool {
+        self.of_standby && self.marks.is_empty()
+    }
+
     /// Gives all workers to the original of the copy in which this record was found.
     pub(super) fn leave_to_original(&mut self) {
         self.marks.values_mut().for_each(|mark| *mark = NOT_OURS);
@@ -124,6 +149,10 @@ impl Record {
 
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_empty<T>(values: &[Option<T>]) -> bool {
+    values.iter().all(Option::is_none)
 }
 
 // ---- the slots ----
@@ -188,7 +217,7 @@ pub(super) fn newest(loaded: &Loaded) -> Result<(usize, Record), ClosedReason> {
 /// The layout with which the IDs of a state file were generated; `None` if it cannot be read or there are no IDs.
 pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
     let (_, record) = newest(loaded).ok()?;
-    if record.is_unused() { None } else { record.layout.read() }
+    if record.is_unused() || record.is_blank() { None } else { record.layout.read() }
 }
 
 // ---- in memory ----
@@ -220,6 +249,10 @@ pub(crate) struct Promises {
     pub(crate) membership: Option<Membership>,
     /// As in [`Record`].
     pub(crate) earlier_life: Option<Membership>,
+    /// As in [`Record`].
+    pub(super) other_numbers: [Option<Membership>; MAX_NUMBERS],
+    /// As in [`Record`].
+    pub(super) of_standby: bool,
 }
 
 impl Promises {
@@ -240,6 +273,8 @@ impl Promises {
             is_vouched: false,
             membership: None,
             earlier_life: None,
+            other_numbers: [None; MAX_NUMBERS],
+            of_standby: false,
         }
     }
 
@@ -256,6 +291,35 @@ impl Promises {
     /// The same promises, of a node that knows this.
     pub(crate) fn of_member(self, membership: Membership) -> Self {
         Self { membership: Some(membership), ..self }
+    }
+
+    /// The same promises of the node that wrote this record.
+    pub(super) fn of_members(self, record: &Record) -> Self {
+        let Record { membership, earlier_life, other_numbers, .. } = *record;
+        Self { membership, earlier_life, other_numbers, ..self }
+    }
+
+    /// The same promises of a copy: it is another node than its original.
+    pub(crate) fn of_nobody(self) -> Self {
+        let other_numbers = [None; MAX_NUMBERS];
+        Self { membership: None, earlier_life: None, other_numbers, ..self }
+    }
+
+    /// The same promises of a server with this configured number: the node that it was under the number before, or
+    /// `born`. Who it was until now is remembered, if the registry confirmed another number.
+    pub(crate) fn of_number(mut self, home: i64, born: Membership) -> Self {
+        let is_of = |node: &Membership| node.counts_as(&born);
+        let has = |node: &Membership| node.lease.is_some_and(|lease| lease.home == home);
+        let present = self.membership.filter(is_of);
+        if present.is_some_and(|node| node.lease.is_none() || has(&node)) {
+            return self;
+        }
+        let known = self.other_numbers.into_iter().flatten().filter(is_of);
+        let (again, others): (Vec<_>, Vec<_>) = known.partition(has);
+        self.membership = Some(again.first().copied().unwrap_or(born));
+        let mut others = present.into_iter().chain(others);
+        self.other_numbers = std::array::from_fn(|_| others.next());
+        self
     }
 
     /// The same promises for the lanes of a new lease: the workers of the present one become former workers. The lanes
@@ -288,6 +352,11 @@ impl Promises {
     /// Every lane as if it had never been used, for a server that has no workers yet.
     pub(super) fn without_lanes(self) -> Self {
         Self { marks: [-1; MAX_LANES], ..self }
+    }
+
+    /// Raises the mark of each lane to `floor`.
+    pub(crate) fn raise_lanes(&mut self, floor: i64) {
+        self.marks.iter_mut().for_each(|mark| *mark = floor.max(*mark));
     }
 
     /// Raises every mark to `floor`, including those of other workers.
@@ -343,6 +412,8 @@ impl Promises {
             is_vouched: record.is_vouched,
             membership: record.membership,
             earlier_life: record.earlier_life,
+            other_numbers: record.other_numbers,
+            of_standby: false,
         }
     }
 
@@ -364,14 +435,16 @@ impl Promises {
 
     fn record(&self, heading: &Heading<'_>, file: FileIdentity) -> Record {
         let nodes: &[i64] = &heading.nodes;
+        let own = || (nodes.len(), nodes.get(heading.active).copied().unwrap_or(NOBODY));
+        let (lanes, active) = heading.of_primary.unwrap_or_else(own);
         Record {
             generation: self.generation,
             system_identifier: self.system_identifier,
             timeline: heading.timeline,
             file,
             layout: RecordedLayout::of(heading.layout),
-            lanes: nodes.len(),
-            active: nodes.get(heading.active).copied().unwrap_or(NOBODY),
+            lanes,
+            active,
             marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
             elsewhere: self.elsewhere,
             max_ahead_us: self.max_ahead_us,
@@ -381,6 +454,8 @@ impl Promises {
             is_vouched: self.is_vouched,
             membership: self.membership,
             earlier_life: self.earlier_life,
+            other_numbers: self.other_numbers,
+            of_standby: self.of_standby,
         }
     }
 }
@@ -394,4 +469,6 @@ pub(crate) struct Heading<'a> {
     pub(crate) active: usize,
     /// `max_ahead` as it is in force, in microseconds.
     pub(crate) max_ahead_us: i64,
+    /// Of a standby that holds its number: number of lanes and active worker, as its primary's record had them.
+    pub(crate) of_primary: Option<(usize, i64)>,
 }

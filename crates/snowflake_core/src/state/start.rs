@@ -17,7 +17,7 @@
 //!
 //! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
-use super::record::{Floor, NOT_OURS, Promises, Record, newest};
+use super::record::{Floor, NOBODY, NOT_OURS, Promises, Record, newest};
 use crate::host::{FileIdentity, Loaded, RecordName};
 use crate::layout::Layout;
 use crate::lease::Membership;
@@ -97,6 +97,15 @@ pub(crate) struct Opening {
     pub(crate) needs_new_file: bool,
 }
 
+/// The record of its primary as a standby keeps it while it holds its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The workers whose marks the promises have as those of lanes.
+    pub(crate) nodes: Nodes,
+    /// The number of lanes, and the active worker.
+    pub(crate) said: (usize, i64),
+}
+
 /// Everything on which a start's decision depends.
 #[derive(Clone)]
 pub(crate) struct Evidence<'a> {
@@ -145,32 +154,69 @@ impl Evidence<'_> {
     /// The record to write after [`ClosedReason::NotPromoted`], so that the next start does not take the directory for
     /// its own: it will not see that the server was in recovery. `None` if the file says so already.
     pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(u32, Promises)> {
+        let of_standby = |promises| Promises { of_standby: true, ..promises };
         let Some(loaded) = loaded else {
-            return Some((self.start.timeline, self.fresh(self.first_mark()).promises));
+            return Some((self.start.timeline, of_standby(self.fresh(self.first_mark()).promises)));
         };
         let (slot, record) = newest(loaded).ok()?;
-        let says_so =
-            !record.file.is(loaded.identity) && self.nodes.iter().all(|node| record.marks.contains_key(node));
-        (!says_so).then(|| (record.timeline, self.promises(&record, slot, loaded)))
+        let says_so = record.is_copied(loaded.identity)
+            && self.nodes.iter().all(|node| record.marks.contains_key(node));
+        let promises = || match record.is_blank() {
+            true => self.fresh(self.first_mark()).promises.of_members(&record),
+            false => self.promises(&record, slot, loaded),
+        };
+        (!says_so).then(|| (record.timeline, of_standby(promises())))
+    }
+
+    /// What a standby writes to hold its number, and whether the file is its own already. What its primary left there is
+    /// kept word by word, because the start after its promotion has to decide by it.
+    pub(crate) fn hold(&self, loaded: Option<&Loaded>) -> Result<(u32, Promises, Held, bool), ClosedReason> {
+        let Some(loaded) = loaded else {
+            let system_identifier = self.start.system_identifier;
+            let promises = Promises { system_identifier, of_standby: true, ..Promises::none() };
+            let held = Held { nodes: Nodes::NONE, said: (0, NOBODY) };
+            return Ok((self.start.timeline, promises, held, false));
+        };
+        let (slot, record) = newest(loaded)?;
+        let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
+        if recorded != *self.layout && !record.is_blank() {
+            return Err(ClosedReason::OtherLayout(recorded));
+        }
+        let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
+        // As many as there is room for, so that none is forgotten.
+        let nodes = Nodes::of(record.marks.keys().copied().take(MAX_LANES));
+        let promises = Promises::of(&record, slot, loaded.identity, &nodes);
+        let promises = if is_own { promises } else { promises.of_nobody() };
+        let promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
+        // With a lease, the primary may have used all lanes on its timeline: it had no halves.
+        let lanes = if is_own || record.membership.is_none() { record.lanes } else { 0 };
+        Ok((record.timeline, promises, Held { nodes, said: (lanes, record.active) }, is_own))
     }
 
     /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
     pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, ClosedReason> {
-        let Some(loaded) = loaded else {
+        let found =
+            loaded.map(|loaded| newest(loaded).map(|(slot, record)| (loaded, slot, record))).transpose()?;
+        let Some((loaded, slot, record)) = found.as_ref().filter(|(_, _, record)| !record.is_blank()) else {
             // A standby that was created before the first ID, and was started beside its primary.
             if self.start.was_in_recovery && !self.start.made_timeline() {
                 return Err(ClosedReason::NotPromoted(self.start.timeline));
             }
-            return Ok(self.fresh(self.first_mark()));
+            let mut opening = self.fresh(self.first_mark());
+            if let Some((loaded, _, record)) = &found
+                && record.is_in_place(loaded.identity, self.start.system_identifier)
+            {
+                opening.promises = opening.promises.of_members(record);
+            }
+            return Ok(opening);
         };
-        let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
         if recorded != *self.layout {
-            return self.under_other_layout(&record, &recorded, loaded);
+            return self.under_other_layout(record, &recorded, loaded);
         }
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
-        let is_copy = !record.file.is(loaded.identity);
+        let is_copy = record.is_copied(loaded.identity);
         // A standby does not write the file. Once it has followed a failover, the record names an earlier timeline than
         // its own, so only the server that began this timeline knows that it was promoted. A standby that was killed
         // soon after the failover does not even know of the timeline.
@@ -187,13 +233,13 @@ impl Evidence<'_> {
         if record.has_worker(&self.nodes, |mark| is_theirs || mark == NOT_OURS) {
             return Err(ClosedReason::Copied);
         }
-        let mut promises = self.promises(&record, slot, loaded);
+        let mut promises = self.promises(record, *slot, loaded);
         if is_theirs {
             promises.leave_former_to_original();
         }
         let mut active = self.half[0];
         if is_new_timeline {
-            self.respect_earlier_timelines(&mut promises, &record);
+            self.respect_earlier_timelines(&mut promises, record);
         } else if let Some(lane) = self.nodes.iter().position(|node| *node == record.active)
             && self.half.contains(&lane)
         {
@@ -231,10 +277,11 @@ impl Evidence<'_> {
                 .under_other_layout(&record, &recorded, loaded)
                 .map(|opening| new_life(opening, None));
         }
-        let is_file_own = record.file.is(loaded.identity);
-        let is_own = is_file_own && record.system_identifier == self.start.system_identifier;
+        let is_copied = record.is_copied(loaded.identity);
+        let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
         if let Some(membership) = record.membership
             && is_own
+            && !is_copied
             && membership.counts_as(&born)
             && knows(RecordName { node: membership.node, generation: record.generation }, loaded.identity)
         {
@@ -243,16 +290,16 @@ impl Evidence<'_> {
             let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
             return Ok(Opening { promises, active, needs_new_file: false });
         }
-        if !is_own {
+        if !is_own || is_copied {
             record.leave_to_original();
         }
         let lives = [record.membership, record.earlier_life].into_iter().flatten();
         let earlier_life = { lives }.find(|life| is_own && life.lease.is_some() && life.counts_as(&born));
         let promises = Promises {
             system_identifier: self.start.system_identifier,
-            ..Promises::of(&record, slot, loaded.identity, &[])
+            ..Promises::of(&record, slot, loaded.identity, &[]).of_nobody()
         };
-        let opening = Opening { promises, active: self.half[0], needs_new_file: !is_file_own };
+        let opening = Opening { promises, active: self.half[0], needs_new_file: is_copied };
         Ok(new_life(opening, earlier_life))
     }
 
@@ -282,16 +329,19 @@ impl Evidence<'_> {
     fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
         let is_own = record.system_identifier == self.start.system_identifier
             && record.timeline == self.start.timeline
-            && record.file.is(loaded.identity)
+            && !record.is_copied(loaded.identity)
             && !self.start.was_in_recovery;
         is_own && record.is_unused()
     }
 
-    /// The promises of a record of this server.
+    /// The promises of a record of this server, or of its original, whose leases are not this server's.
     fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
         let mut promises = Promises::of(record, slot, loaded.identity, &self.nodes);
         promises.system_identifier = self.start.system_identifier;
-        promises
+        match record.is_in_place(loaded.identity, self.start.system_identifier) {
+            true => promises,
+            false => promises.of_nobody(),
+        }
     }
 
     /// Raises the marks of all workers that an earlier timeline may have used. What it generated with them is known
@@ -303,7 +353,8 @@ impl Evidence<'_> {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let same_halves = record.lanes == self.nodes.len() && record.membership.is_none();
+        let had_lease = record.membership.is_some() && !record.of_standby;
+        let same_halves = record.lanes == self.nodes.len() && !had_lease;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
@@ -362,7 +413,7 @@ impl Evidence<'_> {
             Err(ClosedReason::Unreadable) => return lost(),
             Err(newer) => return Err(AdoptError::Closed(newer)),
         };
-        let Some(recorded) = record.layout.read() else { return lost() };
+        let Some(recorded) = record.layout.read().filter(|_| !record.is_blank()) else { return lost() };
         if recorded != *self.layout {
             if self.is_unused(&record, loaded) {
                 return raised(self, self.unused(&record, &recorded));
