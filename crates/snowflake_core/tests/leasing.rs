@@ -6,7 +6,7 @@
 mod model;
 
 use model::disk::{EIO, Fault};
-use model::server::{HOUR, MS, SECOND, Server};
+use model::server::{HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
 use snowflake_core::{Start, Unopened, WorkerSource};
@@ -18,6 +18,8 @@ use uuid::Uuid;
 const BITS: &str = "41/10/12";
 const BACKUPS: usize = 3;
 const GRANT: i64 = HOUR;
+/// By how much clocks may differ at a failover of the registry: its `clock_tolerance`.
+const TOLERANCE: i64 = MINUTE;
 
 fn fleet(limits: Limits) -> Config {
     let source = WorkerSource::Registry;
@@ -44,16 +46,57 @@ fn standby_of(primary: &Machine, config: Config) -> Machine {
     standby
 }
 
-/// A registry that hands out groups by the rules, on the clock of its contacts.
+/// A registry that hands out groups by the rules.
 struct Registry {
     id: Uuid,
     /// Each group's node, number, nonce and lease.
     groups: RefCell<BTreeMap<i64, (Contact, Lease)>>,
+    /// How many groups there are.
+    homes: Cell<i64>,
+    /// Its clock, as a boot clock and what to add to it; that of its contacts, if it has none.
+    clock: RefCell<Option<(Rc<Cell<i64>>, i64)>>,
+    /// How far its clock is ahead.
+    offset: Cell<i64>,
+    is_away: Cell<bool>,
+    /// It has failed over, and no clock has yet confirmed its own.
+    is_unsure: Cell<bool>,
+    /// Nothing is leased before this tick has passed; and what it was before the last doubt.
+    fence: Cell<[i64; 2]>,
 }
 
 impl Registry {
     fn new() -> Self {
-        Self { id: Uuid::from_u128(77), groups: RefCell::default() }
+        Self {
+            id: Uuid::from_u128(77),
+            groups: RefCell::default(),
+            homes: Cell::new(256),
+            clock: RefCell::default(),
+            offset: Cell::default(),
+            is_away: Cell::default(),
+            is_unsure: Cell::default(),
+            fence: Cell::new([-1; 2]),
+        }
+    }
+
+    /// Another server is the registry now. It has no commit from these groups' last contacts.
+    fn fail_over(&self, lost: &[i64]) {
+        self.groups.borrow_mut().retain(|home, _| !lost.contains(home));
+        self.is_unsure.set(true);
+    }
+
+    /// An operator knows that nothing was lost.
+    fn vouch(&self) {
+        self.fence.set([self.fence.get()[1]; 2]);
+        self.is_unsure.set(false);
+    }
+
+    /// The first contact after a failover: leases that have ended by then cannot be told from lost ones.
+    fn discover(&self, groups: &mut BTreeMap<i64, (Contact, Lease)>, latest: i64) {
+        let ended = latest + TOLERANCE / MS;
+        groups.values_mut().filter(|(_, l)| l.until < ended).for_each(|(last, _)| last.node = Uuid::nil());
+        let [before, _] = self.fence.get();
+        self.fence.set([before.max(ended + GRANT / MS), before]);
+        self.is_unsure.set(false);
     }
 
     fn answer(&self, contact: &Contact) -> Answer {
@@ -63,24 +106,41 @@ impl Registry {
     /// The answer to a node with this number, if it has one.
     fn answer_to(&self, contact: &Contact, wanted: Option<i64>) -> Answer {
         let mut groups = self.groups.borrow_mut();
-        let now = contact.clock_us / MS;
+        let own = self.clock.borrow().as_ref().map_or(contact.clock_us, |(boot, ahead)| boot.get() + ahead);
+        let clocks = [contact.clock_us / MS, (own + self.offset.get()) / MS];
+        let (now, latest) = (clocks[0].min(clocks[1]), clocks[0].max(clocks[1]));
+        if clocks[0] - clocks[1] > GRANT / MS || self.is_unsure.get() && latest - now > TOLERANCE / MS {
+            return Answer::Refused;
+        }
+        if self.is_unsure.get() {
+            self.discover(&mut groups, latest);
+        }
+        let [fence, _] = self.fence.get();
         let until = now + GRANT / MS;
+        let is_running = |home: i64| groups.get(&home).is_some_and(|(last, _)| !last.node.is_nil());
+        if let Some(lease) = contact.lease
+            && fence >= now
+            && !is_running(lease.home)
+            && (fence - GRANT / MS..=fence).contains(&lease.until)
+        {
+            groups.insert(lease.home, (*contact, lease));
+        }
         if let Some((last, lease)) = groups.values_mut().find(|(last, _)| last.node == contact.node) {
             let is_repeated = last.number == contact.number && last.nonce == contact.nonce;
             if contact.number <= last.number && !is_repeated {
                 return Answer::Over;
             }
-            lease.until = lease.until.max(until);
+            lease.until = lease.until.max(until).max(contact.lease.map_or(-1, |shown| shown.until));
             *last = *contact;
             return Answer::Granted { registry: self.id, lease: *lease };
         }
         if contact.lease.is_some() {
             return Answer::Over;
         }
-        let is_free = |home: &i64| groups.get(home).is_none_or(|(_, lease)| lease.until < now);
-        let homes = wanted.map_or(0..256, |home| home..home + 1);
+        let is_free = |home: &i64| fence < now && groups.get(home).is_none_or(|(_, lease)| lease.until < now);
+        let homes = wanted.map_or(0..self.homes.get(), |home| home..home + 1);
         let Some(home) = { homes }.find(is_free) else { return Answer::Refused };
-        let floor = groups.get(&home).map_or(-1, |(_, lease)| lease.until);
+        let floor = groups.get(&home).map_or(-1, |(_, lease)| lease.until).max(fence);
         let lease = Lease { home, floor, until };
         groups.insert(home, (*contact, lease));
         Answer::Granted { registry: self.id, lease }
@@ -121,7 +181,7 @@ trait Member: Server {
         self.settle()
     }
 
-    /// Contacts the registry until it says nothing new.
+    /// Contacts the registry, and once more if the lease was over.
     fn meet(&self, registry: &Registry) -> Answered {
         let contact = self.contact();
         let config = *self.machine().config.borrow();
@@ -972,4 +1032,267 @@ fn without_a_registry_the_record_is_what_it_was() {
     let slots: [Vec<u8>; 2] = machine.disk.slots().unwrap();
     let text = String::from_utf8(slots.concat()).unwrap();
     assert!(!text.contains("membership") && !text.contains("earlier_life"), "{text}");
+}
+
+// ---- for how long a server generates no IDs, with the default grant and the default tolerance ----
+
+/// How far apart contacts are at most, be they answered or not.
+const PERIOD: i64 = 12 * SECOND;
+/// How far apart the clients' calls are here.
+const STEP: i64 = 2 * SECOND;
+
+/// Servers with clients, and their registry, in virtual time.
+struct Fleet {
+    registry: Registry,
+    servers: Vec<Machine>,
+    /// When the last contact of each server was.
+    contacted: Vec<i64>,
+    /// When each server generated its last ID, and the longest time between two.
+    generated: Vec<i64>,
+    longest: Vec<i64>,
+    seen: std::collections::BTreeSet<(i64, i64)>,
+}
+
+impl Fleet {
+    /// All of them have run for a while.
+    fn of(configs: &[Config]) -> Self {
+        let boot = Rc::new(Cell::new(77_000_000));
+        let server = |(i, config): (usize, &Config)| {
+            let disk = model::disk::SimDisk::new(&Rc::new(model::tape::Tape::given(Vec::new(), i as u32)));
+            Machine::new(*config, &boot, disk)
+        };
+        let servers: Vec<Machine> = configs.iter().enumerate().map(server).collect();
+        let registry = Registry::new();
+        *registry.clock.borrow_mut() = Some((boot.clone(), servers[0].offset.get()));
+        for server in &servers {
+            server.join(&registry);
+        }
+        let now = vec![boot.get(); servers.len()];
+        let (contacted, generated) = (now.clone(), now);
+        let longest = vec![0; servers.len()];
+        let mut fleet = Self { registry, servers, contacted, generated, longest, seen: Default::default() };
+        fleet.run(20 * MINUTE);
+        assert_eq!(fleet.longest(), 0);
+        fleet
+    }
+
+    fn run(&mut self, micros: i64) {
+        let end = self.servers[0].boot.get() + micros;
+        while self.servers[0].boot.get() < end {
+            self.servers[0].pass(STEP);
+            let now = self.servers[0].boot.get();
+            for (i, server) in self.servers.iter().enumerate() {
+                if now - self.contacted[i] >= PERIOD {
+                    self.contacted[i] = now;
+                    match self.registry.is_away.get() {
+                        true => drop(server.contact()),
+                        false => drop(server.meet(&self.registry)),
+                    }
+                }
+                let _ = server.open();
+                if let Ok(id) = server.try_id() {
+                    assert!(self.seen.insert((id.worker, id.tick)), "{id:?} of server {i} is there already");
+                    self.generated[i] = now;
+                }
+                self.longest[i] = self.longest[i].max(now - self.generated[i]);
+            }
+        }
+    }
+
+    fn reboot(&mut self, server: usize) {
+        self.servers[server].reboot();
+        self.servers[server].enlist();
+        // A start contacts the registry at once.
+        self.contacted[server] = i64::MIN / 2;
+    }
+
+    fn longest(&self) -> i64 {
+        self.longest.iter().copied().max().expect("a server")
+    }
+
+    /// For no longer than this a server generated no IDs, and for nearly as long one did.
+    #[track_caller]
+    fn assert_longest(&self, limit: i64) {
+        let longest = self.longest();
+        assert!(longest <= limit, "{} s are more than {} s", longest / SECOND, limit / SECOND);
+        assert!(
+            longest >= limit - 3 * MINUTE,
+            "{} s: the manual says {} s",
+            longest / SECOND,
+            limit / SECOND
+        );
+    }
+}
+
+fn assigned() -> Config {
+    fleet(Limits::default())
+}
+
+/// Until a server has heard from the registry again.
+const HEARD: i64 = PERIOD + STEP;
+/// For how long a registry that has failed over leases nothing.
+const DOUBT: i64 = GRANT + 2 * TOLERANCE + HEARD;
+
+#[test]
+fn a_registry_that_is_away_for_less_than_a_grant_costs_nothing_and_one_for_longer_what_is_beyond() {
+    for failed_over in [false, true] {
+        let mut fleet = Fleet::of(&[assigned(); 2]);
+        fleet.registry.is_away.set(true);
+        fleet.run(GRANT - 2 * MINUTE);
+        fleet.registry.is_away.set(false);
+        if failed_over {
+            fleet.registry.fail_over(&[]);
+        }
+        fleet.run(2 * HOUR);
+        assert_eq!(fleet.longest(), 0);
+    }
+    let mut fleet = Fleet::of(&[assigned(); 2]);
+    fleet.registry.is_away.set(true);
+    fleet.run(GRANT + 30 * MINUTE);
+    fleet.registry.is_away.set(false);
+    fleet.run(2 * HOUR);
+    fleet.assert_longest(30 * MINUTE + 2 * HEARD);
+}
+
+#[test]
+fn a_failover_of_the_registry_costs_running_leases_nothing_and_new_ones_a_grant_and_two_tolerances() {
+    // With lost commits, too: the lease that the registry has lost is taken back.
+    for lost in [&[][..], &[0]] {
+        for offset in [-50 * SECOND, 0, 50 * SECOND] {
+            let mut fleet = Fleet::of(&[assigned(); 2]);
+            fleet.registry.offset.set(offset);
+            fleet.registry.fail_over(lost);
+            fleet.run(3 * HOUR);
+            assert_eq!(fleet.longest(), 0, "{lost:?} {offset}");
+        }
+    }
+    for vouched in [false, true] {
+        let mut fleet = Fleet::of(&[assigned(); 2]);
+        fleet.registry.fail_over(&[]);
+        fleet.run(MINUTE);
+        fleet.reboot(0);
+        if vouched {
+            fleet.run(MINUTE);
+            fleet.registry.vouch();
+        }
+        fleet.run(2 * HOUR);
+        fleet.assert_longest(if vouched { MINUTE + HEARD } else { DOUBT });
+    }
+}
+
+#[test]
+fn a_registry_that_is_away_for_more_than_a_grant_and_fails_over_leases_nothing_for_another_unless_somebody_vouches()
+ {
+    for vouched in [false, true] {
+        let mut fleet = Fleet::of(&[assigned(); 2]);
+        fleet.registry.is_away.set(true);
+        fleet.run(GRANT + 30 * MINUTE);
+        fleet.registry.is_away.set(false);
+        fleet.registry.fail_over(&[]);
+        if vouched {
+            fleet.run(MINUTE);
+            fleet.registry.vouch();
+        }
+        fleet.run(2 * HOUR);
+        fleet.assert_longest(30 * MINUTE + if vouched { MINUTE + HEARD } else { DOUBT });
+    }
+}
+
+#[test]
+fn clocks_that_are_apart_by_less_than_a_grant_cost_nothing() {
+    for offset in [-(GRANT - 5 * MINUTE), GRANT - 5 * MINUTE, 5 * GRANT] {
+        let mut fleet = Fleet::of(&[assigned(); 2]);
+        fleet.registry.offset.set(offset);
+        fleet.run(3 * HOUR);
+        assert_eq!(fleet.longest(), 0, "{offset}");
+    }
+}
+
+/// It ends nothing, and renews nothing: servers go on to the ends of their leases.
+#[test]
+fn a_registry_that_has_failed_over_to_a_wrong_clock_is_away_until_the_clock_is_right_or_somebody_vouches() {
+    for vouched in [false, true] {
+        let mut fleet = Fleet::of(&[assigned(); 2]);
+        fleet.registry.offset.set(-5 * HOUR);
+        fleet.registry.fail_over(&[]);
+        fleet.run(GRANT - 3 * MINUTE);
+        fleet.registry.offset.set(0);
+        if vouched {
+            fleet.registry.vouch();
+        }
+        fleet.run(2 * HOUR);
+        assert_eq!(fleet.longest(), 0);
+    }
+    let mut fleet = Fleet::of(&[assigned(); 2]);
+    fleet.registry.offset.set(5 * HOUR);
+    fleet.registry.fail_over(&[]);
+    fleet.run(GRANT + 30 * MINUTE);
+    fleet.registry.offset.set(0);
+    fleet.run(2 * HOUR);
+    fleet.assert_longest(30 * MINUTE + DOUBT);
+}
+
+#[test]
+fn a_server_whose_clock_is_more_than_a_grant_ahead_stops_until_the_clock_is_right() {
+    let mut fleet = Fleet::of(&[assigned(); 2]);
+    fleet.servers[1].step(2 * GRANT);
+    fleet.run(10 * MINUTE);
+    fleet.servers[1].step(-2 * GRANT);
+    fleet.run(HOUR);
+    assert_eq!(fleet.longest[0], 0);
+    fleet.assert_longest(10 * MINUTE + HEARD);
+}
+
+#[test]
+fn servers_that_are_rebooted_have_ids_at_once_while_workers_are_free() {
+    let mut fleet = Fleet::of(&[assigned(), assigned(), confirmed(200)]);
+    (0..3).for_each(|server| fleet.reboot(server));
+    fleet.run(10 * MINUTE);
+    assert_eq!(fleet.longest(), 0);
+
+    // With a number, not even the registry is needed; without one, it is.
+    let mut fleet = Fleet::of(&[assigned(), confirmed(200)]);
+    fleet.registry.is_away.set(true);
+    (0..2).for_each(|server| fleet.reboot(server));
+    fleet.run(10 * MINUTE);
+    fleet.registry.is_away.set(false);
+    fleet.run(10 * MINUTE);
+    assert_eq!(fleet.longest[1], 0);
+    fleet.assert_longest(10 * MINUTE + HEARD);
+
+    // Nor is there a free one.
+    let mut fleet = Fleet::of(&[assigned(); 2]);
+    fleet.registry.homes.set(2);
+    (0..2).for_each(|server| fleet.reboot(server));
+    fleet.run(2 * HOUR);
+    fleet.assert_longest(GRANT + HEARD);
+}
+
+/// Each server is the registry's primary in its turn. The other one has to generate the IDs meanwhile.
+#[test]
+fn a_pair_that_holds_its_own_registry_and_is_rebooted_in_turn_needs_numbers_or_a_vouch() {
+    for (configs, vouched, limit) in [
+        ([assigned(); 2], false, DOUBT),
+        ([assigned(); 2], true, HEARD),
+        ([confirmed(0), confirmed(1)], false, 0),
+    ] {
+        let mut fleet = Fleet::of(&configs);
+        for rebooted in [0, 1] {
+            fleet.registry.fail_over(&[]);
+            fleet.reboot(rebooted);
+            fleet.run(MINUTE);
+            if vouched {
+                fleet.registry.vouch();
+            }
+            fleet.run(9 * MINUTE);
+            // What the standby cannot generate, nobody asks of it.
+            fleet.generated[rebooted] = fleet.servers[0].boot.get();
+            if rebooted == 0 {
+                fleet.longest = vec![0; 2];
+            }
+        }
+        fleet.run(2 * HOUR);
+        fleet.longest[1] = 0;
+        fleet.assert_longest(limit);
+    }
 }
