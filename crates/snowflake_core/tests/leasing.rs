@@ -1034,6 +1034,229 @@ fn without_a_registry_the_record_is_what_it_was() {
     assert!(!text.contains("membership") && !text.contains("earlier_life"), "{text}");
 }
 
+// ---- two events at once ----
+
+/// What a server does about its lease, each with a write.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Enlist,
+    Hold,
+    Contact,
+    Renewed,
+    Leased,
+    Lost,
+    Resume,
+}
+
+/// No write succeeds during a deed. Then the disk works again, and the server goes on, or it has crashed meanwhile.
+#[test]
+fn a_deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
+    for deed in
+        [Deed::Enlist, Deed::Hold, Deed::Contact, Deed::Renewed, Deed::Leased, Deed::Lost, Deed::Resume]
+    {
+        for crashes in [false, true] {
+            let case = format!("{deed:?} {crashes}");
+            let registry = Registry::new();
+            let primary = Machine::alone(confirmed(9));
+            primary.join(&registry);
+            let machine = match deed {
+                Deed::Hold => standby_of(&primary, confirmed(5)),
+                _ => Machine::new(
+                    assigned(),
+                    &primary.boot,
+                    model::disk::SimDisk::new(&Rc::new(model::tape::Tape::given(Vec::new(), 0))),
+                ),
+            };
+            machine.boot_up();
+            let is_new = matches!(deed, Deed::Enlist | Deed::Hold);
+            if !is_new {
+                machine.join(&registry);
+                machine.id();
+            }
+            let lease = machine.lease();
+            if matches!(deed, Deed::Leased | Deed::Lost) {
+                registry.end(0);
+            }
+            if matches!(deed, Deed::Leased) {
+                let contact = machine.contact();
+                assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+            }
+            if matches!(deed, Deed::Resume) {
+                machine.reboot();
+                machine.enlist();
+            }
+            let asked = match deed {
+                Deed::Renewed | Deed::Leased | Deed::Lost => Some(machine.contact()),
+                _ => None,
+            };
+            let start = machine.start.get();
+            let answer = asked.map(|asked| registry.answer(&asked));
+            let try_it = || match deed {
+                Deed::Enlist => machine.with(|generator| generator.enlist(&start)).map(drop).map_err(drop),
+                Deed::Hold => machine.with(|generator| generator.hold(&start)).map(drop).map_err(drop),
+                Deed::Contact => machine.with(|generator| generator.contact()).map(drop).map_err(drop),
+                Deed::Resume => machine.adopt(machine.wall()).map_err(drop),
+                Deed::Renewed | Deed::Leased | Deed::Lost => {
+                    let answered =
+                        machine.with(|generator| generator.answered(&asked.unwrap(), answer.unwrap()));
+                    answered.map(drop).map_err(drop)
+                }
+            };
+            let before = machine.lease();
+            machine.disk.set_faults(|_| Fault::Fail(EIO));
+            // A lease that is over is over, whatever the disk does.
+            assert_eq!(try_it().is_ok(), matches!(deed, Deed::Lost), "{case}");
+            if !matches!(deed, Deed::Lost) {
+                assert_eq!(machine.lease(), before, "{case}");
+            }
+            if !matches!(deed, Deed::Contact | Deed::Renewed) {
+                assert_eq!(machine.try_id(), Err(Refusal::GateClosed), "{case}");
+            }
+            machine.disk.heal();
+            if crashes {
+                machine.crash();
+                match deed {
+                    Deed::Hold => machine.hold(),
+                    _ => machine.enlist(),
+                }
+                // What was asked before the crash is asked again.
+                if let Some(asked) = asked {
+                    let again = machine.contact();
+                    assert_eq!(
+                        (again.node, again.number, again.nonce),
+                        (asked.node, asked.number, asked.nonce),
+                        "{case}"
+                    );
+                    machine.answered(&again, registry.answer(&again));
+                }
+            } else {
+                machine.pass(2 * SECOND);
+                assert_eq!(try_it(), Ok(()), "{case}");
+            }
+            if matches!(deed, Deed::Resume) && crashes {
+                machine.adopt(machine.wall()).expect("the earlier life");
+            }
+            machine.meet(&registry);
+            if matches!(deed, Deed::Hold) {
+                machine.promote(2);
+            } else {
+                machine.settle();
+            }
+            let id = machine.id();
+            let has = machine.lease().expect("a lease");
+            assert!(machine.home(id) == has.home && (has.floor..=has.until).contains(&id.tick), "{case}");
+            if matches!(deed, Deed::Contact | Deed::Renewed | Deed::Resume) {
+                assert_eq!(lease.map(|lease| lease.home), Some(has.home), "{case}");
+            }
+        }
+    }
+}
+
+/// The file can be read, but not written onto itself.
+#[test]
+fn a_server_whose_file_cannot_be_rewritten_keeps_its_number() {
+    for config in [assigned(), confirmed(5)] {
+        let (machine, registry) = (Machine::alone(config), Registry::new());
+        let lease = machine.join(&registry);
+        machine.id();
+        machine.go_down();
+        machine.disk.set_faults(|at| match at {
+            model::disk::Point::WriteAgain | model::disk::Point::Write(_) => Fault::Fail(EIO),
+            _ => Fault::None,
+        });
+        machine.boot_up();
+        machine.settle();
+        assert_eq!(machine.lease(), Some(lease));
+        machine.id();
+    }
+}
+
+/// IDs of an earlier life of the data are ahead of the clock, and an operator has said so.
+#[test]
+fn a_floor_that_an_operator_has_set_holds_under_each_later_lease() {
+    for before_first in [false, true] {
+        let (machine, registry) = (member(), Registry::new());
+        machine.boot_up();
+        machine.enlist();
+        if !before_first {
+            machine.join(&registry);
+            machine.id();
+        }
+        let floor = machine.wall() + HOUR / 2;
+        machine.adopt(floor).expect("a floor");
+        for home in 0..2 {
+            if home > 0 || !before_first {
+                registry.end(if before_first { home - 1 } else { home });
+            }
+            assert_eq!(machine.meet(&registry), Answered::Leased);
+            let home = machine.lease().expect("a lease").home;
+            assert!((0..4).all(|lane| machine.mark(home + lane * 256) >= floor / MS), "{before_first}");
+        }
+        let _ = machine.open();
+        assert!(machine.try_id().is_err());
+        machine.pass(HOUR / 2 + SECOND);
+        machine.meet(&registry);
+        machine.settle();
+        assert!(machine.id().tick > floor / MS);
+    }
+}
+
+#[test]
+fn an_earlier_life_is_resumed_above_the_floor_of_who_resumes_it() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    machine.id();
+    machine.reboot();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    let floor = machine.wall() + 30 * SECOND;
+    machine.adopt(floor).expect("a floor");
+    assert_eq!(machine.lease(), Some(lease));
+    assert!((0..4).all(|lane| machine.mark(lane * 256) >= floor / MS));
+    machine.pass(40 * SECOND);
+    machine.settle();
+    assert!(machine.id().tick > floor / MS);
+}
+
+/// A lane that the server had left has a permit still, and is the first of the next lease.
+#[test]
+fn a_lease_that_is_over_closes_the_lanes_that_were_left_too() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.id();
+    machine.pass(SECOND);
+    machine.with(|generator| generator.rotate_now()).expect("another lane");
+    assert_eq!(machine.lane(), 1);
+    registry.end(0);
+    assert_eq!(machine.meet(&registry), Answered::Leased);
+    assert_eq!(machine.lane(), 0);
+    machine.step(-SECOND);
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    machine.step(SECOND);
+    machine.settle();
+    assert_eq!(machine.home(machine.id()), 1);
+}
+
+/// pg_createsubscriber and pg_resetwal change the system identifier in place.
+#[test]
+fn a_state_of_another_cluster_has_no_lease_of_this_one() {
+    for config in [assigned(), confirmed(5)] {
+        let (machine, registry) = (Machine::alone(config), Registry::new());
+        machine.join(&registry);
+        let node = machine.contact().node;
+        machine.set_config(if config.source == WorkerSource::Registry { config } else { confirmed(6) });
+        machine.set_start(|start| start.system_identifier += 1);
+        machine.crash();
+        machine.enlist();
+        assert_eq!(machine.lease(), None);
+        machine.set_config(config);
+        assert!(machine.contact().node != node);
+        if config.source == WorkerSource::Registry {
+            machine.adopt(machine.wall()).expect("a floor");
+            assert_eq!(machine.lease(), None, "nor an earlier life");
+        }
+    }
+}
+
 // ---- for how long a server generates no IDs, with the default grant and the default tolerance ----
 
 /// How far apart contacts are at most, be they answered or not.

@@ -8,7 +8,7 @@ use snowflake_server_tests::faults::new_folder;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{one, run};
-use snowflake_server_tests::{Preload, Server, Signal, Stop, secs, wait_until};
+use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, wait_until};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -401,6 +401,39 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
     registry.start();
     server.wait_for_line(BACK, secs(20));
     assert_eq!(registry.contacts(), 1);
+    // The second time is told as the first was.
+    registry.stop(Stop::Fast);
+    let told = |line: &str| server.log().matches(line).count();
+    wait_until("the second absence", secs(60), || (told(AWAY) == 2).then_some(()));
+    std::thread::sleep(secs(2));
+    assert_eq!([told(AWAY), told(BACK)], [2, 1], "{}", server.log());
+    registry.start();
+    wait_until("the second return", secs(60), || (told(BACK) == 2).then_some(()));
+    assert_eq!([told(AWAY), told(BACK)], [2, 2], "{}", server.log());
+}
+
+/// The pauses between contacts that bring nothing grow, whatever the clients do: 0.4, 0.8, 1.6 and 3.2 s at least.
+#[test]
+fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
+    let registry = Server::builder().start_registry();
+    let refuse = "UPDATE said SET answer = 'refused', reason = 'full', detail = 'Every worker is leased.'";
+    run(&mut registry.connect(), refuse);
+    let server = Server::builder()
+        .setting("snowflake_id.registry", &registry.registry_string())
+        .without("snowflake_id.worker_id")
+        .start_with_extension();
+    let mut session = server.connect();
+    wait_until("five contacts", secs(60), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).expect_err("no worker");
+        std::thread::sleep(ms(50));
+        (registry.contacts() >= 5).then_some(())
+    });
+    let first_five = "SELECT extract(epoch FROM max(at) - min(at))::float8 FROM
+                      (SELECT at FROM asked ORDER BY at LIMIT 5) AS contacts";
+    let took: f64 = one(&mut registry.connect(), first_five);
+    assert!(took > 4.0, "five contacts in {took} s");
+    let refused = "snowflake_id: the registry refused this server's request";
+    assert_eq!(server.log().matches(refused).count(), 1, "{}", server.log());
 }
 
 #[test]
