@@ -20,13 +20,14 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over. If there is no generator, the keeper only logs why, and
-/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
+/// Has the postmaster start the keeper once recovery is over. If there is no generator, or a rebuild brought along the
+/// worker of another server, the keeper first logs that, and starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
 /// this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
+    let is_early = !has_generator || shmem::homes_of_rebuild().is_some();
     let start =
-        if has_generator { BgWorkerStartTime::RecoveryFinished } else { BgWorkerStartTime::ConsistentState };
+        if is_early { BgWorkerStartTime::ConsistentState } else { BgWorkerStartTime::RecoveryFinished };
     BackgroundWorkerBuilder::new("snowflake_id keeper")
         .set_type("snowflake_id keeper")
         .set_library("snowflake_id")
@@ -50,6 +51,15 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         // Status 0 tells the postmaster not to start the worker again.
         return;
     };
+    if let Some((before, configured)) = shmem::homes_of_rebuild() {
+        log::worker_of_another(before, configured);
+    }
+    while generator::in_recovery() {
+        if !BackgroundWorker::wait_latch(Some(ROUND)) {
+            // SAFETY: as at the end.
+            unsafe { pg_sys::proc_exit(1) };
+        }
+    }
     bell::answer_as(Who::Keeper);
 
     tell_of_expiry();
@@ -105,7 +115,8 @@ fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duratio
             if told.replace(why) != Some(why) {
                 log::unavailable(Error::Closed(why));
             }
-            IDLE_ROUND
+            // Often the other server is the last process of the run before.
+            if why == ClosedReason::Taken { ROUND } else { IDLE_ROUND }
         }
     }
 }

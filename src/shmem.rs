@@ -10,15 +10,16 @@ use crate::fleet::{self, Board};
 use crate::host::PgHost;
 use crate::messages::log;
 use crate::settings;
-use crate::state_file::StateFile;
+use crate::state_file::{self, StateFile};
+use crate::witness;
 use pgrx::prelude::*;
 use snowflake_core::{
-    Config, Control, Disk, Generator, Host, LaneMemory, Layout, Limits, View, recorded_layout,
+    Config, Control, Disk, Generator, Host, LaneMemory, Layout, Limits, View, recorded_layout, recorded_name,
 };
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 const NAME: &CStr = c"snowflake_id";
 /// The cold lock, and the board's.
@@ -64,6 +65,21 @@ static RECORDED_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
 /// The layout with which this cluster's IDs were generated before this start, if its state file tells.
 pub fn recorded_layout_before() -> Option<Layout> {
     *RECORDED_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The home worker that this server had before it was rebuilt, and the configured one, if they differ. Asked first by
+/// the postmaster, before anything is written; the other processes inherit the answer.
+pub fn homes_of_rebuild() -> Option<(i64, i64)> {
+    static HOMES: OnceLock<Option<(i64, i64)>> = OnceLock::new();
+    *HOMES.get_or_init(|| {
+        let record = StateFile.load().ok().flatten().and_then(|loaded| recorded_name(&loaded))?;
+        let homes = (witness::home_before(record)?, configured_home()?);
+        (homes.0 != homes.1).then_some(homes)
+    })
+}
+
+fn configured_home() -> Option<i64> {
+    settings::get().and_then(|settings| settings.config()).and_then(|config| config.configured_home())
 }
 
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
@@ -130,8 +146,12 @@ extern "C-unwind" fn startup() {
             previous();
         }
     }
-    let recorded = StateFile.load().ok().flatten().and_then(|loaded| recorded_layout(&loaded));
+    // Before the state is read. A server that finds the directory locked tries again when its gate should open.
+    let _ = state_file::lock_directory();
+    let loaded = StateFile.load().ok().flatten();
+    let recorded = loaded.as_ref().and_then(recorded_layout);
     *RECORDED_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
+    witness::hold(configured_home());
     let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
     let config = Config { limits: settings::limits(), ..config };
     let plan = Plan::new(&config);

@@ -4,15 +4,16 @@
 //! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
 //! relative, because every server process works in the data directory.
 
-use crate::messages::STATE_FILE;
+use crate::messages::{STATE_FILE, log};
 use crate::waiting::{Reason, WaitEvent};
-use crate::witness::ShmWitness;
+use crate::witness::{ShmWitness, birth};
 use snowflake_core::Errno;
 use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, Witness, WriteError};
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::time::UNIX_EPOCH;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FOLDER: &str = "snowflake_id";
 const NEW_PATH: &str = "snowflake_id/state.new";
@@ -20,7 +21,38 @@ const NEW_PATH: &str = "snowflake_id/state.new";
 /// The state file of this server.
 pub struct StateFile;
 
+/// The data directory, opened by the postmaster and locked for as long as one of its processes lives: they inherit it.
+/// The lock is on the directory, because that is never replaced, and no backup trips over it.
+static DIRECTORY: OnceLock<File> = OnceLock::new();
+
+/// Locks the data directory, if no other server has. Called first by the postmaster; the others only try again.
+pub fn lock_directory() -> Result<(), TryLockError> {
+    let directory = match DIRECTORY.get() {
+        Some(directory) => directory,
+        None => {
+            let opened = File::open(".").map_err(TryLockError::Error)?;
+            DIRECTORY.get_or_init(|| opened)
+        }
+    };
+    directory.try_lock()
+}
+
 impl Disk for StateFile {
+    fn is_taken(&self) -> bool {
+        match lock_directory() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(error)) => {
+                // Some network file systems have no locks.
+                static IS_TOLD: AtomicBool = AtomicBool::new(false);
+                if !IS_TOLD.swap(true, Ordering::Relaxed) {
+                    log::lock_failed(&error);
+                }
+                false
+            }
+        }
+    }
+
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         read().map_err(|error| errno(&error))
     }
@@ -36,10 +68,10 @@ impl Disk for StateFile {
         // Looked up by its path each time, to notice if the file was deleted or replaced, even if it cannot be opened.
         let is_expected = |found: io::Result<Metadata>| match found {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(WriteError::Replaced),
-            Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
+            Ok(metadata) if identity(&metadata).map_err(os)? != expected => Err(WriteError::Replaced),
             found => found.map(drop).map_err(os),
         };
-        is_expected(fs::metadata(STATE_FILE))?;
+        is_expected(fs::symlink_metadata(STATE_FILE))?;
         let file = OpenOptions::new().write(true).open(STATE_FILE).map_err(os)?;
         is_expected(file.metadata())?;
         file.write_all_at(bytes, (slot * SLOT_BYTES) as u64).map_err(os)?;
@@ -61,11 +93,12 @@ impl Disk for StateFile {
 }
 
 fn read() -> io::Result<Option<Loaded>> {
+    no_link()?;
     let mut file = match File::open(STATE_FILE) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let identity = identity(&file.metadata()?);
+    let identity = identity(&file.metadata()?)?;
     let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
     file.read_to_end(&mut bytes)?;
     let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
@@ -93,9 +126,10 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
         // Even if the folder existed: a crash may have come between its creation and this.
         _ => File::open(".")?.sync_all()?,
     }
+    no_link()?;
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
-    let identity = identity(&file.metadata()?);
+    let identity = identity(&file.metadata()?)?;
     let slot = bytes(identity);
     for i in 0..SLOTS {
         file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
@@ -106,11 +140,18 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
     Ok(identity)
 }
 
-/// Inode and time of birth. A rename keeps both; a copy has others.
-pub fn identity(metadata: &Metadata) -> FileIdentity {
-    let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let born_ns = born.map_or(0, |since| since.as_nanos() as i64);
-    FileIdentity { inode: metadata.ino(), born_ns }
+/// Base backups skip a folder behind a symbolic link, and two data directories could share it.
+fn no_link() -> io::Result<()> {
+    match fs::symlink_metadata(FOLDER) {
+        Ok(folder) if folder.is_symlink() => Err(io::Error::from_raw_os_error(libc::ELOOP)),
+        _ => Ok(()),
+    }
+}
+
+/// Inode and time of birth, of the file and of the data directory. A rename keeps both; a copy has others.
+fn identity(file: &Metadata) -> io::Result<FileIdentity> {
+    let data = fs::metadata(".")?;
+    Ok(FileIdentity { inode: file.ino(), born_ns: birth(file), directory: (data.ino(), birth(&data)) })
 }
 
 fn errno(error: &io::Error) -> Errno {

@@ -1,17 +1,22 @@
-//! The witness of a node under a lease: a small file in the host's shared memory that knows which record of the state
-//! was written last. It is gone with the boot, and no copy of a data directory brings it along.
+//! The witness: a small file in the host's shared memory that knows which record of the state was written last. It is
+//! gone with the boot, and no copy of a data directory brings it along. The server that lives holds a lock on it, so
+//! that one which starts from the same state in another place, as from a snapshot, finds that it is not alone.
 
 use crate::messages::log;
 use serde::{Deserialize, Serialize};
-use snowflake_core::host::{FileIdentity, RecordName, Witness};
-use std::fs::{self, File, OpenOptions};
+use snowflake_core::host::{LastRecords, RecordName, Sight, Witness};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Where PostgreSQL's own shared memory objects lie.
 const FOLDER: &str = "/dev/shm";
+const PREFIX: &str = "snowflake_id.";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// One page, so that later writes need no space: the folder may be full.
 const BYTES: usize = 1_024;
@@ -20,12 +25,12 @@ const BYTES: usize = 1_024;
 pub struct ShmWitness;
 
 /// Where the witness is.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Place {
     /// The folder is gone with the boot on most hosts, not on all.
     boot: String,
-    /// Of the data directory.
-    device: u64,
+    /// When the data directory was made: another volume may have come in its place.
+    born_ns: i64,
 }
 
 /// What the witness knows.
@@ -33,33 +38,98 @@ struct Place {
 struct Knowledge {
     #[serde(flatten)]
     place: Place,
-    announced: Option<RecordName>,
-    confirmed: Option<(RecordName, FileIdentity)>,
+    last: LastRecords,
+    /// The home worker that the server last used.
+    home: Option<i64>,
 }
+
+/// The file that this server's processes hold locked; the postmaster opens it, and they inherit it.
+static HELD: OnceLock<File> = OnceLock::new();
+/// The configured home worker.
+static HOME: OnceLock<Option<i64>> = OnceLock::new();
 
 impl Witness for ShmWitness {
     fn announce(&self, record: RecordName) {
-        update(|knowledge| knowledge.announced = Some(record));
+        update(|knowledge| knowledge.last.announce(record));
     }
 
-    fn confirm(&self, record: RecordName, file: FileIdentity) {
-        update(|knowledge| knowledge.confirmed = Some((record, file)));
+    fn confirm(&self, record: RecordName) {
+        update(|knowledge| knowledge.last.confirm(record));
     }
 
-    fn knows(&self, record: RecordName, file: FileIdentity) -> bool {
-        let knowledge = Place::here().and_then(|place| read(&place));
-        let Ok(Knowledge { announced, confirmed: Some((confirmed, in_file)), .. }) = knowledge else {
-            return false;
-        };
-        in_file == file && (record == confirmed || Some(record) == announced)
+    fn sight(&self, record: RecordName) -> Sight {
+        let here = Place::here().and_then(|place| Ok((path()?, place)));
+        let Ok((own, place)) = here else { return Sight::Unknown };
+        let others = others(&own, &place, record);
+        let own = read(&own, &place).map(|knowledge| knowledge.last).unwrap_or_default();
+        if others.iter().any(|(path, _)| is_held(path)) {
+            Sight::Beside
+        } else if others.iter().any(|(_, last)| last.outran(record)) {
+            Sight::PutBack
+        } else if own.have(record) {
+            Sight::Last
+        } else if own.know() {
+            Sight::PutBack
+        } else if others.iter().any(|(_, last)| last.have(record)) {
+            // The volume was mounted again in another place, and nobody has gone on from it.
+            Sight::Last
+        } else {
+            Sight::Unknown
+        }
     }
 }
 
 impl Place {
     fn here() -> io::Result<Self> {
         let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
-        Ok(Self { boot, device: fs::metadata(".")?.dev() })
+        Ok(Self { boot, born_ns: birth(&fs::metadata(".")?) })
     }
+}
+
+/// Holds the witness for as long as a process of this server lives. Called by the postmaster; the others inherit the
+/// lock. `home` is the configured home worker. If it fails, the first record's writer says why.
+pub fn hold(home: Option<i64>) {
+    HOME.get_or_init(|| home);
+    if HELD.get().is_some() {
+        return;
+    }
+    let opened = path().and_then(|path| open(&path, OpenOptions::new().write(true).create(true).mode(0o600)));
+    let Ok(file) = opened else { return };
+    // Another start may be looking whether anybody holds it.
+    for _ in 0..10 {
+        if file.try_lock().is_ok() {
+            HELD.get_or_init(|| file);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The home worker that this data directory's server last used, if the record is not the last that it wrote: tools that
+/// rebuild a server bring the settings of another one along.
+pub fn home_before(record: RecordName) -> Option<i64> {
+    let knowledge = path().and_then(|path| read(&path, &Place::here()?)).ok()?;
+    knowledge.home.filter(|_| knowledge.last.know() && !knowledge.last.have(record))
+}
+
+/// The witnesses of other data directories that know this record's life.
+fn others(own: &Path, place: &Place, record: RecordName) -> Vec<(PathBuf, LastRecords)> {
+    let Ok(files) = fs::read_dir(FOLDER) else { return Vec::new() };
+    let is_witness = |path: &PathBuf| {
+        path != own && path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))
+    };
+    let known = |path: PathBuf| {
+        let knowledge = read_any(&path).ok()?;
+        let is_of_life = knowledge.place.boot == place.boot && knowledge.last.are_of(record.life);
+        is_of_life.then_some((path, knowledge.last))
+    };
+    files.flatten().map(|file| file.path()).filter(is_witness).filter_map(known).collect()
+}
+
+/// Whether a server that lives holds this witness.
+fn is_held(path: &Path) -> bool {
+    let opened = open(path, OpenOptions::new().read(true));
+    opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Changes what the witness knows. If that fails it must not keep what it knew before, for later records are unknown to
@@ -75,40 +145,46 @@ fn update(change: impl FnOnce(&mut Knowledge)) {
 }
 
 fn try_to_update(change: impl FnOnce(&mut Knowledge)) -> io::Result<()> {
-    let place = Place::here()?;
-    let mut knowledge = read(&place).unwrap_or(Knowledge { place, announced: None, confirmed: None });
+    let (path, place) = (path()?, Place::here()?);
+    let mut knowledge =
+        read(&path, &place).unwrap_or(Knowledge { place, last: LastRecords::default(), home: None });
+    knowledge.home = HOME.get().copied().flatten();
     change(&mut knowledge);
-    write(&knowledge)
+    write(&path, &knowledge)
 }
 
 /// Named after the data directory, in which every server process works.
 fn path() -> io::Result<PathBuf> {
     let data = fs::metadata(".")?;
-    Ok(PathBuf::from(format!("{FOLDER}/snowflake_id.{}.{}", data.dev(), data.ino())))
+    Ok(PathBuf::from(format!("{FOLDER}/{PREFIX}{}.{}", data.dev(), data.ino())))
 }
 
 /// What the witness knows, if it learned that in this place.
-fn read(place: &Place) -> io::Result<Knowledge> {
-    let file = open(OpenOptions::new().read(true))?;
-    let mut bytes = vec![0; BYTES];
-    let length = file.read_at(&mut bytes, 0)?;
-    let knowledge: Knowledge = serde_json::from_slice(&bytes[..length])?;
+fn read(path: &Path, place: &Place) -> io::Result<Knowledge> {
+    let knowledge = read_any(path)?;
     if knowledge.place == *place { Ok(knowledge) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-fn write(knowledge: &Knowledge) -> io::Result<()> {
+fn read_any(path: &Path) -> io::Result<Knowledge> {
+    let file = open(path, OpenOptions::new().read(true))?;
+    let mut bytes = vec![0; BYTES];
+    let length = file.read_at(&mut bytes, 0)?;
+    Ok(serde_json::from_slice(&bytes[..length])?)
+}
+
+fn write(path: &Path, knowledge: &Knowledge) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(knowledge)?;
     if bytes.len() > BYTES {
         return Err(ErrorKind::InvalidData.into());
     }
     bytes.resize(BYTES, b' ');
-    open(OpenOptions::new().write(true).create(true).mode(0o600))?.write_all_at(&bytes, 0)
+    open(path, OpenOptions::new().write(true).create(true).mode(0o600))?.write_all_at(&bytes, 0)
 }
 
 /// The folder belongs to everybody, so a file there counts only if it is this user's own and nobody else can write it. A
 /// pipe must not make the server wait.
-fn open(options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path()?)?;
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     // SAFETY: a system call without arguments that cannot fail.
     let is_own = metadata.uid() == unsafe { libc::geteuid() };
@@ -117,4 +193,10 @@ fn open(options: &mut OpenOptions) -> io::Result<File> {
     } else {
         Err(io::Error::other("it is not a file of this server's own"))
     }
+}
+
+/// Time of birth, in nanoseconds since 1970; 0 if the file system does not tell.
+pub fn birth(metadata: &Metadata) -> i64 {
+    let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    born.map_or(0, |since| since.as_nanos() as i64)
 }

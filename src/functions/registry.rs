@@ -5,10 +5,11 @@ use super::row::record;
 use super::text::GivenText;
 use crate::messages::Error;
 use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS};
-use crate::state_file::identity;
+use crate::witness::birth;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
 use snowflake_core::{Bits, Layout, Tick, Workers};
+use std::os::unix::fs::MetadataExt;
 
 extension_sql_file!(
     "../../sql/registry.sql",
@@ -73,6 +74,6 @@ CREATE FUNCTION snowflake_fleet_control_file() RETURNS text
     VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_fleet_control_file() -> Option<String> {
-    let file = identity(&std::fs::metadata("global/pg_control").ok()?);
-    Some(format!("{} {}", file.inode, file.born_ns))
+    let file = std::fs::metadata("global/pg_control").ok()?;
+    Some(format!("{} {}", file.ino(), birth(&file)))
 }

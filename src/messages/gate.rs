@@ -16,6 +16,9 @@ use snowflake_core::{AdoptError, ClosedReason, FloorCause, NoLane, Refusal};
 /// What to do where the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
     "Check the permissions and the free space of the data directory. The server retries every second.";
+/// What to do with a copy.
+const COPY_HINT: &str = "If the original no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id \
+     to a number that no other server has, and restart the server.";
 /// What to do where no worker is usable because the clock moved.
 const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
      snowflake_id.worker_id to a number that was never used, and restart the server.";
@@ -223,6 +226,11 @@ fn layout_end() -> String {
 
 pub(super) fn closed(why: ClosedReason) -> Text {
     match why {
+        ClosedReason::Os(libc::ELOOP) => not_ready(
+            "cannot generate a snowflake ID: the folder \"snowflake_id\" is a symbolic link",
+            "Base backups skip what lies behind a symbolic link, so a restored server would not know which IDs exist.",
+            "Stop the server, move the folder itself to the place of the link, and start the server.",
+        ),
         ClosedReason::Os(errno) => not_ready(
             format!(
                 "cannot generate a snowflake ID: could not access file \"{STATE_FILE}\": {}",
@@ -264,10 +272,26 @@ pub(super) fn closed(why: ClosedReason) -> Text {
         ),
         ClosedReason::Copied => not_ready(
             "cannot generate a snowflake ID: this data directory is a copy",
-            "The state file was copied: its inode or creation time differs from the recorded one. The original \
-             server may still generate IDs.",
-            "If the original no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number \
-             that no other server has, and restart the server.",
+            "The state file was copied: its inode or creation time, or the data directory's, differs from the recorded \
+             one. The original server may still generate IDs.",
+            COPY_HINT,
+        ),
+        ClosedReason::Taken => not_ready(
+            "cannot generate a snowflake ID: another server runs in this data directory",
+            "Another process holds the lock on the data directory, perhaps in another container.",
+            "Stop the other server. This one retries every 100 ms.",
+        ),
+        ClosedReason::Beside => not_ready(
+            "cannot generate a snowflake ID: this data directory is a copy of a running server's",
+            "A server that runs in another directory of this host goes on from the same state, as beside a snapshot.",
+            COPY_HINT,
+        ),
+        ClosedReason::PutBack => not_ready(
+            "cannot generate a snowflake ID: the state file is older than the newest IDs",
+            "This host has written a later record of this state since it was booted. Either older files were put back, \
+             or a copy of the data directory has generated IDs since.",
+            "If no copy generates IDs, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number that no \
+             other server has, and restart the server.",
         ),
         ClosedReason::NotPromoted(timeline) => not_ready(
             format!(

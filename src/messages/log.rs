@@ -144,10 +144,37 @@ pub fn witness_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
     line(said(
         format!("snowflake_id: could not write witness file \"{}\": {why}", path.display()),
-        "Without it this server cannot tell its data directory from a copy. If the registry chooses its worker, it takes \
-         another one at its next start.",
+        "Without it this server cannot tell its state from one that was put back, or from a snapshot's. Its next start \
+         waits 1 s longer or, if the registry chooses its worker, takes another one.",
         "Check that the folder exists, has room and can be written. If the file belongs to somebody else, remove it.",
     ));
+}
+
+/// Says, once a process, that two servers in this data directory would not notice each other.
+pub fn lock_failed(error: &io::Error) {
+    line(said(
+        format!("snowflake_id: could not lock the data directory: {}", io_error(error)),
+        "A second server that is started in this data directory, as in another container, is not recognized.",
+        "Make sure that only one server uses this data directory.",
+    ));
+}
+
+/// Warns that this server was rebuilt with the settings of another one.
+pub fn worker_of_another(before: i64, configured: i64) {
+    let text = said(
+        format!(
+            "snowflake_id.worker_id is {configured}, but this server used worker {before} before it was rebuilt"
+        ),
+        format!(
+            "The state file comes from another server, and probably the setting does too: pg_rewind and base backups \
+             copy it. Two servers with worker {configured} can generate the same IDs."
+        ),
+        format!(
+            "If another server uses worker {configured}, set snowflake_id.worker_id to {before} and restart this \
+             server before it is promoted."
+        ),
+    );
+    without_statement(|| text.report(PgLogLevel::WARNING));
 }
 
 /// A message that is no error. No hint, where nothing is to be done.

@@ -107,7 +107,7 @@ impl Default for Config {
 
 impl Config {
     /// The home worker, if the configuration says which.
-    pub(crate) fn configured_home(&self) -> Option<i64> {
+    pub fn configured_home(&self) -> Option<i64> {
         (self.source != WorkerSource::Registry).then(|| self.workers.worker(0))
     }
 

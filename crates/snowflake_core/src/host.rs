@@ -120,16 +120,23 @@ pub struct FileIdentity {
     pub inode: u64,
     /// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
     pub born_ns: i64,
+    /// The same of the data directory that it lies in; two zeros if unknown.
+    #[serde(default)]
+    pub directory: (u64, i64),
 }
 
 impl FileIdentity {
     /// Identifies no file.
-    pub(crate) const NOBODY: Self = Self { inode: 0, born_ns: 0 };
+    pub(crate) const NOBODY: Self = Self { inode: 0, born_ns: 0, directory: (0, 0) };
 
     /// Whether a file that was recorded as `self` is `found`. A recorded time of birth of 0 matches any, so that a
     /// kernel or file system that begins to report it does not turn every file into a copy.
     pub(crate) fn is(self, found: Self) -> bool {
-        self.inode == found.inode && (self.born_ns == found.born_ns || self.born_ns == 0)
+        let is = |recorded: (u64, i64), found: (u64, i64)| {
+            recorded.0 == found.0 && (recorded.1 == found.1 || recorded.1 == 0)
+        };
+        is((self.inode, self.born_ns), (found.inode, found.born_ns))
+            && (self.directory.0 == 0 || is(self.directory, found.directory))
     }
 }
 
@@ -153,6 +160,11 @@ pub enum WriteError {
 
 /// Where the state file is kept. Called only under the cold lock.
 pub trait Disk {
+    /// Whether another server holds the disk. If none does, it is this server's from now on, for as long as one of its
+    /// processes lives.
+    fn is_taken(&self) -> bool {
+        false
+    }
     /// Reads the file; `None` if there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
     /// Writes each loaded slot onto itself, and fsyncs the file.
@@ -167,30 +179,94 @@ pub trait Disk {
     /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
     /// A memory outside the data directory that is lost with the boot, and knows which record was written last. Without
-    /// one, every start of a node under a lease is a new life.
+    /// one, every start is the first of a boot.
     fn witness(&self) -> Option<&dyn Witness> {
         None
     }
 }
 
-/// Tells one record of a node under a lease from every other: only one process writes with a node's ID, and it never
-/// uses a generation twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Tells one record from every other: no two runs of a server have the same number, and none uses a generation twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordName {
-    /// The node.
-    pub node: Uuid,
-    /// The record's generation.
+    /// Of the server's state: drawn with its first record, and left to the original by a copy and a new timeline.
+    #[serde(default)]
+    pub life: Uuid,
+    /// Of the run that wrote the record: drawn at each start.
+    #[serde(default)]
+    pub run: Uuid,
+    /// The record's generation. It grows from record to record, and from run to run.
     pub generation: u64,
 }
 
-/// Remembers which record was written last, on which device, and in which boot. It cannot be copied with a data
-/// directory: not file by file, not with its volume, and not to another host. A failure of the witness is a witness that
-/// knows nothing.
+/// What a witness knows of a record that a start has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing: no server has written this state on this host since it was booted.
+    Unknown,
+    /// It is the last one.
+    Last,
+    /// A later one was written: an older state was put back, or a copy went on from it.
+    PutBack,
+    /// A server that runs in another place goes on from this state.
+    Beside,
+}
+
+/// Remembers which record was written last, since the host was booted. It cannot be copied with a data directory: not
+/// file by file, not with its volume, and not to another host. A failure of the witness is a witness that knows nothing.
 pub trait Witness {
-    /// This record is about to be written. Until [`confirm`](Self::confirm), it and the one before may be in the file.
+    /// This record is about to be written. Until [`confirm`](Self::confirm), it, a record of its run that was announced
+    /// before, or the last confirmed one may be in the file.
     fn announce(&self, record: RecordName);
-    /// The announced record is durable in this file.
-    fn confirm(&self, record: RecordName, file: FileIdentity);
-    /// Whether the record was the last in this file, in this boot.
-    fn knows(&self, record: RecordName, file: FileIdentity) -> bool;
+    /// The announced record is durable, or this record was found and no witness knew it.
+    fn confirm(&self, record: RecordName);
+    /// What it knows of a record that was found.
+    fn sight(&self, record: RecordName) -> Sight;
+}
+
+/// The last records of a state, for a [`Witness`].
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct LastRecords {
+    announced: Option<RecordName>,
+    confirmed: Option<RecordName>,
+}
+
+impl LastRecords {
+    /// See [`Witness::announce`].
+    pub fn announce(&mut self, record: RecordName) {
+        self.announced = Some(record);
+    }
+
+    /// See [`Witness::confirm`].
+    pub fn confirm(&mut self, record: RecordName) {
+        self.confirmed = Some(record);
+    }
+
+    /// Whether the file may hold this record if nobody has touched it since. A run whose writes failed may have left any
+    /// of the records that it announced since its last confirmed one.
+    pub fn have(&self, record: RecordName) -> bool {
+        let run = |name: &RecordName| (name.life, name.run);
+        let is_later =
+            |known: RecordName| run(&known) != run(&record) || known.generation < record.generation;
+        let is_announced = self
+            .announced
+            .is_some_and(|known| run(&known) == run(&record) && record.generation <= known.generation);
+        self.confirmed == Some(record) || (is_announced && self.confirmed.is_none_or(is_later))
+    }
+
+    /// Whether anything is known of the last record.
+    pub fn know(&self) -> bool {
+        self.confirmed.is_some()
+    }
+
+    /// Whether they are records of a state in this life.
+    pub fn are_of(&self, life: Uuid) -> bool {
+        let known = [self.announced, self.confirmed].into_iter().flatten();
+        !life.is_nil() && { known }.any(|known| known.life == life)
+    }
+
+    /// Whether somebody who began with the state of this record has gone on from it.
+    pub fn outran(&self, record: RecordName) -> bool {
+        let known = [self.announced, self.confirmed].into_iter().flatten();
+        { known }.any(|known| known.life == record.life && known.generation > record.generation)
+    }
 }

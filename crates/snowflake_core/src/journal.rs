@@ -4,7 +4,7 @@
 //! not even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
 use crate::config::Limits;
-use crate::host::{Disk, Host, RecordName, WriteError};
+use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
 use crate::state::record::{Heading, Promises};
 
@@ -71,6 +71,16 @@ impl Journal {
         self.timed(host, heading, |promises, disk| into_new_file(promises, disk, heading))
     }
 
+    /// Writes what is promised into a new file, at the start and at the end of a run: a file that is put over it names
+    /// another. Where no new file can be made, as on a full disk, the existing one has room.
+    pub(crate) fn renew_file(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
+        self.timed(host, heading, |promises, disk| {
+            into_new_file(promises, disk, heading)
+                .or_else(|_| into_slots(promises, disk, heading))
+                .or_else(|_| into_new_file(promises, disk, heading))
+        })
+    }
+
     /// Begins the next record, and remembers how long the write took and whether it failed.
     fn timed(
         &mut self,
@@ -80,7 +90,7 @@ impl Journal {
     ) -> Result<(), Errno> {
         let Some(disk) = host.disk() else { return Ok(()) };
         let begun_us = host.boot_us();
-        self.promises.generation += 1;
+        self.promises.name.generation += 1;
         let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
         self.promises.max_ahead_us = heading.max_ahead_us.max(owed_us);
         let written = witnessed(&mut self.promises, disk, write);
@@ -91,20 +101,19 @@ impl Journal {
     }
 }
 
-/// Under a lease, tells the witness of the record before it is written, and after.
+/// Tells the witness of the record before it is written, and after.
 fn witnessed(
     promises: &mut Promises,
     disk: &dyn Disk,
     write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let Some(membership) = promises.membership else { return write(promises, disk) };
-    let name = RecordName { node: membership.node, generation: promises.generation };
+    let name = promises.name;
     if let Some(witness) = disk.witness() {
         witness.announce(name);
     }
     write(promises, disk)?;
     if let Some(witness) = disk.witness() {
-        witness.confirm(name, promises.file);
+        witness.confirm(name);
     }
     Ok(())
 }

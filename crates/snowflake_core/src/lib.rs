@@ -97,6 +97,6 @@ pub use lease::{Answer, Answered, Contact, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
 pub use refusal::{AdoptError, ClosedReason, Errno, FloorCause, NoLane, Refusal, Unopened};
-pub use state::recorded_layout;
 pub use state::start::{Prepared, Start};
+pub use state::{recorded_layout, recorded_name};
 pub use workers::Workers;

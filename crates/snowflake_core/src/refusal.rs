@@ -76,6 +76,12 @@ pub enum ClosedReason {
     Foreign(u64),
     /// The directory is a copy of one that may still run.
     Copied,
+    /// Another server runs in this directory.
+    Taken,
+    /// A server that runs in another directory of this host goes on from the same state.
+    Beside,
+    /// A later record of this state was written on this host: an older state was put back, or a copy went on from it.
+    PutBack,
     /// Another server began this timeline and may still generate its IDs: a standby was started without a promotion.
     NotPromoted(u32),
 }

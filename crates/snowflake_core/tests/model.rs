@@ -14,7 +14,7 @@ mod model;
 
 use model::disk::{Breaches, Down, EIO, ENOSPC, Fault, Point, Power, Said, SimDisk};
 use model::tape::Tape;
-use model::world::{LockedOut, Machine, SYSTEM, config, is_locked};
+use model::world::{LockedOut, Machine, SYSTEM, config, draw_anew, is_locked};
 use snowflake_core::{Answer, Answered, ClosedReason, Config, Contact, Event, Lease, Limits, Policy};
 use snowflake_core::{Refusal, Start, Tick, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
@@ -1437,6 +1437,7 @@ fn run(
     let length = scope.length + number("MODEL_DEPTH", 0) as usize;
     let backups = scope.backups[tape.choose(scope.backups.len() as u32) as usize];
     let policy = scope.policies[tape.choose(scope.policies.len() as u32) as usize];
+    draw_anew();
     let machine = Machine::new(settings(0, backups, policy, scope.source), &boot, SimDisk::new(tape));
     machine.start.set(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) });
     world.join(machine, 0, backups, policy);

@@ -106,11 +106,11 @@ fn one_torn_slot_is_made_good_by_the_other() {
 fn the_newer_of_two_slots_counts_whichever_it_is() {
     for newer in 0..SLOTS {
         let machine = crashed();
-        let mark = machine.mark(0) + 1_500;
-        machine.rewrite(newer, |document| {
+        let mark = machine.mark(0);
+        machine.rewrite(1 - newer, |document| {
             let generation = document["record"]["generation"].as_u64().unwrap();
-            document["record"]["generation"] = (generation + 1).into();
-            document["record"]["marks"]["0"] = mark.into();
+            document["record"]["generation"] = (generation - 1).into();
+            document["record"]["marks"]["0"] = (mark - 1_500).into();
         });
         machine.start_up();
         let parts = machine.id();
@@ -484,8 +484,147 @@ fn a_file_system_that_tells_no_time_of_birth_any_more_is_not_trusted() {
     let machine = crashed();
     let slots = machine.disk.slots().unwrap();
     let inode = machine.disk.identity().unwrap().inode;
-    machine.disk.put_as(slots, FileIdentity { inode, born_ns: 0 });
+    machine.disk.put_as(slots, FileIdentity { inode, born_ns: 0, directory: (2, 2_000) });
     assert_eq!(machine.why_closed(), ClosedReason::Copied);
+}
+
+// ---- 3. A state that was put back, or stands beside its original
+
+/// The server's last ID, after a snapshot of its file that it has outlived by a record; it has crashed since.
+fn outlived() -> (Rc<Machine>, [Vec<u8>; SLOTS], i64) {
+    let machine = crashed();
+    machine.start_up();
+    let snapshot = machine.disk.slots().unwrap();
+    machine.pass(SECOND);
+    let last = machine.id().tick;
+    machine.go_down();
+    (machine, snapshot, last)
+}
+
+/// Puts the snapshot into the file, which stays the same.
+fn roll_back(machine: &Machine, snapshot: [Vec<u8>; SLOTS]) {
+    machine.disk.put_as(snapshot, machine.disk.identity().unwrap());
+}
+
+#[test]
+fn a_state_that_was_put_back_stays_closed_until_it_is_adopted_whatever_crashes_meanwhile() {
+    let (machine, snapshot, last) = outlived();
+    roll_back(&machine, snapshot);
+    for _ in 0..2 {
+        assert_eq!(machine.why_closed(), ClosedReason::PutBack);
+        machine.go_down();
+    }
+    // A server that crashes while it is adopted is as far as before, or adopted.
+    for point in [Point::Make, Point::Rename, Point::SyncFolder] {
+        let slots = machine.disk.slots().unwrap();
+        machine.boot_up();
+        machine.disk.set_faults(move |at| if at == point { Fault::Fail(EIO) } else { Fault::None });
+        let adopted = machine.adopt(machine.wall());
+        machine.disk.heal();
+        machine.go_down();
+        assert!(adopted.is_err());
+        if machine.disk.slots().unwrap() == slots {
+            assert_eq!(machine.why_closed(), ClosedReason::PutBack);
+            machine.go_down();
+        }
+    }
+    machine.boot_up();
+    let _ = machine.adopt(machine.wall());
+    machine.settle();
+    assert!(machine.id().tick > last);
+    machine.stop();
+    machine.start_up();
+}
+
+#[test]
+fn a_state_that_was_put_back_before_a_reboot_goes_on_above_the_clock_on_the_same_lane() {
+    // A crash between the reboot and the first record is another first start of the boot.
+    for point in [None, Some(Point::Make), Some(Point::WriteAgain)] {
+        let (machine, snapshot, last) = outlived();
+        roll_back(&machine, snapshot);
+        machine.disk.witness.forget();
+        machine.boot_up();
+        if let Some(point) = point {
+            machine
+                .disk
+                .set_faults(move |at| if at == point { Fault::Down(Power::Server) } else { Fault::None });
+            let _ = catch_unwind(AssertUnwindSafe(|| machine.open()));
+            machine.disk.heal();
+            machine.go_down();
+            machine.boot_up();
+        }
+        assert!((1..=SECOND + MS).contains(&machine.settle()), "{point:?}");
+        let parts = machine.id();
+        assert!(parts.tick > last && parts.tick > (machine.wall() + SECOND) / MS);
+        assert_eq!(machine.lane(), 0);
+        // The other workers stay usable if this clock was wrong.
+        let said = machine.disk.said().unwrap();
+        assert!(said.marks.values().filter(|mark| **mark > machine.wall() / MS).count() == 1, "{said:?}");
+    }
+}
+
+#[test]
+fn a_state_beside_a_running_original_stays_closed_and_another_worker_opens_it() {
+    let machine = crashed();
+    machine.disk.witness.is_beside.set(true);
+    assert_eq!(machine.why_closed(), ClosedReason::Beside);
+    machine.go_down();
+    let other = Workers::new(&plain().layout, 1, plain().workers.lanes() - 1).unwrap();
+    machine.config.borrow_mut().workers = other;
+    machine.start_up();
+}
+
+#[test]
+fn a_disk_that_another_server_holds_is_not_even_read_and_is_taken_as_soon_as_it_is_free() {
+    let machine = crashed();
+    machine.disk.is_taken.set(true);
+    machine.disk.set_faults(|_| panic!("the disk is touched"));
+    assert_eq!(machine.why_closed(), ClosedReason::Taken);
+    assert!(machine.adopt(machine.wall()).is_err());
+    machine.disk.is_taken.set(false);
+    machine.disk.heal();
+    assert_eq!(machine.settle(), 0);
+}
+
+/// What is put over the file of a run names the file of another.
+#[test]
+fn every_start_and_every_clean_stop_makes_a_new_file_where_it_can() {
+    let machine = crashed();
+    let identity = || machine.disk.identity().unwrap();
+    let mut before = identity();
+    let mut is_new = || std::mem::replace(&mut before, identity()) != identity();
+    machine.start_up();
+    assert!(is_new(), "a start");
+    machine.stop();
+    assert!(is_new(), "a stop");
+    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
+    machine.start_up();
+    let last = machine.id().tick;
+    machine.stop();
+    assert!(!is_new(), "on a full disk");
+    assert_eq!(machine.mark(0), last, "exact marks");
+    machine.start_up();
+}
+
+/// Records that were announced and not confirmed may be in the file: the run's own, not those of a copy.
+#[test]
+fn writes_that_failed_before_a_crash_do_not_look_like_a_state_that_was_put_back() {
+    let machine = crashed();
+    for failing in [Point::Sync(0), Point::Sync(1)] {
+        machine.start_up();
+        machine.disk.set_faults(move |at| {
+            if at == failing || at == Point::Make { Fault::Fail(EIO) } else { Fault::None }
+        });
+        for _ in 0..3 {
+            machine.pass(2 * SECOND);
+            let _ = machine.try_id();
+        }
+        machine.go_down();
+        machine.disk.heal();
+        machine.start_up();
+        machine.id();
+        machine.go_down();
+    }
 }
 
 // ---- 3. Standbys that were started without a promotion

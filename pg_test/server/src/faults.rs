@@ -75,6 +75,20 @@ impl Server {
         self.preload = Some(preload);
     }
 
+    /// From the next start on, the server has shared memory and `/dev/shm` of its own, as in a container. Returns whether
+    /// that can be.
+    pub fn contain(&mut self) -> bool {
+        let tried = std::process::Command::new("unshare")
+            .args(["--ipc", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"])
+            .status();
+        self.is_contained =
+            nix::unistd::Uid::effective().is_root() && tried.is_ok_and(|status| status.success());
+        if !self.is_contained {
+            eprintln!("skipped: this machine allows no containers");
+        }
+        self.is_contained
+    }
+
     /// Whether the server was started and has not been stopped since.
     pub fn is_started(&self) -> bool {
         self.postmaster.is_some()

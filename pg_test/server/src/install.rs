@@ -114,6 +114,27 @@ impl Install {
     /// first look up the symbols of its backtrace, which takes tens of milliseconds.
     pub(crate) fn command(&self, program: &str, folder: &Path) -> Command {
         let mut command = Command::new(self.bindir.join(program));
+        self.prepare(&mut command, folder);
+        if let Some(user) = &self.owner {
+            // The standard library also drops the supplementary groups when it drops root.
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        command
+    }
+
+    /// The same in a container: with shared memory and `/dev/shm` of its own. Takes root.
+    pub(crate) fn contained(&self, program: &str, folder: &Path) -> Command {
+        const SCRIPT: &str = "mount -t tmpfs -o mode=1777 tmpfs /dev/shm; user=$1 group=$2; shift 2; \
+                              exec setpriv --reuid $user --regid $group --clear-groups \"$@\"";
+        let user = self.owner.as_ref().expect("a container takes root");
+        let mut command = Command::new("unshare");
+        self.prepare(&mut command, folder);
+        command.args(["--ipc", "--mount", "sh", "-ec", SCRIPT, "sh"]);
+        command.arg(user.uid.to_string()).arg(user.gid.to_string()).arg(self.bindir.join(program));
+        command
+    }
+
+    fn prepare(&self, command: &mut Command, folder: &Path) {
         command.current_dir(folder).env("LC_ALL", "C").process_group(0);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
@@ -122,11 +143,8 @@ impl Install {
             }
         }
         if let Some(user) = &self.owner {
-            // The standard library also drops the supplementary groups when it drops root.
-            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
             command.env("HOME", folder).env("USER", &user.name).env("LOGNAME", &user.name);
         }
-        command
     }
 
     /// Gives a file or folder to the servers' owner.

@@ -134,6 +134,7 @@ impl Builder {
             clock,
             postmaster: None,
             preload: None,
+            is_contained: false,
         }
     }
 }
@@ -147,6 +148,7 @@ pub struct Server {
     pub(crate) clock: Option<Clock>,
     pub(crate) postmaster: Option<Child>,
     pub(crate) preload: Option<Preload>,
+    pub(crate) is_contained: bool,
 }
 
 impl Server {
@@ -238,7 +240,10 @@ impl Server {
         let log = || -> File {
             OpenOptions::new().create(true).append(true).open(self.log_file()).expect("the log can be opened")
         };
-        let mut command = self.install.command("postgres", &self.folder);
+        let mut command = match self.is_contained {
+            true => self.install.contained("postgres", &self.folder),
+            false => self.install.command("postgres", &self.folder),
+        };
         command.arg("-D").arg(self.data());
         command.stdin(Stdio::null()).stdout(log()).stderr(log());
         if let Some(clock) = &self.clock {

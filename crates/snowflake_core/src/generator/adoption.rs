@@ -28,6 +28,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 return done.map_err(os_error);
             }
             let Some(disk) = self.host.disk() else { return Ok(()) };
+            if disk.is_taken() {
+                return Err(AdoptError::Closed(ClosedReason::Taken));
+            }
             let loaded = disk.load().map_err(os_error)?;
             let mut opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
             // A copy of a node is another node.

@@ -36,7 +36,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let loaded = disk.load().map_err(ClosedReason::Os)?;
             let (timeline, promises, held, is_own) = self.evidence(cold, start).hold(loaded.as_ref())?;
             let is_whole = loaded.is_some_and(|loaded| disk.write_again(&loaded).is_ok());
-            cold.journal.promises = promises.of_number(self.configured.worker(0), self.born());
+            let mut promises = promises.of_number(self.configured.worker(0), self.born());
+            self.name_run(&mut promises);
+            cold.journal.promises = promises;
             (cold.timeline, cold.held) = (timeline, Some(held));
             let heading = self.heading(cold, self.active());
             let written = match is_own && is_whole {

@@ -107,6 +107,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             *mark = lane.exact_mark();
         }
         journal.promises.reserved_us = 0;
-        journal.write_at_once(&self.host, &heading)
+        journal.renew_file(&self.host, &heading)
     }
 }

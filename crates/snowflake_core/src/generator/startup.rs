@@ -3,7 +3,7 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded};
+use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
@@ -60,7 +60,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         let chosen = decided.and_then(|opening| self.commit(cold, start, opening));
         if let Err(reason) = chosen {
-            cold.gate = Gate::Closed { reason, retry_at_us: self.host.boot_us() + RETRY_US };
+            // A lock is looked at without an access to the disk.
+            let pause_us = if reason == ClosedReason::Taken { 0 } else { RETRY_US };
+            cold.gate = Gate::Closed { reason, retry_at_us: self.host.boot_us() + pause_us };
         }
         chosen
     }
@@ -71,14 +73,25 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         disk: &dyn Disk,
         evidence: &Evidence<'_>,
     ) -> Result<Opening, ClosedReason> {
+        if disk.is_taken() {
+            return Err(ClosedReason::Taken);
+        }
         let loaded = disk.load().map_err(ClosedReason::Os)?;
+        let sight = |name: RecordName| {
+            let Some(witness) = disk.witness() else { return Sight::Unknown };
+            let sight = witness.sight(name);
+            if sight == Sight::Last {
+                // Until this run's own first record is written, it stays the last.
+                witness.confirm(name);
+            }
+            sight
+        };
         let mut opening = match self.source {
             WorkerSource::Registry => {
-                let knows = |name, file| disk.witness().is_some_and(|witness| witness.knows(name, file));
-                evidence.enlist(loaded.as_ref(), knows, self.born(), |home| self.nodes_of(home))?
+                evidence.enlist(loaded.as_ref(), sight, self.born(), |home| self.nodes_of(home))?
             }
             WorkerSource::Configured | WorkerSource::Confirmed => {
-                evidence.decide(loaded.as_ref()).map_err(|reason| match reason {
+                evidence.decide(loaded.as_ref(), sight).map_err(|reason| match reason {
                     ClosedReason::NotPromoted(_) => self
                         .disown(cold, disk, loaded.as_ref(), evidence)
                         .map_or_else(ClosedReason::Os, |()| reason),
@@ -123,7 +136,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         mut opening: Opening,
     ) -> Result<Option<Event>, ClosedReason> {
         let active = opening.active;
-        let is_first = opening.needs_new_file && opening.promises.generation == 0;
+        let is_first = opening.needs_new_file && opening.promises.name.generation == 0;
         cold.timeline = start.timeline;
         match self.source {
             // Without its registry, a server is the same node still: it may come back to it.
@@ -140,11 +153,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             // A standby could not write it with the marks when it got the lease.
             opening.promises.raise_lanes(lease.floor);
         }
+        self.name_run(&mut opening.promises);
         cold.journal.promises = opening.promises;
         let heading = self.heading(cold, active);
         let written = match opening.needs_new_file {
             true => cold.journal.replace_file(&self.host, &heading),
-            false => cold.journal.write_at_once(&self.host, &heading),
+            false => cold.journal.renew_file(&self.host, &heading),
         };
         written.map_err(ClosedReason::Os)?;
         for (lane, mark) in self.lanes.iter().zip(opening.promises.marks) {
@@ -155,6 +169,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold.gate = Gate::Settling;
         // A node in a fleet may have yet to wait for its lease.
         Ok((self.source != WorkerSource::Registry).then(|| self.opened(cold, is_first)))
+    }
+
+    /// Draws what tells this run's records from those of others.
+    pub(super) fn name_run(&self, promises: &mut Promises) {
+        promises.name.run = self.host.random();
+        if promises.name.life.is_nil() {
+            promises.name.life = self.host.random();
+        }
     }
 
     fn opened(&self, cold: &ColdState, is_first: bool) -> Event {

@@ -3,4 +3,4 @@
 pub(crate) mod record;
 pub(crate) mod start;
 
-pub use record::recorded_layout;
+pub use record::{recorded_layout, recorded_name};

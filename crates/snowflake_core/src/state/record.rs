@@ -5,7 +5,7 @@
 //! newest durable one, so that a torn write leaves that one whole, and then to the other. The file names its own inode
 //! and time of birth. In a copy they are wrong, and the copy's original may still run.
 
-use crate::host::{FileIdentity, Loaded, SLOT_BYTES};
+use crate::host::{FileIdentity, Loaded, RecordName, SLOT_BYTES};
 use crate::layout::{Layout, Tick};
 use crate::lease::{Lease, Membership};
 use crate::refusal::{ClosedReason, FloorCause};
@@ -13,6 +13,7 @@ use crate::workers::{MAX_LANES, Nodes};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use uuid::Uuid;
 
 /// The version that this code writes, and the newest that it reads.
 const VERSION: u32 = 1;
@@ -49,7 +50,9 @@ impl RecordedLayout {
 /// The promises as a slot holds them. Workers are stored as they stand in an ID, datacenter included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    pub(super) generation: u64,
+    /// Its generation, among others.
+    #[serde(flatten)]
+    pub(super) name: RecordName,
     pub(super) system_identifier: u64,
     pub(super) timeline: u32,
     pub(super) file: FileIdentity,
@@ -206,7 +209,7 @@ pub(super) fn newest(loaded: &Loaded) -> Result<(usize, Record), ClosedReason> {
     let mut found: Option<(usize, Record)> = None;
     for (slot, bytes) in loaded.slots.iter().enumerate() {
         if let Some(record) = decode(bytes).transpose()?
-            && found.as_ref().is_none_or(|(_, other)| other.generation < record.generation)
+            && found.as_ref().is_none_or(|(_, other)| other.name.generation < record.name.generation)
         {
             found = Some((slot, record));
         }
@@ -220,6 +223,11 @@ pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
     if record.is_unused() || record.is_blank() { None } else { record.layout.read() }
 }
 
+/// The name of the newest record of a state file; `None` if it cannot be read.
+pub fn recorded_name(loaded: &Loaded) -> Option<RecordName> {
+    newest(loaded).ok().map(|(_, record)| record.name)
+}
+
 // ---- in memory ----
 
 /// The part of its record that the generator keeps in memory.
@@ -227,7 +235,7 @@ pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
 pub(crate) struct Promises {
     pub(crate) system_identifier: u64,
     pub(crate) file: FileIdentity,
-    pub(crate) generation: u64,
+    pub(crate) name: RecordName,
     /// The slot of the newest durable record.
     pub(crate) newest: usize,
     /// Per lane, on disk: no ID of the lane above it has ever been returned.
@@ -261,7 +269,7 @@ impl Promises {
         Self {
             system_identifier: 0,
             file: FileIdentity::NOBODY,
-            generation: 0,
+            name: RecordName { life: Uuid::nil(), run: Uuid::nil(), generation: 0 },
             newest: 0,
             marks: [-1; MAX_LANES],
             former: [None; MAX_FORMER],
@@ -361,7 +369,7 @@ impl Promises {
 
     /// Raises every mark to `floor`, including those of other workers.
     pub(crate) fn raise_all(&mut self, floor: i64, cause: FloorCause) {
-        self.every_mark().for_each(|mark| *mark = (*mark).max(floor));
+        self.every_mark().for_each(|mark| *mark = floor.max(*mark));
         if self.floor.is_none_or(|known| known.mark < floor) {
             self.floor = Some(Floor { mark: floor, cause });
         }
@@ -376,6 +384,11 @@ impl Promises {
     /// Takes back what [`set_all`](Self::set_all) did to workers that have no lane: `before` knows more of them.
     pub(crate) fn keep_former(&mut self, before: &Self) {
         (self.former, self.elsewhere) = (before.former, before.elsewhere);
+    }
+
+    /// Leaves the state's life to the original of this copy, or to another timeline.
+    pub(super) fn begin_life(&mut self) {
+        self.name.life = Uuid::nil();
     }
 
     fn every_mark(&mut self) -> impl Iterator<Item = &mut i64> {
@@ -400,7 +413,7 @@ impl Promises {
         Self {
             system_identifier: record.system_identifier,
             file,
-            generation: record.generation,
+            name: record.name,
             newest: slot,
             marks,
             former,
@@ -419,8 +432,8 @@ impl Promises {
 
     /// These promises after a write of others failed: what is known of the file is known from that.
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
-        let Self { file, generation, newest, .. } = *attempted;
-        Self { file, generation, newest, ..self }
+        let Self { file, name, newest, .. } = *attempted;
+        Self { file, name, newest, ..self }
     }
 
     /// Gives the workers of earlier settings to the original of this copy.
@@ -438,7 +451,7 @@ impl Promises {
         let own = || (nodes.len(), nodes.get(heading.active).copied().unwrap_or(NOBODY));
         let (lanes, active) = heading.of_primary.unwrap_or_else(own);
         Record {
-            generation: self.generation,
+            name: self.name,
             system_identifier: self.system_identifier,
             timeline: heading.timeline,
             file,

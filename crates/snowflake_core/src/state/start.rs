@@ -8,17 +8,19 @@
 //!    ever generated with it.
 //! 3. If the system identifier, inode or time of birth differs from the recorded one, or another server began the
 //!    timeline, the directory is a copy or a standby. Its original may still run, so the gate stays closed for the
-//!    workers in the record.
+//!    workers in the record. The same holds if the host's witness knows a later record, or another server that goes on
+//!    from this one.
 //! 4. On a new timeline, take that timeline's lane, and begin above every ID that an earlier timeline may have
 //!    generated with it.
-//! 5. On the same timeline, stay on the recorded lane.
+//! 5. On the same timeline, stay on the recorded lane. If the witness knows nothing, as after a reboot, begin above the
+//!    clock: if an older state was put back, what was generated since lies below.
 //! 6. Without a file, begin above the clock and the control file's time.
 //! 7. Make the decision durable; then open the gate.
 //!
 //! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
 use super::record::{Floor, NOBODY, NOT_OURS, Promises, Record, newest};
-use crate::host::{FileIdentity, Loaded, RecordName};
+use crate::host::{Loaded, RecordName, Sight};
 use crate::layout::Layout;
 use crate::lease::Membership;
 use crate::refusal::{AdoptError, ClosedReason, FloorCause};
@@ -187,14 +189,22 @@ impl Evidence<'_> {
         let nodes = Nodes::of(record.marks.keys().copied().take(MAX_LANES));
         let promises = Promises::of(&record, slot, loaded.identity, &nodes);
         let promises = if is_own { promises } else { promises.of_nobody() };
-        let promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
+        let mut promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
+        if !is_own {
+            promises.begin_life();
+        }
         // With a lease, the primary may have used all lanes on its timeline: it had no halves.
         let lanes = if is_own || record.membership.is_none() { record.lanes } else { 0 };
         Ok((record.timeline, promises, Held { nodes, said: (lanes, record.active) }, is_own))
     }
 
     /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
-    pub(crate) fn decide(&self, loaded: Option<&Loaded>) -> Result<Opening, ClosedReason> {
+    /// `sight` is what the witness knows of a record.
+    pub(crate) fn decide(
+        &self,
+        loaded: Option<&Loaded>,
+        sight: impl Fn(RecordName) -> Sight,
+    ) -> Result<Opening, ClosedReason> {
         let found =
             loaded.map(|loaded| newest(loaded).map(|(slot, record)| (loaded, slot, record))).transpose()?;
         let Some((loaded, slot, record)) = found.as_ref().filter(|(_, _, record)| !record.is_blank()) else {
@@ -221,8 +231,16 @@ impl Evidence<'_> {
         // its own, so only the server that began this timeline knows that it was promoted. A standby that was killed
         // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
+        // Of another timeline, and of a copy, the witness may know a server that has nothing to do with this one.
+        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.name) };
+        let others = match sight {
+            _ if is_copy && !is_new_timeline => Some(ClosedReason::Copied),
+            Sight::Beside => Some(ClosedReason::Beside),
+            Sight::PutBack => Some(ClosedReason::PutBack),
+            Sight::Unknown | Sight::Last => None,
+        };
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
-        let is_theirs = is_foreign || is_followed || (is_copy && !is_new_timeline);
+        let is_theirs = is_foreign || is_followed || others.is_some();
         if is_foreign && record.has_worker(&self.nodes, |_| true) {
             return Err(ClosedReason::Foreign(record.system_identifier));
         }
@@ -231,11 +249,14 @@ impl Evidence<'_> {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
         if record.has_worker(&self.nodes, |mark| is_theirs || mark == NOT_OURS) {
-            return Err(ClosedReason::Copied);
+            return Err(others.unwrap_or(ClosedReason::Copied));
         }
         let mut promises = self.promises(record, *slot, loaded);
         if is_theirs {
             promises.leave_former_to_original();
+        }
+        if is_theirs || is_new_timeline {
+            promises.begin_life();
         }
         let mut active = self.half[0];
         if is_new_timeline {
@@ -245,24 +266,28 @@ impl Evidence<'_> {
         {
             active = lane;
         }
+        if !is_new_timeline && !is_theirs && sight == Sight::Unknown {
+            self.respect_unknown_runs(&mut promises, record, active);
+        }
         // A copy's file names its original, so it is replaced by one with its own identity.
         Ok(Opening { promises, active, needs_new_file: is_copy })
     }
 
     /// The start of a server to which the registry says which workers it has. Its lease goes on only where nobody else can
-    /// have it: the file is the one that was written, and a witness outside the data directory `knows` its last record.
+    /// have it: the file is the one that was written, and the witness outside the data directory knows its last record.
     /// Everything else is a new life, that of `born`, without a lease: a reboot, every kind of copy, and a server that
     /// counts its workers in another way.
     pub(crate) fn enlist(
         &self,
         loaded: Option<&Loaded>,
-        knows: impl Fn(RecordName, FileIdentity) -> bool,
+        sight: impl Fn(RecordName) -> Sight,
         born: Membership,
         nodes_of: impl Fn(i64) -> Nodes,
     ) -> Result<Opening, ClosedReason> {
         let new_life = |mut opening: Opening, earlier_life: Option<Membership>| {
             opening.promises =
                 Promises { membership: Some(born), earlier_life, ..opening.promises.without_lanes() };
+            opening.promises.begin_life();
             opening
         };
         let Some(loaded) = loaded else { return Ok(new_life(self.fresh(self.first_mark()), None)) };
@@ -283,7 +308,7 @@ impl Evidence<'_> {
             && is_own
             && !is_copied
             && membership.counts_as(&born)
-            && knows(RecordName { node: membership.node, generation: record.generation }, loaded.identity)
+            && sight(record.name) == Sight::Last
         {
             let nodes = membership.lease.map_or(Nodes::NONE, |lease| nodes_of(lease.home));
             let promises = Promises::of(&record, slot, loaded.identity, &nodes);
@@ -341,6 +366,19 @@ impl Evidence<'_> {
         match record.is_in_place(loaded.identity, self.start.system_identifier) {
             true => promises,
             false => promises.of_nobody(),
+        }
+    }
+
+    /// Raises the active lane's mark above what later runs may have generated, of which this record would not know if it
+    /// was put back: their clock was behind this one. Not the other lanes' marks, because this clock may be wrong: once
+    /// it is corrected, they are needed.
+    fn respect_unknown_runs(&self, promises: &mut Promises, record: &Record, active: usize) {
+        let floor = self.under(record).floor_above(i64::MIN);
+        if record.is_unused() {
+            // It stays unused: nothing else binds the server to its layout.
+            promises.raise_all(floor, FloorCause::NoState);
+        } else {
+            promises.marks[active] = floor.max(promises.marks[active]);
         }
     }
 
@@ -424,6 +462,7 @@ impl Evidence<'_> {
             return anew(self.fresh(mark));
         }
         let mut promises = self.promises(&record, slot, loaded);
+        promises.begin_life();
         let evidence = self.under(&record);
         // The operator vouches that the original's workers are this server's now. Nothing is known of their marks but what
         // an operator has said of all workers.

@@ -5,7 +5,10 @@
 
 use super::tape::Tape;
 use serde_json::Value;
-use snowflake_core::host::{FileIdentity, Loaded, RecordName, SLOT_BYTES, SLOTS, Witness, WriteError};
+use snowflake_core::host::WriteError;
+use snowflake_core::host::{
+    FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness,
+};
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -144,30 +147,40 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
 /// What a host remembers of the records that were written on it, outside every disk, until it boots again.
 #[derive(Default)]
 pub struct SimWitness {
-    announced: Cell<Option<RecordName>>,
-    confirmed: Cell<Option<(RecordName, FileIdentity)>>,
+    last: Cell<LastRecords>,
+    /// A server that runs in another directory goes on from this state.
+    pub is_beside: Cell<bool>,
 }
 
 impl SimWitness {
     /// The host boots, and forgets.
     pub fn forget(&self) {
-        self.announced.set(None);
-        self.confirmed.set(None);
+        self.last.take();
+    }
+
+    fn learn(&self, learn: impl FnOnce(&mut LastRecords)) {
+        let mut last = self.last.get();
+        learn(&mut last);
+        self.last.set(last);
     }
 }
 
 impl Witness for SimWitness {
     fn announce(&self, record: RecordName) {
-        self.announced.set(Some(record));
+        self.learn(|last| last.announce(record));
     }
 
-    fn confirm(&self, record: RecordName, file: FileIdentity) {
-        self.confirmed.set(Some((record, file)));
+    fn confirm(&self, record: RecordName) {
+        self.learn(|last| last.confirm(record));
     }
 
-    fn knows(&self, record: RecordName, file: FileIdentity) -> bool {
-        let Some((confirmed, in_file)) = self.confirmed.get() else { return false };
-        file == in_file && (record == confirmed || Some(record) == self.announced.get())
+    fn sight(&self, record: RecordName) -> Sight {
+        match self.last.get() {
+            _ if self.is_beside.get() => Sight::Beside,
+            last if last.have(record) => Sight::Last,
+            last if last.know() => Sight::PutBack,
+            _ => Sight::Unknown,
+        }
     }
 }
 
@@ -184,6 +197,8 @@ pub struct SimDisk {
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
+    /// Another server holds it.
+    pub is_taken: Cell<bool>,
     /// Of the host that has the disk.
     pub witness: SimWitness,
 }
@@ -201,6 +216,7 @@ impl SimDisk {
             read: RefCell::default(),
             points: Cell::new(0),
             writes: Cell::new(0),
+            is_taken: Cell::new(false),
             witness: SimWitness::default(),
         }
     }
@@ -257,6 +273,7 @@ impl SimDisk {
 
     /// The power fails and comes back.
     pub fn lose_power(&self) {
+        self.witness.forget();
         let tape = self.tape.clone();
         let mut folder = self.folder();
         if folder.seen != folder.durable && tape.choose(2) == 1 {
@@ -309,7 +326,7 @@ impl SimDisk {
     fn new_identity(&self) -> FileIdentity {
         let inode = self.next_inode.get();
         self.next_inode.set(inode + 1);
-        FileIdentity { inode, born_ns: inode as i64 * 1_000 }
+        FileIdentity { inode, born_ns: inode as i64 * 1_000, directory: (2, 2_000) }
     }
 
     /// Changes the bytes of a slot, durably.
@@ -403,6 +420,10 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
+    fn is_taken(&self) -> bool {
+        self.is_taken.get()
+    }
+
     fn witness(&self) -> Option<&dyn Witness> {
         Some(&self.witness)
     }

@@ -9,6 +9,7 @@ use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
 use std::rc::Rc;
+use uuid::Uuid;
 
 /// 2027 or so, as a Unix time in microseconds; ticks count from 0.
 pub const NOON: i64 = 1_800_000_000_000_000;
@@ -16,6 +17,12 @@ pub const SYSTEM: u64 = 7_000_000_001;
 
 thread_local! {
     static IS_LOCKED: Cell<bool> = const { Cell::new(false) };
+    static DRAWN: Cell<u128> = const { Cell::new(0) };
+}
+
+/// Begins the random numbers of all machines anew, so that equal worlds look alike.
+pub fn draw_anew() {
+    DRAWN.set(0);
 }
 
 /// Whether the cold lock is held.
@@ -177,6 +184,11 @@ impl Host for &Machine {
         assert!(!is_locked() || self.is_locked_by_another.get(), "guarantee 6: a wait under the lock");
         self.reads.set(self.reads.get() + 1);
         self.pass(micros);
+    }
+
+    fn random(&self) -> Uuid {
+        DRAWN.set(DRAWN.get() + 1);
+        Uuid::from_u128(DRAWN.get())
     }
 
     fn ask_keeper(&self) -> bool {
