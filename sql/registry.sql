@@ -321,7 +321,8 @@ BEGIN
     WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
         AND a.grantee <> o.owner
         AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
-        AND NOT (o.described = 'function snowflake_fleet_time' AND a.grantee = 'pg_monitor'::regrole);
+        AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_free_from')
+            AND a.grantee = 'pg_monitor'::regrole);
     SELECT r.* INTO refusal FROM (VALUES
         (EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
                  WHERE n.oid = place.schema AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE

@@ -413,7 +413,7 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 70] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 82] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),

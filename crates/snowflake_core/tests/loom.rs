@@ -58,7 +58,7 @@ const MS: i64 = 1_000;
 #[derive(Default)]
 struct Slots(Mutex<Option<[Vec<u8>; SLOTS]>>);
 
-const FILE: FileIdentity = FileIdentity { inode: 1, born_ns: 1 };
+const FILE: FileIdentity = FileIdentity { inode: 1, born_ns: 1, directory: (2, 2) };
 
 impl Disk for Slots {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
