@@ -163,7 +163,7 @@ pub fn lock_failed(error: &io::Error) {
 pub fn worker_of_another(before: i64, configured: i64) {
     let text = said(
         format!(
-            "snowflake_id.worker_id is {configured}, but this server used worker {before} before it was rebuilt"
+            "snowflake_id: worker_id is {configured}, but this server used worker {before} before it was rebuilt"
         ),
         format!(
             "The state file comes from another server, and probably the setting does too: pg_rewind and base backups \

@@ -1471,6 +1471,19 @@ fn a_floor_of_the_future_holds_for_a_used_worker_too_if_marks_are_lowered() {
 }
 
 #[test]
+fn a_first_start_that_is_asked_again_meanwhile_opens_no_sooner() {
+    let machine = Machine::alone(plain());
+    machine.boot_up();
+    // After two of its three seconds, other lanes could be used within `max_ahead`.
+    for _ in 0..29 {
+        assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+        machine.pass(100 * MS);
+    }
+    machine.settle();
+    assert_eq!(machine.id().tick, tick(machine.wall()));
+}
+
+#[test]
 fn a_first_start_with_a_long_max_ahead_waits_no_longer() {
     let limits = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };
     let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, limits));

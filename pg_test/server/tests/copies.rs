@@ -420,7 +420,7 @@ fn a_server_that_a_rewind_gave_another_worker_says_so() {
     old.follow(&new);
     old.start();
     old.wait_for_line(
-        "snowflake_id.worker_id is 2, but this server used worker 1 before it was rebuilt",
+        "snowflake_id: worker_id is 2, but this server used worker 1 before it was rebuilt",
         secs(20),
     );
     // Its own number again: nothing to say.
