@@ -81,9 +81,10 @@ fn no_function_depends_on_its_callers_search_path() {
         let (body, is_definer, path): (String, bool, String) =
             (function.get(3), function.get(4), function.get(5));
         // What nodes and monitoring may see of tables on which they have no rights.
-        let is_trusted = ["ids.snowflake_registry_contact(", "ids.snowflake_origin("]
-            .iter()
-            .any(|own| name.starts_with(own));
+        let is_trusted =
+            ["ids.snowflake_registry_contact(", "ids.snowflake_origin(", "ids.snowflake_fleet_free_from("]
+                .iter()
+                .any(|own| name.starts_with(own));
         assert_eq!(is_definer, is_trusted, "{name}: SECURITY DEFINER");
         match language.as_str() {
             // Compiled, so it looks up nothing by name.
@@ -296,7 +297,7 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
     run(&mut app, "SELECT snowflake_nextval()");
     for attempt in [
         "SELECT snowflake_registry_reserve(1, 'mine')",
-        "SELECT snowflake_fleet_operate('vouch', NULL, NULL)",
+        "SELECT snowflake_fleet_operate('vouch', NULL, NULL, NULL)",
         "SELECT snowflake_rotate()",
         "SELECT snowflake_adopt()",
         "UPDATE snowflake_registry SET fence = 0",
@@ -314,8 +315,8 @@ fn no_registry_is_created_while_others_have_rights_on_it() {
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE app LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
     for right in [
-        "EXECUTE ON FUNCTION snowflake_fleet_operate(text, integer, text)",
-        "EXECUTE ON FUNCTION snowflake_registry_vouch()",
+        "EXECUTE ON FUNCTION snowflake_fleet_operate(text, integer, text, timestamptz)",
+        "EXECUTE ON FUNCTION snowflake_registry_vouch(timestamptz)",
         "UPDATE ON snowflake_registry",
         "SELECT ON snowflake_registry_groups",
         "DELETE ON snowflake_config",

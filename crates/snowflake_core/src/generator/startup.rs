@@ -245,8 +245,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let patience_us = reserved_us.max(settling_us) + tick_us;
         let is_short = missing_us <= SETTLING_US + tick_us;
         // All lanes begin above a floor, and another would only be ahead of the clock sooner.
-        let is_worth_it =
-            || is_short || floor.is_some() || self.next_lane(cold, self.active(), 1).is_err();
+        let is_worth_it = || is_short || floor.is_some() || self.next_lane(cold, self.active(), 1).is_err();
         ((1..=patience_us).contains(&missing_us) && is_worth_it()).then_some(missing_us)
     }
 
