@@ -2,6 +2,7 @@
 //! at the head of `portable.sql`.
 
 use super::readers::{apply, filled, numbers, portable_readers, utc};
+use super::text::GivenText;
 use crate::display::shown;
 use crate::messages::Error;
 use crate::settings::{self, LAYOUT_HINT, TICK_HINT, TICKS};
@@ -28,7 +29,7 @@ COMMENT ON FUNCTION snowflake_generator_sql(integer, name, text, interval, times
 fn snowflake_generator_sql(
     worker: Option<i32>,
     schema: Option<&CStr>,
-    layout: Option<&[u8]>,
+    layout: Option<GivenText<'_>>,
     tick: Option<Interval>,
     epoch: Option<TimestampWithTimeZone>,
     call: pg_sys::FunctionCallInfo,
@@ -49,7 +50,7 @@ fn invalid(layout: &str, problem: String, hint: &'static str) -> ! {
 
 /// The given layout, or this server's where nothing is given.
 fn chosen_layout(
-    layout: Option<&[u8]>,
+    layout: Option<GivenText<'_>>,
     tick: Option<Interval>,
     epoch: Option<TimestampWithTimeZone>,
 ) -> Layout {
@@ -57,9 +58,9 @@ fn chosen_layout(
     if let Some(bad) = settings::bad_value_of(&settings::LAYOUT_NAMES) {
         Error::Setting(bad).raise();
     }
-    let bits = layout.map_or(own.bits(), |text| {
-        let text = shown(text);
-        text.parse::<Bits>().unwrap_or_else(|problem| invalid(&text, problem.to_string(), LAYOUT_HINT))
+    let bits = layout.map_or(own.bits(), |given| {
+        let bits = given.read().and_then(|text| text.parse::<Bits>().map_err(|problem| problem.to_string()));
+        bits.unwrap_or_else(|problem| invalid(&given.quote(), problem, LAYOUT_HINT))
     });
     let tick = tick.map_or(own.tick(), |tick| {
         let is_time = tick.months() == 0 && tick.days() == 0 && tick.micros() % 1_000 == 0;
