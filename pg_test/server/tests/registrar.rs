@@ -330,7 +330,6 @@ fn without_a_registry_nothing_of_it_is_there() {
     let keeper = server.keeper();
     assert!(one::<i64>(&mut session, "SELECT snowflake_nextval()") > 0);
     assert!(registrars(&server).is_empty());
-    assert!(!server.witness().exists());
     let size = std::fs::metadata(server.data().join("snowflake_id/state")).expect("the state file").len();
     assert_eq!(size, 2 * 4096);
     let backend: i32 = one(&mut session, "SELECT pg_backend_pid()");
