@@ -80,7 +80,7 @@ const RECORDER: &str = r#"
 static void tell(const char *what, const char *path)
 {
     /* Not the witness, which need not outlive the boot. */
-    const char *folder = strncmp(path, "/dev/shm/", 9) ? strstr(path, "snowflake_id") : NULL;
+    const char *folder = strncmp(path, "/dev/shm/snowflake_id.", 22) ? strstr(path, "snowflake_id") : NULL;
     const char *name = NULL;
     size_t size = strlen(path);
     if (folder)
