@@ -329,15 +329,19 @@ mod tests {
         Spi::run(
             "CREATE TABLE l (n int, layout text);
              INSERT INTO l SELECT n, (ARRAY['discord', '41/10/12 1ms 2015-01-01',
-                 '41/10/12 1ms 2015-01-01' || repeat(' ', 200), '41/10/12 1ms 2015-01-01' || repeat(' ', 9000),
-                 '41/s12/w10 1ms 2023-01-01'])[1 + n % 5] FROM generate_series(0, 99) AS n",
+                 '41/10/12 1ms 2015-01-01' || repeat(' ', 70), '41/s12/w10 1ms 2023-01-01'])[1 + n % 4]
+             FROM generate_series(0, 99) AS n",
         )
         .unwrap();
-        assert!(is_true("max(pg_column_size(layout)) FILTER (WHERE length(layout) > 9000) < 1000 FROM l"));
         assert!(is_true(
             "bool_and(snowflake_worker(5 << 12 | n, layout) =
                       CASE WHEN layout LIKE '41/s12%' THEN n ELSE 5 END) FROM l"
         ));
+        // Compressed, and longer than any layout.
+        Spi::run("CREATE TABLE padded AS SELECT '41/10/12 1ms 2015-01-01' || repeat(' ', 9000) AS layout")
+            .unwrap();
+        assert!(is_true("pg_column_size(layout) < 1000 FROM padded"));
+        assert_eq!(error_of("SELECT snowflake_worker(1, layout) FROM padded")[0], "22023");
     }
 
     #[pg_test]
@@ -413,8 +417,10 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 82] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 85] = [
         ("snowflake_nextval()", "v", true, "s", true),
+        ("snowflake_nextval_in_copy(internal)", "s", true, "s", true),
+        ("snowflake_nextval_support(internal)", "v", true, "s", false),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
         ("snowflake_lastval()", "v", true, "r", true),
@@ -534,6 +540,7 @@ mod tests {
             false,
         ),
         ("snowflake_fleet_settle()", "v", false, "u", false),
+        ("snowflake_fleet_guard()", "v", false, "u", false),
         ("snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
         ("snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
         ("snowflake_fleet_vouch(timestamptz)", "v", false, "u", false),

@@ -120,6 +120,7 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
 ///
 /// # Safety
 /// Called in a transaction, with a function that exists.
+#[allow(clippy::unnecessary_cast)] // PostgreSQL 19 has another type of caches' names
 unsafe fn twin_of(original: pg_sys::Oid) -> Option<pg_sys::Oid> {
     // SAFETY: by this function's contract; these are the keys of that cache, and a length of one type.
     unsafe {

@@ -18,7 +18,7 @@ extension_sql!(
 CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
     CHECK (
         -- Known without a look at the text, which may be of any length.
-        pg_catalog.octet_length(VALUE) OPERATOR(pg_catalog.=) 11
+        pg_catalog.octet_length(VALUE COLLATE pg_catalog."C") OPERATOR(pg_catalog.=) 11
         -- A check has the database's collation, not the domain's.
         AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.~) '^[0-9A-Za-z]{11}$'
         AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.<=) 'AzL8n0Y58m7'
