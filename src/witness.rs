@@ -10,8 +10,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Where PostgreSQL's own shared memory objects lie.
@@ -45,6 +45,9 @@ struct Knowledge {
 
 /// The file that this server's processes hold locked; the postmaster opens it, and they inherit it.
 static HELD: OnceLock<File> = OnceLock::new();
+/// The file that this process holds, if the first is gone: somebody has cleared the folder. The keeper writes most of
+/// the records, and lives as long as the server.
+static HELD_ANEW: Mutex<Option<File>> = Mutex::new(None);
 /// The configured home worker.
 static HOME: OnceLock<Option<i64>> = OnceLock::new();
 
@@ -68,7 +71,7 @@ impl Witness for ShmWitness {
             Sight::PutBack
         } else if own.have(record) {
             Sight::Last
-        } else if own.know() {
+        } else if own.know() && !own.are_behind(record) {
             Sight::PutBack
         } else if others.iter().any(|(_, last)| last.have(record)) {
             // The volume was mounted again in another place, and nobody has gone on from it.
@@ -98,6 +101,10 @@ pub fn hold(home: Option<i64>) {
     // Another start may be looking whether anybody holds it.
     for _ in 0..10 {
         if file.try_lock().is_ok() {
+            // Later writes need no space.
+            if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+                let _ = file.write_all_at(&[b' '; BYTES], 0);
+            }
             HELD.get_or_init(|| file);
             return;
         }
@@ -132,13 +139,28 @@ fn is_held(path: &Path) -> bool {
     opened.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
+/// Holds a witness that was made anew under this server.
+fn hold_anew(file: File) {
+    let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
+    let mut held = HELD_ANEW.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_held = [HELD.get(), held.as_ref()].into_iter().flatten().any(|held| inode(held) == inode(&file));
+    // Where another process of this server holds it, this one does when it writes after that one's end.
+    if !is_held && file.try_lock().is_ok() {
+        *held = Some(file);
+    }
+}
+
 /// Changes what the witness knows. If that fails it must not keep what it knew before, for later records are unknown to
-/// it.
+/// it. The file stays, because it is what is held.
 fn update(change: impl FnOnce(&mut Knowledge)) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let Err(error) = try_to_update(change) else { return };
     let Ok(path) = path() else { return };
-    let _ = fs::remove_file(&path);
+    let emptied =
+        open(&path, OpenOptions::new().write(true)).and_then(|file| file.write_all_at(&[b' '; BYTES], 0));
+    if emptied.is_err() {
+        let _ = fs::remove_file(&path);
+    }
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
         log::witness_failed(&path, &error);
     }
@@ -178,7 +200,10 @@ fn write(path: &Path, knowledge: &Knowledge) -> io::Result<()> {
         return Err(ErrorKind::InvalidData.into());
     }
     bytes.resize(BYTES, b' ');
-    open(path, OpenOptions::new().write(true).create(true).mode(0o600))?.write_all_at(&bytes, 0)
+    let file = open(path, OpenOptions::new().write(true).create(true).mode(0o600))?;
+    file.write_all_at(&bytes, 0)?;
+    hold_anew(file);
+    Ok(())
 }
 
 /// The folder belongs to everybody, so a file there counts only if it is this user's own and nobody else can write it. A

@@ -264,6 +264,14 @@ impl LastRecords {
         !life.is_nil() && { known }.any(|known| known.life == life)
     }
 
+    /// Whether the record is a later one of the same life than any of these: the state has been in use elsewhere, as on
+    /// another host of a cluster with a shared volume, and has come back.
+    pub fn are_behind(&self, record: RecordName) -> bool {
+        let known = [self.announced, self.confirmed].into_iter().flatten();
+        self.know() && { known }
+            .all(|known| known.life == record.life && known.generation < record.generation)
+    }
+
     /// Whether somebody who began with the state of this record has gone on from it.
     pub fn outran(&self, record: RecordName) -> bool {
         let known = [self.announced, self.confirmed].into_iter().flatten();

@@ -200,6 +200,41 @@ fn the_second_server_on_a_directory_is_refused_until_the_first_is_gone() {
     all.assert_unique();
 }
 
+/// Shared storage that fails over to another host and back: the first host's witness knows only earlier records.
+#[test]
+fn a_state_that_comes_back_from_another_host_goes_on() {
+    let mut server = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the first host", ids(&server));
+    server.stop(Stop::Fast);
+    let remembered = fs::read(server.witness()).unwrap();
+    reboot(&server);
+    server.start();
+    all.add("the second host", ids(&server));
+    server.stop(Stop::Fast);
+    fs::write(server.witness(), remembered).unwrap();
+    server.start();
+    all.add("the first host again", ids(&server));
+    all.assert_unique();
+}
+
+/// systemd and others clear the folder: a snapshot that is started later must find that its original runs.
+#[test]
+fn a_witness_that_was_deleted_under_a_server_is_held_again() {
+    let server = Server::builder().start_with_extension();
+    let is_held = || {
+        let file = fs::File::open(server.witness()).ok()?;
+        matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)).then_some(())
+    };
+    ids(&server);
+    assert!(is_held().is_some());
+    reboot(&server);
+    wait_until("a witness that is held", secs(60), || {
+        ids(&server);
+        is_held()
+    });
+}
+
 /// A new container has another `/dev/shm`: the start is the first of a boot.
 #[test]
 fn a_container_that_is_made_anew_goes_on_above_the_clock() {

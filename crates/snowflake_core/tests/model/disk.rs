@@ -178,7 +178,7 @@ impl Witness for SimWitness {
         match self.last.get() {
             _ if self.is_beside.get() => Sight::Beside,
             last if last.have(record) => Sight::Last,
-            last if last.know() => Sight::PutBack,
+            last if last.know() && !last.are_behind(record) => Sight::PutBack,
             _ => Sight::Unknown,
         }
     }
