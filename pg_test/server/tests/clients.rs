@@ -25,10 +25,20 @@ fn checked(program: &str, output: &Output) -> String {
     printed
 }
 
+const ROLE: &str = "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app";
+
 fn server() -> Server {
     let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    run(&mut session, "CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app");
+    run(&mut server.connect(), ROLE);
+    server
+}
+
+/// A server without the library, but with the generator in PL/pgSQL.
+fn portable_server() -> Server {
+    let source = Server::builder().start_with_extension();
+    let generator: String = one(&mut source.connect(), "SELECT snowflake_generator_sql(1)");
+    let server = Server::builder().without_library().start();
+    run(&mut server.connect(), &format!("BEGIN; {generator} COMMIT; {ROLE}"));
     server
 }
 
@@ -84,16 +94,18 @@ fn the_example_for_psycopg_works() {
 
 #[test]
 fn the_example_for_sqlalchemy_works() {
-    let server = server();
-    let printed = play(&server, python("sqlalchemy_orders.py"));
-    assert_made(&mut server.connect(), "sqlalchemy_orders", 2102, &printed);
+    for server in [server(), portable_server()] {
+        let printed = play(&server, python("sqlalchemy_orders.py"));
+        assert_made(&mut server.connect(), "sqlalchemy_orders", 2102, &printed);
+    }
 }
 
 #[test]
 fn the_example_for_django_works() {
-    let server = server();
-    let printed = play(&server, python("django_orders.py"));
-    assert_made(&mut server.connect(), "django_orders", 1006, &printed);
+    for server in [server(), portable_server()] {
+        let printed = play(&server, python("django_orders.py"));
+        assert_made(&mut server.connect(), "django_orders", 1006, &printed);
+    }
 }
 
 #[test]
