@@ -199,7 +199,7 @@ impl Package {
         expected.extend(upgrades.lines().map(|file| file.replacen("sql", &extension, 1)));
         let own =
             "README.Debian README.md changelog.Debian.gz changelog.gz copyright examples/snowflake_id.conf";
-        let pages = known(&["docs", "examples"])?;
+        let pages = known(&["docs", "examples", "portable"])?;
         expected.extend(own.split(' ').chain(pages.lines()).map(|file| format!("{documents}/{file}")));
         let installed = self.installed()?;
         let missing: Vec<_> = expected.difference(&installed).collect();
