@@ -1,6 +1,7 @@
 //! PostgreSQL's control file, read by the postmaster before recovery writes it, and at a clean stop.
 
 use pgrx::prelude::*;
+use std::path::Path;
 
 /// The control file at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +13,15 @@ pub struct ControlFile {
     pub checkpoint_us: i64,
     /// The latest timeline that the data directory had reached.
     pub timeline: u32,
-    /// The server is a standby, or is being restored.
+    /// The server was a standby, or was being restored.
     pub is_in_recovery: bool,
     /// The server was shut down cleanly, as a primary.
     pub is_shut_down: bool,
+}
+
+/// Whether this start recovers from an archive or a primary. The control file of a base backup does not say so.
+pub fn is_recovery_signalled() -> bool {
+    ["standby.signal", "recovery.signal"].iter().any(|file| Path::new(file).exists())
 }
 
 /// Reads the control file.

@@ -45,7 +45,7 @@ pub extern "C-unwind" fn _PG_init() {
     }
     settings::define();
     if !binary_upgrade {
-        shmem::install_hooks();
+        shmem::install_hooks(start::note_standby);
         session::install_hook();
         keeper::register();
         registrar::register();

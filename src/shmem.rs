@@ -85,8 +85,12 @@ fn configured_home() -> Option<i64> {
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-/// Has PostgreSQL call this file when shared memory is requested, and when it exists.
-pub fn install_hooks() {
+static CREATED: OnceLock<fn(&SharedGenerator)> = OnceLock::new();
+
+/// Has PostgreSQL call this file when shared memory is requested, and when it exists. Whenever the postmaster has
+/// created the generator, it calls `created`.
+pub fn install_hooks(created: fn(&SharedGenerator)) {
+    CREATED.get_or_init(|| created);
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
         PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
@@ -192,6 +196,9 @@ extern "C-unwind" fn startup() {
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
+    if let Some(created) = CREATED.get() {
+        created(generator);
+    }
     // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers
     // it again; a child forgets the list that it inherited.
     unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };

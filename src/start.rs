@@ -1,9 +1,12 @@
 //! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
 
-use crate::shmem;
+use crate::control_file;
+use crate::messages::{Error, log};
+use crate::shmem::{self, SharedGenerator};
 use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::{Prepared, Start};
+use std::fs;
 
 unsafe extern "C" {
     /// PostgreSQL's `max_prepared_transactions`, which pgrx does not declare. It is fixed while the server runs.
@@ -29,6 +32,7 @@ pub fn without_prepared() -> Start {
     let checkpoint_us = has_replayed.then_some(before.checkpoint_us);
     Start {
         timeline,
+        depth: depth(timeline),
         timeline_before: before.timeline,
         was_in_recovery: before.is_in_recovery,
         system_identifier,
@@ -36,6 +40,21 @@ pub fn without_prepared() -> Start {
         replayed_us: commit_us.max(checkpoint_us),
         prepared: if most_prepared == 0 { Prepared::Read(None) } else { Prepared::Unread },
     }
+}
+
+/// How many timelines led to this one, itself included; `None` if its history cannot be read. Each is named in a line of
+/// the file that PostgreSQL writes when a timeline begins. What led to the first of them counts by that one's number.
+/// PostgreSQL's own function ends the session if the file is damaged.
+fn depth(timeline: u32) -> Option<u32> {
+    if timeline == 1 {
+        return Some(1);
+    }
+    let history = fs::read_to_string(format!("pg_wal/{timeline:08X}.history")).ok()?;
+    let lines = history.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let number = |line: &str| line.split_whitespace().next()?.parse::<u32>().ok();
+    let ancestors = lines.map(number).collect::<Option<Vec<_>>>()?;
+    let are_ascending = ancestors.is_sorted_by(|a, b| a < b) && *ancestors.last()? < timeline;
+    are_ascending.then_some(ancestors[0].saturating_add(ancestors.len() as u32))
 }
 
 /// The cluster's system identifier.
@@ -49,6 +68,7 @@ pub fn in_recovery() -> Start {
     let before = shmem::control_file_before().expect("there is a generator");
     Start {
         timeline: before.timeline,
+        depth: depth(before.timeline),
         timeline_before: before.timeline,
         was_in_recovery: true,
         system_identifier: system_identifier(),
@@ -61,6 +81,15 @@ pub fn in_recovery() -> Start {
 /// The same, with the prepared transactions, which only a session can read.
 pub fn with_prepared() -> Start {
     Start { prepared: read_prepared(), ..without_prepared() }
+}
+
+/// Has a standby without a state note that it is one. Called by the postmaster.
+pub fn note_standby(generator: &SharedGenerator) {
+    if control_file::is_recovery_signalled()
+        && let Err(why) = generator.note_standby(&in_recovery())
+    {
+        log::unavailable(Error::Closed(why));
+    }
 }
 
 /// When the last of the prepared transactions was prepared. Only a session can ask, because PostgreSQL tells it only

@@ -293,6 +293,13 @@ pub(super) fn closed(why: ClosedReason) -> Text {
             "If no copy generates IDs, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number that no \
              other server has, and restart the server.",
         ),
+        ClosedReason::UnknownWorker => not_ready(
+            "cannot generate a snowflake ID: this server's workers may belong to another server",
+            "This data directory was a standby's or a copy, and its state file does not name all workers of other \
+             servers. It does not name the configured one.",
+            "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise set \
+             snowflake_id.worker_id to a number that no other server has, restart the server and call snowflake_adopt.",
+        ),
         ClosedReason::NotPromoted(timeline) => not_ready(
             format!(
                 "cannot generate a snowflake ID: another server may be generating IDs on timeline {timeline}"
@@ -303,7 +310,8 @@ pub(super) fn closed(why: ClosedReason) -> Text {
                  generator had opened."
             ),
             "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise stop this \
-             server, or set snowflake_id.worker_id to a number that no other server has and restart it.",
+             server, or set snowflake_id.worker_id to a number that no other server has, restart it and call \
+             snowflake_adopt.",
         ),
     }
 }

@@ -183,6 +183,8 @@ pub(crate) struct ColdState {
     /// The timeline for which the gate was last opened; 0 if it never was. Of a standby that holds its number: the one
     /// of the record that it keeps.
     pub(crate) timeline: u32,
+    /// Its depth: see [`Start`](crate::Start).
+    pub(crate) depth: u32,
     /// A standby holds its configured number, and keeps this of the record of its primary.
     pub(crate) held: Option<Held>,
     pub(crate) journal: Journal,
@@ -210,6 +212,7 @@ impl<R: RawMutex> Control<R> {
             gate: Gate::Untried,
             home: config.configured_home(),
             timeline: 0,
+            depth: 0,
             held: None,
             journal: Journal::new(),
             reported: None,

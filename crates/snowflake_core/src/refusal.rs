@@ -82,6 +82,8 @@ pub enum ClosedReason {
     Beside,
     /// A later record of this state was written on this host: an older state was put back, or a copy went on from it.
     PutBack,
+    /// The state does not know the configured worker, and it does not name all workers of other servers.
+    UnknownWorker,
     /// Another server began this timeline and may still generate its IDs: a standby was started without a promotion.
     NotPromoted(u32),
 }

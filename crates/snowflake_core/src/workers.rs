@@ -86,14 +86,16 @@ impl Workers {
 
     /// The lanes that a timeline (1, 2, ...) may use, in the order of rotation from its first.
     ///
-    /// With three backups or more, odd timelines use the even lanes and even timelines the odd lanes, so that an old
-    /// primary that still runs never shares a lane with its successor. Each timeline of a half starts one lane further
-    /// than the one before it.
-    pub(crate) fn half(&self, timeline: u32) -> Half {
-        let turn = timeline.saturating_sub(1) as usize;
-        let (offset, step) = if self.lanes >= 4 { (turn % 2, 2) } else { (0, 1) };
+    /// With three backups or more, the lanes of a timeline at an odd depth (see [`Start`](crate::Start)) are the even
+    /// ones, and those at an even depth the odd ones, so that an old primary that still runs never shares a lane with
+    /// its successor. The number alone does not tell: drills with one archive take numbers, and a failover may go from
+    /// timeline 1 to timeline 9. Each timeline of a half starts one lane further than the one before it, so that
+    /// timelines which began from the same one start apart.
+    pub(crate) fn half(&self, timeline: u32, depth: u32) -> Half {
+        let (number, turn) = (timeline.saturating_sub(1) as usize, depth.saturating_sub(1) as usize);
+        let (offset, step, turn) = if self.lanes >= 4 { (turn % 2, 2, number / 2) } else { (0, 1, turn) };
         let size = (self.lanes - offset).div_ceil(step);
-        Half { offset, step, size, turn: turn / step, next: 0 }
+        Half { offset, step, size, turn, next: 0 }
     }
 
     /// All lanes, for a server that shares its workers with none: each timeline may use them.
@@ -167,7 +169,7 @@ mod tests {
     }
 
     fn half(backups: usize, timeline: u32) -> Vec<usize> {
-        workers(backups).half(timeline).collect()
+        workers(backups).half(timeline, timeline).collect()
     }
 
     #[test]
@@ -192,14 +194,17 @@ mod tests {
     }
 
     #[test]
-    fn timelines_of_different_parity_never_share_a_lane() {
+    fn a_timeline_shares_no_lane_with_the_one_from_which_it_began_whatever_their_numbers() {
         for backups in 3..MAX_LANES {
-            for odd in [1, 3, 5, 99] {
-                for even in [2, 4, 6, 100] {
-                    let shared = half(backups, odd).into_iter().find(|l| half(backups, even).contains(l));
-                    assert_eq!(shared, None, "{backups} backups, timelines {odd} and {even}");
-                }
+            for (depth, parent, child) in [(1, 1, 2), (1, 1, 9), (2, 9, 11), (2, 2, 100), (3, 7, 8)] {
+                let of_parent = workers(backups).half(parent, depth).collect::<Vec<_>>();
+                let shared = workers(backups).half(child, depth + 1).find(|lane| of_parent.contains(lane));
+                assert_eq!(shared, None, "{backups} backups, timelines {parent} and {child}");
             }
+        }
+        // Without halves they start apart at least.
+        for backups in [1, 2] {
+            assert_ne!(workers(backups).half(1, 1).next(), workers(backups).half(9, 2).next());
         }
     }
 
@@ -223,7 +228,7 @@ mod tests {
     #[test]
     fn rotation_takes_the_next_usable_lane_in_cyclic_order() {
         let free = [0_i64, 0, 50, 0, 10, 0, 20, 0];
-        let next = |from, latest| next_usable(workers(7).half(1), from, latest, |lane| free[lane]);
+        let next = |from, latest| next_usable(workers(7).half(1, 1), from, latest, |lane| free[lane]);
         assert_eq!(next(0, 100), Ok(2));
         assert_eq!(next(0, 30), Ok(4));
         assert_eq!(next(4, 30), Ok(6));

@@ -490,8 +490,7 @@ struct Server {
     was_standby: Cell<bool>,
     /// It was promoted, but its state does not say so yet.
     is_unrecorded: Cell<bool>,
-    /// It has opened nonetheless, under a worker that its state did not know. From then on it treats its earlier
-    /// workers as those of a copy's original.
+    /// An operator has vouched for it nonetheless. From then on it treats all other workers as another server's.
     has_disowned: Cell<bool>,
     /// It must never run again.
     is_dead: Cell<bool>,
@@ -980,9 +979,9 @@ impl Server {
     /// The workers of this server's half under its settings.
     fn workers(&self) -> Vec<i64> {
         let stride = WORKERS / (self.backups.get() as i64 + 1);
-        let timeline = self.machine.start.get().timeline as usize;
+        let depth = depth(self);
         let lanes = 0..=self.backups.get();
-        let half = lanes.filter(|lane| self.backups.get() < 3 || lane % 2 == (timeline + 1) % 2);
+        let half = lanes.filter(|lane| self.backups.get() < 3 || lane % 2 == (depth + 1) % 2);
         half.map(|lane| self.home.get() + lane as i64 * stride).collect()
     }
 
@@ -1003,11 +1002,7 @@ impl Server {
             self.live(|| match self.machine.with(|generator| generator.open(&start)) {
                 Ok(()) => {
                     self.log(|| "open".to_owned());
-                    if start.timeline_before < start.timeline {
-                        self.is_unrecorded.set(false);
-                    } else if self.is_unrecorded.get() {
-                        self.has_disowned.set(true);
-                    }
+                    self.is_unrecorded.set(false);
                     self.is_copy.set(false);
                     self.run.borrow_mut().is_open = true;
                 }
@@ -1025,12 +1020,14 @@ impl Server {
                 }
                 // Promoted, but it crashed before that was on disk. An operator vouches for it, who knows which IDs
                 // exist and has corrected the clock.
-                Err(Unopened::Closed(ClosedReason::NotPromoted(_) | ClosedReason::Copied))
-                    if self.is_unrecorded.get() || world.has_disowned() =>
-                {
+                Err(Unopened::Closed(
+                    ClosedReason::NotPromoted(_) | ClosedReason::Copied | ClosedReason::UnknownWorker,
+                )) if self.is_unrecorded.get() || world.has_disowned() => {
                     let issued = world.issued_by_others(self, &self.workers());
                     let floor_us = self.machine.config.borrow().layout.starts_at(issued.max(0));
                     self.step((floor_us - self.machine.wall()).max(0));
+                    // A crash may come after the record is durable.
+                    self.has_disowned.set(true);
                     let vouched = self.machine.with(|generator| generator.adopt(&start, floor_us, false));
                     self.log(|| format!("vouched for: {vouched:?}"));
                     self.is_unrecorded.set(vouched.is_err());
@@ -1276,6 +1273,11 @@ impl Server {
     }
 }
 
+/// How many timelines led to a server's, itself included.
+fn depth(server: &Server) -> usize {
+    server.machine.start.get().depth.unwrap_or(1) as usize
+}
+
 /// The standby that has followed longest, and its primary.
 fn oldest_standby(world: &World) -> Option<(Rc<Server>, Rc<Server>)> {
     let servers = world.servers.borrow();
@@ -1309,9 +1311,7 @@ fn restart_standby(world: &World) {
 /// Its primary may run, so on any timeline it must stay closed, however often it is started.
 fn start_alone(world: &World) {
     let Some((standby, primary)) = oldest_standby(world) else { return };
-    let Some(said) = standby.machine.disk.said() else { return };
-    if !standby.workers().iter().any(|worker| said.marks.contains_key(worker)) {
-        // With a worker that it never had, as far as it knows that worker is its own.
+    if standby.machine.disk.said().is_none() {
         return;
     }
     let is_copy = world.tape.choose(2) == 1;
@@ -1363,10 +1363,12 @@ fn promote(world: &Rc<World>) {
     let standbys = world.servers.borrow().iter().find(|it| it.follows.get().is_some()).cloned();
     let Some(standby) = &standbys else { return };
     let Some(old) = standby.follows.get() else { return };
-    let timeline = world.timeline.get() + 1;
+    // A restore drill may have taken a number.
+    let timeline = world.timeline.get() + 1 + world.tape.choose(2);
     let mut start = standby.machine.start.get();
     let before = start;
     start.timeline = timeline;
+    start.depth = Some(1 + depth(&world.servers.borrow()[old]) as u32);
     standby.machine.start.set(start);
     let old = world.servers.borrow()[old].clone();
     standby.home.set(old.home.get());
@@ -1392,8 +1394,7 @@ fn promote(world: &Rc<World>) {
     standby.log(|| format!("promoted to timeline {timeline}, replayed {}", floor_us / MS % 1_000_000_000));
     // An old primary may run on beside its successor, but not beside the successor of that one.
     for other in world.servers.borrow().iter() {
-        let parity = |server: &Server| server.machine.start.get().timeline % 2;
-        let is_apart = has_halves && parity(other) != parity(standby);
+        let is_apart = has_halves && depth(other) % 2 != depth(standby) % 2;
         if other.name != standby.name && other.follows.get().is_none() && !is_apart && !other.is_dead.get() {
             other.is_dead.set(true);
             other.restart(false);

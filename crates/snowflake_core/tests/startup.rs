@@ -31,6 +31,10 @@ fn with_backups(backups: usize) -> Config {
     config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Limits::default())
 }
 
+fn with_worker(home: i64) -> Config {
+    config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default())
+}
+
 /// Changes to the records in the file, which only these tests make.
 trait Rewrite {
     fn rewrite(&self, slot: usize, change: impl FnOnce(&mut Value));
@@ -682,7 +686,11 @@ fn an_old_primary_that_was_in_recovery_stays_closed_on_its_own_timeline_too() {
     assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
     assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.why_closed(), ClosedReason::Copied, "the next start finds what the first has left");
+    assert_eq!(
+        machine.why_closed(),
+        ClosedReason::NotPromoted(1),
+        "the next start finds what the first has left"
+    );
     assert_eq!(machine.mark(0), mark);
     machine.set_start(|start| (start.timeline, start.timeline_before) = (3, 2));
     machine.start_up();
@@ -696,10 +704,77 @@ fn a_standby_without_a_file_that_is_started_beside_its_primary_stays_closed_for_
     machine.set_start(|start| as_a_follower(start, 1));
     assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
     machine.set_start(after_recovery);
-    assert_eq!(machine.why_closed(), ClosedReason::Copied, "the next start finds what the first has left");
+    assert_eq!(
+        machine.why_closed(),
+        ClosedReason::NotPromoted(1),
+        "the next start finds what the first has left"
+    );
     machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
     machine.start_up();
     assert_eq!(machine.id().worker, 128, "promoted later, it is a primary as any");
+}
+
+/// A standby that has no state, as the postmaster starts it, and stops it again.
+fn noted() -> Rc<Machine> {
+    let machine = Machine::alone(plain());
+    let start = Start { was_in_recovery: true, timeline_before: 1, ..machine.start.get() };
+    machine.boot_up();
+    machine.with(|generator| generator.note_standby(&start)).unwrap();
+    machine.go_down();
+    machine
+}
+
+/// pg_resetwal makes the control file say that the server was a primary.
+#[test]
+fn a_standby_without_a_file_notes_that_it_is_one() {
+    let machine = noted();
+    for home in [0, 5] {
+        machine.set_config(with_worker(home));
+        machine.set_start(|start| (start.timeline, start.timeline_before) = (1, 1));
+        assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1), "home worker {home}");
+    }
+    machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
+    machine.start_up();
+    assert_eq!(machine.id().worker, 5 + 128, "promoted later, it is a primary as any");
+    assert_eq!(machine.told(|event| matches!(event, Event::Opened { is_first: true, .. })), 1);
+}
+
+#[test]
+fn a_standby_with_a_file_leaves_it_alone() {
+    for machine in [copied(), crashed()] {
+        let slots = machine.disk.slots();
+        machine.boot_up();
+        let start = Start { was_in_recovery: true, timeline_before: 1, ..machine.start.get() };
+        machine.with(|generator| generator.note_standby(&start)).unwrap();
+        assert_eq!(machine.disk.slots(), slots);
+    }
+}
+
+/// The standby's own settings do not tell which lanes its primary used.
+#[test]
+fn a_standby_without_a_file_that_is_promoted_starts_above_all_that_it_has_replayed() {
+    let machine = noted();
+    machine.step(-40 * SECOND);
+    machine.set_start(|start| {
+        (start.timeline, start.timeline_before, start.replayed_us) = (2, 1, Some(NOON + HOUR));
+    });
+    machine.boot_up();
+    let _ = machine.open();
+    for worker in (0..1_024).step_by(128) {
+        assert!(machine.mark(worker) >= tick(NOON + HOUR + MAX_AHEAD), "worker {worker}");
+    }
+}
+
+/// All servers of the group were given another layout before the first ID.
+#[test]
+fn the_layout_of_a_standby_without_a_file_binds_nobody() {
+    let machine = noted();
+    let (_, other) = other_layouts()[0];
+    machine.set_config(other);
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
+    machine.set_start(|start| (start.timeline, start.timeline_before) = (2, 1));
+    machine.start_up();
+    machine.id();
 }
 
 #[test]
@@ -712,23 +787,24 @@ fn a_standby_without_a_file_stays_closed_while_the_mark_of_that_cannot_be_writte
     machine.pass(SECOND);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::NotPromoted(1))));
     machine.set_start(after_recovery);
-    assert_eq!(machine.why_closed(), ClosedReason::Copied);
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
 }
 
 /// The whole group's workers were changed after the standby had been created, so its record does not know them. Found
 /// by the chaos program.
 #[test]
 fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_know() {
-    let with_worker = |home| config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default());
     for machine in [copied(), crashed()] {
         machine.set_start(|start| as_a_follower(start, 2));
         machine.set_config(with_worker(5));
         assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
         machine.set_start(after_recovery);
         assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
-        // If the worker is set after that, an operator has chosen it for this server.
+        // Its primary can have got any worker since, so an operator vouches for each.
         machine.set_config(with_worker(6));
-        machine.start_up();
+        assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(2));
+        machine.adopt(machine.wall()).unwrap();
+        machine.settle();
         assert_eq!(machine.id().worker % 128, 6);
         machine.go_down();
         machine.start_up();
@@ -738,6 +814,91 @@ fn a_standby_that_was_not_promoted_stays_closed_under_a_worker_that_it_does_not_
             machine.set_config(with_worker(home));
             assert_eq!(machine.why_closed(), ClosedReason::Copied, "home worker {home}");
         }
+        machine.set_config(with_worker(7));
+        assert_eq!(machine.why_closed(), ClosedReason::UnknownWorker);
+        let before = machine.wall();
+        machine.adopt(before - HOUR).unwrap();
+        assert!(machine.mark(7) >= tick(before), "nothing is known of it");
+        machine.settle();
+        assert_eq!(machine.id().worker % 128, 7);
+        machine.go_down();
+        machine.set_config(with_worker(6));
+        machine.start_up();
+        assert_eq!(machine.id().worker % 128, 6, "it is this server's still");
+    }
+}
+
+/// Found by the model: the floor holds for all workers, whichever this server is given.
+#[test]
+fn adopt_of_anothers_worker_keeps_an_earlier_floor() {
+    let machine = crashed();
+    machine.start_up();
+    let floor = machine.wall() + HOUR;
+    machine.adopt(floor).unwrap();
+    machine.go_down();
+    machine.set_start(|start| as_a_follower(start, 1));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
+    machine.set_config(with_worker(5));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
+    machine.adopt(machine.wall()).unwrap();
+    assert!(machine.mark(5) >= tick(floor), "{}", machine.mark(5));
+}
+
+/// Each copy of a copy has a worker of its own, until the record has no room for all those of its originals.
+#[test]
+fn a_copy_of_copies_never_takes_a_workers_original_for_its_own() {
+    let with_sixteen = |home| config("41/10/12", Tick::Millisecond, home, 15, 16_384, Limits::default());
+    let machine = Machine::alone(with_sixteen(0));
+    machine.start_up();
+    machine.id();
+    for home in 1..=4 {
+        machine.go_down();
+        machine.disk.put(machine.disk.slots().unwrap());
+        machine.set_config(with_sixteen(home));
+        machine.start_up();
+        machine.id();
+    }
+    for home in 0..4 {
+        machine.go_down();
+        machine.set_config(with_sixteen(home));
+        let why = machine.why_closed();
+        assert!(matches!(why, ClosedReason::Copied | ClosedReason::UnknownWorker), "{home}: {why:?}");
+    }
+    machine.go_down();
+    machine.set_config(with_sixteen(4));
+    machine.start_up();
+    machine.id();
+    machine.go_down();
+    // It cannot be told from one that was forgotten.
+    machine.set_config(with_sixteen(5));
+    assert_eq!(machine.why_closed(), ClosedReason::UnknownWorker);
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert_eq!(machine.id().worker % 64, 5);
+}
+
+/// Restore drills with the same archive take numbers, so the number of the second timeline can be odd.
+#[test]
+fn a_timelines_half_goes_by_its_depth() {
+    for (timeline, depth, parity) in [(9, Some(2), 1), (12, Some(3), 0), (9, None, 0), (12, None, 1)] {
+        let machine = copied();
+        machine.set_start(|start| {
+            (start.timeline, start.timeline_before, start.depth) = (timeline, 1, depth);
+            start.replayed_us = Some(NOON + HOUR);
+        });
+        machine.boot_up();
+        machine.open().unwrap();
+        assert_eq!(machine.lane() % 2, parity, "timeline {timeline}, depth {depth:?}");
+        let lanes = machine.with(|generator| generator.lane_statuses());
+        assert!(lanes.iter().all(|lane| lane.in_half == (lane.lane % 2 == parity)));
+        // Another timeline may have begun from the first, and used the same half.
+        assert!(machine.mark(machine.lane() as i64 * 128) >= tick(NOON + HOUR + MAX_AHEAD));
+        // Without the history, the record tells.
+        machine.go_down();
+        machine.set_start(|start| (start.timeline_before, start.depth) = (timeline, None));
+        machine.boot_up();
+        machine.open().unwrap();
+        assert_eq!(machine.lane() % 2, parity, "timeline {timeline}, depth {depth:?}, later");
     }
 }
 

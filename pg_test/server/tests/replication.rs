@@ -177,10 +177,20 @@ fn is_a_copy_beside_its_primary(was: Was, timeline: usize) {
     group.follower.crash();
     group.follower.start();
     group.is_closed("after a crash");
-    // The first way out that the message names.
-    group.follower.set("snowflake_id.worker_id", "2");
-    group.follower.restart();
-    group.are_open("with a worker of its own");
+    // The first way out that the message names. The state cannot know which workers other servers have by now, so an
+    // operator vouches for each.
+    for (worker, other) in [("2", "1"), ("3", "4")] {
+        group.follower.set("snowflake_id.worker_id", worker);
+        group.follower.restart();
+        group.is_closed("with a worker for which nobody has vouched");
+        run(&mut group.follower.connect(), "SELECT snowflake_adopt()");
+        group.are_open("with a worker of its own");
+        group.follower.restart();
+        group.are_open("with a worker of its own, started again");
+        group.follower.set("snowflake_id.worker_id", other);
+        group.follower.restart();
+        group.is_closed("with another's worker");
+    }
     group.follower.set("snowflake_id.worker_id", "1");
     group.follower.restart();
     group.is_closed("with the primary's worker again");
@@ -264,6 +274,74 @@ fn a_standby_without_a_state_is_a_copy() {
 #[test]
 fn a_standby_without_a_state_promoted_is_a_successor() {
     [1, 2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Stateless, timeline));
+}
+
+/// A standby's record knows the workers that were configured when it was started alone. Its primary's need not be among
+/// them.
+#[test]
+fn a_standby_without_a_state_is_a_copy_under_the_worker_that_it_gets_later_too() {
+    let mut group = group(Was::Stateless, 1);
+    group.follower.stand_alone();
+    group.follower.set("snowflake_id.worker_id", "2");
+    group.follower.start();
+    group.is_closed("with a worker of its own");
+    group.follower.set("snowflake_id.worker_id", "1");
+    group.follower.restart();
+    group.is_closed("with the primary's");
+}
+
+/// Afterwards its control file says that it was a primary, shut down cleanly.
+#[test]
+fn a_standby_without_a_state_whose_wal_was_reset_is_a_copy() {
+    let mut group = group(Was::Stateless, 1);
+    group.follower.stand_alone();
+    group.follower.tool("pg_resetwal", &["--force", "-D", "data"]);
+    group.follower.start();
+    assert!(!one::<bool>(&mut group.follower.connect(), "SELECT pg_is_in_recovery()"));
+    group.is_closed("started first");
+    group.follower.restart();
+    group.is_closed("started again");
+}
+
+/// A drill has taken the number of the next timeline, so the successor's number is odd, as its primary's.
+#[test]
+fn an_old_primary_and_its_successor_share_no_worker_though_drills_took_timelines() {
+    let archive = snowflake_server_tests::faults::new_folder();
+    let path = archive.display();
+    let builder = in_group(Server::builder())
+        .setting("archive_mode", "on")
+        .setting("archive_command", &format!("cp %p {path}/%f.new && mv {path}/%f.new {path}/%f"));
+    let primary = builder.start_with_extension();
+    let standby = primary.standby(|builder| builder.setting("restore_command", &format!("cp {path}/%f %p")));
+    let mut drill = primary.backup();
+    drill.recover();
+    wait_until("the drill's timeline in the archive", secs(30), || {
+        archive.join("00000002.history").exists().then_some(())
+    });
+    drill.stop(Stop::Fast);
+    // To the lane on which the third timeline starts.
+    run(&mut primary.connect(), "SELECT snowflake_rotate()");
+    let mut ids = Ids::new();
+    ids.add("the primary", opens(&primary));
+    // A standby that had replayed no more than the drill would go on along the drill's timeline.
+    run(&mut primary.connect(), "CREATE TABLE since_the_drill ()");
+    standby.catch_up_with(&primary);
+    standby.promote();
+    ids.add("its successor", opens(&standby));
+    let timeline = "SELECT timeline_id FROM pg_control_checkpoint()";
+    run(&mut standby.connect(), "CHECKPOINT");
+    assert_eq!(one::<i32>(&mut standby.connect(), timeline), 3);
+    let mut group = Group { primary, follower: standby, ids };
+    let half = "SELECT worker_id FROM snowflake_workers WHERE in_half";
+    let of_primary: Vec<i32> = column(&mut group.primary.connect(), half);
+    let of_successor: Vec<i32> = column(&mut group.follower.connect(), half);
+    let shared = of_primary.iter().filter(|worker| of_successor.contains(worker)).collect::<Vec<_>>();
+    // Above the floor with which the new timeline began.
+    std::thread::sleep(secs(4));
+    group.are_open("both at once");
+    assert!(shared.is_empty(), "both may use the workers {shared:?}");
+    group.follower.restart();
+    group.are_open("after a restart");
 }
 
 // ---- above which IDs a successor starts ----

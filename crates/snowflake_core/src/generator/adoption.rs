@@ -27,11 +27,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 };
                 return done.map_err(os_error);
             }
-            let Some(disk) = self.host.disk() else { return Ok(()) };
-            if disk.is_taken() {
-                return Err(AdoptError::Closed(ClosedReason::Taken));
+            if self.host.disk().is_none() {
+                return Ok(());
             }
-            let loaded = disk.load().map_err(os_error)?;
+            let loaded = self.load().map_err(AdoptError::Closed)?;
+            let start = &start.placed(loaded.as_ref());
+            let evidence = self.evidence(cold, start);
             let mut opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
             // A copy of a node is another node.
             opening.promises = opening.promises.of_nobody();

@@ -34,12 +34,13 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 return Ok(());
             }
             let loaded = disk.load().map_err(ClosedReason::Os)?;
-            let (timeline, promises, held, is_own) = self.evidence(cold, start).hold(loaded.as_ref())?;
+            let (promises, (timeline, depth), held, is_own) =
+                self.evidence(cold, start).hold(loaded.as_ref())?;
             let is_whole = loaded.is_some_and(|loaded| disk.write_again(&loaded).is_ok());
             let mut promises = promises.of_number(self.configured.worker(0), self.born());
             self.name_run(&mut promises);
             cold.journal.promises = promises;
-            (cold.timeline, cold.held) = (timeline, Some(held));
+            (cold.timeline, cold.depth, cold.held) = (timeline, depth, Some(held));
             let heading = self.heading(cold, self.active());
             let written = match is_own && is_whole {
                 true => cold.journal.write_at_once(&self.host, &heading),
@@ -166,7 +167,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn move_in(&self, cold: &mut ColdState, promises: Promises, floor: i64) -> Result<(), Errno> {
         let Some(lease) = promises.lease() else { return Ok(()) };
         self.leave(cold);
-        let first = self.half(cold.timeline).next().unwrap_or(0);
+        let first = self.half(cold.timeline, cold.depth).next().unwrap_or(0);
         let promises =
             promises.for_lease(&self.heading(cold, self.active()), &self.nodes_of(lease.home), floor);
         let home = cold.home.replace(lease.home);

@@ -178,13 +178,21 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The part of a record that the promises do not hold, with `active` as the active lane.
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
-        let (layout, timeline) = (&self.layout, cold.timeline);
+        let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
         if let Some(held) = &cold.held {
             let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.max_ahead_us);
-            return Heading { layout, nodes, timeline, active, max_ahead_us, of_primary: Some(held.said) };
+            return Heading {
+                layout,
+                nodes,
+                timeline,
+                depth,
+                active,
+                max_ahead_us,
+                of_primary: Some(held.said),
+            };
         }
         let max_ahead_us = self.control.switch.max_ahead_us();
-        Heading { layout, nodes: self.nodes(cold), timeline, active, max_ahead_us, of_primary: None }
+        Heading { layout, nodes: self.nodes(cold), timeline, depth, active, max_ahead_us, of_primary: None }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.
@@ -204,9 +212,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The lanes that a timeline may use: all, if the registry handed the workers out. A configured number may be that
     /// of another server, too, which has not joined the registry yet. The registry cannot know of that one, so its word
     /// for the number does not replace the halves.
-    fn half(&self, timeline: u32) -> Half {
+    fn half(&self, timeline: u32, depth: u32) -> Half {
         match self.source {
-            WorkerSource::Configured | WorkerSource::Confirmed => self.configured.half(timeline),
+            WorkerSource::Configured | WorkerSource::Confirmed => self.configured.half(timeline, depth),
             WorkerSource::Registry => self.configured.all(),
         }
     }

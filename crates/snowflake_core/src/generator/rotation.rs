@@ -48,7 +48,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
-        let half = self.half(cold.timeline);
+        let half = self.half(cold.timeline, cold.depth);
         let now = self.layout.tick().holding(now_us);
         let first_free = |lane| self.first_free(cold, lane, from, now, n);
         next_usable(half, from, self.latest_tick(now_us), first_free).map_err(|(lane, tick)| {

@@ -51,14 +51,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if cold.held.take().is_some() {
             cold.journal.promises = Promises::none();
         }
-        let evidence = self.evidence(cold, start);
-        let decided = match self.host.disk() {
-            Some(disk) => self.decide(cold, disk, &evidence),
-            None => {
-                Ok(Opening { promises: Promises::none(), active: evidence.half[0], needs_new_file: false })
-            }
-        };
-        let chosen = decided.and_then(|opening| self.commit(cold, start, opening));
+        let chosen = self.load().and_then(|loaded| {
+            let start = &start.placed(loaded.as_ref());
+            let evidence = self.evidence(cold, start);
+            let opening = match self.host.disk() {
+                Some(disk) => self.decide(cold, disk, loaded.as_ref(), &evidence)?,
+                None => {
+                    Opening { promises: Promises::none(), active: evidence.half[0], needs_new_file: false }
+                }
+            };
+            self.commit(cold, start, opening)
+        });
         if let Err(reason) = chosen {
             // A lock is looked at without an access to the disk.
             let pause_us = if reason == ClosedReason::Taken { 0 } else { RETRY_US };
@@ -67,16 +70,22 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         chosen
     }
 
+    /// The state file; `None` if there is none, or no disk.
+    pub(super) fn load(&self) -> Result<Option<Loaded>, ClosedReason> {
+        let Some(disk) = self.host.disk() else { return Ok(None) };
+        if disk.is_taken() {
+            return Err(ClosedReason::Taken);
+        }
+        disk.load().map_err(ClosedReason::Os)
+    }
+
     fn decide(
         &self,
         cold: &ColdState,
         disk: &dyn Disk,
+        loaded: Option<&Loaded>,
         evidence: &Evidence<'_>,
     ) -> Result<Opening, ClosedReason> {
-        if disk.is_taken() {
-            return Err(ClosedReason::Taken);
-        }
-        let loaded = disk.load().map_err(ClosedReason::Os)?;
         let sight = |name: RecordName| {
             let Some(witness) = disk.witness() else { return Sight::Unknown };
             let sight = witness.sight(name);
@@ -88,19 +97,19 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         let mut opening = match self.source {
             WorkerSource::Registry => {
-                evidence.enlist(loaded.as_ref(), sight, self.born(), |home| self.nodes_of(home))?
+                evidence.enlist(loaded, sight, self.born(), |home| self.nodes_of(home))?
             }
             WorkerSource::Configured | WorkerSource::Confirmed => {
-                evidence.decide(loaded.as_ref(), sight).map_err(|reason| match reason {
-                    ClosedReason::NotPromoted(_) => self
-                        .disown(cold, disk, loaded.as_ref(), evidence)
-                        .map_or_else(ClosedReason::Os, |()| reason),
+                evidence.decide(loaded, sight).map_err(|reason| match reason {
+                    ClosedReason::NotPromoted(_) => {
+                        self.disown(cold, disk, loaded, evidence).map_or_else(ClosedReason::Os, |()| reason)
+                    }
                     _ => reason,
                 })?
             }
         };
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
-        opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
+        opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(loaded).is_err());
         Ok(opening)
     }
 
@@ -112,16 +121,29 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         loaded: Option<&Loaded>,
         evidence: &Evidence<'_>,
     ) -> Result<(), Errno> {
-        let Some((timeline, promises)) = evidence.disowned(loaded) else { return Ok(()) };
-        let heading = Heading { timeline, ..self.heading(cold, evidence.half[0]) };
+        let Some((promises, timeline, depth)) = evidence.disowned(loaded) else { return Ok(()) };
+        let heading = Heading { timeline, depth, ..self.heading(cold, evidence.half[0]) };
         disk.create(&|file| promises.encode(&heading, file)).map(drop)
+    }
+
+    /// Has a standby without a state note that it is one. Otherwise a start without recovery could take the directory
+    /// for one that was never used: after pg_resetwal, the control file does not say any more that it was a standby's.
+    /// Nodes of a registry need no note, because they generate nothing without a lease.
+    pub fn note_standby(&self, start: &Start) -> Result<(), ClosedReason> {
+        let Some(disk) = self.host.disk().filter(|_| self.source != WorkerSource::Registry) else {
+            return Ok(());
+        };
+        self.locked(|cold| match self.load()? {
+            Some(_) => Ok(()),
+            None => self.disown(cold, disk, None, &self.evidence(cold, start)).map_err(ClosedReason::Os),
+        })
     }
 
     pub(super) fn evidence<'a>(&'a self, cold: &ColdState, start: &'a Start) -> Evidence<'a> {
         Evidence {
             layout: &self.layout,
             nodes: self.nodes(cold),
-            half: self.half(start.timeline).collect(),
+            half: self.half(start.timeline, start.depth()).collect(),
             start,
             now_us: self.host.wall_us(),
             max_ahead_us: self.control.switch.max_ahead_us(),
@@ -137,7 +159,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     ) -> Result<Option<Event>, ClosedReason> {
         let active = opening.active;
         let is_first = opening.needs_new_file && opening.promises.name.generation == 0;
-        cold.timeline = start.timeline;
+        (cold.timeline, cold.depth) = (start.timeline, start.depth());
         match self.source {
             // Without its registry, a server is the same node still: it may come back to it.
             WorkerSource::Configured => {}
@@ -214,7 +236,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
-        cold.timeline = start.timeline;
+        // A standby with a lease is promoted before its gate opens.
+        if cold.timeline != start.timeline {
+            (cold.timeline, cold.depth) = (start.timeline, start.depth());
+        }
         for lane in 0..self.lanes.len() {
             let mark = cold.journal.promises.marks[lane];
             self.publish(cold, lane, if is_durable { mark } else { self.layout.max_tick() });

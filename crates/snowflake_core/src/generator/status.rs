@@ -132,7 +132,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let cold = self.cold_copy();
         let active = self.active();
         let is_open = cold.gate == Gate::Open;
-        let half = self.half(cold.timeline);
+        let half = self.half(cold.timeline, cold.depth);
         let workers = self.workers(&cold);
         let now = self.layout.tick_at(self.host.wall_us());
         let status = |lane| {

@@ -55,6 +55,9 @@ pub(crate) struct Record {
     pub(super) name: RecordName,
     pub(super) system_identifier: u64,
     pub(super) timeline: u32,
+    /// The timeline's depth, on which the half depends; 0 in a record of an earlier version.
+    #[serde(default)]
+    pub(super) depth: u32,
     pub(super) file: FileIdentity,
     pub(super) layout: RecordedLayout,
     /// The number of lanes when this was written, because the halves depend on it.
@@ -77,6 +80,10 @@ pub(crate) struct Record {
     /// The marks do not yet lie above the IDs in transactions that earlier timelines prepared and did not commit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) owes_prepared: bool,
+    /// A worker that this record does not name may be another server's: this directory was that of a standby, or there
+    /// was no room for all workers of its originals.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) unknown_are_theirs: bool,
     /// The last floor to which all marks were raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) floor: Option<Floor>,
@@ -96,6 +103,10 @@ pub(crate) struct Record {
     /// its primary left it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) of_standby: bool,
+    /// Whoever wrote this did not own the directory: a standby without a state, or a server that was started without a
+    /// promotion. Only a promotion or an operator makes it a primary's.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) is_disowned: bool,
 }
 
 /// A mark that was set for all workers, although no ID of this server reached it.
@@ -139,9 +150,16 @@ impl Record {
         self.of_standby && self.marks.is_empty()
     }
 
-    /// Gives all workers to the original of the copy in which this record was found.
-    pub(super) fn leave_to_original(&mut self) {
-        self.marks.values_mut().for_each(|mark| *mark = NOT_OURS);
+    /// Gives all workers, except those of `nodes`, to the original of the copy in which this record was found.
+    pub(super) fn leave_to_original(&mut self, nodes: &[i64]) {
+        let theirs = self.marks.iter_mut().filter(|(node, _)| !nodes.contains(node));
+        theirs.for_each(|(_, mark)| *mark = NOT_OURS);
+    }
+
+    /// The mark of a worker that need not be in the record.
+    pub(super) fn mark_of(&self, node: i64) -> i64 {
+        let unknown = if self.unknown_are_theirs { NOT_OURS } else { self.elsewhere };
+        self.marks.get(&node).copied().unwrap_or(unknown)
     }
 
     /// Whether the record has a worker of `nodes` whose mark satisfies `with`.
@@ -250,6 +268,8 @@ pub(crate) struct Promises {
     /// As in [`Record`].
     pub(crate) owes_prepared: bool,
     /// As in [`Record`].
+    pub(super) unknown_are_theirs: bool,
+    /// As in [`Record`].
     pub(crate) floor: Option<Floor>,
     /// As in [`Record`].
     pub(super) is_vouched: bool,
@@ -261,6 +281,8 @@ pub(crate) struct Promises {
     pub(super) other_numbers: [Option<Membership>; MAX_NUMBERS],
     /// As in [`Record`].
     pub(super) of_standby: bool,
+    /// As in [`Record`].
+    pub(super) is_disowned: bool,
 }
 
 impl Promises {
@@ -277,12 +299,14 @@ impl Promises {
             max_ahead_us: 0,
             reserved_us: 0,
             owes_prepared: false,
+            unknown_are_theirs: false,
             floor: None,
             is_vouched: false,
             membership: None,
             earlier_life: None,
             other_numbers: [None; MAX_NUMBERS],
             of_standby: false,
+            is_disowned: false,
         }
     }
 
@@ -400,15 +424,17 @@ impl Promises {
     pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, nodes: &[i64]) -> Self {
         let mut marks = [record.elsewhere; MAX_LANES];
         for (mark, node) in marks.iter_mut().zip(nodes) {
-            *mark = *record.marks.get(node).unwrap_or(&record.elsewhere);
+            *mark = record.mark_of(*node);
         }
         let not_owned = record.marks.iter().filter(|(node, _)| !nodes.contains(node));
         let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(node, mark)| (*node, *mark)).collect();
-        // If there are too many, the lowest marks share `elsewhere`, because they matter least.
+        // If there are too many, the lowest marks share `elsewhere`, because they matter least. Those of an original
+        // are no marks to share, so from then on no unknown worker is this server's.
         not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
         let mut former = [None; MAX_FORMER];
         former.iter_mut().zip(&not_owned).for_each(|(place, worker)| *place = Some(*worker));
         let folded = not_owned.iter().skip(MAX_FORMER).map(|(_, mark)| *mark);
+        let is_theirs_folded = folded.clone().any(|mark| mark == NOT_OURS);
         let folded = folded.filter(|mark| *mark != NOT_OURS).max().unwrap_or(-1);
         Self {
             system_identifier: record.system_identifier,
@@ -421,12 +447,14 @@ impl Promises {
             max_ahead_us: record.max_ahead_us,
             reserved_us: record.reserved_us,
             owes_prepared: record.owes_prepared,
+            unknown_are_theirs: record.unknown_are_theirs || is_theirs_folded,
             floor: record.floor,
             is_vouched: record.is_vouched,
             membership: record.membership,
             earlier_life: record.earlier_life,
             other_numbers: record.other_numbers,
             of_standby: false,
+            is_disowned: false,
         }
     }
 
@@ -434,11 +462,6 @@ impl Promises {
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
         let Self { file, name, newest, .. } = *attempted;
         Self { file, name, newest, ..self }
-    }
-
-    /// Gives the workers of earlier settings to the original of this copy.
-    pub(super) fn leave_former_to_original(&mut self) {
-        self.former.iter_mut().flatten().for_each(|(_, mark)| *mark = NOT_OURS);
     }
 
     /// The bytes of a slot of the file `file`.
@@ -454,6 +477,7 @@ impl Promises {
             name: self.name,
             system_identifier: self.system_identifier,
             timeline: heading.timeline,
+            depth: heading.depth,
             file,
             layout: RecordedLayout::of(heading.layout),
             lanes,
@@ -463,12 +487,14 @@ impl Promises {
             max_ahead_us: self.max_ahead_us,
             reserved_us: self.reserved_us,
             owes_prepared: self.owes_prepared,
+            unknown_are_theirs: self.unknown_are_theirs,
             floor: self.floor,
             is_vouched: self.is_vouched,
             membership: self.membership,
             earlier_life: self.earlier_life,
             other_numbers: self.other_numbers,
             of_standby: self.of_standby,
+            is_disowned: self.is_disowned,
         }
     }
 }
@@ -479,6 +505,7 @@ pub(crate) struct Heading<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) nodes: Nodes,
     pub(crate) timeline: u32,
+    pub(crate) depth: u32,
     pub(crate) active: usize,
     /// `max_ahead` as it is in force, in microseconds.
     pub(crate) max_ahead_us: i64,

@@ -36,6 +36,9 @@ const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 pub struct Start {
     /// The timeline on which the server writes: 1, 2, ...
     pub timeline: u32,
+    /// How many timelines led to it, itself included: 1 for the first, and one more with each promotion or recovery,
+    /// whatever its number. `None` if its history cannot be read.
+    pub depth: Option<u32>,
     /// The latest timeline that the data directory had reached before this start, by its control file. If `timeline` is
     /// later, this start began it; if not, another server may still write on it.
     pub timeline_before: u32,
@@ -67,6 +70,7 @@ impl Start {
     pub fn of_timeline(timeline: u32) -> Self {
         Self {
             timeline,
+            depth: None,
             timeline_before: timeline.saturating_sub(1).max(1),
             was_in_recovery: false,
             system_identifier: 0,
@@ -74,6 +78,20 @@ impl Start {
             replayed_us: None,
             prepared: Prepared::Read(None),
         }
+    }
+
+    /// The same start with its depth. Where the history cannot be read, it is what the timeline's own record says, or
+    /// the timeline's number, which the depth is as long as no number was left out.
+    pub(crate) fn placed(&self, loaded: Option<&Loaded>) -> Self {
+        let recorded = loaded.and_then(|loaded| newest(loaded).ok()).map(|(_, record)| record);
+        let own = recorded.filter(|record| record.timeline == self.timeline && record.depth > 0);
+        let depth = self.depth.or(own.map(|record| record.depth)).unwrap_or(self.timeline);
+        Self { depth: Some(depth), ..*self }
+    }
+
+    /// The depth of the timeline.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.unwrap_or(self.timeline)
     }
 
     /// Whether this start began its timeline, as a promotion and a restore to a point in time do.
@@ -154,30 +172,33 @@ impl Evidence<'_> {
     }
 
     /// The record to write after [`ClosedReason::NotPromoted`], so that the next start does not take the directory for
-    /// its own: it will not see that the server was in recovery. `None` if the file says so already.
-    pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(u32, Promises)> {
-        let of_standby = |promises| Promises { of_standby: true, ..promises };
+    /// its own: it will not see that the server was in recovery. With it, the timeline for which the record speaks, and
+    /// that one's depth, 0 if it is not known. `None` if the file says so already.
+    pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(Promises, u32, u32)> {
+        let disowned = |promises| Promises { of_standby: true, is_disowned: true, ..promises };
         let Some(loaded) = loaded else {
-            return Some((self.start.timeline, of_standby(self.fresh(self.first_mark()).promises)));
+            let promises = disowned(self.fresh(self.first_mark()).promises);
+            return Some((promises, self.start.timeline, self.start.depth.unwrap_or(0)));
         };
         let (slot, record) = newest(loaded).ok()?;
-        let says_so = record.is_copied(loaded.identity)
-            && self.nodes.iter().all(|node| record.marks.contains_key(node));
         let promises = || match record.is_blank() {
             true => self.fresh(self.first_mark()).promises.of_members(&record),
             false => self.promises(&record, slot, loaded),
         };
-        (!says_so).then(|| (record.timeline, of_standby(promises())))
+        (!record.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
     }
 
     /// What a standby writes to hold its number, and whether the file is its own already. What its primary left there is
     /// kept word by word, because the start after its promotion has to decide by it.
-    pub(crate) fn hold(&self, loaded: Option<&Loaded>) -> Result<(u32, Promises, Held, bool), ClosedReason> {
+    pub(crate) fn hold(
+        &self,
+        loaded: Option<&Loaded>,
+    ) -> Result<(Promises, (u32, u32), Held, bool), ClosedReason> {
         let Some(loaded) = loaded else {
             let system_identifier = self.start.system_identifier;
             let promises = Promises { system_identifier, of_standby: true, ..Promises::none() };
             let held = Held { nodes: Nodes::NONE, said: (0, NOBODY) };
-            return Ok((self.start.timeline, promises, held, false));
+            return Ok((promises, (self.start.timeline, self.start.depth.unwrap_or(0)), held, false));
         };
         let (slot, record) = newest(loaded)?;
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
@@ -190,12 +211,14 @@ impl Evidence<'_> {
         let promises = Promises::of(&record, slot, loaded.identity, &nodes);
         let promises = if is_own { promises } else { promises.of_nobody() };
         let mut promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
+        promises.is_disowned = record.is_disowned;
         if !is_own {
             promises.begin_life();
         }
         // With a lease, the primary may have used all lanes on its timeline: it had no halves.
         let lanes = if is_own || record.membership.is_none() { record.lanes } else { 0 };
-        Ok((record.timeline, promises, Held { nodes, said: (lanes, record.active) }, is_own))
+        let held = Held { nodes, said: (lanes, record.active) };
+        Ok((promises, (record.timeline, record.depth), held, is_own))
     }
 
     /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
@@ -220,9 +243,13 @@ impl Evidence<'_> {
             }
             return Ok(opening);
         };
+        let mut record = record.clone();
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
+        if record.is_disowned && !self.start.made_timeline() {
+            return Err(ClosedReason::NotPromoted(self.start.timeline));
+        }
         if recorded != *self.layout {
-            return self.under_other_layout(record, &recorded, loaded);
+            return self.under_other_layout(&record, &recorded, loaded);
         }
         let is_foreign = record.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
@@ -240,34 +267,37 @@ impl Evidence<'_> {
             Sight::Unknown | Sight::Last => None,
         };
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
-        let is_theirs = is_foreign || is_followed || others.is_some();
+        let is_theirs = is_foreign || others.is_some();
         if is_foreign && record.has_worker(&self.nodes, |_| true) {
             return Err(ClosedReason::Foreign(record.system_identifier));
         }
-        // A standby's record cannot know which workers its primary uses by now.
-        if is_followed && (self.start.was_in_recovery || record.has_worker(&self.nodes, |_| true)) {
+        // Whatever its worker: a standby's record cannot know which workers its primary uses by now.
+        if is_followed {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
         if record.has_worker(&self.nodes, |mark| is_theirs || mark == NOT_OURS) {
             return Err(others.unwrap_or(ClosedReason::Copied));
         }
-        let mut promises = self.promises(record, *slot, loaded);
-        if is_theirs {
-            promises.leave_former_to_original();
+        if self.nodes.iter().any(|node| record.mark_of(*node) == NOT_OURS) {
+            return Err(ClosedReason::UnknownWorker);
         }
+        if is_theirs {
+            record.leave_to_original(&self.nodes);
+        }
+        let mut promises = self.promises(&record, *slot, loaded);
         if is_theirs || is_new_timeline {
             promises.begin_life();
         }
         let mut active = self.half[0];
         if is_new_timeline {
-            self.respect_earlier_timelines(&mut promises, record);
+            self.respect_earlier_timelines(&mut promises, &record);
         } else if let Some(lane) = self.nodes.iter().position(|node| *node == record.active)
             && self.half.contains(&lane)
         {
             active = lane;
         }
         if !is_new_timeline && !is_theirs && sight == Sight::Unknown {
-            self.respect_unknown_runs(&mut promises, record, active);
+            self.respect_unknown_runs(&mut promises, &record, active);
         }
         // A copy's file names its original, so it is replaced by one with its own identity.
         Ok(Opening { promises, active, needs_new_file: is_copy })
@@ -316,7 +346,7 @@ impl Evidence<'_> {
             return Ok(Opening { promises, active, needs_new_file: false });
         }
         if !is_own || is_copied {
-            record.leave_to_original();
+            record.leave_to_original(&[]);
         }
         let lives = [record.membership, record.earlier_life].into_iter().flatten();
         let earlier_life = { lives }.find(|life| is_own && life.lease.is_some() && life.counts_as(&born));
@@ -350,13 +380,18 @@ impl Evidence<'_> {
     }
 
     /// Whether a record is this server's own, of this timeline, and no ID was generated under it: a mistaken epoch or
-    /// layout at a first start must not bind the server to it.
+    /// layout at a first start must not bind the server to it. Nor does the layout that a standby had while it knew of
+    /// no ID.
     fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
-        let is_own = record.system_identifier == self.start.system_identifier
-            && record.timeline == self.start.timeline
-            && !record.is_copied(loaded.identity)
-            && !self.start.was_in_recovery;
-        is_own && record.is_unused()
+        let is_own = match record.is_disowned {
+            true => self.start.made_timeline(),
+            false => {
+                record.timeline == self.start.timeline
+                    && !record.is_copied(loaded.identity)
+                    && !self.start.was_in_recovery
+            }
+        };
+        is_own && record.system_identifier == self.start.system_identifier && record.is_unused()
     }
 
     /// The promises of a record of this server, or of its original, whose leases are not this server's.
@@ -386,13 +421,14 @@ impl Evidence<'_> {
     /// only from the replayed WAL and, if the clocks agree, from the wall clock. Exempt are the lanes of the second
     /// timeline's half, because the first timeline never used them. That holds only if there are halves, if the first
     /// timeline counted the same number of lanes and had no lease, which would have allowed it all of them, and for the
-    /// server that began the second.
+    /// server that began the second. Nor does it hold if a number was left out: then another timeline may have begun
+    /// from the first, with the same half. What a standby has recorded says nothing of its primary.
     fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
         let had_lease = record.membership.is_some() && !record.of_standby;
-        let same_halves = record.lanes == self.nodes.len() && !had_lease;
+        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.is_disowned;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
@@ -446,7 +482,7 @@ impl Evidence<'_> {
         };
         let lost = || anew(self.fresh(self.first_mark()));
         let Some(loaded) = loaded else { return lost() };
-        let (slot, record) = match newest(loaded) {
+        let (slot, mut record) = match newest(loaded) {
             Ok(found) => found,
             Err(ClosedReason::Unreadable) => return lost(),
             Err(newer) => return Err(AdoptError::Closed(newer)),
@@ -461,13 +497,18 @@ impl Evidence<'_> {
             let mark = self.adopt_layout(&recorded, record.highest_mark().min(vouched).max(-1))?;
             return anew(self.fresh(mark));
         }
+        if record.is_disowned {
+            // Which workers its primary has is unknown, so the operator vouches for the configured ones only.
+            record.unknown_are_theirs = true;
+            record.leave_to_original(&self.nodes);
+        }
         let mut promises = self.promises(&record, slot, loaded);
         promises.begin_life();
         let evidence = self.under(&record);
         // The operator vouches that the original's workers are this server's now. Nothing is known of their marks but what
         // an operator has said of all workers.
         let known = promises.floor.filter(|floor| floor.cause == FloorCause::Operator);
-        let first = evidence.first_mark().max(known.map_or(-1, |floor| floor.mark));
+        let first = evidence.first_mark().max(promises.elsewhere).max(known.map_or(-1, |floor| floor.mark));
         let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
         ours.for_each(|mark| *mark = first);
         if record.timeline != self.start.timeline {
