@@ -4,7 +4,7 @@
 
 use crate::messages::log;
 use serde::{Deserialize, Serialize};
-use snowflake_core::host::{LastRecords, RecordName, Sight, Witness};
+use snowflake_core::host::{LastRecords, RecordName, Sight, Witness, WorkerMarks};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,9 @@ const FOLDER: &str = "/dev/shm";
 const PREFIX: &str = "snowflake_id.";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// One page, so that later writes need no space: the folder may be full.
-const BYTES: usize = 1_024;
+const BYTES: usize = 4_096;
+/// Longer paths of data directories are not told apart from others.
+const MAX_PATH: usize = 512;
 
 /// The witness of this data directory.
 pub struct ShmWitness;
@@ -41,6 +43,10 @@ struct Knowledge {
     last: LastRecords,
     /// The home worker that the server last used.
     home: Option<i64>,
+    /// The path of the data directory, under which a rebuild may have made another one; empty if it is too long.
+    directory: String,
+    /// Of all workers that it has used.
+    marks: WorkerMarks,
 }
 
 /// The file that this server's processes hold locked; the postmaster opens it, and they inherit it.
@@ -52,8 +58,11 @@ static HELD_ANEW: Mutex<Option<File>> = Mutex::new(None);
 static HOME: OnceLock<Option<i64>> = OnceLock::new();
 
 impl Witness for ShmWitness {
-    fn announce(&self, record: RecordName) {
-        update(|knowledge| knowledge.last.announce(record));
+    fn announce(&self, record: RecordName, marks: &WorkerMarks) {
+        update(|knowledge| {
+            knowledge.last.announce(record);
+            knowledge.marks.announce(marks);
+        });
     }
 
     fn confirm(&self, record: RecordName) {
@@ -79,6 +88,16 @@ impl Witness for ShmWitness {
         } else {
             Sight::Unknown
         }
+    }
+
+    fn marks(&self, system_identifier: u64) -> WorkerMarks {
+        let mut marks = WorkerMarks::new(system_identifier, []);
+        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return marks };
+        let directory = directory();
+        let is_same = |knowledge: &Knowledge| !directory.is_empty() && knowledge.directory == directory;
+        let before = witnesses(&place).filter(|(path, knowledge)| *path == own || is_same(knowledge));
+        before.for_each(|(_, knowledge)| marks.join(&knowledge.marks));
+        marks
     }
 }
 
@@ -121,16 +140,24 @@ pub fn home_before(record: RecordName) -> Option<i64> {
 
 /// The witnesses of other data directories that know this record's life.
 fn others(own: &Path, place: &Place, record: RecordName) -> Vec<(PathBuf, LastRecords)> {
-    let Ok(files) = fs::read_dir(FOLDER) else { return Vec::new() };
-    let is_witness = |path: &PathBuf| {
-        path != own && path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))
-    };
-    let known = |path: PathBuf| {
-        let knowledge = read_any(&path).ok()?;
-        let is_of_life = knowledge.place.boot == place.boot && knowledge.last.are_of(record.life);
-        is_of_life.then_some((path, knowledge.last))
-    };
-    files.flatten().map(|file| file.path()).filter(is_witness).filter_map(known).collect()
+    let is_of_life =
+        |(path, knowledge): &(PathBuf, Knowledge)| path != own && knowledge.last.are_of(record.life);
+    witnesses(place).filter(is_of_life).map(|(path, knowledge)| (path, knowledge.last)).collect()
+}
+
+/// The witnesses of all data directories, from this boot.
+fn witnesses(place: &Place) -> impl Iterator<Item = (PathBuf, Knowledge)> {
+    let is_witness =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
+    let known = |path: PathBuf| read_any(&path).ok().map(|knowledge| (path, knowledge));
+    let files = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(is_witness).filter_map(known).filter(|(_, knowledge)| knowledge.place.boot == place.boot)
+}
+
+/// The path of the data directory.
+fn directory() -> String {
+    let path = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
+    if path.len() <= MAX_PATH { path } else { String::new() }
 }
 
 /// Whether a server that lives holds this witness.
@@ -168,9 +195,15 @@ fn update(change: impl FnOnce(&mut Knowledge)) {
 
 fn try_to_update(change: impl FnOnce(&mut Knowledge)) -> io::Result<()> {
     let (path, place) = (path()?, Place::here()?);
-    let mut knowledge =
-        read(&path, &place).unwrap_or(Knowledge { place, last: LastRecords::default(), home: None });
+    let mut knowledge = read(&path, &place).unwrap_or(Knowledge {
+        place,
+        last: LastRecords::default(),
+        home: None,
+        directory: String::new(),
+        marks: WorkerMarks::default(),
+    });
     knowledge.home = HOME.get().copied().flatten();
+    knowledge.directory = directory();
     change(&mut knowledge);
     write(&path, &knowledge)
 }

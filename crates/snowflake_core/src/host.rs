@@ -2,6 +2,7 @@
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
@@ -215,12 +216,62 @@ pub enum Sight {
 /// file by file, not with its volume, and not to another host. A failure of the witness is a witness that knows nothing.
 pub trait Witness {
     /// This record is about to be written. Until [`confirm`](Self::confirm), it, a record of its run that was announced
-    /// before, or the last confirmed one may be in the file.
-    fn announce(&self, record: RecordName);
+    /// before, or the last confirmed one may be in the file. `marks` are those of the server's own workers in it.
+    fn announce(&self, record: RecordName, marks: &WorkerMarks);
     /// The announced record is durable, or this record was found and no witness knew it.
     fn confirm(&self, record: RecordName);
     /// What it knows of a record that was found.
     fn sight(&self, record: RecordName) -> Sight;
+    /// The marks that the server in this place announced before, for a server of the same cluster that has none of them:
+    /// a rebuild from another server leaves them behind.
+    fn marks(&self, system_identifier: u64) -> WorkerMarks;
+}
+
+/// How many workers' marks a [`Witness`] keeps.
+const MAX_MARKS: usize = 64;
+
+/// The marks of a cluster's workers, as Unix times in microseconds: no ID of the worker is later.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerMarks {
+    system_identifier: u64,
+    times: BTreeMap<i64, i64>,
+}
+
+impl WorkerMarks {
+    /// Marks of workers in a cluster.
+    pub fn new(system_identifier: u64, times: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        Self { system_identifier, times: times.into_iter().collect() }
+    }
+
+    /// See [`Witness::announce`]. Of workers that are not among the announced ones, what was known stays; if they are
+    /// too many, the lowest marks are forgotten, because the clock reaches them first.
+    pub fn announce(&mut self, marks: &Self) {
+        if marks.times.is_empty() {
+            return;
+        }
+        if self.system_identifier != marks.system_identifier {
+            *self = Self { system_identifier: marks.system_identifier, times: BTreeMap::new() };
+        }
+        self.times.extend(&marks.times);
+        while self.times.len() > MAX_MARKS {
+            let lowest = self.times.iter().min_by_key(|(_, time)| **time).map(|(worker, _)| *worker);
+            lowest.map(|worker| self.times.remove(&worker));
+        }
+    }
+
+    /// Adds the marks of the same cluster that another place knows; of two for a worker, the higher one counts.
+    pub fn join(&mut self, other: &Self) {
+        for (worker, time) in other.times.iter().filter(|_| other.system_identifier == self.system_identifier)
+        {
+            let known = self.times.entry(*worker).or_insert(*time);
+            *known = (*known).max(*time);
+        }
+    }
+
+    /// The mark of a worker.
+    pub(crate) fn time_of(&self, worker: i64) -> Option<i64> {
+        self.times.get(&worker).copied()
+    }
 }
 
 /// The last records of a state, for a [`Witness`].

@@ -93,7 +93,7 @@ impl Journal {
         self.promises.name.generation += 1;
         let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
         self.promises.max_ahead_us = heading.max_ahead_us.max(owed_us);
-        let written = witnessed(&mut self.promises, disk, write);
+        let written = witnessed(&mut self.promises, disk, heading, write);
         let ended_us = host.boot_us();
         self.write_us = ended_us - begun_us;
         self.failure = written.err().map(|errno| (errno, ended_us));
@@ -105,11 +105,12 @@ impl Journal {
 fn witnessed(
     promises: &mut Promises,
     disk: &dyn Disk,
+    heading: &Heading<'_>,
     write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let name = promises.name;
     if let Some(witness) = disk.witness() {
-        witness.announce(name);
+        witness.announce(name, &promises.marks_by_worker(heading));
     }
     write(promises, disk)?;
     if let Some(witness) = disk.witness() {

@@ -77,6 +77,29 @@ fn a_copy_that_crashed_under_a_worker_of_its_own_stays_closed_under_the_original
     }
 }
 
+/// A rebuild puts the state of another server in the place of this one's, and that knows none of its marks. The host
+/// does, until it boots.
+#[test]
+fn a_server_whose_state_was_replaced_by_anothers_starts_above_its_own_marks() {
+    for boots in [false, true] {
+        let machine = Machine::alone(home(0, 0));
+        machine.start_up();
+        machine.step(24 * HOUR);
+        let last = machine.id();
+        machine.step(-24 * HOUR);
+        machine.go_down();
+        machine.disk.put(crashed(home(5, 0)).disk.slots().unwrap());
+        if boots {
+            machine.disk.witness.forget();
+        }
+        machine.boot_up();
+        let _ = machine.open();
+        assert_eq!(machine.disk.said().unwrap().mark(0) < last.tick, boots);
+        // Nobody else's marks are raised.
+        assert!(machine.disk.said().unwrap().elsewhere <= (machine.wall() + SECONDS) / MS);
+    }
+}
+
 /// Asserts that the marks of the copy's own workers, and of those that nobody has owned, are near the clock.
 fn assert_marks_of_others_are_near(machine: &Machine) {
     let said = machine.disk.said().unwrap();

@@ -4,7 +4,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::Ids;
 use snowflake_server_tests::sql::{fails, next, one, run, status, take, unpack};
-use snowflake_server_tests::{Server, Stop, faults, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, days, faults, secs, wait_until};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -471,4 +471,52 @@ fn a_server_that_a_rewind_gave_another_worker_says_so() {
     old.restart();
     ids(&old);
     assert_eq!(said(&old), before);
+}
+
+/// A server that is rebuilt takes the state of its successor, which knows nothing of the marks that its own wrong clock
+/// left far ahead.
+fn a_rebuilt_server_respects_the_marks_of_its_wrong_clock(rebuild: impl FnOnce(&mut Server, &Server)) {
+    let ahead = days(1);
+    let builder = Server::builder().faketime(true).setting("wal_log_hints", "on");
+    let mut old = builder.setting("snowflake_id.backup_workers", "0").start_with_extension();
+    let mut all = Ids::new();
+    all.add("before", ids(&old));
+    let new = old.standby(|builder| builder.setting("snowflake_id.worker_id", "2"));
+    old.step_forward(ahead);
+    all.add("of the wrong clock", ids(&old));
+    old.stop(Stop::Immediate);
+    old.clock().back(ahead);
+    new.promote();
+    all.add("of the successor", ids(&new));
+    rebuild(&mut old, &new);
+    old.set("snowflake_id.worker_id", "1");
+    old.follow(&new);
+    old.start();
+    old.catch_up_with(&new);
+    old.promote();
+    // Its worker has no tick before the next day. What it had begun of that day is over when the clock comes there.
+    let refused = fails(&mut old.connect(), "55000", "SELECT snowflake_nextval()");
+    assert!(refused.text().contains("clock"), "{refused}");
+    old.step_forward(ahead);
+    all.add("when the clock is there", ids(&old));
+    all.assert_unique();
+}
+
+#[test]
+fn a_server_that_was_rewound_respects_the_marks_of_its_wrong_clock() {
+    a_rebuilt_server_respects_the_marks_of_its_wrong_clock(|old, new| {
+        // It has to end cleanly once: pg_rewind may not do that by itself under another owner.
+        old.start();
+        old.stop(Stop::Fast);
+        old.rewind(new).expect("a rewind");
+    });
+}
+
+#[test]
+fn a_server_made_anew_in_the_same_place_respects_the_marks_of_its_wrong_clock() {
+    a_rebuilt_server_respects_the_marks_of_its_wrong_clock(|old, new| {
+        let backup = new.backup();
+        fs::remove_dir_all(old.data()).expect("the old data directory");
+        fs::rename(backup.data(), old.data()).expect("the new one");
+    });
 }

@@ -108,6 +108,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 })?
             }
         };
+        if let Some(witness) = disk.witness() {
+            evidence.respect_seen(&mut opening.promises, &witness.marks(evidence.start.system_identifier));
+        }
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(loaded).is_err());
         Ok(opening)

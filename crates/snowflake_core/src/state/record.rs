@@ -5,7 +5,7 @@
 //! newest durable one, so that a torn write leaves that one whole, and then to the other. The file names its own inode
 //! and time of birth. In a copy they are wrong, and the copy's original may still run.
 
-use crate::host::{FileIdentity, Loaded, RecordName, SLOT_BYTES};
+use crate::host::{FileIdentity, Loaded, RecordName, SLOT_BYTES, WorkerMarks};
 use crate::layout::{Layout, Tick};
 use crate::lease::{Lease, Membership};
 use crate::refusal::{ClosedReason, FloorCause};
@@ -462,6 +462,16 @@ impl Promises {
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
         let Self { file, name, newest, .. } = *attempted;
         Self { file, name, newest, ..self }
+    }
+
+    /// The marks of this server's own workers, for the host's witness. What a standby keeps are its primary's.
+    pub(crate) fn marks_by_worker(&self, heading: &Heading<'_>) -> WorkerMarks {
+        let own = heading.nodes.iter().copied().zip(self.marks);
+        let own = own.filter(|(_, mark)| !self.of_standby && (0..NOT_OURS).contains(mark));
+        WorkerMarks::new(
+            self.system_identifier,
+            own.map(|(node, mark)| (node, heading.layout.starts_at(mark))),
+        )
     }
 
     /// The bytes of a slot of the file `file`.

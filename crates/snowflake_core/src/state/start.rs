@@ -15,12 +15,12 @@
 //! 5. On the same timeline, stay on the recorded lane. If the witness knows nothing, as after a reboot, begin above the
 //!    clock: if an older state was put back, what was generated since lies below.
 //! 6. Without a file, begin above the clock and the control file's time.
-//! 7. Make the decision durable; then open the gate.
+//! 7. Begin no worker below what the host has seen of it. Make the decision durable; then open the gate.
 //!
 //! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
 use super::record::{Floor, NOBODY, NOT_OURS, Promises, Record, newest};
-use crate::host::{Loaded, RecordName, Sight};
+use crate::host::{Loaded, RecordName, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::lease::Membership;
 use crate::refusal::{AdoptError, ClosedReason, FloorCause};
@@ -515,6 +515,19 @@ impl Evidence<'_> {
             self.respect_earlier_timelines(&mut promises, &record);
         }
         raised(&evidence, Opening { promises, active: self.half[0], needs_new_file: true })
+    }
+
+    /// Raises the marks of a new life to those that the host has seen of the same workers: the state of another server
+    /// took the place of the one that knew them. A state that goes on knows its own, and what an operator has lowered.
+    pub(crate) fn respect_seen(&self, promises: &mut Promises, seen: &WorkerMarks) {
+        if !promises.name.life.is_nil() {
+            return;
+        }
+        for (mark, node) in promises.marks.iter_mut().zip(self.nodes.iter()) {
+            if let Some(unix_us) = seen.time_of(*node) {
+                *mark = self.layout.tick_at(unix_us).min(self.layout.max_tick()).max(*mark);
+            }
+        }
     }
 
     /// The mark of a floor.

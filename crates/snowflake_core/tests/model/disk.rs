@@ -7,7 +7,7 @@ use super::tape::Tape;
 use serde_json::Value;
 use snowflake_core::host::WriteError;
 use snowflake_core::host::{
-    FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness,
+    FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness, WorkerMarks,
 };
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
@@ -148,6 +148,7 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
 #[derive(Default)]
 pub struct SimWitness {
     last: Cell<LastRecords>,
+    marks: RefCell<WorkerMarks>,
     /// A server that runs in another directory goes on from this state.
     pub is_beside: Cell<bool>,
 }
@@ -156,6 +157,7 @@ impl SimWitness {
     /// The host boots, and forgets.
     pub fn forget(&self) {
         self.last.take();
+        self.marks.take();
     }
 
     fn learn(&self, learn: impl FnOnce(&mut LastRecords)) {
@@ -166,7 +168,8 @@ impl SimWitness {
 }
 
 impl Witness for SimWitness {
-    fn announce(&self, record: RecordName) {
+    fn announce(&self, record: RecordName, marks: &WorkerMarks) {
+        self.marks.borrow_mut().announce(marks);
         self.learn(|last| last.announce(record));
     }
 
@@ -181,6 +184,12 @@ impl Witness for SimWitness {
             last if last.know() && !last.are_behind(record) => Sight::PutBack,
             _ => Sight::Unknown,
         }
+    }
+
+    fn marks(&self, system_identifier: u64) -> WorkerMarks {
+        let mut marks = WorkerMarks::new(system_identifier, []);
+        marks.join(&self.marks.borrow());
+        marks
     }
 }
 
