@@ -55,6 +55,7 @@ const OPEN: &[&str] = &[];
 const UNREADABLE: &[&str] = &["contains no valid record"];
 const FOREIGN: &[&str] = &["another database cluster"];
 const NEWER: &[&str] = &["later version"];
+const PUT_BACK: &[&str] = &["is a copy", "the state file is older than the newest IDs"];
 const LAYOUT: &[&str] = &["configured snowflake layout differs from that of existing IDs"];
 
 /// Every fault. The checks after it are the same for all. `Act::must_serve_after` gives each server and each
@@ -144,7 +145,7 @@ pub static FAULTS: &[Kind] = &[
     kind("rotate",                4, always,         Any,  OPEN,       settings::rotate,
          "snowflake_rotate by hand"),
     kind("adopt",                 3, no_future,      True, OPEN,       settings::adopt,
-         "snowflake_adopt while the gate is open"),
+         "snowflake_adopt while the gate is open, raising or lowering the marks beside the clients"),
 
     // ---- standbys, copies and backups
     kind("promotion",             9, promotable,     True, OPEN,       replication::promote,
@@ -159,6 +160,10 @@ pub static FAULTS: &[Kind] = &[
          "a backup or a copy of a primary or a standby, started beside the primary or in its place"),
     kind("restore",               3, first_timeline, True, OPEN,       copies::restore,
          "a base backup recovered onto a new timeline, in the place of the original"),
+    kind("put-back",              5, no_future,      True, PUT_BACK,   copies::put_back,
+         "an older state put over the files in place, alone or with the data directory: closed until adopted"),
+    kind("rebuild",               4, first_standby,  True, OPEN,       replication::rebuild_after_a_day_forward,
+         "the clock a day forward and back, a failover, the old primary rebuilt, a failback, the day again"),
 ];
 
 // ---- when a fault is survivable
@@ -202,6 +207,11 @@ fn standby(world: &World) -> bool {
 
 /// Recovery of a backup promotes a standby that replays no newer commit, so from the third timeline on the
 /// commits give no floor.
+/// The first primary gives its place to its standby, and takes it again.
+fn first_standby(world: &World) -> bool {
+    standby(world) && world.timeline == 1
+}
+
 fn first_timeline(world: &World) -> bool {
     world.timeline == 1 && alone(world)
 }

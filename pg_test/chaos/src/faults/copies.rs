@@ -3,7 +3,10 @@
 use super::replication::take_standby;
 use super::{DAY_US, Fault};
 use crate::act::{Act, Down, Member, is_closed};
-use snowflake_server_tests::{ms, secs, wait_until};
+use crate::disk;
+use snowflake_server_tests::{faults, ms, secs, wait_until};
+use std::path::Path;
+use std::process::Command;
 
 /// Starts a backup, or a copy of the files, of the primary or of its standby. It follows no server.
 pub fn start_a_copy(act: &mut Act, fault: &Fault) {
@@ -141,4 +144,40 @@ pub fn restore(act: &mut Act, fault: &Fault) {
     act.set_clock_right();
     act.world.timeline += 1;
     old.discard();
+}
+
+/// Puts an older state of the stopped primary over its files, without another inode: the state file alone, or with the
+/// whole data directory.
+pub fn put_back(act: &mut Act, fault: &Fault) {
+    act.stop(fault.down);
+    let state = act.primary.state_bytes();
+    let data = act.primary.server.data();
+    let is_whole = act.primary.disk.is_none() && fault.variant.is_multiple_of(2);
+    let backup = is_whole.then(faults::new_folder);
+    if let Some(backup) = &backup {
+        shell("cp -a \"$1/.\" \"$2\"", &data, backup);
+    }
+    act.start();
+    act.must_serve_after("a backup of files");
+    fault.hold(1);
+    act.stop(fault.down);
+    match &backup {
+        Some(backup) => {
+            shell("find \"$1\" -mindepth 1 -maxdepth 1 ! -name snowflake_id -exec rm -r {} +", &data, backup);
+            shell("cp -a \"$2/.\" \"$1\" && rm -r \"$2\"", &data, backup);
+        }
+        None => disk::overwrite(&act.primary.server, 0, &state),
+    }
+    act.start_closed(fault.kind.closed_for);
+    act.adopt();
+    // Its standby may have replayed more.
+    if is_whole && let Some(standby) = act.standby.take() {
+        standby.discard();
+        act.standby = Some(act.new_standby());
+    }
+}
+
+fn shell(script: &str, data: &Path, backup: &Path) {
+    let status = Command::new("sh").args(["-ec", script, "sh"]).args([data, backup]).status();
+    assert!(status.is_ok_and(|status| status.success()), "{script}");
 }

@@ -129,6 +129,53 @@ fn succeed(act: &mut Act, standby: Member, fault: &Fault) {
     follow_up(act, old, fault);
 }
 
+/// The primary's clock is a day ahead, and right again. Its standby takes over. The old primary is rebuilt from it and
+/// takes over again, and then its clock comes to that day again.
+pub fn rebuild_after_a_day_forward(act: &mut Act, fault: &Fault) {
+    let standby = take_standby(act);
+    act.set_clock(DAY_US);
+    fault.hold(1);
+    act.set_clock(0);
+    act.must_serve_after("a clock that was a day ahead");
+    act.world.future += 1;
+    act.stop_for_good(fault.down);
+    standby.set_clock(0, act.max_ahead_ms);
+    standby.server.promote();
+    let mut old = act.replace_primary(standby);
+    act.world.timeline += 1;
+    act.send_clients();
+    act.must_serve_after("a failover");
+    act.primary.run("CHECKPOINT");
+    let is_rewound = fault.variant.is_multiple_of(2) && old.server.rewind(&act.primary.server).is_ok();
+    if !is_rewound {
+        if old.disk.is_some() {
+            // A mount point cannot be replaced.
+            act.skip();
+            old.discard();
+            return act.standby = Some(act.new_standby());
+        }
+        let backup = act.primary.server.backup();
+        std::fs::remove_dir_all(old.server.data()).expect("the old data directory");
+        std::fs::rename(backup.data(), old.server.data()).expect("the new data directory");
+    }
+    old.server.follow(&act.primary.server);
+    old.set_clock(0, act.max_ahead_ms);
+    old.start();
+    old.server.catch_up_with(&act.primary.server);
+    act.stop_for_good(Down::Fast);
+    old.server.promote();
+    let second = act.replace_primary(old);
+    act.world.timeline += 1;
+    act.send_clients();
+    act.must_serve_after("a failback");
+    act.set_clock(DAY_US);
+    fault.hold(1);
+    act.set_clock(0);
+    act.must_serve_after("the day again");
+    second.discard();
+    act.standby = Some(act.new_standby());
+}
+
 /// After a promotion, rewinds the old primary, which then follows, or makes a new standby.
 fn follow_up(act: &mut Act, mut old: Member, fault: &Fault) {
     act.world.timeline += 1;

@@ -74,7 +74,8 @@ pub fn rotate(act: &mut Act, fault: &Fault) {
 
 pub fn adopt(act: &mut Act, fault: &Fault) {
     let ahead_ms = fault.variant % 400;
-    let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms')");
+    let lower = (fault.variant / 400).is_multiple_of(2);
+    let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms', lower => {lower})");
     // The server tries a disk that was healed just now again a second after it failed.
     wait_until("the disk to be tried again", secs(30), || match act.primary.try_run(&adopt) {
         Err(failure) if failure.message.contains("could not access file") => None,
