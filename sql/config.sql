@@ -1,6 +1,6 @@
 -- The layout of this database's IDs. pg_dump carries the row, and a server with another layout refuses it.
 
-CREATE TABLE snowflake_config (
+CREATE TABLE snowflake_internal.snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
     epoch   timestamptz NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE snowflake_config (
 -- tables brings the publisher's. As a rule a superuser restores, so the function must not call anything that the
 -- database's owner can create. Therefore it has its own search_path, names the schema of everything outside pg_catalog,
 -- and passes arguments of exactly the declared types.
-CREATE FUNCTION snowflake_config_check() RETURNS trigger
+CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
@@ -31,26 +31,10 @@ BEGIN
         -- The publisher has deleted its row, but this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
     END IF;
-    -- The owner of a schema can rename it and put another in its place. So the name in this body must still be that of
-    -- the table's schema, and must stay so; only a superuser can lock it.
-    IF has_table_privilege('pg_namespace', 'UPDATE') THEN
-        PERFORM FROM pg_namespace WHERE oid = (SELECT relnamespace FROM pg_class WHERE oid = TG_RELID) FOR KEY SHARE;
-    END IF;
-    IF NOT EXISTS (
-        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = TG_RELID AND n.nspname = (parse_ident('@extschema@'))[1]
-    ) THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'The extension was created in schema @extschema@.',
-            HINT = 'Rename the schema back to that name.';
-    END IF;
-    SELECT * INTO own FROM @extschema@.snowflake_server_layout();
+    SELECT * INTO own FROM snowflake_internal.snowflake_server_layout();
     IF own.layout IS NULL THEN
-        -- This call raises the error that says what is missing. With an integer 0, a function for integers that
-        -- somebody created beside it would be called instead.
-        PERFORM @extschema@.snowflake_timestamp(0::bigint);
+        -- This call raises the error that says what is missing.
+        PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         RAISE EXCEPTION USING
@@ -86,7 +70,7 @@ BEGIN
             HINT = 'Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the '
                 'database has no snowflake IDs, delete the row of snowflake_config first.';
     END IF;
-    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM @extschema@.snowflake_config) THEN
+    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
         RETURN NULL;
     END IF;
     RETURN NEW;
@@ -94,21 +78,23 @@ END
 $$;
 
 -- ALWAYS, so that it also fires under replication.
-CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_config
-    FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_config_check();
-ALTER TABLE snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
+CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_config
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
+ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
 
-INSERT INTO snowflake_config
-SELECT own.layout, own.tick_ms, own.epoch FROM @extschema@.snowflake_server_layout() AS own
+INSERT INTO snowflake_internal.snowflake_config
+SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.snowflake_server_layout() AS own
 WHERE own.layout IS NOT NULL;
 
-SELECT pg_catalog.pg_extension_config_dump('snowflake_config', '');
+SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
 
-REVOKE ALL ON FUNCTION snowflake_config_check() FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check() FROM PUBLIC;
 
-COMMENT ON TABLE snowflake_config IS
+COMMENT ON TABLE snowflake_internal.snowflake_config IS
     'layout of the snowflake IDs in this database; a server with another layout refuses to restore it';
-COMMENT ON FUNCTION snowflake_config_check() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
     'internal: keeps snowflake_config to one row with this server''s layout';
+COMMENT ON FUNCTION snowflake_internal.snowflake_server_layout() IS
+    'internal: snowflake_server_layout(), for code that knows no other schema';
 COMMENT ON FUNCTION snowflake_server_layout() IS
     'returns the layout in this server''s settings, or nulls if the extension is not preloaded';

@@ -11,7 +11,7 @@
 
 -- The family of the key: all columns that hold its values. These are the key, the columns that inherit it, those that
 -- reference one of these, and those that share an inheritance with a referencing column.
-CREATE FUNCTION snowflake_convert_columns(key_table regclass, key_column name)
+CREATE FUNCTION snowflake_internal.snowflake_convert_columns(key_table regclass, key_column name)
     RETURNS TABLE (
         relid regclass, attnum smallint, attname name, type regtype, default_id oid,
         is_key       boolean, -- the key or a column that inherits it, not one that references it
@@ -56,7 +56,7 @@ END
 $$;
 
 -- The sequences that the values of the key come from: those that its columns own, and those that their defaults call.
-CREATE FUNCTION snowflake_convert_sequences(key_table regclass, key_column name)
+CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(key_table regclass, key_column name)
     RETURNS TABLE (
         seqrelid regclass, relowner oid,
         is_owned    boolean,  -- by the column, as a serial column owns its sequence
@@ -69,7 +69,7 @@ CREATE FUNCTION snowflake_convert_sequences(key_table regclass, key_column name)
 BEGIN
     RETURN QUERY
     WITH keys AS MATERIALIZED (
-        SELECT * FROM @extschema@.snowflake_convert_columns(key_table, key_column) WHERE is_key
+        SELECT * FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) WHERE is_key
     ), links (seqrelid, deptype, relid, is_identity) AS (
         SELECT d.objid, d.deptype, k.relid, k.is_identity
         FROM keys k JOIN pg_depend d ON (d.classid, d.refclassid, d.refobjid, d.refobjsubid)
@@ -104,7 +104,7 @@ $$;
 
 -- Locks the tables and sequences of a conversion until the transaction ends, and returns them. A dry run locks them as
 -- SELECT and nextval() do, which keeps nobody from reading or writing.
-CREATE FUNCTION snowflake_convert_lock(key_table regclass, key_column name, dry_run boolean) RETURNS oid[]
+CREATE FUNCTION snowflake_internal.snowflake_convert_lock(key_table regclass, key_column name, dry_run boolean) RETURNS oid[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     locked oid[] := '{}';
@@ -120,14 +120,14 @@ BEGIN
                 UNION ALL
                 -- PostgreSQL rebuilds the foreign keys of a widened column, and locks the tables at both ends.
                 SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
-                FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+                FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
                 LEFT JOIN pg_constraint f ON k.is_small AND f.contype = 'f'
                     AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey)
                         OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
                 WHERE k.is_key OR k.is_small
                 UNION ALL
                 -- A sequence of somebody else stays, or the conversion is refused.
-                SELECT s.seqrelid FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
+                SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(key_table, key_column) s
                 WHERE pg_has_role(s.relowner, 'USAGE'))
             ORDER BY c.oid <> key_table, c.relkind = 'S', label
         LOOP
@@ -168,7 +168,7 @@ $$;
 
 -- The check functions return the reasons to refuse a conversion; the user sees the first. This one looks at the key and
 -- the tables of its family.
-CREATE FUNCTION snowflake_convert_check_columns(key_table regclass, key_column name)
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(key_table regclass, key_column name)
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -194,7 +194,7 @@ BEGIN
 
     RETURN QUERY SELECT '0A000', format('cannot convert %s together with %s', described,
                                         pg_describe_object('pg_class'::regclass, k.relid, 0)), r.why, r.hint
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_type t ON t.oid = k.type,
     LATERAL (VALUES
@@ -218,7 +218,7 @@ BEGIN
             'Citus distributes the table by this column, and changes neither its type nor its default.',
             format('Call undistribute_table(%L), convert, and call create_distributed_table(%1$L, %L), '
                    'also for tables that are colocated with it.', k.relid, k.attname)
-        FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
         JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = k.relid
             AND substring(d.partkey::text FROM ':varattno (\d+)')::integer = k.attnum
         WHERE k.is_key OR k.is_small;
@@ -227,7 +227,7 @@ END
 $$;
 
 -- Looks at the index, the default and the sequences of the key.
-CREATE FUNCTION snowflake_convert_check_key(
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_key(
     key_table regclass, key_column name, keep_sequence boolean, new_default text
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -259,17 +259,17 @@ BEGIN
         format('The default is %s.', expression),
         format('If nothing needs the default, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.',
                k.relid, key_column)
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_attrdef d ON d.oid = k.default_id,
     LATERAL pg_get_expr(d.adbin, d.adrelid) AS expression
     WHERE k.is_key AND expression <> new_default AND NOT EXISTS (
         -- A serial column calls nextval(), a column of pgEdge's extension snowflake.nextval().
-        SELECT FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
+        SELECT FROM snowflake_internal.snowflake_convert_sequences(key_table, key_column) s
         WHERE regexp_replace(expression, '^snowflake\.', '')
             = format('nextval(''%s''::regclass)', replace(s.seqrelid::text, '''', '''''')));
 
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
-    FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s,
+    FROM snowflake_internal.snowflake_convert_sequences(key_table, key_column) s,
     LATERAL (VALUES
         (s.is_stray, '55000', format('sequence %s belongs to an identity that %s does not have', s.seqrelid, described),
             'The extension of pgEdge leaves such sequences. They break dumps, too.',
@@ -297,7 +297,7 @@ $$;
 -- Looks whether one owner's rights suffice for all tables. With several, PostgreSQL evaluates expressions of one owner's
 -- table with the rights of another: it validates a foreign key by a query over both tables, and reads and alters a parent
 -- together with its children. Superusers gain nothing from each other.
-CREATE FUNCTION snowflake_convert_check_owners(key_table regclass, locked oid[])
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(key_table regclass, locked oid[])
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -315,7 +315,7 @@ END
 $$;
 
 -- Looks for what keeps PostgreSQL from widening a column, and for rows that the caller cannot see.
-CREATE FUNCTION snowflake_convert_check_widening(key_table regclass, key_column name, locked oid[])
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(key_table regclass, key_column name, locked oid[])
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -325,7 +325,7 @@ BEGIN
         format('These objects depend on a column that becomes bigint: %s.',
                string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
         'In one transaction, drop them, convert, and create them again.'
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
     LATERAL (
@@ -362,7 +362,7 @@ BEGIN
     RETURN QUERY SELECT '42804', format('cannot widen column "%s" of table %s to bigint', key_column, key_table),
         format('These indexes have operator classes that do not accept bigint: %s.', string_agg(DISTINCT l.label, ', ')),
         'In one transaction, drop them, convert, and create them again.'
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_index i ON i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
         SELECT FROM pg_depend d
         WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
@@ -378,7 +378,7 @@ BEGIN
 
     RETURN QUERY SELECT '0A000', format('cannot rewrite table %s', w.relid), 'Its option user_catalog_table is on.',
         format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid)
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
     WHERE w.is_small;
@@ -387,7 +387,7 @@ BEGIN
                                         f.confrelid::regclass),
         format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
         format('First run GRANT REFERENCES ON %s TO %s.', f.confrelid::regclass, c.relowner::regrole)
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
     JOIN pg_class c ON c.oid = f.conrelid
@@ -399,7 +399,7 @@ BEGIN
                                         pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)),
         format('It belongs to %s, and PostgreSQL builds it again without its target.', s.stxowner::regrole),
         'Run snowflake_convert as a superuser, or drop the statistics object and create it again afterwards.'
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_statistic_ext s ON s.stxrelid = k.relid AND s.stxowner <> c.relowner
     WHERE k.is_small AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
@@ -408,7 +408,7 @@ BEGIN
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
         'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
         'First enable the triggers and correct the rows, or drop the foreign key.'
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
     JOIN pg_trigger t ON t.tgconstraint = f.oid AND t.tgenabled <> 'O'
@@ -422,7 +422,7 @@ END
 $$;
 
 -- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
-CREATE FUNCTION snowflake_convert_check_rights(key_table regclass, key_column name, new_default text)
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_rights(key_table regclass, key_column name, new_default text)
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -436,7 +436,7 @@ BEGIN
     RETURN QUERY SELECT '42501', format('roles that may insert into table %s may not execute %s', key_table, new_default),
         format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
         format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', '))
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN pg_class c ON c.oid = k.relid,
     LATERAL (
         SELECT a.grantee FROM aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
@@ -452,7 +452,7 @@ END
 $$;
 
 -- Looks whether new IDs are above all values of the key, and whether a partition takes them.
-CREATE FUNCTION snowflake_convert_check_values(key_table regclass, key_column name, highest bigint, new_id bigint)
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(key_table regclass, key_column name, highest bigint, new_id bigint)
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -477,14 +477,14 @@ BEGIN
                 AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?\)')::numeric <= new_id, true)
                 AND coalesce(new_id < substring(b.bound FROM 'TO \(''?(-?\d+)''?\)$')::numeric, true) THEN 'takes'
             ELSE 'not' END AS fate
-        FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
         JOIN pg_partitioned_table p ON p.partrelid = k.relid
         JOIN pg_inherits i ON i.inhparent = k.relid
         JOIN pg_class c ON c.oid = i.inhrelid,
         LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) AS b (bound)
     ), reached (relid) AS (
         SELECT k.relid::oid
-        FROM @extschema@.snowflake_convert_columns(key_table, key_column) k JOIN pg_class c ON c.oid = k.relid
+        FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k JOIN pg_class c ON c.oid = k.relid
         WHERE NOT c.relispartition
         UNION
         SELECT p.inhrelid FROM reached r JOIN partition p ON p.inhparent = r.relid
@@ -494,7 +494,7 @@ BEGIN
     SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
         format('Column %I is in the partition key; an ID generated now is %s.', k.attname, new_id),
         'First create a default partition, or one for a range of this column alone that holds future IDs.'
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
     JOIN reached r ON r.relid = k.relid
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
     WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes');
@@ -508,7 +508,7 @@ $$;
 -- The owner evaluates each expression over a row of its table with new IDs in place of the old value: the given one, and
 -- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
 -- works with the old value, because nulls in other columns may make it fail in an empty table.
-CREATE FUNCTION snowflake_convert_check_expressions(key_table regclass, key_column name, new_id bigint)
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_expressions(key_table regclass, key_column name, new_id bigint)
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -520,7 +520,7 @@ BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
             SELECT k.relid, k.attnum, k.attname, k.type, k.is_small, t.typtype = 'd' AS is_domain
-            FROM @extschema@.snowflake_convert_columns(key_table, key_column) k JOIN pg_type t ON t.oid = k.type
+            FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k JOIN pg_type t ON t.oid = k.type
         ), dependents AS (
             SELECT DISTINCT k.relid, d.classid, d.objid, d.objsubid
             FROM columns k
@@ -592,7 +592,7 @@ BEGIN
         ORDER BY e.relid <> key_table, e.what
     LOOP
         BEGIN
-            new_result := @extschema@.snowflake_execute_as(owner, hit.head || hit.new_values || hit.tail);
+            new_result := snowflake_internal.snowflake_execute_as(owner, hit.head || hit.new_values || hit.tail);
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like say nothing about the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
@@ -603,7 +603,7 @@ BEGIN
         END;
         CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
         BEGIN
-            old_result := @extschema@.snowflake_execute_as(owner, hit.head || hit.old_values || hit.tail);
+            old_result := snowflake_internal.snowflake_execute_as(owner, hit.head || hit.old_values || hit.tail);
             IF code IS NOT NULL THEN
                 message := format('%s does not accept new IDs', hit.what);
                 hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
@@ -620,7 +620,7 @@ END
 $$;
 
 -- The statements of a conversion that passed the checks, in the order of their execution.
-CREATE FUNCTION snowflake_convert_plan(
+CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
     key_table regclass, key_column name, keep_sequence boolean, locked oid[], new_default text, highest bigint
 ) RETURNS TABLE (statement text, locks text, rewrites boolean, note text, runs_as oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -638,7 +638,7 @@ BEGIN
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.identity_of, key_column),
         format('ACCESS EXCLUSIVE on %s', s.identity_of), false, 'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column', owner
-    FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
+    FROM snowflake_internal.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NOT NULL;
 
     -- One statement per table rewrites it once. It also reaches what inherits from the table.
@@ -659,7 +659,7 @@ BEGIN
             JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname
         ), owner
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) w
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) w
     JOIN pg_attribute a ON a.attrelid = w.relid AND a.attnum = w.attnum AND a.attinhcount = 0
     WHERE w.is_small
     GROUP BY w.relid
@@ -676,7 +676,7 @@ BEGIN
         (s.stxowner <> owner, format('OWNER TO %s', s.stxowner::regrole))
     ) AS a (is_so, action)
     WHERE a.is_so AND EXISTS (
-        SELECT FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        SELECT FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
         JOIN pg_depend d ON d.classid = 'pg_statistic_ext'::regclass AND d.objid = s.oid
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
         WHERE k.is_small)
@@ -687,7 +687,7 @@ BEGIN
     FROM pg_class c
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attstattarget >= 0
     WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition AND EXISTS (
-        SELECT FROM @extschema@.snowflake_convert_columns(key_table, key_column) k
+        SELECT FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k
         JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
         WHERE k.is_small)
@@ -696,7 +696,7 @@ BEGIN
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false,
         'the change of type drops the statistics of a column, and autovacuum does not restore them', owner
-    FROM @extschema@.snowflake_convert_columns(key_table, key_column) k WHERE k.is_small HAVING count(*) > 0;
+    FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) k WHERE k.is_small HAVING count(*) > 0;
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', key_table, key_column, new_default),
         format('ACCESS EXCLUSIVE on %s', key_table), false,
@@ -705,13 +705,13 @@ BEGIN
             pg_get_constraintdef(c.oid) || CASE WHEN k.relid = key_table THEN '' ELSE ' of ' || k.relid::text END,
             ', ' ORDER BY k.relid <> key_table, k.relid::text, c.conname), ''), owner
     FROM (SELECT relid, array_agg(attnum) AS attnums
-          FROM @extschema@.snowflake_convert_columns(key_table, key_column) GROUP BY relid) AS k
+          FROM snowflake_internal.snowflake_convert_columns(key_table, key_column) GROUP BY relid) AS k
     JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = k.relid AND c.conkey && k.attnums AND c.coninhcount = 0;
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
         format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, s.relowner
-    FROM @extschema@.snowflake_convert_sequences(key_table, key_column) s
+    FROM snowflake_internal.snowflake_convert_sequences(key_table, key_column) s
     WHERE s.identity_of IS NULL AND (s.is_owned OR NOT keep_sequence);
 END
 $$;
@@ -778,22 +778,22 @@ BEGIN
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so LIMIT 1;
     IF NOT FOUND THEN
         new_default := '@extschema@.snowflake_nextval()'::regprocedure;
-        locked := @extschema@.snowflake_convert_lock(table_name, column_name, dry_run);
+        locked := snowflake_internal.snowflake_convert_lock(table_name, column_name, dry_run);
         SELECT r.* INTO refusal FROM (
-            SELECT * FROM @extschema@.snowflake_convert_check_owners(table_name, locked)
+            SELECT * FROM snowflake_internal.snowflake_convert_check_owners(table_name, locked)
             UNION ALL
-            SELECT * FROM @extschema@.snowflake_convert_check_columns(table_name, column_name)
+            SELECT * FROM snowflake_internal.snowflake_convert_check_columns(table_name, column_name)
             UNION ALL
-            SELECT * FROM @extschema@.snowflake_convert_check_key(table_name, column_name, keep_sequence, new_default)
+            SELECT * FROM snowflake_internal.snowflake_convert_check_key(table_name, column_name, keep_sequence, new_default)
             UNION ALL
-            SELECT * FROM @extschema@.snowflake_convert_check_rights(table_name, column_name, new_default)
+            SELECT * FROM snowflake_internal.snowflake_convert_check_rights(table_name, column_name, new_default)
             UNION ALL
-            SELECT * FROM @extschema@.snowflake_convert_check_widening(table_name, column_name, locked)
+            SELECT * FROM snowflake_internal.snowflake_convert_check_widening(table_name, column_name, locked)
         ) AS r LIMIT 1;
     END IF;
     IF NOT FOUND THEN
         IF NOT EXISTS (
-            SELECT FROM @extschema@.snowflake_convert_columns(table_name, column_name) k
+            SELECT FROM snowflake_internal.snowflake_convert_columns(table_name, column_name) k
             LEFT JOIN pg_attrdef d ON d.oid = k.default_id
             WHERE k.is_small OR k.is_key AND pg_get_expr(d.adbin, d.adrelid) IS DISTINCT FROM new_default
         ) THEN
@@ -804,14 +804,14 @@ BEGIN
         -- On a server that makes no IDs, the error of this call says why and what to do.
         new_id := @extschema@.snowflake_nextval();
         runs_as := (SELECT relowner FROM pg_class WHERE oid = table_name);
-        highest := @extschema@.snowflake_execute_as(
+        highest := snowflake_internal.snowflake_execute_as(
             runs_as, format('SELECT max(%I) FROM %s', column_name, table_name));
         SELECT r.* INTO refusal
-        FROM @extschema@.snowflake_convert_check_values(table_name, column_name, highest, new_id) r LIMIT 1;
+        FROM snowflake_internal.snowflake_convert_check_values(table_name, column_name, highest, new_id) r LIMIT 1;
     END IF;
     IF NOT FOUND THEN
         SELECT r.* INTO refusal
-        FROM @extschema@.snowflake_convert_check_expressions(table_name, column_name, new_id) r LIMIT 1;
+        FROM snowflake_internal.snowflake_convert_check_expressions(table_name, column_name, new_id) r LIMIT 1;
     END IF;
     IF FOUND THEN
         RAISE EXCEPTION USING
@@ -820,12 +820,12 @@ BEGIN
 
     step := 0;
     FOR statement, locks, rewrites, note, runs_as IN
-        SELECT p.* FROM @extschema@.snowflake_convert_plan(
+        SELECT p.* FROM snowflake_internal.snowflake_convert_plan(
             table_name, column_name, keep_sequence, locked, new_default, highest) p
     LOOP
         step := step + 1;
         IF NOT dry_run THEN
-            PERFORM @extschema@.snowflake_execute_as(runs_as, statement);
+            PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -834,27 +834,27 @@ $$;
 
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) FROM PUBLIC;
 
-COMMENT ON FUNCTION snowflake_convert_columns(regclass, name) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_columns(regclass, name) IS
     'internal: returns the columns that hold values of a key';
-COMMENT ON FUNCTION snowflake_convert_sequences(regclass, name) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_sequences(regclass, name) IS
     'internal: returns the sequences of a key';
-COMMENT ON FUNCTION snowflake_convert_lock(regclass, name, boolean) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_lock(regclass, name, boolean) IS
     'internal: locks the tables and sequences of a conversion';
-COMMENT ON FUNCTION snowflake_convert_check_columns(regclass, name) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_columns(regclass, name) IS
     'internal: checks the columns of a conversion and their tables';
-COMMENT ON FUNCTION snowflake_convert_check_key(regclass, name, boolean, text) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_key(regclass, name, boolean, text) IS
     'internal: checks index, default and sequences of a key';
-COMMENT ON FUNCTION snowflake_convert_check_owners(regclass, oid[]) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_owners(regclass, oid[]) IS
     'internal: checks that one owner has all tables of a conversion';
-COMMENT ON FUNCTION snowflake_convert_check_widening(regclass, name, oid[]) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_widening(regclass, name, oid[]) IS
     'internal: checks what becomes bigint';
-COMMENT ON FUNCTION snowflake_convert_check_rights(regclass, name, text) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(regclass, name, text) IS
     'internal: checks that those who insert rows may execute the default';
-COMMENT ON FUNCTION snowflake_convert_check_expressions(regclass, name, bigint) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_expressions(regclass, name, bigint) IS
     'internal: evaluates what depends on the columns with a new ID';
-COMMENT ON FUNCTION snowflake_convert_check_values(regclass, name, bigint, bigint) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_values(regclass, name, bigint, bigint) IS
     'internal: compares the values of a key with new IDs';
-COMMENT ON FUNCTION snowflake_convert_plan(regclass, name, boolean, oid[], text, bigint) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_plan(regclass, name, boolean, oid[], text, bigint) IS
     'internal: returns the statements of a conversion';
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
     'gives a serial, identity or plain integer key a snowflake default, or in a dry run returns the steps';

@@ -51,16 +51,15 @@ BEGIN
     ),
     -- For format(), with an owner and a statement.
     as_owner (call) AS MATERIALIZED (
-        SELECT format('SELECT %I.snowflake_execute_as(%%L::regrole, %%L)', n.nspname)
-        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
+        SELECT 'SELECT snowflake_internal.snowflake_execute_as(%L::regrole, %L)'
     )
     SELECT s.statement, s.note FROM (
-        SELECT 1, 0::oid, format(
-            'MERGE INTO %1$I.snowflake_config USING %1$I.snowflake_server_layout() AS own ON true '
+        SELECT 1, 0::oid,
+            'MERGE INTO snowflake_internal.snowflake_config '
+            'USING snowflake_internal.snowflake_server_layout() AS own ON true '
             'WHEN MATCHED THEN UPDATE SET layout = own.layout, tick_ms = own.tick_ms, epoch = own.epoch '
             'WHEN NOT MATCHED THEN INSERT (layout, tick_ms, epoch) VALUES (own.layout, own.tick_ms, own.epoch)',
-            n.nspname), 'Gives this database the server''s layout.'
-        FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'snowflake_id'
+            'Gives this database the server''s layout.'
         UNION
         -- Setting a column to any value recomputes what depends on it. Neither ordinary triggers nor foreign keys fire.
         SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND NOT (k.setting IS NULL)
@@ -123,7 +122,7 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION snowflake_layout_steps() FROM PUBLIC;
-COMMENT ON FUNCTION snowflake_execute_as(oid, text) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_execute_as(oid, text) IS
     'internal: executes a statement with the rights of the owner of what it reads or changes';
 COMMENT ON FUNCTION snowflake_layout_steps() IS
     'returns the statements that give this database the server''s layout, for psql''s \gexec; executes none of them';

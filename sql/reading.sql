@@ -35,10 +35,10 @@ CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS @extschema@.sno
 -- subquery. Both bounds are inclusive, so that no partition is read that has none of the IDs.
 CREATE FUNCTION snowflake_between(id bigint, since timestamptz, until timestamptz) RETURNS boolean
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
-    RETURN id OPERATOR(pg_catalog.>=) @extschema@.snowflake_between_from(since)
-        AND id OPERATOR(pg_catalog.<=) @extschema@.snowflake_between_until(until);
+    RETURN id OPERATOR(pg_catalog.>=) snowflake_internal.snowflake_between_from(since)
+        AND id OPERATOR(pg_catalog.<=) snowflake_internal.snowflake_between_until(until);
 
-CREATE VIEW snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts_rows();
+CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_internal.snowflake_layouts_rows();
 
 COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 base62 characters that sort as the IDs do';
 COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS
@@ -47,9 +47,9 @@ COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'returns the lowest ID of the 
 COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
     'returns whether an ID was created at or after since, and before until';
-COMMENT ON FUNCTION snowflake_between_from(timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_between_from(timestamptz) IS
     'internal: the lowest ID created at or after a time, for snowflake_between';
-COMMENT ON FUNCTION snowflake_between_until(timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_between_until(timestamptz) IS
     'internal: the highest ID created before a time, for snowflake_between';
 COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'converts an ID to 11 base62 characters that sort as the IDs do';
 COMMENT ON FUNCTION snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
@@ -64,4 +64,4 @@ COMMENT ON FUNCTION snowflake_worker(bigint, text) IS
 COMMENT ON FUNCTION snowflake_sequence(bigint, text) IS
     'returns the sequence of another system''s ID, or null if that system has none';
 COMMENT ON VIEW snowflake_layouts IS 'systems whose IDs snowflake_decode can read by name';
-COMMENT ON FUNCTION snowflake_layouts_rows() IS 'internal: the rows of the view snowflake_layouts';
+COMMENT ON FUNCTION snowflake_internal.snowflake_layouts_rows() IS 'internal: the rows of the view snowflake_layouts';

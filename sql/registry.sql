@@ -7,7 +7,7 @@
 -- is taken for an operator or a function of PostgreSQL, that schema is not searched meanwhile.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
-CREATE TABLE @extschema@.snowflake_registry (
+CREATE TABLE snowflake_internal.snowflake_registry (
     is_only           boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     id                uuid NOT NULL,
     layout            text NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE @extschema@.snowflake_registry (
 );
 
 -- One row per group: a home worker with its lanes. A block of rows is inserted when the first of them is needed.
-CREATE TABLE @extschema@.snowflake_registry_groups (
+CREATE TABLE snowflake_internal.snowflake_registry_groups (
     datacenter_id     integer NOT NULL,
     worker_id         integer NOT NULL,
     -- Why an operator has reserved it; null: nobody has.
@@ -67,7 +67,7 @@ CREATE TABLE @extschema@.snowflake_registry_groups (
 ) WITH (fillfactor = 50); -- A renewal changes no indexed column, so with room on its page it writes no index.
 
 -- One row per lease that has ended.
-CREATE TABLE @extschema@.snowflake_registry_leases (
+CREATE TABLE snowflake_internal.snowflake_registry_leases (
     node_id       uuid PRIMARY KEY,
     node_name     text NOT NULL,
     datacenter_id integer NOT NULL,
@@ -78,10 +78,10 @@ CREATE TABLE @extschema@.snowflake_registry_leases (
     is_retired    boolean NOT NULL
 );
 CREATE INDEX snowflake_registry_leases_until
-    ON @extschema@.snowflake_registry_leases (datacenter_id, worker_id, until);
+    ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
 
 -- The row of a dump may be restored into the cluster that wrote it, so a row that is inserted was written nowhere.
-CREATE FUNCTION @extschema@.snowflake_fleet_check() RETURNS trigger
+CREATE FUNCTION snowflake_internal.snowflake_fleet_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     NEW.system_identifier := 0;
@@ -89,13 +89,13 @@ BEGIN
     RETURN NEW;
 END
 $$;
-CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON @extschema@.snowflake_registry
-    FOR EACH ROW EXECUTE FUNCTION @extschema@.snowflake_fleet_check();
-ALTER TABLE @extschema@.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
+CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON snowflake_internal.snowflake_registry
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_check();
+ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
 
 -- The members of pg_write_all_data may change the rows of any table. These say who may generate which IDs, so only the
 -- owner changes them, or a function with the owner's rights.
-CREATE FUNCTION @extschema@.snowflake_fleet_guard() RETURNS trigger
+CREATE FUNCTION snowflake_internal.snowflake_fleet_guard() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
@@ -108,39 +108,39 @@ BEGIN
     RETURN NULL;
 END
 $$;
-CREATE TRIGGER snowflake_fleet_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry
-    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+CREATE TRIGGER snowflake_fleet_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON snowflake_internal.snowflake_registry
+    EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
 CREATE TRIGGER snowflake_fleet_guard
-    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry_groups
-    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON snowflake_internal.snowflake_registry_groups
+    EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
 CREATE TRIGGER snowflake_fleet_guard
-    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON @extschema@.snowflake_registry_leases
-    EXECUTE FUNCTION @extschema@.snowflake_fleet_guard();
+    BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON snowflake_internal.snowflake_registry_leases
+    EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
 -- ALWAYS, because the setting that turns other triggers off can be granted.
-ALTER TABLE @extschema@.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
-ALTER TABLE @extschema@.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
-ALTER TABLE @extschema@.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
 
 -- A dump keeps them.
-SELECT pg_extension_config_dump('@extschema@.snowflake_registry', '');
-SELECT pg_extension_config_dump('@extschema@.snowflake_registry_groups', '');
-SELECT pg_extension_config_dump('@extschema@.snowflake_registry_leases', '');
+SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry', '');
+SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_groups', '');
+SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_leases', '');
 
 -- ---------------------------------------------------------------- ticks and times
 
-CREATE FUNCTION @extschema@.snowflake_fleet_tick(at timestamptz, tick_ms integer, epoch timestamptz) RETURNS bigint
+CREATE FUNCTION snowflake_internal.snowflake_fleet_tick(at timestamptz, tick_ms integer, epoch timestamptz) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
     RETURN floor(extract(epoch FROM at - epoch) * 1000 / tick_ms)::bigint;
 
 -- Not STRICT, so that the planner inlines it.
-CREATE FUNCTION @extschema@.snowflake_fleet_time(tick bigint, tick_ms integer, epoch timestamptz) RETURNS timestamptz
+CREATE FUNCTION snowflake_internal.snowflake_fleet_time(tick bigint, tick_ms integer, epoch timestamptz) RETURNS timestamptz
     STABLE PARALLEL SAFE LANGUAGE sql
     RETURN epoch + (tick * tick_ms)::double precision * interval '1 ms';
 
 -- ---------------------------------------------------------------- what has become of the registry
 
 -- Where the registry's row would be written now.
-CREATE FUNCTION @extschema@.snowflake_fleet_here(
+CREATE FUNCTION snowflake_internal.snowflake_fleet_here(
     OUT timeline bigint, OUT system_identifier bigint, OUT control_file text, OUT database oid
 )
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -148,18 +148,18 @@ BEGIN
     -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
     timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
     system_identifier := (pg_control_system()).system_identifier;
-    control_file := @extschema@.snowflake_fleet_control_file();
+    control_file := snowflake_internal.snowflake_fleet_control_file();
     SELECT d.oid INTO STRICT database FROM pg_database d WHERE d.datname = current_database();
 END
 $$;
 
 -- The registry's row.
-CREATE FUNCTION @extschema@.snowflake_fleet_current() RETURNS @extschema@.snowflake_registry
+CREATE FUNCTION snowflake_internal.snowflake_fleet_current() RETURNS snowflake_internal.snowflake_registry
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    registry @extschema@.snowflake_registry;
+    registry snowflake_internal.snowflake_registry;
 BEGIN
-    SELECT * INTO registry FROM @extschema@.snowflake_registry;
+    SELECT * INTO registry FROM snowflake_internal.snowflake_registry;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
@@ -172,29 +172,29 @@ END
 $$;
 
 -- Whether this row was written elsewhere, so that commits may have been lost, and nobody has found out yet.
-CREATE FUNCTION @extschema@.snowflake_fleet_is_elsewhere(registry @extschema@.snowflake_registry) RETURNS boolean
+CREATE FUNCTION snowflake_internal.snowflake_fleet_is_elsewhere(registry snowflake_internal.snowflake_registry) RETURNS boolean
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (registry.timeline, registry.system_identifier, registry.control_file, registry.database)
-        <> @extschema@.snowflake_fleet_here();
+        <> snowflake_internal.snowflake_fleet_here();
 END
 $$;
 
 -- From now on the registry, whose row the caller has locked, is where it is. Who may read it is only set right if that
 -- is wrong, and nothing fails for it: an event trigger may refuse every GRANT and REVOKE.
-CREATE FUNCTION @extschema@.snowflake_fleet_settle() RETURNS void
+CREATE FUNCTION snowflake_internal.snowflake_fleet_settle() RETURNS void
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE @extschema@.snowflake_registry r
-    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM @extschema@.snowflake_fleet_here()),
+    UPDATE snowflake_internal.snowflake_registry r
+    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM snowflake_internal.snowflake_fleet_here()),
         told = NULL;
     -- The restore may have left out privileges.
-    IF has_table_privilege('public', '@extschema@.snowflake_registry'::regclass, 'SELECT')
-        OR has_table_privilege('public', '@extschema@.snowflake_registry_groups'::regclass, 'SELECT')
-        OR has_table_privilege('public', '@extschema@.snowflake_registry_leases'::regclass, 'SELECT') THEN
+    IF has_table_privilege('public', 'snowflake_internal.snowflake_registry'::regclass, 'SELECT')
+        OR has_table_privilege('public', 'snowflake_internal.snowflake_registry_groups'::regclass, 'SELECT')
+        OR has_table_privilege('public', 'snowflake_internal.snowflake_registry_leases'::regclass, 'SELECT') THEN
         BEGIN
-            REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
-                @extschema@.snowflake_registry_leases FROM PUBLIC;
+            REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+                snowflake_internal.snowflake_registry_leases FROM PUBLIC;
         EXCEPTION WHEN OTHERS THEN
             RAISE LOG 'snowflake_id: every role can read the tables of the registry'
                 USING DETAIL = format('The privileges could not be revoked: %s.', SQLERRM),
@@ -207,37 +207,37 @@ $$;
 
 -- Commits may have been lost, but none for which both clocks had passed `since`: begins a doubt. The caller has locked
 -- the registry's row.
-CREATE FUNCTION @extschema@.snowflake_fleet_doubt(since bigint) RETURNS void
+CREATE FUNCTION snowflake_internal.snowflake_fleet_doubt(since bigint) RETURNS void
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    registry @extschema@.snowflake_registry;
+    registry snowflake_internal.snowflake_registry;
 BEGIN
-    PERFORM @extschema@.snowflake_fleet_settle();
+    PERFORM snowflake_internal.snowflake_fleet_settle();
     -- No lost grant reaches further than one grant beyond the earlier of the two clocks.
-    UPDATE @extschema@.snowflake_registry r
+    UPDATE snowflake_internal.snowflake_registry r
     SET fence = greatest(r.fence, since + r.grant_ticks), fences_before = r.fences_before || r.fence
     RETURNING * INTO STRICT registry;
     -- Their groups may have gone to others, who show up with leases that no row knows.
-    PERFORM @extschema@.snowflake_fleet_end(g, false) FROM @extschema@.snowflake_registry_groups g
+    PERFORM snowflake_internal.snowflake_fleet_end(g, false) FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.node_id IS NOT NULL AND g.until < since;
     RAISE LOG 'snowflake_id: the registry may have lost commits in a failover or restore'
         USING DETAIL = format('It leases no worker before %s, and renews leases meanwhile.',
-                @extschema@.snowflake_fleet_time(registry.fence + 1, registry.tick_ms, registry.epoch)),
+                snowflake_internal.snowflake_fleet_time(registry.fence + 1, registry.tick_ms, registry.epoch)),
             HINT = 'If no commit was lost, or none after a time that you know, call snowflake_registry_vouch.';
 END
 $$;
 
 -- Ends the lease of a group whose row the caller has locked: it becomes a row of the history, and nobody has the group.
 -- Its `until` stays.
-CREATE FUNCTION @extschema@.snowflake_fleet_end(ended @extschema@.snowflake_registry_groups, by_operator boolean)
+CREATE FUNCTION snowflake_internal.snowflake_fleet_end(ended snowflake_internal.snowflake_registry_groups, by_operator boolean)
     RETURNS void
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO @extschema@.snowflake_registry_leases (
+    INSERT INTO snowflake_internal.snowflake_registry_leases (
         node_id, node_name, datacenter_id, worker_id, floor, until, is_retired)
     VALUES (ended.node_id, ended.node_name, ended.datacenter_id, ended.worker_id, ended.floor, ended.until,
         by_operator);
-    UPDATE @extschema@.snowflake_registry_groups g
+    UPDATE snowflake_internal.snowflake_registry_groups g
     SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
     WHERE g.datacenter_id = ended.datacenter_id AND g.worker_id = ended.worker_id;
 END
@@ -245,14 +245,14 @@ $$;
 
 -- Inserts the rows of the block that has this group; returns how many were missing. Two sessions that insert one block
 -- wait for each other at its first row.
-CREATE FUNCTION @extschema@.snowflake_fleet_add_groups(
-    registry @extschema@.snowflake_registry, of_datacenter integer, first_worker integer
+CREATE FUNCTION snowflake_internal.snowflake_fleet_add_groups(
+    registry snowflake_internal.snowflake_registry, of_datacenter integer, first_worker integer
 ) RETURNS bigint
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     added bigint;
 BEGIN
-    INSERT INTO @extschema@.snowflake_registry_groups (datacenter_id, worker_id)
+    INSERT INTO snowflake_internal.snowflake_registry_groups (datacenter_id, worker_id)
     SELECT of_datacenter, worker FROM generate_series(
         first_worker / 1024 * 1024::bigint,
         least(first_worker / 1024 * 1024::bigint + 1024, registry.homes) - 1) AS worker
@@ -263,6 +263,33 @@ END
 $$;
 
 -- ---------------------------------------------------------------- operators
+
+-- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
+-- it at any moment, and put functions of his own in their place.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_place(OUT extension oid, OUT schema regnamespace)
+    STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    place record;
+BEGIN
+    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers
+    INTO STRICT place
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    WHERE e.extname = 'snowflake_id';
+    IF NOT place.is_superusers THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
+                place.owner),
+            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
+                'owner may have put functions there that a superuser would run.';
+    END IF;
+    extension := place.extension;
+    schema := place.schema;
+END
+$$;
 
 CREATE FUNCTION @extschema@.snowflake_registry_create(
     node_role regrole, grant_length interval DEFAULT '1 hour', layout text DEFAULT '41/10/12',
@@ -278,31 +305,7 @@ DECLARE
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
-    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
-    -- owner of a renamed schema has put in its place.
-    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
-        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
-    INTO STRICT place
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
-        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
-    WHERE e.extname = 'snowflake_id';
-    IF place.is_renamed THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'The extension was created in schema @extschema@.',
-            HINT = 'Rename the schema back to that name.';
-    ELSIF NOT place.is_superusers THEN
-        -- Its owner could rename it at any moment, and put other tables in the place of these.
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
-            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
-            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
-                'owner may have put functions there that a superuser would run.';
-    END IF;
+    SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
             || format(' by %s', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END), ', '
             ORDER BY o.described, a.privilege_type, a.grantee), 500) AS listed
@@ -325,19 +328,19 @@ BEGIN
             AND a.grantee = 'pg_monitor'::regrole);
     SELECT r.* INTO refusal FROM (VALUES
         (EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-                 WHERE n.oid = place.schema AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+                 WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
                      AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole)), '55000',
             format('other roles have CREATE on schema %s of the registry', place.schema),
             format('They are: %s.', (
                 SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname)
                 FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-                WHERE n.oid = place.schema AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
+                WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
                     AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole))),
             'Revoke it: a function with a name of the extension''s would stop the registry.'),
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance) > 0, '22004',
             'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
             'Leave out an argument to use its default.'),
-        (EXISTS (SELECT FROM @extschema@.snowflake_registry), '55000', 'this database is a snowflake registry already',
+        (EXISTS (SELECT FROM snowflake_internal.snowflake_registry), '55000', 'this database is a snowflake registry already',
             'A database can be the registry of one fleet.',
             'Grant EXECUTE on snowflake_registry_contact, and USAGE on its schema, to let another role in.'),
         -- Rights that somebody has granted since the installation, by name or by default.
@@ -364,22 +367,22 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
             HINT = refusal.hint;
     END IF;
-    PERFORM @extschema@.snowflake_fleet_commit_durably();
-    SELECT * INTO STRICT parsed FROM @extschema@.snowflake_fleet_layout(layout, tick_ms, backup_workers);
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
+    SELECT * INTO STRICT parsed FROM snowflake_internal.snowflake_fleet_layout(layout, tick_ms, backup_workers);
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
-    INSERT INTO @extschema@.snowflake_registry (
+    INSERT INTO snowflake_internal.snowflake_registry (
         id, layout, tick_ms, epoch, backup_workers, time_bits, datacenter_bits, worker_bits, sequence_bits, homes,
         grant_ticks, tolerance_ticks, fence, timeline, system_identifier, control_file, database)
     SELECT gen_random_uuid(), parsed.bits, tick_ms, epoch, backup_workers, parsed.time_bits, parsed.datacenter_bits,
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
         ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
-        @extschema@.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '', 0;
-    UPDATE @extschema@.snowflake_registry r
-    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM @extschema@.snowflake_fleet_here());
+        snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '', 0;
+    UPDATE snowflake_internal.snowflake_registry r
+    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM snowflake_internal.snowflake_fleet_here());
     -- Here it is told if that fails.
-    REVOKE SELECT ON @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
-        @extschema@.snowflake_registry_leases FROM PUBLIC;
+    REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+        snowflake_internal.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
         SELECT f.oid::regprocedure FROM pg_depend d JOIN pg_proc f ON f.oid = d.objid
         WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
@@ -392,17 +395,17 @@ $$;
 
 -- What an operator says of the last time that commits may have been lost: none was, or none after `dead_since` by the
 -- clock of the registry that committed it.
-CREATE FUNCTION @extschema@.snowflake_fleet_vouch(dead_since timestamptz) RETURNS void
+CREATE FUNCTION snowflake_internal.snowflake_fleet_vouch(dead_since timestamptz) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    registry @extschema@.snowflake_registry;
-    here     text := @extschema@.snowflake_fleet_here()::text;
+    registry snowflake_internal.snowflake_registry;
+    here     text := snowflake_internal.snowflake_fleet_here()::text;
     tick     bigint;
     since    bigint;
 BEGIN
-    SELECT * INTO STRICT registry FROM @extschema@.snowflake_registry FOR UPDATE;
-    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
-    IF NOT dead_since BETWEEN registry.epoch AND @extschema@.snowflake_fleet_time(
+    SELECT * INTO STRICT registry FROM snowflake_internal.snowflake_registry FOR UPDATE;
+    tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    IF NOT dead_since BETWEEN registry.epoch AND snowflake_internal.snowflake_fleet_time(
         tick + registry.tolerance_ticks, registry.tick_ms, registry.epoch)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
@@ -410,36 +413,36 @@ BEGIN
             DETAIL = format('The value is %s.', dead_since),
             HINT = 'Use a time after the last commit of the former registry.';
     END IF;
-    since := @extschema@.snowflake_fleet_tick(dead_since, registry.tick_ms, registry.epoch);
-    IF NOT @extschema@.snowflake_fleet_is_elsewhere(registry) THEN
+    since := snowflake_internal.snowflake_fleet_tick(dead_since, registry.tick_ms, registry.epoch);
+    IF NOT snowflake_internal.snowflake_fleet_is_elsewhere(registry) THEN
         IF registry.fences_before = '{}' OR registry.fence < tick THEN
             RAISE NOTICE 'the registry is not in doubt, skipping';
             RETURN;
         END IF;
         -- With a time, the doubt may go on, and an operator may still vouch for all of it.
-        UPDATE @extschema@.snowflake_registry r
+        UPDATE snowflake_internal.snowflake_registry r
         SET fence = CASE WHEN since IS NULL THEN r.fences_before[cardinality(r.fences_before)]
                 ELSE least(r.fence, greatest(
                     r.fences_before[cardinality(r.fences_before)], since + r.grant_ticks)) END,
             fences_before = CASE WHEN since IS NULL THEN trim_array(r.fences_before, 1) ELSE r.fences_before END
         RETURNING * INTO STRICT registry;
     ELSIF since IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_doubt(since);
-        registry := @extschema@.snowflake_fleet_current();
+        PERFORM snowflake_internal.snowflake_fleet_doubt(since);
+        registry := snowflake_internal.snowflake_fleet_current();
     ELSIF registry.told = here THEN
-        PERFORM @extschema@.snowflake_fleet_settle();
+        PERFORM snowflake_internal.snowflake_fleet_settle();
     ELSE
-        UPDATE @extschema@.snowflake_registry r SET told = here;
+        UPDATE snowflake_internal.snowflake_registry r SET told = here;
         RAISE WARNING 'the registry may have lost commits in a failover or restore of which no server knows yet'
             USING DETAIL = format('Its row was written in timeline %s of cluster %s, and this is timeline %s of cluster '
                     '%s. It may also be a copy of its files or of its database.', registry.timeline,
-                    registry.system_identifier, (@extschema@.snowflake_fleet_here()).timeline,
-                    (@extschema@.snowflake_fleet_here()).system_identifier),
+                    registry.system_identifier, (snowflake_internal.snowflake_fleet_here()).timeline,
+                    (snowflake_internal.snowflake_fleet_here()).system_identifier),
                 HINT = 'If no commit was lost, call snowflake_registry_vouch again.';
         RETURN;
     END IF;
     IF registry.fences_before <> '{}' AND registry.fence >= tick THEN
-        RAISE NOTICE 'the registry is still in doubt, and leases no worker before %', @extschema@.snowflake_fleet_time(
+        RAISE NOTICE 'the registry is still in doubt, and leases no worker before %', snowflake_internal.snowflake_fleet_time(
             registry.fence + 1, registry.tick_ms, registry.epoch)
             USING HINT = 'If an earlier failover or restore is the cause, and no commit was lost in that one either, '
                 'call snowflake_registry_vouch again.';
@@ -448,7 +451,7 @@ END
 $$;
 
 -- What is acknowledged must be durable. In a SET clause this would end with the function that has it.
-CREATE FUNCTION @extschema@.snowflake_fleet_commit_durably() RETURNS void
+CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably() RETURNS void
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -459,15 +462,13 @@ $$;
 
 -- What operators do with groups. Calls have the exact types, so that PostgreSQL takes no other function of that name:
 -- somebody may have put one there before.
-CREATE FUNCTION @extschema@.snowflake_fleet_operate(
+CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(
     operation text, worker_id integer, words text, moment timestamptz
 )
     RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    -- No type of the extension's before the check below: PL/pgSQL would look it up by name, and run its constraints.
-    place    record;
     registry record;
     refusal  record;
     tick     bigint;
@@ -479,62 +480,38 @@ DECLARE
     of_datacenter integer;
     of_worker     integer;
 BEGIN
-    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
-    -- owner of a renamed schema has put in its place.
-    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
-        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
-    INTO STRICT place
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
-        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
-    WHERE e.extname = 'snowflake_id';
-    IF place.is_renamed THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'The extension was created in schema @extschema@.',
-            HINT = 'Rename the schema back to that name.';
-    ELSIF NOT place.is_superusers THEN
-        -- Its owner could rename it at any moment, and put other tables in the place of these.
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
-            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
-            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
-                'owner may have put functions there that a superuser would run.';
-    END IF;
-    PERFORM @extschema@.snowflake_fleet_commit_durably();
+    PERFORM snowflake_internal.snowflake_fleet_place();
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
     -- Contacts wait for the rows that are locked here.
     IF (SELECT t.setting::integer NOT BETWEEN 1 AND 60000 FROM pg_settings t
         WHERE t.name = 'idle_in_transaction_session_timeout')
     THEN
         PERFORM set_config('idle_in_transaction_session_timeout', '1min', true);
     END IF;
-    registry := @extschema@.snowflake_fleet_current();
+    registry := snowflake_internal.snowflake_fleet_current();
     IF operation = 'vouch' THEN
-        PERFORM @extschema@.snowflake_fleet_vouch(moment);
+        PERFORM snowflake_internal.snowflake_fleet_vouch(moment);
         RETURN NULL;
-    ELSIF @extschema@.snowflake_fleet_is_elsewhere(registry) THEN
+    ELSIF snowflake_internal.snowflake_fleet_is_elsewhere(registry) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'cannot change workers: the registry may have lost commits in a failover or restore',
             DETAIL = 'No server with the same time has contacted the registry since.',
             HINT = 'Wait for the next contact of a server. If no commit was lost, call snowflake_registry_vouch.';
     END IF;
-    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     is_in_doubt := registry.fences_before <> '{}' AND registry.fence >= tick;
     IF operation = 'retire' THEN
         latest := NULL;
         FOR own IN
-            SELECT g AS whole, g.until FROM @extschema@.snowflake_registry_groups g
+            SELECT g AS whole, g.until FROM snowflake_internal.snowflake_registry_groups g
             WHERE g.node_name = words AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
         LOOP
-            PERFORM @extschema@.snowflake_fleet_end(own.whole, true);
+            PERFORM snowflake_internal.snowflake_fleet_end(own.whole, true);
             latest := greatest(latest, own.until);
         END LOOP;
         -- What the doubt has ended would be taken back.
         FOR own IN
-            UPDATE @extschema@.snowflake_registry_leases l SET is_retired = true
+            UPDATE snowflake_internal.snowflake_registry_leases l SET is_retired = true
             WHERE is_in_doubt AND l.node_name = words AND NOT l.is_retired RETURNING l.until
         LOOP
             latest := greatest(latest, own.until);
@@ -544,7 +521,7 @@ BEGIN
                 MESSAGE = format('node "%s" has no lease', left(words, 64)),
                 DETAIL = 'No row of snowflake_fleet has this name.', HINT = 'Look up the name in snowflake_fleet.';
         END IF;
-        RETURN @extschema@.snowflake_fleet_time(
+        RETURN snowflake_internal.snowflake_fleet_time(
             greatest(latest, CASE WHEN is_in_doubt THEN registry.fence END) + 1, registry.tick_ms, registry.epoch);
     END IF;
     of_datacenter := named >> registry.worker_bits;
@@ -552,12 +529,12 @@ BEGIN
     IF named >= 0 AND of_datacenter < 1::bigint << registry.datacenter_bits
         AND of_worker < registry.homes
     THEN
-        PERFORM @extschema@.snowflake_fleet_add_groups(registry, of_datacenter, of_worker);
+        PERFORM snowflake_internal.snowflake_fleet_add_groups(registry, of_datacenter, of_worker);
     END IF;
     SELECT g AS whole, g.worker_id, g.note, g.node_id, g.node_name, g.until INTO own
-    FROM @extschema@.snowflake_registry_groups g
+    FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
-    tick := @extschema@.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
+    tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.* INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
@@ -574,14 +551,14 @@ BEGIN
         (operation = 'reserve' AND registry.fences_before <> '{}'
             AND registry.fence >= tick - registry.tolerance_ticks, '55000',
             format('cannot reserve worker %s: the registry may have lost commits', named),
-            format('Another server may have this worker until %s.', @extschema@.snowflake_fleet_time(
+            format('Another server may have this worker until %s.', snowflake_internal.snowflake_fleet_time(
                 registry.fence + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
             'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
         (operation = 'reserve' AND own.until >= tick - registry.tolerance_ticks, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
             format(CASE WHEN own.node_id IS NULL
                 THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
-                ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, @extschema@.snowflake_fleet_time(
+                ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, snowflake_internal.snowflake_fleet_time(
                 own.until + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
             CASE WHEN own.node_id IS NULL THEN 'Reserve another worker, or wait until then.'
                 ELSE 'Reserve another worker; or stop that server, and wait until its lease has ended.' END)
@@ -590,67 +567,67 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
             HINT = refusal.hint;
     ELSIF own.node_id IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_end(own.whole, false);
+        PERFORM snowflake_internal.snowflake_fleet_end(own.whole, false);
     END IF;
     -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
-    UPDATE @extschema@.snowflake_registry_groups g
+    UPDATE snowflake_internal.snowflake_registry_groups g
     SET note = CASE operation WHEN 'reserve' THEN words END,
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker
     RETURNING g.until INTO tick;
-    RETURN @extschema@.snowflake_fleet_time(tick + 1, registry.tick_ms, registry.epoch);
+    RETURN snowflake_internal.snowflake_fleet_time(tick + 1, registry.tick_ms, registry.epoch);
 END
 $$;
 
 CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate(
+    BEGIN ATOMIC SELECT snowflake_internal.snowflake_fleet_operate(
         'reserve'::text, worker_id, note, NULL::timestamptz); END;
 
 CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text, NULL::timestamptz);
+    RETURN snowflake_internal.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text, NULL::timestamptz);
 
 CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    RETURN @extschema@.snowflake_fleet_operate('retire'::text, NULL::integer, node_name, NULL::timestamptz);
+    RETURN snowflake_internal.snowflake_fleet_operate('retire'::text, NULL::integer, node_name, NULL::timestamptz);
 
 CREATE FUNCTION @extschema@.snowflake_registry_vouch(dead_since timestamptz DEFAULT NULL) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
-    BEGIN ATOMIC SELECT @extschema@.snowflake_fleet_operate(
+    BEGIN ATOMIC SELECT snowflake_internal.snowflake_fleet_operate(
         'vouch'::text, NULL::integer, NULL::text, dead_since); END;
 
 -- ---------------------------------------------------------------- views
 
 CREATE VIEW @extschema@.snowflake_fleet AS
 SELECT g.node_name, g.worker_id,
-    @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) AS granted_until,
+    snowflake_internal.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) AS granted_until,
     g.last_contact_at, g.clock_offset_ms, g.in_recovery, g.address, g.version, g.system_identifier,
     CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id
-FROM @extschema@.snowflake_registry r, @extschema@.snowflake_registry_groups g
+FROM snowflake_internal.snowflake_registry r, snowflake_internal.snowflake_registry_groups g
 WHERE g.node_id IS NOT NULL;
 
 -- The time before which no worker is leased because the registry is in doubt; infinity: nobody has found out yet, so
 -- that even renewals are refused; null: it is in no doubt. A standby cannot tell whether somebody has. Its body is
 -- bound, so it can have its owner's rights.
-CREATE FUNCTION @extschema@.snowflake_fleet_free_from() RETURNS timestamptz
+CREATE FUNCTION snowflake_internal.snowflake_fleet_free_from() RETURNS timestamptz
     VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE sql
     RETURN (
         SELECT CASE
-            WHEN CASE WHEN NOT pg_is_in_recovery() THEN @extschema@.snowflake_fleet_is_elsewhere(r) END
+            WHEN CASE WHEN NOT pg_is_in_recovery() THEN snowflake_internal.snowflake_fleet_is_elsewhere(r) END
                 THEN timestamptz 'infinity'
             WHEN r.fences_before <> '{}'
-                AND @extschema@.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) > clock_timestamp()
-                THEN @extschema@.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) END
-        FROM @extschema@.snowflake_registry r);
+                AND snowflake_internal.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) > clock_timestamp()
+                THEN snowflake_internal.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) END
+        FROM snowflake_internal.snowflake_registry r);
 
 -- Groups that were never used may have no row.
 CREATE VIEW @extschema@.snowflake_fleet_capacity AS
 SELECT CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id, r.homes AS workers,
     r.homes - count(g.worker_id) FILTER (WHERE g.note IS NOT NULL
-        OR @extschema@.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) >= clock_timestamp()) AS free,
-    (SELECT @extschema@.snowflake_fleet_free_from()) AS free_from
-FROM @extschema@.snowflake_registry r LEFT JOIN @extschema@.snowflake_registry_groups g ON true
+        OR snowflake_internal.snowflake_fleet_time(g.until, r.tick_ms, r.epoch) >= clock_timestamp()) AS free,
+    (SELECT snowflake_internal.snowflake_fleet_free_from()) AS free_from
+FROM snowflake_internal.snowflake_registry r LEFT JOIN snowflake_internal.snowflake_registry_groups g ON true
 GROUP BY 1, 2;
 
 -- Its body is bound, so it can have its owner's rights: others need none on the tables.
@@ -660,9 +637,9 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
     STABLE STRICT PARALLEL SAFE SECURITY DEFINER ROWS 1 LANGUAGE sql
     BEGIN ATOMIC
         SELECT l.node_name, l.worker_id, (f.worker / r.homes)::integer,
-            @extschema@.snowflake_fleet_time(l.floor + 1, r.tick_ms, r.epoch),
-            @extschema@.snowflake_fleet_time(l.until, r.tick_ms, r.epoch)
-        FROM @extschema@.snowflake_registry r
+            snowflake_internal.snowflake_fleet_time(l.floor + 1, r.tick_ms, r.epoch),
+            snowflake_internal.snowflake_fleet_time(l.until, r.tick_ms, r.epoch)
+        FROM snowflake_internal.snowflake_registry r
         CROSS JOIN LATERAL (
             SELECT $1 >> (r.datacenter_bits + r.worker_bits + r.sequence_bits) AS tick,
                 $1 >> (r.worker_bits + r.sequence_bits) & ((1::bigint << r.datacenter_bits) - 1) AS datacenter,
@@ -670,10 +647,10 @@ CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
         ) AS f
         JOIN (
             SELECT g.node_name, g.datacenter_id, g.worker_id, g.floor, g.until
-            FROM @extschema@.snowflake_registry_groups g WHERE g.node_id IS NOT NULL
+            FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id IS NOT NULL
             UNION ALL
             SELECT h.node_name, h.datacenter_id, h.worker_id, h.floor, h.until
-            FROM @extschema@.snowflake_registry_leases h
+            FROM snowflake_internal.snowflake_registry_leases h
         ) AS l ON l.datacenter_id = f.datacenter AND l.worker_id = f.worker % r.homes
             AND l.floor < f.tick AND f.tick <= l.until
         WHERE f.worker / r.homes <= r.backup_workers AND $1 >= 0;

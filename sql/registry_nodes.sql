@@ -1,21 +1,21 @@
 -- The one function of the registry that nodes call: it claims a group, or renews the lease of one.
 
 -- Why a group cannot be leased now; called where none was found.
-CREATE FUNCTION @extschema@.snowflake_fleet_refusal(
-    fleet @extschema@.snowflake_registry, of_datacenter integer, wanted integer, node_tick bigint, tick bigint,
+CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
+    fleet snowflake_internal.snowflake_registry, of_datacenter integer, wanted integer, node_tick bigint, tick bigint,
     OUT reason text, OUT detail text, OUT free_at timestamptz
 ) STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    own   @extschema@.snowflake_registry_groups;
+    own   snowflake_internal.snowflake_registry_groups;
     first bigint;
 BEGIN
-    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted;
-    SELECT min(g.until) INTO first FROM @extschema@.snowflake_registry_groups g
+    SELECT min(g.until) INTO first FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.worker_id = wanted OR wanted IS NULL);
     first := greatest(first, fleet.fence, least(node_tick, tick) - 1) + 1;
     free_at := CASE WHEN own.note IS NULL
-        THEN @extschema@.snowflake_fleet_time(first, fleet.tick_ms, fleet.epoch) END;
+        THEN snowflake_internal.snowflake_fleet_time(first, fleet.tick_ms, fleet.epoch) END;
     IF own.note IS NOT NULL THEN
         reason := 'reserved';
         detail := format('Worker %s is reserved: %s.', wanted, left(own.note, 255));
@@ -41,37 +41,37 @@ $$;
 
 -- The row of a new lease, or null if no group can be leased: its last name's, or one never used, or the one that has
 -- been free longest. The group's row is locked.
-CREATE FUNCTION @extschema@.snowflake_fleet_claim(
-    fleet @extschema@.snowflake_registry, of_datacenter integer, claimant text, wanted integer, clock timestamptz
-) RETURNS @extschema@.snowflake_registry_groups
+CREATE FUNCTION snowflake_internal.snowflake_fleet_claim(
+    fleet snowflake_internal.snowflake_registry, of_datacenter integer, claimant text, wanted integer, clock timestamptz
+) RETURNS snowflake_internal.snowflake_registry_groups
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    own     @extschema@.snowflake_registry_groups;
+    own     snowflake_internal.snowflake_registry_groups;
     latest  bigint;
     missing bigint;
 BEGIN
     IF wanted IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, wanted);
+        PERFORM snowflake_internal.snowflake_fleet_add_groups(fleet, of_datacenter, wanted);
         -- Waits for others that claim it, who are then told apart: `refusal` names them. Not if it has a lease: who
         -- keeps the lock could keep its node from a renewal.
-        PERFORM FROM @extschema@.snowflake_registry_groups g
+        PERFORM FROM snowflake_internal.snowflake_registry_groups g
         WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted
-            AND (g.until IS NULL OR g.until < @extschema@.snowflake_fleet_tick(
+            AND (g.until IS NULL OR g.until < snowflake_internal.snowflake_fleet_tick(
                 clock_timestamp(), fleet.tick_ms, fleet.epoch)) FOR UPDATE;
     END IF;
     LOOP
         -- Both clocks must have passed `until` and the fence.
-        latest := @extschema@.snowflake_fleet_tick(
+        latest := snowflake_internal.snowflake_fleet_tick(
             least(clock, clock_timestamp()), fleet.tick_ms, fleet.epoch) - 1;
         IF latest < fleet.fence THEN
             RETURN NULL;
         END IF;
         -- A block without rows; looked for before the rows, because another claim may add it in between.
         SELECT first INTO missing FROM generate_series(0, fleet.homes - 1, 1024) AS first
-        WHERE NOT EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g
+        WHERE NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups g
                           WHERE g.datacenter_id = of_datacenter AND g.worker_id = first) LIMIT 1;
         -- What another claim has locked is as good as leased.
-        SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+        SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
         WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.worker_id = wanted OR wanted IS NULL)
             AND (g.until IS NULL OR g.until <= latest)
         ORDER BY (g.node_name = claimant) IS TRUE DESC,
@@ -80,12 +80,12 @@ BEGIN
         -- Groups that were never used come before others.
         EXIT WHEN missing IS NULL OR wanted IS NOT NULL OR own.node_name = claimant
             OR own.worker_id IS NOT NULL AND own.until IS NULL;
-        PERFORM @extschema@.snowflake_fleet_add_groups(fleet, of_datacenter, missing::integer);
+        PERFORM snowflake_internal.snowflake_fleet_add_groups(fleet, of_datacenter, missing::integer);
     END LOOP;
     IF own.worker_id IS NULL THEN
         RETURN NULL;
     ELSIF own.node_id IS NOT NULL THEN
-        PERFORM @extschema@.snowflake_fleet_end(own, false);
+        PERFORM snowflake_internal.snowflake_fleet_end(own, false);
     END IF;
     own.floor := greatest(own.until, fleet.fence);
     RETURN own;
@@ -93,7 +93,7 @@ END
 $$;
 
 -- What a contact cannot be, whatever the fleet: the caller may be anybody with the role of the nodes.
-CREATE FUNCTION @extschema@.snowflake_fleet_check_contact(
+CREATE FUNCTION snowflake_internal.snowflake_fleet_check_contact(
     nulls integer, lease_nulls integer, node_name text, number bigint, version text, system_identifier numeric,
     clock timestamptz
 ) RETURNS void
@@ -133,8 +133,8 @@ END
 $$;
 
 -- Why a node does not belong to this fleet, as it is configured; nulls if it does.
-CREATE FUNCTION @extschema@.snowflake_fleet_unfit(
-    fleet @extschema@.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
+CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
+    fleet snowflake_internal.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
     backup_workers integer, of_datacenter integer, wanted integer, OUT reason text, OUT detail text
 ) STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -160,18 +160,18 @@ END
 $$;
 
 -- Why the node's clock allows no lease; null if it does.
-CREATE FUNCTION @extschema@.snowflake_fleet_bad_clock(
-    fleet @extschema@.snowflake_registry, clock timestamptz, here timestamptz
+CREATE FUNCTION snowflake_internal.snowflake_fleet_bad_clock(
+    fleet snowflake_internal.snowflake_registry, clock timestamptz, here timestamptz
 ) RETURNS text
     STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Compared as times first: the distance of two timestamps can be more than an interval holds.
-    IF clock > @extschema@.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here) THEN
+    IF clock > snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here) THEN
         RETURN format('The clock of the node reads %s, more than one grant ahead of the registry''s, which reads %s.',
             clock, here);
     ELSIF clock < fleet.epoch THEN
         RETURN format('The clock of the node reads %s, before the epoch %s.', clock, fleet.epoch);
-    ELSIF clock >= @extschema@.snowflake_fleet_time((1::bigint << fleet.time_bits) - 1, fleet.tick_ms, fleet.epoch)
+    ELSIF clock >= snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 1, fleet.tick_ms, fleet.epoch)
     THEN
         RETURN format('The clock of the node reads %s, when layout %s has ended.', clock, fleet.layout);
     END IF;
@@ -182,7 +182,7 @@ $$;
 -- A contact has come to a registry that may have lost commits, and nobody knows yet. It begins the doubt if it has the
 -- same time as the registry: then no lost contact had later clocks, unless both are wrong. Else it returns why not, and
 -- nothing is granted or ended: a clock may be wrong for a moment after a failover.
-CREATE FUNCTION @extschema@.snowflake_fleet_find_out(fleet @extschema@.snowflake_registry, clock timestamptz)
+CREATE FUNCTION snowflake_internal.snowflake_fleet_find_out(fleet snowflake_internal.snowflake_registry, clock timestamptz)
     RETURNS text
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -192,8 +192,8 @@ BEGIN
     FOR with_lock IN 0..1 LOOP
         IF with_lock = 1 THEN
             -- Others may find the same at this moment; who waits here sees what the first has written.
-            SELECT * INTO STRICT fleet FROM @extschema@.snowflake_registry FOR UPDATE;
-            IF NOT @extschema@.snowflake_fleet_is_elsewhere(fleet) THEN
+            SELECT * INTO STRICT fleet FROM snowflake_internal.snowflake_registry FOR UPDATE;
+            IF NOT snowflake_internal.snowflake_fleet_is_elsewhere(fleet) THEN
                 RETURN NULL;
             END IF;
         END IF;
@@ -203,7 +203,7 @@ BEGIN
                 'by at most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, here);
         END IF;
     END LOOP;
-    PERFORM @extschema@.snowflake_fleet_doubt(@extschema@.snowflake_fleet_tick(
+    PERFORM snowflake_internal.snowflake_fleet_doubt(snowflake_internal.snowflake_fleet_tick(
         greatest(clock, here), fleet.tick_ms, fleet.epoch) + fleet.tolerance_ticks);
     RETURN NULL;
 END
@@ -211,10 +211,10 @@ $$;
 
 -- Whether a node still has the lease that it shows: the locked row of its group, or null if that lease is over. A
 -- number is higher than the last one; or it is the last one with its nonce, because the answer was lost.
-CREATE FUNCTION @extschema@.snowflake_fleet_renew(
-    fleet @extschema@.snowflake_registry, own @extschema@.snowflake_registry_groups, claimant uuid, claimed bigint,
+CREATE FUNCTION snowflake_internal.snowflake_fleet_renew(
+    fleet snowflake_internal.snowflake_registry, own snowflake_internal.snowflake_registry_groups, claimant uuid, claimed bigint,
     drawn uuid, shown_floor bigint, shown_until bigint, tick bigint
-) RETURNS @extschema@.snowflake_registry_groups
+) RETURNS snowflake_internal.snowflake_registry_groups
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF own.node_id = claimant THEN
@@ -229,14 +229,14 @@ BEGIN
         OR shown_until < fleet.fence - fleet.grant_ticks OR shown_until > fleet.fence
         OR shown_until < coalesce(own.until, 0)
         OR shown_floor < 0 OR shown_floor >= shown_until
-        OR EXISTS (SELECT FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
+        OR EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = claimant) THEN
         RETURN NULL;
     END IF;
-    DELETE FROM @extschema@.snowflake_registry_leases l
+    DELETE FROM snowflake_internal.snowflake_registry_leases l
     WHERE l.node_id = claimant AND NOT l.is_retired
         AND (l.datacenter_id, l.worker_id, l.floor) = (own.datacenter_id, own.worker_id, shown_floor);
     IF NOT FOUND AND (shown_floor < own.until
-        OR EXISTS (SELECT FROM @extschema@.snowflake_registry_leases l WHERE l.node_id = claimant)) THEN
+        OR EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = claimant)) THEN
         RETURN NULL;
     END IF;
     own.floor := shown_floor;
@@ -245,31 +245,31 @@ END
 $$;
 
 -- The row of the group that a contact is about, locked: of the lease that it shows, or of this node's own.
-CREATE FUNCTION @extschema@.snowflake_fleet_lock(
-    fleet @extschema@.snowflake_registry, asked @extschema@.snowflake_registry_groups
-) RETURNS @extschema@.snowflake_registry_groups
+CREATE FUNCTION snowflake_internal.snowflake_fleet_lock(
+    fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups
+) RETURNS snowflake_internal.snowflake_registry_groups
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    own @extschema@.snowflake_registry_groups;
+    own snowflake_internal.snowflake_registry_groups;
 BEGIN
     IF asked.worker_id IS NULL THEN
         -- The same claim twice at once: the second gets the first one's answer.
         PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
-        SELECT * INTO own FROM @extschema@.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
+        SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
         RETURN own;
     END IF;
     -- Not locked, if it is another node's: who keeps the lock could keep that node from its renewal.
-    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = asked.datacenter_id AND g.worker_id = asked.worker_id;
     IF own.node_id <> asked.node_id THEN
         RETURN own;
     END IF;
-    SELECT * INTO own FROM @extschema@.snowflake_registry_groups g
+    SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = asked.datacenter_id AND g.worker_id = asked.worker_id FOR UPDATE;
     -- In doubt, the row itself may be lost.
     IF own.worker_id IS NULL AND fleet.fences_before <> '{}' AND asked.worker_id BETWEEN 0 AND fleet.homes - 1
-        AND @extschema@.snowflake_fleet_add_groups(fleet, asked.datacenter_id, asked.worker_id) >= 0 THEN
-        RETURN @extschema@.snowflake_fleet_lock(fleet, asked);
+        AND snowflake_internal.snowflake_fleet_add_groups(fleet, asked.datacenter_id, asked.worker_id) >= 0 THEN
+        RETURN snowflake_internal.snowflake_fleet_lock(fleet, asked);
     END IF;
     RETURN own;
 END
@@ -277,31 +277,31 @@ $$;
 
 -- The answer to a node that fits the fleet. `asked` is what it sent, as far as a group's row has it; last_contact_at is
 -- its clock.
-CREATE FUNCTION @extschema@.snowflake_fleet_answer(
-    fleet @extschema@.snowflake_registry, asked @extschema@.snowflake_registry_groups, wanted integer,
-    OUT answer text, OUT leased @extschema@.snowflake_registry_groups, OUT here timestamptz, OUT reason text,
+CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
+    fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups, wanted integer,
+    OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT here timestamptz, OUT reason text,
     OUT detail text, OUT free_at timestamptz
 ) VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     clock     constant timestamptz := asked.last_contact_at;
-    own       constant @extschema@.snowflake_registry_groups := @extschema@.snowflake_fleet_lock(fleet, asked);
+    own       constant snowflake_internal.snowflake_registry_groups := snowflake_internal.snowflake_fleet_lock(fleet, asked);
     node_tick bigint;
     tick      bigint;
 BEGIN
     answer := 'refused';
     -- Only now, because a lock may have been waited for.
     here := clock_timestamp();
-    detail := @extschema@.snowflake_fleet_bad_clock(fleet, clock, here);
+    detail := snowflake_internal.snowflake_fleet_bad_clock(fleet, clock, here);
     IF detail IS NOT NULL THEN
         reason := 'clock';
         RETURN;
     END IF;
-    tick := @extschema@.snowflake_fleet_tick(here, fleet.tick_ms, fleet.epoch);
-    node_tick := @extschema@.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch);
+    tick := snowflake_internal.snowflake_fleet_tick(here, fleet.tick_ms, fleet.epoch);
+    node_tick := snowflake_internal.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch);
 
     IF asked.worker_id IS NOT NULL THEN
         IF asked.worker_id = coalesce(wanted, asked.worker_id) THEN
-            leased := @extschema@.snowflake_fleet_renew(
+            leased := snowflake_internal.snowflake_fleet_renew(
                 fleet, own, asked.node_id, asked.number, asked.nonce, asked.floor, asked.until, tick);
         END IF;
     ELSIF own.node_id IS NOT NULL THEN
@@ -310,11 +310,11 @@ BEGIN
             = (asked.number, asked.nonce, asked.datacenter_id, coalesce(wanted, own.worker_id)) THEN
             leased := own;
         END IF;
-    ELSIF NOT EXISTS (SELECT FROM @extschema@.snowflake_registry_leases l WHERE l.node_id = asked.node_id) THEN
-        leased := @extschema@.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, wanted, clock);
+    ELSIF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id) THEN
+        leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, wanted, clock);
         IF leased.worker_id IS NULL THEN
             SELECT r.reason, r.detail, r.free_at INTO reason, detail, free_at
-            FROM @extschema@.snowflake_fleet_refusal(fleet, asked.datacenter_id, wanted, node_tick, tick) AS r;
+            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, wanted, node_tick, tick) AS r;
             RETURN;
         END IF;
     END IF;
@@ -329,7 +329,7 @@ BEGIN
         RETURN;
     END IF;
     answer := 'granted';
-    UPDATE @extschema@.snowflake_registry_groups g
+    UPDATE snowflake_internal.snowflake_registry_groups g
     SET node_id = asked.node_id, node_name = asked.node_name, floor = leased.floor, number = asked.number,
         nonce = asked.nonce, until = greatest(leased.until, asked.until,
             least(node_tick + fleet.grant_ticks, tick + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
@@ -354,36 +354,10 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 AS $$
 DECLARE
-    -- No type of the extension's before the check below: PL/pgSQL would look it up by name, and run its constraints.
-    place record;
-    fleet record;
+    fleet snowflake_internal.snowflake_registry;
     told  record;
 BEGIN
-    -- The same in each function that others may call, and in no function of its own: a call by name would find what the
-    -- owner of a renamed schema has put in its place.
-    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers,
-        n.nspname <> (parse_ident('@extschema@'))[1] AS is_renamed
-    INTO STRICT place
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
-        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
-    WHERE e.extname = 'snowflake_id';
-    IF place.is_renamed THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'the schema of the extension snowflake_id was renamed',
-            DETAIL = 'The extension was created in schema @extschema@.',
-            HINT = 'Rename the schema back to that name.';
-    ELSIF NOT place.is_superusers THEN
-        -- Its owner could rename it at any moment, and put other tables in the place of these.
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
-            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
-            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
-                'owner may have put functions there that a superuser would run.';
-    END IF;
+    PERFORM snowflake_internal.snowflake_fleet_place();
     -- Before any query: each copies all of a text that it names, and this caller may be anybody who got in.
     IF greatest(octet_length(node_name), octet_length(layout), octet_length(version)) > 1020 THEN
         RAISE EXCEPTION USING
@@ -393,15 +367,15 @@ BEGIN
                 octet_length(node_name), octet_length(layout), octet_length(version)),
             HINT = 'Install the same version of snowflake_id on the server and the registry.';
     END IF;
-    PERFORM @extschema@.snowflake_fleet_check_contact(
+    PERFORM snowflake_internal.snowflake_fleet_check_contact(
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,
             in_recovery, version, system_identifier),
         num_nulls(lease_worker_id, lease_floor, lease_until), node_name, number, version, system_identifier, clock);
-    PERFORM @extschema@.snowflake_fleet_commit_durably();
-    fleet := @extschema@.snowflake_fleet_current();
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
+    fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;
     registry_clock := clock_timestamp();
-    told := @extschema@.snowflake_fleet_unfit(
+    told := snowflake_internal.snowflake_fleet_unfit(
         fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, wanted_worker_id);
     IF told.reason IS NOT NULL THEN
         answer := 'refused';
@@ -409,18 +383,18 @@ BEGIN
         detail := told.detail;
         RETURN;
     END IF;
-    IF @extschema@.snowflake_fleet_is_elsewhere(fleet) THEN
-        detail := @extschema@.snowflake_fleet_find_out(fleet, clock);
+    IF snowflake_internal.snowflake_fleet_is_elsewhere(fleet) THEN
+        detail := snowflake_internal.snowflake_fleet_find_out(fleet, clock);
         IF detail IS NOT NULL THEN
             answer := 'refused';
             reason := 'clock';
             RETURN;
         END IF;
-        fleet := @extschema@.snowflake_fleet_current();
+        fleet := snowflake_internal.snowflake_fleet_current();
     END IF;
-    told := @extschema@.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
+    told := snowflake_internal.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
         lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version,
-        system_identifier)::@extschema@.snowflake_registry_groups, wanted_worker_id);
+        system_identifier)::snowflake_internal.snowflake_registry_groups, wanted_worker_id);
     answer := told.answer;
     registry_clock := told.here;
     reason := told.reason;
@@ -435,28 +409,29 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION
-    @extschema@.snowflake_fleet_check(), @extschema@.snowflake_fleet_guard(),
-    @extschema@.snowflake_fleet_here(), @extschema@.snowflake_fleet_current(),
-    @extschema@.snowflake_fleet_is_elsewhere(@extschema@.snowflake_registry), @extschema@.snowflake_fleet_settle(),
-    @extschema@.snowflake_fleet_doubt(bigint), @extschema@.snowflake_fleet_vouch(timestamptz),
-    @extschema@.snowflake_fleet_commit_durably(), @extschema@.snowflake_fleet_free_from(),
-    @extschema@.snowflake_fleet_find_out(@extschema@.snowflake_registry, timestamptz),
-    @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups, boolean),
-    @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer),
-    @extschema@.snowflake_fleet_operate(text, integer, text, timestamptz),
-    @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz),
-    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz),
-    @extschema@.snowflake_fleet_layout(text, integer, integer), @extschema@.snowflake_fleet_control_file(),
-    @extschema@.snowflake_fleet_refusal(@extschema@.snowflake_registry, integer, integer, bigint, bigint),
-    @extschema@.snowflake_fleet_claim(@extschema@.snowflake_registry, integer, text, integer, timestamptz),
-    @extschema@.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
-    @extschema@.snowflake_fleet_unfit(
-        @extschema@.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer),
-    @extschema@.snowflake_fleet_bad_clock(@extschema@.snowflake_registry, timestamptz, timestamptz),
-    @extschema@.snowflake_fleet_renew(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, uuid,
+    snowflake_internal.snowflake_fleet_check(), snowflake_internal.snowflake_fleet_guard(),
+    snowflake_internal.snowflake_fleet_place(),
+    snowflake_internal.snowflake_fleet_here(), snowflake_internal.snowflake_fleet_current(),
+    snowflake_internal.snowflake_fleet_is_elsewhere(snowflake_internal.snowflake_registry), snowflake_internal.snowflake_fleet_settle(),
+    snowflake_internal.snowflake_fleet_doubt(bigint), snowflake_internal.snowflake_fleet_vouch(timestamptz),
+    snowflake_internal.snowflake_fleet_commit_durably(), snowflake_internal.snowflake_fleet_free_from(),
+    snowflake_internal.snowflake_fleet_find_out(snowflake_internal.snowflake_registry, timestamptz),
+    snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups, boolean),
+    snowflake_internal.snowflake_fleet_add_groups(snowflake_internal.snowflake_registry, integer, integer),
+    snowflake_internal.snowflake_fleet_operate(text, integer, text, timestamptz),
+    snowflake_internal.snowflake_fleet_tick(timestamptz, integer, timestamptz),
+    snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz),
+    snowflake_internal.snowflake_fleet_layout(text, integer, integer), snowflake_internal.snowflake_fleet_control_file(),
+    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, integer, bigint, bigint),
+    snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz),
+    snowflake_internal.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
+    snowflake_internal.snowflake_fleet_unfit(
+        snowflake_internal.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer),
+    snowflake_internal.snowflake_fleet_bad_clock(snowflake_internal.snowflake_registry, timestamptz, timestamptz),
+    snowflake_internal.snowflake_fleet_renew(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, uuid,
         bigint, uuid, bigint, bigint, bigint),
-    @extschema@.snowflake_fleet_lock(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups),
-    @extschema@.snowflake_fleet_answer(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, integer),
+    snowflake_internal.snowflake_fleet_lock(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups),
+    snowflake_internal.snowflake_fleet_answer(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, integer),
     @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval),
     @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
     @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(timestamptz),
@@ -465,10 +440,10 @@ REVOKE ALL ON FUNCTION
         integer, timestamptz, integer, integer, integer, boolean, text, numeric)
     FROM PUBLIC;
 
-COMMENT ON TABLE @extschema@.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
-COMMENT ON TABLE @extschema@.snowflake_registry_groups IS
+COMMENT ON TABLE snowflake_internal.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
+COMMENT ON TABLE snowflake_internal.snowflake_registry_groups IS
     'the workers of the fleet, one row per home worker: who has a lease, or why it is reserved';
-COMMENT ON TABLE @extschema@.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
+COMMENT ON TABLE snowflake_internal.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
     'how many home workers the fleet has, how many are free, and when a registry in doubt leases them; one row per '
@@ -490,65 +465,67 @@ COMMENT ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric) IS
     'claims or renews the lease of a worker; servers call it';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_check() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_check() IS
     'internal: marks a row that was restored, whose registry is in doubt';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_guard() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_guard() IS
     'internal: keeps the rows of the registry from everybody but their owner';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_here() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_place() IS
+    'internal: rejects a registry in a schema that no superuser owns';
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_here() IS
     'internal: where the row of the registry would be written now';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_control_file() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_control_file() IS
     'internal: the inode and the time of birth of the control file, which no copy of the server has';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_current() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_current() IS
     'internal: the row of the registry';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_is_elsewhere(@extschema@.snowflake_registry) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_is_elsewhere(snowflake_internal.snowflake_registry) IS
     'internal: whether commits of the registry may have been lost, and nobody has found out';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_settle() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_settle() IS
     'internal: writes where the registry is, and closes its tables';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_doubt(bigint) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_doubt(bigint) IS
     'internal: begins a doubt of the registry';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_vouch(timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_vouch(timestamptz) IS
     'internal: takes an operator''s word about lost commits';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_commit_durably() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_commit_durably() IS
     'internal: makes the transaction durable before it is acknowledged';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_free_from() IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_free_from() IS
     'internal: when a registry in doubt leases workers again';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_find_out(@extschema@.snowflake_registry, timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_find_out(snowflake_internal.snowflake_registry, timestamptz) IS
     'internal: has a contact begin the doubt of a registry';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_end(@extschema@.snowflake_registry_groups, boolean) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups, boolean) IS
     'internal: ends a lease';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_add_groups(@extschema@.snowflake_registry, integer, integer) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_add_groups(snowflake_internal.snowflake_registry, integer, integer) IS
     'internal: inserts the rows of a block of workers';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_operate(text, integer, text, timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_operate(text, integer, text, timestamptz) IS
     'internal: what operators do with workers of the fleet';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_tick(timestamptz, integer, timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_tick(timestamptz, integer, timestamptz) IS
     'internal: the tick of a time';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_time(bigint, integer, timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz) IS
     'internal: the start of a tick';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_layout(text, integer, integer) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_layout(text, integer, integer) IS
     'internal: the widths of a layout that a fleet can have';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_fleet_refusal(@extschema@.snowflake_registry, integer, integer, bigint, bigint) IS
+    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, integer, bigint, bigint) IS
     'internal: why no worker can be leased now';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_fleet_claim(@extschema@.snowflake_registry, integer, text, integer, timestamptz) IS
+    snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz) IS
     'internal: chooses the worker of a new lease';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz) IS
+    snowflake_internal.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz) IS
     'internal: rejects arguments that no server sends';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_unfit(
-    @extschema@.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_unfit(
+    snowflake_internal.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer) IS
     'internal: why a server does not belong to the fleet';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_bad_clock(@extschema@.snowflake_registry, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_bad_clock(snowflake_internal.snowflake_registry, timestamptz, timestamptz) IS
     'internal: why the clock of a server allows no lease';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_renew(@extschema@.snowflake_registry,
-    @extschema@.snowflake_registry_groups, uuid, bigint, uuid, bigint, bigint, bigint) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_renew(snowflake_internal.snowflake_registry,
+    snowflake_internal.snowflake_registry_groups, uuid, bigint, uuid, bigint, bigint, bigint) IS
     'internal: whether a server still has the lease that it shows';
 
 COMMENT ON FUNCTION
-    @extschema@.snowflake_fleet_lock(@extschema@.snowflake_registry, @extschema@.snowflake_registry_groups) IS
+    snowflake_internal.snowflake_fleet_lock(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups) IS
     'internal: locks the row of the workers that a contact is about';
-COMMENT ON FUNCTION @extschema@.snowflake_fleet_answer(
-    @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups, integer) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_answer(
+    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, integer) IS
     'internal: the answer to a server that belongs to the fleet';
 
 -- As CREATE EXTENSION has set it, for what follows.

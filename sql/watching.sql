@@ -1,18 +1,19 @@
 -- Monitoring and administration: views, comments, grants.
 
-CREATE VIEW snowflake_status AS SELECT * FROM @extschema@.snowflake_status_row();
+CREATE VIEW snowflake_status AS SELECT * FROM snowflake_internal.snowflake_status_row();
 
-CREATE VIEW snowflake_workers AS SELECT * FROM @extschema@.snowflake_workers_rows();
+CREATE VIEW snowflake_workers AS SELECT * FROM snowflake_internal.snowflake_workers_rows();
 
-REVOKE ALL ON FUNCTION snowflake_status_row(), snowflake_workers_rows(),
+REVOKE ALL ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_internal.snowflake_workers_rows(),
     snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats(),
-    snowflake_nextval_support(internal) FROM PUBLIC;
+    snowflake_internal.snowflake_nextval_support(internal) FROM PUBLIC;
 
+COMMENT ON SCHEMA snowflake_internal IS 'internal: the tables of the extension snowflake_id, and what its functions call';
 COMMENT ON FUNCTION snowflake_nextval() IS
     'generates an ID: unique, and higher than each ID of this server that was returned before the call began';
-COMMENT ON FUNCTION snowflake_nextval_in_copy(internal) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_nextval_in_copy(internal) IS
     'internal: snowflake_nextval() in a default that COPY evaluates; no SQL can call it';
-COMMENT ON FUNCTION snowflake_nextval_support(internal) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_nextval_support(internal) IS
     'internal: lets COPY write rows with snowflake_nextval() in batches';
 COMMENT ON FUNCTION snowflake_nextval_batch(integer) IS 'generates n IDs, one per row';
 COMMENT ON FUNCTION snowflake_nextval_range(integer) IS
@@ -29,10 +30,10 @@ COMMENT ON FUNCTION snowflake_owner(bigint) IS
     'returns the home worker and lane of an ID under the current backup_workers, or nulls if no lane has its worker';
 COMMENT ON VIEW snowflake_status IS 'state, clock and counters of this server''s generator; one row';
 COMMENT ON VIEW snowflake_workers IS 'workers of this server, one row per lane';
-COMMENT ON TYPE snowflake_status_fields IS 'internal: the columns of the view snowflake_status';
-COMMENT ON TYPE snowflake_workers_fields IS 'internal: the columns of the view snowflake_workers';
-COMMENT ON FUNCTION snowflake_status_row() IS 'internal: the row of the view snowflake_status';
-COMMENT ON FUNCTION snowflake_workers_rows() IS 'internal: the rows of the view snowflake_workers';
+COMMENT ON TYPE snowflake_internal.snowflake_status_fields IS 'internal: the columns of the view snowflake_status';
+COMMENT ON TYPE snowflake_internal.snowflake_workers_fields IS 'internal: the columns of the view snowflake_workers';
+COMMENT ON FUNCTION snowflake_internal.snowflake_status_row() IS 'internal: the row of the view snowflake_status';
+COMMENT ON FUNCTION snowflake_internal.snowflake_workers_rows() IS 'internal: the rows of the view snowflake_workers';
 COMMENT ON FUNCTION snowflake_rotate() IS
     'moves to the next usable backup worker and returns its number; for administrators';
 COMMENT ON FUNCTION snowflake_adopt(timestamptz, boolean) IS
@@ -46,7 +47,7 @@ COMMENT ON FUNCTION snowflake_reset_stats() IS
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- ALTER DEFAULT PRIVILEGES may have given others rights on all that was created above. On what is not for everybody,
--- that is on every table and view, and on every function of which this script revokes a right, nobody keeps any.
+-- that is on the schema snowflake_internal, every table and view, and on every function of which this script revokes a right, nobody keeps any.
 DO $$
 DECLARE
     statement text;
@@ -57,6 +58,9 @@ BEGIN
         FROM pg_extension e
         JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e',
         LATERAL (
+            SELECT format('SCHEMA %s', n.oid::regnamespace), n.nspowner, n.nspacl FROM pg_namespace n
+            WHERE d.classid = 'pg_namespace'::regclass AND n.oid = d.objid
+            UNION ALL
             SELECT format('TABLE %s', c.oid::regclass), c.relowner, c.relacl FROM pg_class c
             WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'v')
             UNION ALL
@@ -71,13 +75,16 @@ BEGIN
 END
 $$;
 
+-- To look up a name there, for roles that dump a database or may execute snowflake_convert. Each object has its own
+-- rights.
+GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
 -- Every role that may dump a database must be able to read these tables. In a registry nobody may read those of the
 -- registry, because whoever knows a node's id and number could speak for it: snowflake_registry_create revokes this.
-GRANT SELECT ON @extschema@.snowflake_config, @extschema@.snowflake_registry, @extschema@.snowflake_registry_groups,
-    @extschema@.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
+GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+    snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
 -- The functions in a view are checked against the role that reads the view, so both need the grant.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.snowflake_status_row(), @extschema@.snowflake_workers_rows(),
-    @extschema@.snowflake_fleet_time(bigint, integer, timestamptz), @extschema@.snowflake_fleet_free_from(),
+GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_internal.snowflake_workers_rows(),
+    snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz), snowflake_internal.snowflake_fleet_free_from(),
     @extschema@.snowflake_origin(bigint) TO pg_monitor;

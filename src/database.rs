@@ -57,12 +57,15 @@ struct Row {
 
 fn row() -> Option<Row> {
     // SAFETY: a row of pg_extension, whose first columns are never null and have fixed lengths.
-    let schema = first(pg_sys::ExtensionRelationId, |row, _| unsafe {
+    first(pg_sys::ExtensionRelationId, |row, _| unsafe {
         let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
-        (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(extension.extnamespace)
+        (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(())
     })?;
-    // SAFETY: a static name; if there is no such table, the result is an invalid ID.
-    let table = unsafe { pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema) };
+    // SAFETY: static names; if there is no such schema or table, the result is an invalid ID.
+    let table = unsafe {
+        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
+        pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema)
+    };
     first(table, |row, columns| {
         // SAFETY: the extension's script gave the columns these types.
         unsafe {

@@ -417,10 +417,10 @@ mod tests {
     // ---- labels ----
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 85] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 87] = [
         ("snowflake_nextval()", "v", true, "s", true),
-        ("snowflake_nextval_in_copy(internal)", "s", true, "s", true),
-        ("snowflake_nextval_support(internal)", "v", true, "s", false),
+        ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "s", true),
+        ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
         ("snowflake_nextval_batch(integer)", "v", true, "s", true),
         ("snowflake_nextval_range(integer)", "v", true, "s", true),
         ("snowflake_lastval()", "v", true, "r", true),
@@ -436,8 +436,8 @@ mod tests {
         ("snowflake_max(timestamptz)", "i", true, "s", true),
         // For pruning at plan time all three must be immutable, so that the planner has two constants.
         ("snowflake_between(bigint,timestamptz,timestamptz)", "i", false, "s", true),
-        ("snowflake_between_from(timestamptz)", "i", true, "s", true),
-        ("snowflake_between_until(timestamptz)", "i", true, "s", true),
+        ("snowflake_internal.snowflake_between_from(timestamptz)", "i", true, "s", true),
+        ("snowflake_internal.snowflake_between_until(timestamptz)", "i", true, "s", true),
         ("snowflake_to_base62(bigint)", "i", true, "s", true),
         ("snowflake_from_base62(text)", "i", true, "s", true),
         ("snowflake_time_encoder(timestamptz)", "i", true, "s", true),
@@ -447,32 +447,51 @@ mod tests {
         ("snowflake_datacenter(bigint,text)", "i", true, "s", true),
         ("snowflake_worker(bigint,text)", "i", true, "s", true),
         ("snowflake_sequence(bigint,text)", "i", true, "s", true),
-        ("snowflake_layouts_rows()", "i", true, "s", true),
+        ("snowflake_internal.snowflake_layouts_rows()", "i", true, "s", true),
         ("snowflake_reader_sql()", "s", true, "s", true),
         ("snowflake_generator_sql(integer,name,text,interval,timestamptz)", "s", false, "s", true),
         ("snowflake_refuse_own_worker()", "v", false, "u", true),
-        ("snowflake_status_row()", "v", true, "s", false),
-        ("snowflake_workers_rows()", "v", true, "s", false),
+        ("snowflake_internal.snowflake_status_row()", "v", true, "s", false),
+        ("snowflake_internal.snowflake_workers_rows()", "v", true, "s", false),
         ("snowflake_rotate()", "v", true, "u", false),
         ("snowflake_adopt(timestamptz,boolean)", "v", true, "u", false),
         ("snowflake_reset_stats()", "v", true, "u", false),
         ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
         // Roles that may call snowflake_convert need them, and they do nothing that their callers could not do
         // themselves.
-        ("snowflake_convert_columns(regclass,name)", "v", false, "u", true),
-        ("snowflake_convert_sequences(regclass,name)", "v", false, "u", true),
-        ("snowflake_convert_lock(regclass,name,boolean)", "v", false, "u", true),
-        ("snowflake_convert_check_owners(regclass,oid[])", "v", false, "u", true),
-        ("snowflake_convert_check_columns(regclass,name)", "v", false, "u", true),
-        ("snowflake_convert_check_key(regclass,name,boolean,text)", "v", false, "u", true),
-        ("snowflake_convert_check_widening(regclass,name,oid[])", "v", false, "u", true),
-        ("snowflake_convert_check_rights(regclass,name,text)", "v", false, "u", true),
-        ("snowflake_convert_check_values(regclass,name,bigint,bigint)", "v", false, "u", true),
-        ("snowflake_convert_check_expressions(regclass,name,bigint)", "v", false, "u", true),
-        ("snowflake_convert_plan(regclass,name,boolean,oid[],text,bigint)", "v", false, "u", true),
-        ("snowflake_execute_as(oid,text)", "v", true, "u", true),
+        ("snowflake_internal.snowflake_convert_columns(regclass,name)", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_sequences(regclass,name)", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_lock(regclass,name,boolean)", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_check_owners(regclass,oid[])", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_check_columns(regclass,name)", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_check_key(regclass,name,boolean,text)", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_check_widening(regclass,name,oid[])", "v", false, "u", true),
+        ("snowflake_internal.snowflake_convert_check_rights(regclass,name,text)", "v", false, "u", true),
+        (
+            "snowflake_internal.snowflake_convert_check_values(regclass,name,bigint,bigint)",
+            "v",
+            false,
+            "u",
+            true,
+        ),
+        (
+            "snowflake_internal.snowflake_convert_check_expressions(regclass,name,bigint)",
+            "v",
+            false,
+            "u",
+            true,
+        ),
+        (
+            "snowflake_internal.snowflake_convert_plan(regclass,name,boolean,oid[],text,bigint)",
+            "v",
+            false,
+            "u",
+            true,
+        ),
+        ("snowflake_internal.snowflake_execute_as(oid,text)", "v", true, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
-        ("snowflake_config_check()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_server_layout()", "s", false, "s", true),
+        ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.
         (
@@ -495,57 +514,100 @@ mod tests {
             "u",
             false,
         ),
-        ("snowflake_fleet_add_groups(snowflake_registry,integer,integer)", "v", true, "u", false),
         (
-            "snowflake_fleet_answer(snowflake_registry,snowflake_registry_groups,integer)",
+            "snowflake_internal.snowflake_fleet_add_groups(snowflake_internal.snowflake_registry,integer,integer)",
+            "v",
+            true,
+            "u",
+            false,
+        ),
+        (
+            "snowflake_internal.snowflake_fleet_answer(snowflake_internal.snowflake_registry,snowflake_internal.snowflake_registry_groups,integer)",
             "v",
             false,
             "u",
             false,
         ),
-        ("snowflake_fleet_bad_clock(snowflake_registry,timestamptz,timestamptz)", "s", false, "u", false),
-        ("snowflake_fleet_check()", "v", false, "u", false),
         (
-            "snowflake_fleet_check_contact(integer,integer,text,bigint,text,numeric,timestamptz)",
+            "snowflake_internal.snowflake_fleet_bad_clock(snowflake_internal.snowflake_registry,timestamptz,timestamptz)",
+            "s",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_internal.snowflake_fleet_check()", "v", false, "u", false),
+        (
+            "snowflake_internal.snowflake_fleet_check_contact(integer,integer,text,bigint,text,numeric,timestamptz)",
             "v",
             false,
             "u",
             false,
         ),
         (
-            "snowflake_fleet_claim(snowflake_registry,integer,text,integer,timestamptz)",
+            "snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry,integer,text,integer,timestamptz)",
             "v",
             false,
             "u",
             false,
         ),
-        ("snowflake_fleet_control_file()", "v", true, "s", false),
-        ("snowflake_fleet_current()", "v", false, "u", false),
-        ("snowflake_fleet_commit_durably()", "v", false, "u", false),
-        ("snowflake_fleet_doubt(bigint)", "v", true, "u", false),
-        ("snowflake_fleet_end(snowflake_registry_groups,boolean)", "v", true, "u", false),
-        ("snowflake_fleet_find_out(snowflake_registry,timestamptz)", "v", true, "u", false),
-        ("snowflake_fleet_free_from()", "v", false, "u", false),
-        ("snowflake_fleet_here()", "v", false, "u", false),
-        ("snowflake_fleet_is_elsewhere(snowflake_registry)", "v", true, "u", false),
-        ("snowflake_fleet_layout(text,integer,integer)", "i", true, "s", false),
-        ("snowflake_fleet_lock(snowflake_registry,snowflake_registry_groups)", "v", false, "u", false),
-        ("snowflake_fleet_operate(text,integer,text,timestamptz)", "v", false, "u", false),
-        ("snowflake_fleet_refusal(snowflake_registry,integer,integer,bigint,bigint)", "s", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_control_file()", "v", true, "s", false),
+        ("snowflake_internal.snowflake_fleet_current()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_commit_durably()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_doubt(bigint)", "v", true, "u", false),
         (
-            "snowflake_fleet_renew(snowflake_registry,snowflake_registry_groups,uuid,bigint,uuid,bigint,bigint,bigint)",
+            "snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups,boolean)",
+            "v",
+            true,
+            "u",
+            false,
+        ),
+        (
+            "snowflake_internal.snowflake_fleet_find_out(snowflake_internal.snowflake_registry,timestamptz)",
+            "v",
+            true,
+            "u",
+            false,
+        ),
+        ("snowflake_internal.snowflake_fleet_free_from()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_here()", "v", false, "u", false),
+        (
+            "snowflake_internal.snowflake_fleet_is_elsewhere(snowflake_internal.snowflake_registry)",
+            "v",
+            true,
+            "u",
+            false,
+        ),
+        ("snowflake_internal.snowflake_fleet_layout(text,integer,integer)", "i", true, "s", false),
+        (
+            "snowflake_internal.snowflake_fleet_lock(snowflake_internal.snowflake_registry,snowflake_internal.snowflake_registry_groups)",
             "v",
             false,
             "u",
             false,
         ),
-        ("snowflake_fleet_settle()", "v", false, "u", false),
-        ("snowflake_fleet_guard()", "v", false, "u", false),
-        ("snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
-        ("snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
-        ("snowflake_fleet_vouch(timestamptz)", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_operate(text,integer,text,timestamptz)", "v", false, "u", false),
         (
-            "snowflake_fleet_unfit(snowflake_registry,uuid,text,integer,timestamptz,integer,integer,integer)",
+            "snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry,integer,integer,bigint,bigint)",
+            "s",
+            false,
+            "u",
+            false,
+        ),
+        (
+            "snowflake_internal.snowflake_fleet_renew(snowflake_internal.snowflake_registry,snowflake_internal.snowflake_registry_groups,uuid,bigint,uuid,bigint,bigint,bigint)",
+            "v",
+            false,
+            "u",
+            false,
+        ),
+        ("snowflake_internal.snowflake_fleet_settle()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_place()", "s", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_guard()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
+        ("snowflake_internal.snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
+        ("snowflake_internal.snowflake_fleet_vouch(timestamptz)", "v", false, "u", false),
+        (
+            "snowflake_internal.snowflake_fleet_unfit(snowflake_internal.snowflake_registry,uuid,text,integer,timestamptz,integer,integer,integer)",
             "s",
             false,
             "u",
@@ -577,6 +639,19 @@ mod tests {
         assert_eq!(functions, Some(LABELS.len() as i64));
     }
 
+    /// What `\\df snowflake*` shows.
+    #[pg_test]
+    fn the_users_schema_has_what_users_call() {
+        assert!(is_true(
+            "count(*) < 50 AND bool_and(obj_description(oid, 'pg_proc') NOT LIKE 'internal:%')
+             FROM pg_proc WHERE proname LIKE 'snowflake%' AND pg_function_is_visible(oid)"
+        ));
+        assert!(is_true(
+            "bool_and(relkind = 'v' OR relname = 'snowflake_parts')
+             FROM pg_class WHERE relname LIKE 'snowflake%' AND pg_table_is_visible(oid)"
+        ));
+    }
+
     #[pg_test]
     fn every_object_has_a_comment() {
         let silent = one::<String>(
@@ -589,7 +664,7 @@ mod tests {
              AND (t.oid IS NULL OR t.typtype = 'd'
                  OR t.typtype = 'c' AND (SELECT relkind FROM pg_class WHERE oid = t.typrelid) = 'c')
              AND p.pronamespace IS DISTINCT FROM 'tests'::regnamespace
-             AND d.classid <> 'pg_namespace'::regclass
+             AND d.objid IS DISTINCT FROM 'tests'::regnamespace
              AND obj_description(d.objid, d.classid::regclass::name) IS NULL",
         );
         assert_eq!(silent, None);
@@ -865,9 +940,12 @@ mod tests {
     fn administering_needs_the_right() {
         Spi::run("CREATE ROLE ordinary; SET LOCAL ROLE ordinary").unwrap();
         assert!(is_true("snowflake_nextval() > 0"), "making an ID needs none");
-        for call in
-            ["snowflake_rotate()", "snowflake_adopt()", "snowflake_reset_stats()", "snowflake_status_row()"]
-        {
+        for call in [
+            "snowflake_rotate()",
+            "snowflake_adopt()",
+            "snowflake_reset_stats()",
+            "snowflake_internal.snowflake_status_row()",
+        ] {
             let [state, ..] = error_of(&format!("SELECT {call}"));
             assert_eq!(state, "42501", "{call}");
         }

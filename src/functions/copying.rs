@@ -75,7 +75,7 @@ unsafe fn is_of_twin(request: *const pg_sys::SupportRequestCost) -> bool {
 }
 
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_nextval_support(internal) RETURNS internal
+CREATE FUNCTION snowflake_internal.snowflake_nextval_support(internal) RETURNS internal
     VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_support_hot';
 "#)]
 fn snowflake_nextval_support(request: Internal) -> Internal {
@@ -121,7 +121,7 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
     }
 }
 
-/// The twin, which lies in the same schema. Only a superuser can give a function this support function.
+/// The twin, which lies in the schema of the support function. Only a superuser can give a function this support function.
 ///
 /// # Safety
 /// Called in a transaction, with a function that exists.
@@ -129,7 +129,7 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
 unsafe fn twin_of(original: pg_sys::Oid) -> Option<pg_sys::Oid> {
     // SAFETY: by this function's contract; these are the keys of that cache, and a length of one type.
     unsafe {
-        let schema = pg_sys::get_func_namespace(original);
+        let schema = pg_sys::get_func_namespace(pg_sys::get_func_support(original));
         let twin = pg_sys::GetSysCacheOid(
             pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
             pg_sys::Anum_pg_proc_oid as pg_sys::AttrNumber,

@@ -13,7 +13,7 @@ use std::ffi::{CStr, CString};
 /// leave behind a setting, a deferred trigger or a temporary object that would act with the rights of the caller. The
 /// caller can do no more by this than by SET ROLE, so every role may execute it.
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_execute_as(owner oid, statement text) RETURNS text
+CREATE FUNCTION snowflake_internal.snowflake_execute_as(owner oid, statement text) RETURNS text
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8]) -> Option<Vec<u8>> {

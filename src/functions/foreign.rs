@@ -137,7 +137,11 @@ hot_reader!(
     sequence
 );
 
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_internal.snowflake_layouts_rows()
+    RETURNS TABLE (name text, layout text, expires_at timestamptz, note text)
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
 fn snowflake_layouts_rows() -> TableIterator<
     'static,
     (

@@ -9,10 +9,10 @@ use pgrx::prelude::*;
 
 #[pg_extern(requires = [snowflake_nextval_support], sql = r#"
 CREATE FUNCTION snowflake_nextval() RETURNS bigint
-    VOLATILE STRICT PARALLEL SAFE SUPPORT @extschema@.snowflake_nextval_support
+    VOLATILE STRICT PARALLEL SAFE SUPPORT snowflake_internal.snowflake_nextval_support
     LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
-CREATE FUNCTION snowflake_nextval_in_copy(internal) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE SUPPORT @extschema@.snowflake_nextval_support
+CREATE FUNCTION snowflake_internal.snowflake_nextval_in_copy(internal) RETURNS bigint
+    STABLE STRICT PARALLEL SAFE SUPPORT snowflake_internal.snowflake_nextval_support
     LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
 "#)]
 fn snowflake_nextval() -> i64 {

@@ -58,6 +58,8 @@ macro_rules! hot_reader {
 }
 use hot_reader;
 
+// If there is a schema of this name, it may be somebody else's, and this fails.
+extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config", snowflake_execute_as]);

@@ -203,13 +203,19 @@ fn snowflake_max(ts: TimestampWithTimeZone) -> i64 {
 }
 
 /// The lower bound of `snowflake_between`. Any time has one, infinities included.
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_internal.snowflake_between_from(since timestamptz) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
 fn snowflake_between_from(since: TimestampWithTimeZone) -> i64 {
     layout().lowest_id_from(from_postgres(since.into()))
 }
 
 /// The upper bound of `snowflake_between`; -1 if no ID lies before that time.
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_internal.snowflake_between_until(until timestamptz) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
 fn snowflake_between_until(until: TimestampWithTimeZone) -> i64 {
     layout().highest_id_before(from_postgres(until.into()))
 }

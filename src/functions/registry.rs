@@ -38,7 +38,7 @@ fn fleet_layout(given: GivenText<'_>, tick_ms: i32, backups: i32) -> Result<Layo
 }
 
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_fleet_layout(layout text, tick_ms integer, backup_workers integer,
+CREATE FUNCTION snowflake_internal.snowflake_fleet_layout(layout text, tick_ms integer, backup_workers integer,
         OUT bits text, OUT time_bits integer, OUT datacenter_bits integer, OUT worker_bits integer,
         OUT sequence_bits integer)
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
@@ -70,7 +70,7 @@ fn snowflake_fleet_layout(
 /// server replaces, while PostgreSQL writes it in place; null, which no row of the registry may have, if it cannot be
 /// looked at.
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_fleet_control_file() RETURNS text
+CREATE FUNCTION snowflake_internal.snowflake_fleet_control_file() RETURNS text
     VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_fleet_control_file() -> Option<String> {

@@ -12,7 +12,7 @@ use pgrx::prelude::*;
 // The row types have names, because psql shows the columns of a result without one in one line, 700 characters long.
 extension_sql!(
     r#"
-CREATE TYPE snowflake_status_fields AS (
+CREATE TYPE snowflake_internal.snowflake_status_fields AS (
     state               text,
     reason              text,
     worker_id           integer,
@@ -42,7 +42,7 @@ CREATE TYPE snowflake_status_fields AS (
     registry_error      text
 );
 
-CREATE TYPE snowflake_workers_fields AS (
+CREATE TYPE snowflake_internal.snowflake_workers_fields AS (
     lane      integer,
     worker_id integer,
     active    boolean,
@@ -60,7 +60,7 @@ CREATE TYPE snowflake_workers_fields AS (
 #[pg_extern(
     requires = ["row_types"],
     sql = r#"
-CREATE FUNCTION snowflake_status_row() RETURNS SETOF snowflake_status_fields
+CREATE FUNCTION snowflake_internal.snowflake_status_row() RETURNS SETOF snowflake_internal.snowflake_status_fields
     VOLATILE STRICT PARALLEL SAFE ROWS 1 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#
 )]
@@ -167,7 +167,7 @@ impl Member {
 #[pg_extern(
     requires = ["row_types"],
     sql = r#"
-CREATE FUNCTION snowflake_workers_rows() RETURNS SETOF snowflake_workers_fields
+CREATE FUNCTION snowflake_internal.snowflake_workers_rows() RETURNS SETOF snowflake_internal.snowflake_workers_fields
     VOLATILE STRICT PARALLEL SAFE ROWS 8 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#
 )]
@@ -201,6 +201,8 @@ fn snowflake_workers_rows() -> TableIterator<
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+    STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE FUNCTION snowflake_internal.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
     STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {

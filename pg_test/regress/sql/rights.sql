@@ -13,7 +13,7 @@ SELECT snowflake_adopt();
 SELECT snowflake_reset_stats();
 SELECT * FROM snowflake_status;
 SELECT * FROM snowflake_workers;
-SELECT state FROM snowflake_status_row();
+SELECT state FROM snowflake_internal.snowflake_status_row();
 
 SET ROLE monitoring_user;
 SELECT state, reason, home_worker_id, layout FROM snowflake_status;

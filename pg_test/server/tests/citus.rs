@@ -295,9 +295,12 @@ fn the_check_finds_each_mistake() {
     wait_until_open(&nodes[2]);
 
     // An empty snowflake_config.
-    run(&mut nodes[1].connect(), "DELETE FROM snowflake_config");
+    run(&mut nodes[1].connect(), "DELETE FROM snowflake_internal.snowflake_config");
     assert_eq!(problems(&nodes, None), ["db-2:5432 snowflake_config is empty"]);
-    run(&mut nodes[1].connect(), "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    run(
+        &mut nodes[1].connect(),
+        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+    );
     assert_eq!(problems(&nodes, None), [""; 0]);
 
     // A new node with another epoch, before and after it is added.

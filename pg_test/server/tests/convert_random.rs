@@ -440,5 +440,5 @@ fn use_it(session: &mut Client, schema: &Schema, converted: &BTreeSet<String>, n
         }
     }
     run(session, "ANALYZE");
-    let _: i64 = one(session, "SELECT count(*) FROM snowflake_config");
+    let _: i64 = one(session, "SELECT count(*) FROM snowflake_internal.snowflake_config");
 }

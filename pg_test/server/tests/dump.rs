@@ -20,8 +20,7 @@ fn dump(server: &Server) -> (String, i64, String) {
     (server.dump("postgres", &[]), id, at)
 }
 
-const CONFIG: &str =
-    "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_config";
+const CONFIG: &str = "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_internal.snowflake_config";
 
 #[test]
 fn a_dump_is_restored_by_a_server_with_its_layout_and_goes_on() {
@@ -91,10 +90,13 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_can_be_told_later()
     let mut session = server.connect();
     // The manual's check counts the missing row.
     let agrees = "SELECT (c.layout, c.tick_ms, c.epoch) = (s.layout, s.tick_ms, s.epoch)
-                  FROM snowflake_server_layout() AS s LEFT JOIN snowflake_config AS c ON true";
+                  FROM snowflake_server_layout() AS s LEFT JOIN snowflake_internal.snowflake_config AS c ON true";
     assert_eq!(column::<Option<bool>>(&mut session, agrees), [None]);
     for _ in 0..2 {
-        run(&mut session, "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+        run(
+            &mut session,
+            "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+        );
         assert_eq!(column::<String>(&mut session, CONFIG), ["41/10/12 1 2024-01-01 00:00:00"], "one row");
         assert_eq!(column::<Option<bool>>(&mut session, agrees), [Some(true)]);
     }
@@ -105,18 +107,22 @@ fn nobody_makes_the_table_say_anything_else() {
     let server = server();
     let mut session = server.connect();
     for statement in [
-        "UPDATE snowflake_config SET layout = '40/10/13'",
-        "UPDATE snowflake_config SET tick_ms = 10",
-        "INSERT INTO snowflake_config VALUES ('41/10/12', 1, now())",
-        "INSERT INTO snowflake_config VALUES (NULL, NULL, NULL)",
+        "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'",
+        "UPDATE snowflake_internal.snowflake_config SET tick_ms = 10",
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, now())",
+        "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL)",
     ] {
         fails(&mut session, "55000", statement);
     }
     run(&mut session, "CREATE ROLE clerk LOGIN");
     let mut clerk = server.connect_as("clerk");
     assert_eq!(column::<String>(&mut clerk, CONFIG).len(), 1, "or the clerk could not dump the database");
-    fails(&mut clerk, "42501", "DELETE FROM snowflake_config");
-    fails(&mut clerk, "42501", "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    fails(&mut clerk, "42501", "DELETE FROM snowflake_internal.snowflake_config");
+    fails(
+        &mut clerk,
+        "42501",
+        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+    );
 }
 
 /// A hostile schema and operators of the same name have no effect.
@@ -133,5 +139,5 @@ fn the_check_is_deaf_to_a_search_path() {
          CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.same);
          SET search_path = evil, pg_catalog, public",
     );
-    fails(&mut session, "55000", "UPDATE public.snowflake_config SET layout = '40/10/13'");
+    fails(&mut session, "55000", "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'");
 }

@@ -319,7 +319,7 @@ fn a_standby_holds_its_own_number_and_generates_ids_as_soon_as_it_is_promoted() 
     // The same node after a restart, in recovery still.
     standby.restart();
     let mut session = registry.connect();
-    let contacts = "SELECT number FROM snowflake_registry_groups WHERE worker_id = 1";
+    let contacts = "SELECT number FROM snowflake_internal.snowflake_registry_groups WHERE worker_id = 1";
     let before: i64 = one(&mut session, contacts);
     wait_until("a renewal", secs(60), || (one::<i64>(&mut session, contacts) > before).then_some(()));
     // Worker 1 would be the next.

@@ -80,7 +80,7 @@ fn a_server_without_its_state_refuses_another_layout_than_the_databases() {
     run(&mut server.connect(), ORDERS);
     let last: i64 = one(&mut server.connect(), "SELECT max(id) FROM orders");
     run(&mut server.connect(), "CREATE DATABASE unaware TEMPLATE postgres");
-    run(&mut session_in(&server, "unaware"), "DELETE FROM snowflake_config");
+    run(&mut session_in(&server, "unaware"), "DELETE FROM snowflake_internal.snowflake_config");
     restart_without_state(&mut server, Some(EARLIER));
 
     for call in CALLS {
@@ -111,12 +111,12 @@ fn a_server_without_its_state_refuses_another_layout_than_the_databases() {
     let mut session = server.connect();
     assert_refused(&mut session, READ);
     assert_refused(&mut session, MAKE);
-    run(&mut session, "BEGIN; UPDATE snowflake_config SET epoch = '2020-01-01Z'");
+    run(&mut session, "BEGIN; UPDATE snowflake_internal.snowflake_config SET epoch = '2020-01-01Z'");
     run(&mut session, &format!("{READ}; {MAKE}; ROLLBACK"));
     for taken_back in [
-        "UPDATE snowflake_config SET epoch = '2020-01-01Z'",
-        "DELETE FROM snowflake_config",
-        "SAVEPOINT s; UPDATE snowflake_config SET epoch = '2020-01-01Z'",
+        "UPDATE snowflake_internal.snowflake_config SET epoch = '2020-01-01Z'",
+        "DELETE FROM snowflake_internal.snowflake_config",
+        "SAVEPOINT s; UPDATE snowflake_internal.snowflake_config SET epoch = '2020-01-01Z'",
     ] {
         run(&mut session, &format!("BEGIN; {taken_back}"));
         run(&mut session, &format!("{READ}; {MAKE}; ROLLBACK"));
@@ -207,7 +207,7 @@ fn a_comparison_waits_for_a_lock_no_longer_than_a_statement_may() {
     let server = Server::builder().start_with_extension();
     run(&mut server.connect(), ORDERS);
     let mut session = server.connect();
-    run(&mut session, "BEGIN; LOCK TABLE snowflake_config IN ACCESS EXCLUSIVE MODE");
+    run(&mut session, "BEGIN; LOCK TABLE snowflake_internal.snowflake_config IN ACCESS EXCLUSIVE MODE");
     for call in [READ, MAKE] {
         let mut waiting = server.connect();
         run(&mut waiting, "SET statement_timeout = '200ms'");
@@ -215,7 +215,7 @@ fn a_comparison_waits_for_a_lock_no_longer_than_a_statement_may() {
         run(&mut waiting, "RESET statement_timeout");
         run(&mut session, "ROLLBACK");
         run(&mut waiting, call);
-        run(&mut session, "BEGIN; LOCK TABLE snowflake_config IN ACCESS EXCLUSIVE MODE");
+        run(&mut session, "BEGIN; LOCK TABLE snowflake_internal.snowflake_config IN ACCESS EXCLUSIVE MODE");
         // A session compares once, and does not need the lock again.
         run(&mut waiting, call);
     }
@@ -344,7 +344,7 @@ fn every_database_is_brought_to_a_new_layout_by_the_statements_it_tells() {
     let said = server.try_restore("postgres", "SELECT ids.snowflake_adopt();").expect_err("a notice");
     assert!(said.contains("NOTICE:  the databases of this server still have the previous"), "{said}");
     assert!(said.contains(r"SELECT statement FROM snowflake_layout_steps() \gexec"), "{said}");
-    run(&mut session, "UPDATE snowflake_config SET epoch = '2020-01-01Z'");
+    run(&mut session, "UPDATE snowflake_internal.snowflake_config SET epoch = '2020-01-01Z'");
     assert!(next(&mut session) > last, "it was refused before, and is not any more");
 
     // With only the row changed, all stored values have the old meaning.
@@ -405,10 +405,13 @@ fn a_database_with_ids_takes_no_layout_whose_ids_are_lower() {
     assert!(said.contains("new snowflake IDs would be lower than existing ones in this database"), "{said}");
     fails(&mut server.connect(), "55000", MAKE);
     // As the hint says, for a database without IDs.
-    run(&mut server.connect(), "DELETE FROM snowflake_config");
+    run(&mut server.connect(), "DELETE FROM snowflake_internal.snowflake_config");
     server.restore("postgres", steps);
     run(&mut server.connect(), MAKE);
-    assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_config"), 1);
+    assert_eq!(
+        one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_internal.snowflake_config"),
+        1
+    );
 }
 
 #[test]

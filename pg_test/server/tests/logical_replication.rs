@@ -49,7 +49,7 @@ fn arrives(from: &Server, to: &[&Server]) {
 fn config(session: &mut Client) -> Vec<String> {
     column(
         session,
-        "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_config",
+        "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_internal.snowflake_config",
     )
 }
 
@@ -83,12 +83,15 @@ fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
 
     // A change of one node's row stays there, and the other nodes' rows are not affected.
     let mut session = one_node.connect();
-    run(&mut session, "UPDATE snowflake_config SET layout = layout");
-    run(&mut session, "DELETE FROM snowflake_config");
+    run(&mut session, "UPDATE snowflake_internal.snowflake_config SET layout = layout");
+    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
     assert_eq!(config(&mut session), [""; 0]);
     arrives(&one_node, &[&other]);
     assert_eq!(config(&mut other.connect()), OURS, "the deletion is the other node's own affair");
-    run(&mut session, "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    run(
+        &mut session,
+        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+    );
     arrives(&one_node, &[&other]);
     arrives(&other, &[&one_node]);
     for node in [&one_node, &other] {
@@ -130,10 +133,13 @@ fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
     let publisher = node("1", |builder| builder);
     let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
     // As on a node that had the extension before the library.
-    run(&mut publisher.connect(), "DELETE FROM snowflake_config");
+    run(&mut publisher.connect(), "DELETE FROM snowflake_internal.snowflake_config");
     follow(&subscriber, "from_publisher", &publisher);
     is_synchronised(&subscriber);
-    run(&mut publisher.connect(), "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()");
+    run(
+        &mut publisher.connect(),
+        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+    );
     let log = wait_until("the refusal", secs(30), || {
         let log = subscriber.log();
         let at = log.find(REFUSAL)?;
@@ -201,8 +207,8 @@ fn the_copy_of_a_guarded_table_waits_until_the_guard_is_disabled() {
 fn no_session_gets_a_second_row_in() {
     let server = Server::builder().start_with_extension();
     let (mut session, mut other) = (server.connect(), server.connect());
-    let fill = "INSERT INTO snowflake_config SELECT * FROM snowflake_server_layout()";
-    run(&mut session, "DELETE FROM snowflake_config");
+    let fill = "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()";
+    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
     run(&mut session, &format!("BEGIN; {fill}"));
     // Neither node sees the other's row.
     let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
@@ -213,8 +219,12 @@ fn no_session_gets_a_second_row_in() {
     run(&mut session, "COMMIT");
     waits.join().expect("the other was refused");
     // A restore that switches triggers off cannot get around this.
-    run(&mut session, "ALTER TABLE snowflake_config DISABLE TRIGGER ALL");
+    run(&mut session, "ALTER TABLE snowflake_internal.snowflake_config DISABLE TRIGGER ALL");
     fails(&mut session, "23505", fill);
-    fails(&mut session, "23514", "INSERT INTO snowflake_config VALUES ('40/10/13', 1, now(), false)");
+    fails(
+        &mut session,
+        "23514",
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('40/10/13', 1, now(), false)",
+    );
     assert_eq!(config(&mut session), OURS);
 }

@@ -310,7 +310,10 @@ fn a_lease_and_the_fleet_of_a_registry_can_be_watched() {
     assert_eq!(seen["fleet_workers"], 0.0, "the registry is another database");
     wait_until("the lease to be counted, and the clock to be seen", secs(60), || {
         // The next contact overwrites it.
-        run(&mut registry.connect(), "UPDATE snowflake_registry_groups SET clock_offset_ms = -2500");
+        run(
+            &mut registry.connect(),
+            "UPDATE snowflake_internal.snowflake_registry_groups SET clock_offset_ms = -2500",
+        );
         let fleet = look(&mut of_registry);
         let not_preloaded = (fleet["open"], fleet["expires_timestamp_seconds"]);
         assert_eq!((fleet["fleet_workers"], not_preloaded), (256.0, (0.0, 0.0)), "{fleet:?}");

@@ -210,7 +210,10 @@ fn now(session: &mut Client) -> i64 {
 }
 
 fn rows(session: &mut Client) -> Vec<String> {
-    column(session, "SELECT g::text FROM snowflake_registry_groups g ORDER BY datacenter_id, worker_id")
+    column(
+        session,
+        "SELECT g::text FROM snowflake_internal.snowflake_registry_groups g ORDER BY datacenter_id, worker_id",
+    )
 }
 
 // ---- a registry ----
@@ -622,9 +625,9 @@ fn whatever_a_node_sends_hurts_no_other() {
     assert!(victim.granted(&mut session).until - lease.until < 60_000);
     // It reaches nothing else.
     for statement in [
-        "SELECT FROM snowflake_registry",
-        "SELECT FROM snowflake_registry_groups",
-        "SELECT FROM snowflake_registry_leases",
+        "SELECT FROM snowflake_internal.snowflake_registry",
+        "SELECT FROM snowflake_internal.snowflake_registry_groups",
+        "SELECT FROM snowflake_internal.snowflake_registry_leases",
         "SELECT FROM snowflake_fleet",
         "SELECT FROM snowflake_fleet_capacity",
         "SELECT snowflake_origin(1)",
@@ -633,8 +636,8 @@ fn whatever_a_node_sends_hurts_no_other() {
         "SELECT snowflake_registry_unreserve(1)",
         "SELECT snowflake_registry_retire('victim')",
         "SELECT snowflake_registry_vouch()",
-        "SELECT snowflake_fleet_current()",
-        "SELECT snowflake_fleet_operate('retire', 1, 'victim', NULL)",
+        "SELECT snowflake_internal.snowflake_fleet_current()",
+        "SELECT snowflake_internal.snowflake_fleet_operate('retire', 1, 'victim', NULL)",
     ] {
         fails(&mut session, "42501", statement);
     }
@@ -691,14 +694,14 @@ fn a_row_that_a_replica_inserts_was_written_nowhere() {
     let mut operator = server.connect();
     run(
         &mut operator,
-        "BEGIN; CREATE TEMPORARY TABLE copied AS SELECT * FROM snowflake_registry;
-         UPDATE copied SET told = 'here'; DELETE FROM snowflake_registry;
+        "BEGIN; CREATE TEMPORARY TABLE copied AS SELECT * FROM snowflake_internal.snowflake_registry;
+         UPDATE copied SET told = 'here'; DELETE FROM snowflake_internal.snowflake_registry;
          SET LOCAL session_replication_role = replica;
-         INSERT INTO snowflake_registry SELECT * FROM copied; COMMIT",
+         INSERT INTO snowflake_internal.snowflake_registry SELECT * FROM copied; COMMIT",
     );
     assert!(one::<bool>(
         &mut operator,
-        "SELECT system_identifier = 0 AND told IS NULL FROM snowflake_registry"
+        "SELECT system_identifier = 0 AND told IS NULL FROM snowflake_internal.snowflake_registry"
     ));
     Node::new("a").refused(&mut server.connect_as("node"), "doubt");
 }
@@ -710,7 +713,10 @@ fn a_contact_waits_for_no_lock_without_an_end() {
     let mut node = Node::new("a");
     node.granted(&mut session);
     let mut other = server.connect();
-    run(&mut other, "BEGIN; SELECT FROM snowflake_registry_groups WHERE node_id IS NOT NULL FOR UPDATE");
+    run(
+        &mut other,
+        "BEGIN; SELECT FROM snowflake_internal.snowflake_registry_groups WHERE node_id IS NOT NULL FOR UPDATE",
+    );
     let error = session.query(&node.query(), &[]).expect_err("a lock");
     assert_eq!(Failure::from(&error).code, "55P03");
     run(&mut other, "COMMIT");
@@ -811,7 +817,7 @@ fn doubts(server: &Server) -> usize {
 }
 
 fn fence(session: &mut Client) -> i64 {
-    one(session, "SELECT fence FROM snowflake_registry")
+    one(session, "SELECT fence FROM snowflake_internal.snowflake_registry")
 }
 
 #[test]
@@ -882,7 +888,7 @@ fn a_promoted_registry_takes_back_what_it_has_lost_and_hands_out_nothing_below_i
     assert_eq!(Node { nonce: draw(), ..lost.clone() }.send(&mut session).answer, "over");
     assert_eq!(Node { id: draw(), ..lost.clone() }.send(&mut session).answer, "over");
     assert_eq!(
-        one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_registry_leases"),
+        one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_internal.snowflake_registry_leases"),
         1,
         "of \"expired\""
     );
@@ -992,7 +998,7 @@ fn a_doubt_ends_no_lease_that_runs_because_of_a_clock_that_is_ahead() {
     // Its clock has passed the end of the other's lease.
     let ahead = Node { clock: "clock_timestamp() + interval '59 min'".into(), ..Node::small("ahead") };
     ahead.clone().granted(&mut session);
-    run(&mut operator, "UPDATE snowflake_registry SET timeline = timeline + 1");
+    run(&mut operator, "UPDATE snowflake_internal.snowflake_registry SET timeline = timeline + 1");
     healthy.granted(&mut session);
     assert_eq!(doubts(&server), 1);
     // A vouch that comes too late lowers no fence.
@@ -1004,7 +1010,7 @@ fn a_doubt_ends_no_lease_that_runs_because_of_a_clock_that_is_ahead() {
 
 /// As if the registry had failed over, and nobody knew yet.
 fn move_elsewhere(operator: &mut Client) {
-    run(operator, "UPDATE snowflake_registry SET timeline = timeline + 1");
+    run(operator, "UPDATE snowflake_internal.snowflake_registry SET timeline = timeline + 1");
 }
 
 /// In how many seconds workers are leased again; none: the registry is in no doubt.
@@ -1056,7 +1062,7 @@ fn a_lease_that_may_have_passed_by_the_lost_registrys_clock_is_over() {
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let (mut node, mut running) = (Node::small("a"), Node::small("b"));
     node.granted(&mut session);
-    let before = "UPDATE snowflake_registry_groups SET until = until - 3550000, floor = floor - 3550000
+    let before = "UPDATE snowflake_internal.snowflake_registry_groups SET until = until - 3550000, floor = floor - 3550000
                   WHERE node_id IS NOT NULL RETURNING until";
     let until: i64 = one(&mut operator, before);
     let lease = node.lease.as_mut().expect("a lease");
@@ -1080,7 +1086,7 @@ fn what_an_operator_retires_in_doubt_is_not_taken_back() {
     // The doubt ends the lease of "b", whose last renewal was lost.
     run(
         &mut operator,
-        "UPDATE snowflake_registry_groups SET until = until - 3600000, floor = floor - 3600000
+        "UPDATE snowflake_internal.snowflake_registry_groups SET until = until - 3600000, floor = floor - 3600000
          WHERE node_name = 'b'",
     );
     second.lease.as_mut().expect("a lease").floor -= 3_600_000;
@@ -1146,7 +1152,13 @@ fn an_operator_who_knows_when_the_former_registry_died_ends_the_doubt_by_that() 
     assert!(fence(&mut operator) < since);
     Node::small("b").granted(&mut session);
     // The first doubt is not one that this has vouched for, though its fence has passed: the clock may go back.
-    assert_eq!(one::<i32>(&mut operator, "SELECT cardinality(fences_before) FROM snowflake_registry"), 1);
+    assert_eq!(
+        one::<i32>(
+            &mut operator,
+            "SELECT cardinality(fences_before) FROM snowflake_internal.snowflake_registry"
+        ),
+        1
+    );
 }
 
 /// It refuses the revocation of what a restore may have left open.
@@ -1156,7 +1168,7 @@ fn an_event_trigger_that_refuses_every_command_keeps_no_server_from_its_lease() 
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     run(
         &mut operator,
-        "GRANT SELECT ON snowflake_registry_groups TO PUBLIC;
+        "GRANT SELECT ON snowflake_internal.snowflake_registry_groups TO PUBLIC;
          CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS
              'BEGIN RAISE EXCEPTION ''no command today''; END';
          CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION refuse()",
@@ -1281,9 +1293,9 @@ fn a_registry_that_was_restored_from_a_dump_is_in_doubt_wherever_it_is() {
         Node::new("c").wanting(9).refused(&mut session, "reserved");
         let renewed = node.clone().granted(&mut session);
         assert_eq!((renewed.worker, renewed.floor), (lease.worker, lease.floor));
-        let ended = "SELECT count(*) FROM snowflake_registry_leases WHERE node_name = 'b'";
+        let ended = "SELECT count(*) FROM snowflake_internal.snowflake_registry_leases WHERE node_name = 'b'";
         assert_eq!(one::<i64>(&mut connect("postgres"), ended), 1);
-        fails(&mut session, "42501", "SELECT FROM snowflake_registry");
+        fails(&mut session, "42501", "SELECT FROM snowflake_internal.snowflake_registry");
     }
 }
 
@@ -1298,7 +1310,11 @@ fn a_database_without_a_registry_is_dumped_by_ordinary_roles() {
     assert!(dump().status.success(), "{}", String::from_utf8_lossy(&dump().stderr));
     run(&mut session, "SELECT snowflake_registry_create('node')");
     assert!(!dump().status.success());
-    fails(&mut server.connect_as("guest"), "42501", "SELECT FROM snowflake_registry_groups");
+    fails(
+        &mut server.connect_as("guest"),
+        "42501",
+        "SELECT FROM snowflake_internal.snowflake_registry_groups",
+    );
     // A restore without privileges leaves the tables open only until it is found out.
     let open = server.dump("postgres", &["--no-privileges"]);
     run(&mut session, "CREATE DATABASE again");
@@ -1307,7 +1323,7 @@ fn a_database_without_a_registry_is_dumped_by_ordinary_roles() {
         |role| server.config().user(role).dbname("again").connect(postgres::NoTls).expect("connect");
     run(&mut connect("postgres"), "SELECT snowflake_registry_vouch()");
     run(&mut connect("postgres"), "SELECT snowflake_registry_vouch()");
-    fails(&mut connect("guest"), "42501", "SELECT FROM snowflake_registry_groups");
+    fails(&mut connect("guest"), "42501", "SELECT FROM snowflake_internal.snowflake_registry_groups");
 }
 
 // ---- whose schema it is ----
@@ -1337,11 +1353,6 @@ fn a_registry_trusts_no_schema_of_an_ordinary_role() {
     thread::sleep(ms(5));
     run(&mut node, "SET search_path = fleet");
     assert_eq!(Node::new("a").granted(&mut node).worker, 0);
-    // Renamed by the superuser, and another in its place.
-    run(&mut session, "ALTER SCHEMA fleet RENAME TO old; CREATE SCHEMA fleet");
-    run(&mut node, "SET search_path = old");
-    let error = node.query(&Node::new("b").query(), &[]).expect_err("renamed");
-    assert!(Failure::from(&error).message.contains("was renamed"), "{}", Failure::from(&error));
 }
 
 /// Whoever may create functions in the schema has put one there for each way to call one of the extension's with other
@@ -1439,11 +1450,10 @@ fn a_renamed_schema_has_none_of_the_code_in_its_place_run() {
     );
     let mut node = server.connect_as("node");
     run(&mut node, "SET search_path = old");
-    let refused = node.query(&Node::new("a").query(), &[]).expect_err("renamed");
-    assert!(Failure::from(&refused).message.contains("was renamed"), "{}", Failure::from(&refused));
+    thread::sleep(ms(5));
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
     for call in ["vouch()", "retire('a')", "reserve(1, 'mine')", "unreserve(1)"] {
-        let refused = fails(&mut server.connect(), "55000", &format!("SELECT old.snowflake_registry_{call}"));
-        assert!(refused.message.contains("was renamed"), "{refused}");
+        run(&mut session, &format!("SELECT old.snowflake_registry_{call}"));
     }
     assert!(!one::<bool>(&mut session, "SELECT is_called FROM fleet.calls"), "the merchant's function ran");
 }

@@ -33,9 +33,9 @@ const TOOLS: &str = "
 CREATE FUNCTION fuzz_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
     $$SELECT timestamptz '2024-01-01 00:00:00+00' + current_setting('fuzz.clock')::bigint * interval '1 s'$$;
 CREATE FUNCTION fuzz_running(since bigint) RETURNS bigint LANGUAGE sql AS
-    $$SELECT count(*) FROM snowflake_registry_groups g WHERE g.node_id IS NOT NULL AND g.until >= since$$;
+    $$SELECT count(*) FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id IS NOT NULL AND g.until >= since$$;
 CREATE FUNCTION fuzz_digest() RETURNS text LANGUAGE sql AS
-    $$SELECT string_agg(g::text, ';' ORDER BY g.worker_id) FROM snowflake_registry_groups g
+    $$SELECT string_agg(g::text, ';' ORDER BY g.worker_id) FROM snowflake_internal.snowflake_registry_groups g
       WHERE g.until IS NOT NULL OR g.note IS NOT NULL$$;
 CREATE FUNCTION fuzz_contact(
     clock bigint, timeline bigint, node text, name text, number bigint, nonce text, leased integer, low bigint,
@@ -60,7 +60,7 @@ BEGIN
     granted_until := answer.until;
     reason := answer.reason;
     SELECT cardinality(r.fences_before), r.timeline <> fuzz_contact.timeline INTO doubts, is_elsewhere
-    FROM snowflake_registry r;
+    FROM snowflake_internal.snowflake_registry r;
     ended_early := fuzz_running(early) < before;
     is_changed := digest IS DISTINCT FROM fuzz_digest();
 END $$;
@@ -76,22 +76,22 @@ BEGIN
         state := SQLSTATE;
     END;
     SELECT cardinality(r.fences_before), r.timeline <> fuzz_operate.timeline INTO doubts, is_elsewhere
-    FROM snowflake_registry r;
+    FROM snowflake_internal.snowflake_registry r;
 END $$;
 CREATE FUNCTION fuzz_sync() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM copy_registry; DELETE FROM copy_groups; DELETE FROM copy_leases;
-    INSERT INTO copy_registry SELECT * FROM snowflake_registry;
-    INSERT INTO copy_groups SELECT * FROM snowflake_registry_groups;
-    INSERT INTO copy_leases SELECT * FROM snowflake_registry_leases;
+    INSERT INTO copy_registry SELECT * FROM snowflake_internal.snowflake_registry;
+    INSERT INTO copy_groups SELECT * FROM snowflake_internal.snowflake_registry_groups;
+    INSERT INTO copy_leases SELECT * FROM snowflake_internal.snowflake_registry_leases;
 END $$;
 CREATE FUNCTION fuzz_fail_over() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM snowflake_registry_groups; DELETE FROM snowflake_registry_leases;
-    UPDATE snowflake_registry r SET (fence, fences_before, timeline, told)
+    DELETE FROM snowflake_internal.snowflake_registry_groups; DELETE FROM snowflake_internal.snowflake_registry_leases;
+    UPDATE snowflake_internal.snowflake_registry r SET (fence, fences_before, timeline, told)
         = (SELECT c.fence, c.fences_before, c.timeline, c.told FROM copy_registry c);
-    INSERT INTO snowflake_registry_groups SELECT * FROM copy_groups;
-    INSERT INTO snowflake_registry_leases SELECT * FROM copy_leases;
+    INSERT INTO snowflake_internal.snowflake_registry_groups SELECT * FROM copy_groups;
+    INSERT INTO snowflake_internal.snowflake_registry_leases SELECT * FROM copy_leases;
 END $$;
 CREATE FUNCTION fuzz_restore() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -101,9 +101,9 @@ BEGIN
         EXECUTE place.code;
     END LOOP;
 END $$;
-CREATE TABLE copy_registry (LIKE snowflake_registry);
-CREATE TABLE copy_groups (LIKE snowflake_registry_groups);
-CREATE TABLE copy_leases (LIKE snowflake_registry_leases);
+CREATE TABLE copy_registry (LIKE snowflake_internal.snowflake_registry);
+CREATE TABLE copy_groups (LIKE snowflake_internal.snowflake_registry_groups);
+CREATE TABLE copy_leases (LIKE snowflake_internal.snowflake_registry_leases);
 -- Replaces code in all functions of the extension that have it; how often.
 CREATE FUNCTION fuzz_replace(prefix text, was text, becomes text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE

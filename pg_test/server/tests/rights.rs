@@ -81,10 +81,13 @@ fn no_function_depends_on_its_callers_search_path() {
         let (body, is_definer, path): (String, bool, String) =
             (function.get(3), function.get(4), function.get(5));
         // What nodes and monitoring may see of tables on which they have no rights.
-        let is_trusted =
-            ["ids.snowflake_registry_contact(", "ids.snowflake_origin(", "ids.snowflake_fleet_free_from("]
-                .iter()
-                .any(|own| name.starts_with(own));
+        let is_trusted = [
+            "ids.snowflake_registry_contact(",
+            "ids.snowflake_origin(",
+            "snowflake_internal.snowflake_fleet_free_from(",
+        ]
+        .iter()
+        .any(|own| name.starts_with(own));
         assert_eq!(is_definer, is_trusted, "{name}: SECURITY DEFINER");
         match language.as_str() {
             // Compiled, so it looks up nothing by name.
@@ -95,7 +98,8 @@ fn no_function_depends_on_its_callers_search_path() {
                 assert_eq!(path, "search_path=pg_catalog, pg_temp", "{name}");
                 let code = code_of(&body);
                 for (before, own) in own_names(&code) {
-                    assert!(before.ends_with("ids."), "{name} uses {own} without its schema");
+                    let is_named = before.ends_with("ids.") || before.ends_with("snowflake_internal.");
+                    assert!(is_named || own == "snowflake_internal", "{name} uses {own} without its schema");
                 }
             }
         }
@@ -202,7 +206,7 @@ fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
     run(&mut session, "DROP EXTENSION snowflake_id CASCADE");
     run(
         &mut guest,
-        "CREATE FUNCTION shared.snowflake_server_layout(text DEFAULT '') RETURNS text LANGUAGE sql AS
+        "CREATE FUNCTION shared.snowflake_timestamp(bigint, integer DEFAULT 0) RETURNS text LANGUAGE sql AS
              $$ SELECT public.trap('by default') $$",
     );
     fails(&mut session, "42725", "CREATE EXTENSION snowflake_id SCHEMA shared");
@@ -215,7 +219,8 @@ fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
 fn an_installation_takes_over_nothing_that_is_there() {
     let server = Server::builder().start();
     let mut session = server.connect();
-    run(&mut session, "CREATE ROLE guest LOGIN; GRANT ALL ON SCHEMA public TO guest");
+    let grant = "GRANT ALL ON SCHEMA public TO guest; GRANT CREATE ON DATABASE postgres TO guest";
+    run(&mut session, &format!("CREATE ROLE guest LOGIN; {grant}"));
     for (hostile, code) in [
         ("FUNCTION snowflake_nextval() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'", "42723"),
         (
@@ -224,18 +229,16 @@ fn an_installation_takes_over_nothing_that_is_there() {
             "42723",
         ),
         ("VIEW snowflake_status AS SELECT 1 AS one", "42P07"),
-        ("TABLE snowflake_config (layout text, tick_ms integer, epoch timestamptz)", "42P07"),
+        ("SCHEMA snowflake_internal", "42P06"),
         ("TYPE snowflake_parts AS (created_at timestamptz)", "42710"),
-        ("TYPE snowflake_status_fields AS (state text)", "42710"),
         ("DOMAIN snowflake_base62 AS text", "42710"),
-        ("TABLE snowflake_registry (id uuid)", "42P07"),
         ("VIEW snowflake_fleet AS SELECT 1 AS one", "42P07"),
     ] {
         let mut guest = server.connect_as("guest");
         run(&mut guest, &format!("CREATE {hostile}"));
         fails(&mut session, code, "CREATE EXTENSION snowflake_id");
         run(&mut guest, "DROP OWNED BY guest");
-        run(&mut session, "GRANT ALL ON SCHEMA public TO guest");
+        run(&mut session, grant);
     }
     let script: String = one(
         &mut session,
@@ -265,6 +268,8 @@ fn rights(session: &mut Client) -> Vec<String> {
              SELECT relowner, relacl FROM pg_class
              WHERE classid = 'pg_class'::regclass AND oid = objid AND relkind IN ('r', 'v', 'S')
              UNION ALL
+             SELECT nspowner, nspacl FROM pg_namespace WHERE classid = 'pg_namespace'::regclass AND oid = objid
+             UNION ALL
              SELECT proowner, proacl FROM pg_proc WHERE classid = 'pg_proc'::regclass AND oid = objid
                  AND NOT EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) AS a
                                  WHERE a.grantee = 0)
@@ -274,6 +279,7 @@ fn rights(session: &mut Client) -> Vec<String> {
 }
 
 const GENEROUS: &str = "
+    ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app WITH GRANT OPTION;
     ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app WITH GRANT OPTION;
     ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app WITH GRANT OPTION;
     ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO PUBLIC, pg_monitor, \"An app\";
@@ -288,6 +294,7 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
     run(&mut session, "CREATE EXTENSION snowflake_id");
     let usual = rights(&mut session);
     assert!(usual.iter().any(|right| right == "view snowflake_status: SELECT by pg_monitor"), "{usual:#?}");
+    assert!(usual.iter().any(|right| right == "schema snowflake_internal: USAGE by -"), "{usual:#?}");
     let connect = |role| server.config().dbname("generous").user(role).connect(NoTls).expect("a session");
     let mut session = connect("postgres");
     run(&mut session, &format!("{GENEROUS} CREATE EXTENSION snowflake_id"));
@@ -297,13 +304,13 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
     run(&mut app, "SELECT snowflake_nextval()");
     for attempt in [
         "SELECT snowflake_registry_reserve(1, 'mine')",
-        "SELECT snowflake_fleet_operate('vouch', NULL, NULL, NULL)",
+        "SELECT snowflake_internal.snowflake_fleet_operate('vouch', NULL, NULL, NULL)",
         "SELECT snowflake_rotate()",
         "SELECT snowflake_adopt()",
-        "UPDATE snowflake_registry SET fence = 0",
-        "DELETE FROM snowflake_registry_groups",
-        "DELETE FROM snowflake_config",
-        "TABLE snowflake_registry",
+        "UPDATE snowflake_internal.snowflake_registry SET fence = 0",
+        "DELETE FROM snowflake_internal.snowflake_registry_groups",
+        "DELETE FROM snowflake_internal.snowflake_config",
+        "TABLE snowflake_internal.snowflake_registry",
     ] {
         fails(&mut app, "42501", attempt);
     }
@@ -315,11 +322,11 @@ fn no_registry_is_created_while_others_have_rights_on_it() {
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE app LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
     for right in [
-        "EXECUTE ON FUNCTION snowflake_fleet_operate(text, integer, text, timestamptz)",
+        "EXECUTE ON FUNCTION snowflake_internal.snowflake_fleet_operate(text, integer, text, timestamptz)",
         "EXECUTE ON FUNCTION snowflake_registry_vouch(timestamptz)",
-        "UPDATE ON snowflake_registry",
-        "SELECT ON snowflake_registry_groups",
-        "DELETE ON snowflake_config",
+        "UPDATE ON snowflake_internal.snowflake_registry",
+        "SELECT ON snowflake_internal.snowflake_registry_groups",
+        "DELETE ON snowflake_internal.snowflake_config",
     ] {
         run(&mut session, &format!("GRANT {right} TO app"));
         let failure = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
@@ -350,25 +357,34 @@ fn who_may_write_all_data_changes_no_row_of_the_extension() {
     for role in ["origin", "replica"] {
         run(&mut clerk, &format!("SET session_replication_role = {role}; UPDATE t SET id = 2"));
         for attempt in [
-            "UPDATE snowflake_registry SET fence = 0",
-            "INSERT INTO snowflake_registry_groups (datacenter_id, worker_id) VALUES (0, 3000)",
-            "UPDATE snowflake_registry_groups SET note = NULL",
-            "DELETE FROM snowflake_registry",
-            "DELETE FROM snowflake_registry_leases",
+            "UPDATE snowflake_internal.snowflake_registry SET fence = 0",
+            "INSERT INTO snowflake_internal.snowflake_registry_groups (datacenter_id, worker_id) VALUES (0, 3000)",
+            "UPDATE snowflake_internal.snowflake_registry_groups SET note = NULL",
+            "DELETE FROM snowflake_internal.snowflake_registry",
+            "DELETE FROM snowflake_internal.snowflake_registry_leases",
         ] {
             let failure = fails(&mut clerk, "42501", attempt);
             assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
         }
         // Replication changes no row of this database in any case.
         if role == "origin" {
-            fails(&mut clerk, "42501", "UPDATE snowflake_config SET layout = layout");
-            fails(&mut clerk, "42501", "DELETE FROM snowflake_config");
+            fails(&mut clerk, "42501", "UPDATE snowflake_internal.snowflake_config SET layout = layout");
+            fails(&mut clerk, "42501", "DELETE FROM snowflake_internal.snowflake_config");
         } else {
-            run(&mut clerk, "DELETE FROM snowflake_config");
+            run(&mut clerk, "DELETE FROM snowflake_internal.snowflake_config");
         }
     }
-    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM snowflake_config, snowflake_registry"), 1);
-    run(&mut session, "UPDATE snowflake_registry SET fence = fence; DELETE FROM snowflake_config");
+    assert_eq!(
+        one::<i64>(
+            &mut session,
+            "SELECT count(*) FROM snowflake_internal.snowflake_config, snowflake_internal.snowflake_registry"
+        ),
+        1
+    );
+    run(
+        &mut session,
+        "UPDATE snowflake_internal.snowflake_registry SET fence = fence; DELETE FROM snowflake_internal.snowflake_config",
+    );
 }
 
 // ---- restores ----
@@ -420,7 +436,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         assert_eq!(one::<i64>(&mut session, traps), 2, "they were restored before the row");
         // The same in a session whose search_path has the traps first.
         run(&mut session, "SET search_path = public, pg_catalog");
-        let _ = session.batch_execute("UPDATE public.snowflake_config SET layout = '40/10/13'");
+        let _ = session.batch_execute("UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'");
         assert!(!other.log().contains("trapped"), "{}", other.log());
         // The traps would have been noticed.
         run(&mut session, "SELECT public.trap('it works')");
@@ -731,8 +747,6 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     for call in [
         "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')",
         "SELECT count(*) FROM old.snowflake_convert('app.t', 'id', false)",
-        "UPDATE old.snowflake_config SET layout = layout",
-        "INSERT INTO old.snowflake_config VALUES ('41/10/12', 1, '2024-01-01 00:00Z')",
     ] {
         let failure = fails(&mut session, "55000", call);
         assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");
@@ -745,7 +759,13 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     let planted = "SELECT count(*) FROM pg_proc
                    WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'snowflake_convert_')";
     assert!(one::<i64>(&mut session, planted) >= 5);
-    // Functions that need no name still work.
+    // What needs no name in that schema still works.
+    run(
+        &mut session,
+        "UPDATE snowflake_internal.snowflake_config SET layout = layout;
+         INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, '2024-01-01 00:00Z');
+         SELECT FROM old.snowflake_layout_steps()",
+    );
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(
         &mut session,
@@ -758,6 +778,6 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     run(&mut session, "DROP SCHEMA public CASCADE; ALTER SCHEMA old RENAME TO public");
     run(
         &mut session,
-        "SELECT snowflake_convert('app.t', 'id', false); UPDATE snowflake_config SET layout = layout",
+        "SELECT snowflake_convert('app.t', 'id', false); UPDATE snowflake_internal.snowflake_config SET layout = layout",
     );
 }

@@ -548,7 +548,7 @@ mod pg_upgrade {
         new.tool("reindexdb", &["--all"]);
         goes_on(new);
         // The settings are those with which the IDs were generated.
-        let same = "SELECT NOT EXISTS (SELECT layout, tick_ms, epoch FROM snowflake_config
+        let same = "SELECT NOT EXISTS (SELECT layout, tick_ms, epoch FROM snowflake_internal.snowflake_config
                                        EXCEPT SELECT layout, tick_ms, epoch FROM snowflake_server_layout())";
         assert!(one::<bool>(&mut in_shop(new), same));
     }

@@ -520,9 +520,11 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
             "snowflake_convert_",
             "snowflake_execute_as",
             "snowflake_between_",
-            "function snowflake_fleet_",
         ];
-        let is_helper = helpers.iter().any(|part| name.contains(part));
+        let is_helper = helpers.iter().any(|part| name.contains(part))
+            || ["schema ", "function "]
+                .iter()
+                .any(|kind| name.starts_with(&format!("{kind}snowflake_internal")));
         if is_helper != comment.starts_with("internal: ") {
             found.push(format!("{name}: {comment:?}"));
         }
