@@ -112,7 +112,7 @@ GRANT EXECUTE ON FUNCTION snowflake_convert TO passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
 -- the internal functions give no role any rights
-SELECT snowflake_convert_lock('customer', 'id', false);
+SELECT snowflake_internal.snowflake_convert_lock('customer', 'id', false);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;
 DROP ROLE passer_by;
