@@ -78,7 +78,8 @@ fn play(plan: &mut Plan, script: &Path, logs: &Path, cores: usize) -> Result<()>
         let output = std::fs::read(&lane.log)?;
         if !status.success() {
             std::io::stdout().write_all(&output)?;
-            bail!("{} did not pass ({status}), see above", lane.job);
+            let again = how_to_repeat(lane.job, &String::from_utf8_lossy(&output));
+            bail!("{} did not pass ({status}), see above\n{again}", lane.job);
         }
         let output = String::from_utf8_lossy(&output);
         for skipped in output.lines().filter(|line| line.contains(": SKIPPED")) {
@@ -93,6 +94,29 @@ fn play(plan: &mut Plan, script: &Path, logs: &Path, cores: usize) -> Result<()>
     let took = began.elapsed().as_secs().max(1);
     println!("-- {took} s, in which the stages used {used} s of {cores} cores");
     Ok(())
+}
+
+/// Commands for what has failed, by itself: each of Cargo's tests that its output names, and the stage.
+fn how_to_repeat(job: Job, output: &str) -> String {
+    let (option, environment) = match job.major {
+        Some(major) => (format!("--pg {major} "), format!("PG_CONFIG=$(scripts/postgres {major}) ")),
+        None => Default::default(),
+    };
+    let mut commands = String::new();
+    let mut failed: Vec<&str> = Vec::new();
+    for line in output.lines() {
+        if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
+            failed.push(name.trim_end_matches(" - should panic"));
+        } else if let Some(program) = line.strip_prefix("error: test failed, to rerun pass `") {
+            for name in failed.drain(..) {
+                let program = program.trim_end_matches('`');
+                commands += &format!(
+                    "  {environment}cargo test --profile quick {program} -- --exact --nocapture {name}\n"
+                );
+            }
+        }
+    }
+    format!("failed; to run it alone:\n{commands}  scripts/test {option}{}", job.stage())
 }
 
 fn say(began: Instant, text: &str) {
@@ -139,10 +163,32 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
+        let mut plan = Plan::new(&["server".to_owned()], &[15], 2).unwrap();
+        let job = loop {
+            let job = plan.begin().unwrap();
+            if job.stage() == "server" {
+                break job;
+            }
+            plan.end(job);
+        };
+        let output = "test passes ... ok\ntest a::breaks ... FAILED\n\n\
+                      error: test failed, to rerun pass `-p snowflake_server_tests --test clock`\n";
+        let expected = "failed; to run it alone:\n  PG_CONFIG=$(scripts/postgres 15) cargo test --profile quick \
+                        -p snowflake_server_tests --test clock -- --exact --nocapture a::breaks\n  \
+                        scripts/test --pg 15 server";
+        assert_eq!(how_to_repeat(job, output), expected);
+        assert!(!how_to_repeat(job, &output.replace("FAILED", "ok")).contains("breaks"));
+    }
+
+    #[test]
     fn one_that_fails_fails_and_ends_the_others() {
         let began = Instant::now();
         let failed = play_with("test $1 = lint && exit 3; sleep 60").unwrap_err();
-        assert_eq!(failed.to_string(), "lint did not pass (exit status: 3), see above");
+        assert_eq!(
+            failed.to_string(),
+            "lint did not pass (exit status: 3), see above\nfailed; to run it alone:\n  scripts/test lint"
+        );
         assert!(began.elapsed() < Duration::from_secs(30), "the other one was not ended");
     }
 }
