@@ -38,7 +38,6 @@ pub fn make(debian: &Debian) -> Result<PathBuf> {
     for file in DEBIANS_OWN {
         fs::remove_file(documents.join(file))?;
     }
-    fs::copy("CHANGELOG.md", documents.join("CHANGELOG.md"))?;
 
     let summary = format!("Unique, time-ordered 64-bit IDs for PostgreSQL {major}");
     let mut rpm = PackageBuilder::new(&name, &debian.version, "PostgreSQL", ARCHITECTURE, &summary);

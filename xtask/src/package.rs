@@ -8,6 +8,7 @@ mod sbom;
 use crate::command::{as_root, read, run};
 use crate::installation::Installation;
 use anyhow::{Context, Result, ensure};
+use regex::Regex;
 use snowflake_server_tests::sql::{next, one, run as sql};
 use snowflake_server_tests::{Server, wait_until};
 use std::collections::BTreeSet;
@@ -56,8 +57,10 @@ pub fn main(sums: &Path) -> Result<()> {
         let (deb_sbom, rpm_sbom) = (folder.join(deb_sbom), folder.join(rpm_sbom));
         sbom::validate(&[&deb_sbom, &rpm_sbom])?;
         let library = files.join(format!("usr/lib/postgresql/{}/lib/snowflake_id.so", package.major));
-        sbom::check(&deb_sbom, &package.name, deb_sum, &library)?;
-        sbom::check(&rpm_sbom, &format!("snowflake_id_{}", package.major), rpm_sum, &library)?;
+        let notices = files.join(format!("usr/share/doc/{}/notices/crates.txt", package.name));
+        let inside = sbom::Inside { library: &library, notices: &fs::read_to_string(notices)? };
+        sbom::check(&deb_sbom, &package.name, deb_sum, &inside)?;
+        sbom::check(&rpm_sbom, &format!("snowflake_id_{}", package.major), rpm_sum, &inside)?;
         run_examples(folder, &package.major)?;
         image::start(&package.major)
     });
@@ -197,8 +200,8 @@ impl Package {
         ]);
         let upgrades = known(&["sql/snowflake_id--*--*.sql"])?;
         expected.extend(upgrades.lines().map(|file| file.replacen("sql", &extension, 1)));
-        let own =
-            "README.Debian README.md changelog.Debian.gz changelog.gz copyright examples/snowflake_id.conf";
+        let own = "CHANGELOG.md README.Debian README.md SECURITY.md changelog.Debian.gz changelog.gz copyright \
+             examples/snowflake_id.conf notices/crates.txt notices/rust-std.html";
         let pages = known(&["docs", "examples", "portable"])?;
         expected.extend(own.split(' ').chain(pages.lines()).map(|file| format!("{documents}/{file}")));
         let installed = self.installed()?;
@@ -212,6 +215,7 @@ impl Package {
         let documents = self.root.join(documents);
         let changes = read(Command::new("gzip").arg("-dc").arg(documents.join("changelog.gz")))?;
         ensure!(changes == fs::read_to_string("CHANGELOG.md")?, "changelog.gz is not CHANGELOG.md");
+        check_links(&self.root, &installed)?;
         let copyright = fs::read_to_string(documents.join("copyright"))?;
         ensure!(
             licence_of_package(&copyright) == licence(&fs::read_to_string("LICENSE")?),
@@ -345,6 +349,20 @@ fn check_needs(depends: &str, major: &str) -> Result<()> {
     let names_library = needs.iter().any(|need| need.starts_with("libc6 (>= "));
     ensure!(names_library, "it does not say which C library will do: {depends}");
     println!("   it depends on {depends}");
+    Ok(())
+}
+
+/// The pages of the manual lead to files of the package only.
+fn check_links(root: &Path, installed: &BTreeSet<String>) -> Result<()> {
+    let link = Regex::new(r"\]\(([^):#]+)(#[^)]*)?\)")?;
+    for page in installed.iter().filter(|file| file.ends_with(".md")) {
+        let page = root.join(page);
+        for found in link.captures_iter(&fs::read_to_string(&page)?) {
+            let is_there = page.with_file_name("").join(&found[1]).exists();
+            ensure!(is_there, "{} links to {}, which is not there", page.display(), &found[1]);
+        }
+    }
+    println!("   the links of its pages lead to its files");
     Ok(())
 }
 

@@ -30,7 +30,9 @@ pub fn lay_out(package: &Package, files: &Path, image: &Path) -> Result<()> {
         fs::create_dir_all(&to)?;
         run(Command::new("cp").arg("-r").arg(from).arg(to))?;
     }
-    let mut expected = BTreeSet::from(["licenses/snowflake_id/LICENSE".to_owned()]);
+    let mut expected = BTreeSet::from(
+        ["LICENSE", "crates.txt", "rust-std.html"].map(|file| format!("licenses/snowflake_id/{file}")),
+    );
     for (folder, to) in [("usr/lib/postgresql", ""), ("usr/share/postgresql", "share/")] {
         let names = names_in(&files.join(folder).join(&package.major))?;
         expected.extend(names.into_iter().map(|name| format!("{to}{name}")));

@@ -78,10 +78,8 @@ fn copies(
         (documents.clone(), format!("/usr/share/doc/{name}")),
     ];
     let repository = std::env::current_dir()?;
-    let mut expected = BTreeMap::from([
-        (format!("/usr/share/doc/{name}/CHANGELOG.md"), repository.join("CHANGELOG.md")),
-        (format!("/usr/share/licenses/{name}/LICENSE"), repository.join("LICENSE")),
-    ]);
+    let mut expected =
+        BTreeMap::from([(format!("/usr/share/licenses/{name}/LICENSE"), repository.join("LICENSE"))]);
     let own = DEBIANS_OWN.map(|file| format!("{documents}/{file}"));
     for file in listed.iter().filter(|file| !own.contains(file)) {
         let to = places.iter().find_map(|(from, to)| Some(format!("{to}{}", file.strip_prefix(from)?)));

@@ -20,9 +20,16 @@ pub fn validate(sboms: &[&Path]) -> Result<()> {
     run(Command::new("node").arg(program).args(sboms))
 }
 
+/// What a package has of others.
+pub struct Inside<'a> {
+    pub library: &'a Path,
+    /// The text with their licences.
+    pub notices: &'a str,
+}
+
 /// # Errors
 /// It is of another package, or does not say what is in the library.
-pub fn check(sbom: &Path, package: &str, sum: &str, library: &Path) -> Result<()> {
+pub fn check(sbom: &Path, package: &str, sum: &str, inside: &Inside<'_>) -> Result<()> {
     let sbom: Value = serde_json::from_str(&fs::read_to_string(sbom)?)?;
     let whole = &sbom["metadata"]["component"];
     ensure!(whole["name"] == package, "it is of {}, not of {package}", whole["name"]);
@@ -45,10 +52,13 @@ pub fn check(sbom: &Path, package: &str, sum: &str, library: &Path) -> Result<()
         );
         ensure!(!NOT_LINKED.contains(&&*name), "{name} is not in the library");
         names.insert(format!("{name}-{version}"));
+        let is_noted = inside.notices.lines().any(|line| line == format!("  {name} {version}"));
+        let is_of_others = component["purl"].as_str().is_some_and(|purl| purl.starts_with("pkg:cargo/"));
+        ensure!(is_noted || !is_of_others, "no notice of {name} {version}: scripts/notices");
         ensure!(known.insert(text(component, "purl")?), "{name} {version} is there twice");
     }
     // The library has the paths of some sources, for its messages.
-    let found = crates_in(&fs::read(library)?)?;
+    let found = crates_in(&fs::read(inside.library)?)?;
     ensure!(found.iter().any(|name| name.starts_with("pgrx-")), "the library names no crates: {found:?}");
     let missing: Vec<_> = found.difference(&names).collect();
     ensure!(missing.is_empty(), "the library has these crates as well: {missing:?}");
