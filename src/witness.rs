@@ -58,15 +58,15 @@ static HELD_ANEW: Mutex<Option<File>> = Mutex::new(None);
 static HOME: OnceLock<Option<i64>> = OnceLock::new();
 
 impl Witness for ShmWitness {
-    fn announce(&self, record: RecordName, marks: &WorkerMarks) {
-        update(|knowledge| {
-            knowledge.last.announce(record);
-            knowledge.marks.announce(marks);
-        });
+    fn announce(&self, record: RecordName) {
+        update(|knowledge| knowledge.last.announce(record));
     }
 
-    fn confirm(&self, record: RecordName) {
-        update(|knowledge| knowledge.last.confirm(record));
+    fn confirm(&self, record: RecordName, marks: &WorkerMarks) {
+        update(|knowledge| {
+            knowledge.last.confirm(record);
+            knowledge.marks.confirm(marks);
+        });
     }
 
     fn sight(&self, record: RecordName) -> Sight {

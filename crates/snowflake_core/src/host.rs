@@ -216,13 +216,14 @@ pub enum Sight {
 /// file by file, not with its volume, and not to another host. A failure of the witness is a witness that knows nothing.
 pub trait Witness {
     /// This record is about to be written. Until [`confirm`](Self::confirm), it, a record of its run that was announced
-    /// before, or the last confirmed one may be in the file. `marks` are those of the server's own workers in it.
-    fn announce(&self, record: RecordName, marks: &WorkerMarks);
-    /// The announced record is durable, or this record was found and no witness knew it.
-    fn confirm(&self, record: RecordName);
+    /// before, or the last confirmed one may be in the file.
+    fn announce(&self, record: RecordName);
+    /// The announced record is durable, with these marks of the server's own workers, or this record was found and no
+    /// witness knew it.
+    fn confirm(&self, record: RecordName, marks: &WorkerMarks);
     /// What it knows of a record that was found.
     fn sight(&self, record: RecordName) -> Sight;
-    /// The marks that the server in this place announced before, for a server of the same cluster that has none of them:
+    /// The marks that the server in this place confirmed before, for a server of the same cluster that has none of them:
     /// a rebuild from another server leaves them behind.
     fn marks(&self, system_identifier: u64) -> WorkerMarks;
 }
@@ -243,9 +244,9 @@ impl WorkerMarks {
         Self { system_identifier, times: times.into_iter().collect() }
     }
 
-    /// See [`Witness::announce`]. Of workers that are not among the announced ones, what was known stays; if they are
-    /// too many, the lowest marks are forgotten, because the clock reaches them first.
-    pub fn announce(&mut self, marks: &Self) {
+    /// See [`Witness::confirm`]. Of workers that are not among these, what was known stays; if they are too many, the
+    /// lowest marks are forgotten, because the clock reaches them first.
+    pub fn confirm(&mut self, marks: &Self) {
         if marks.times.is_empty() {
             return;
         }
@@ -268,9 +269,11 @@ impl WorkerMarks {
         }
     }
 
-    /// The mark of a worker.
-    pub(crate) fn time_of(&self, worker: i64) -> Option<i64> {
-        self.times.get(&worker).copied()
+    /// The workers and their marks, the latest first.
+    pub(crate) fn latest_first(&self) -> Vec<(i64, i64)> {
+        let mut times: Vec<_> = self.times.iter().map(|(worker, time)| (*worker, *time)).collect();
+        times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+        times
     }
 }
 

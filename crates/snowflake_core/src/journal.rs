@@ -110,11 +110,11 @@ fn witnessed(
 ) -> Result<(), Errno> {
     let name = promises.name;
     if let Some(witness) = disk.witness() {
-        witness.announce(name, &promises.marks_by_worker(heading));
+        witness.announce(name);
     }
     write(promises, disk)?;
     if let Some(witness) = disk.witness() {
-        witness.confirm(name);
+        witness.confirm(name, &promises.marks_by_worker(heading));
     }
     Ok(())
 }

@@ -207,13 +207,13 @@ fn standby(world: &World) -> bool {
 
 /// Recovery of a backup promotes a standby that replays no newer commit, so from the third timeline on the
 /// commits give no floor.
+fn first_timeline(world: &World) -> bool {
+    world.timeline == 1 && alone(world)
+}
+
 /// The first primary gives its place to its standby, and takes it again.
 fn first_standby(world: &World) -> bool {
     standby(world) && world.timeline == 1
-}
-
-fn first_timeline(world: &World) -> bool {
-    world.timeline == 1 && alone(world)
 }
 
 // ---- drawing

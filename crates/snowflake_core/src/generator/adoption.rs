@@ -1,6 +1,7 @@
 //! Adoption: an operator vouches for the state, and sets a floor that raises or lowers all marks.
 
 use super::Generator;
+use super::startup::respect_seen;
 use crate::config::WorkerSource;
 use crate::host::{Event, Host};
 use crate::memory::{ColdState, Gate};
@@ -27,13 +28,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 };
                 return done.map_err(os_error);
             }
-            if self.host.disk().is_none() {
-                return Ok(());
-            }
+            let Some(disk) = self.host.disk() else { return Ok(()) };
             let loaded = self.load().map_err(AdoptError::Closed)?;
             let start = &start.placed(loaded.as_ref());
             let evidence = self.evidence(cold, start);
             let mut opening = evidence.adopt(loaded.as_ref(), floor_us, lower)?;
+            // The floor speaks of IDs of other servers. Only `lower` speaks of this one's.
+            if !lower {
+                respect_seen(disk, &evidence, &mut opening.promises);
+            }
             // A copy of a node is another node.
             opening.promises = opening.promises.of_nobody();
             self.commit(cold, start, opening).map(drop).map_err(AdoptError::Closed)

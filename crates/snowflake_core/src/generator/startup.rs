@@ -3,7 +3,7 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight};
+use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
@@ -18,6 +18,13 @@ const SETTLING_US: i64 = 1_000_000;
 /// A first start waits up to this much longer, so that its IDs are not ahead of the clock. Equals the default
 /// `max_ahead`.
 const FIRST_PATIENCE_US: i64 = 2_000_000;
+
+/// Raises the marks of a new life to those that the host's witness has seen.
+pub(super) fn respect_seen(disk: &dyn Disk, evidence: &Evidence<'_>, promises: &mut Promises) {
+    if let Some(witness) = disk.witness() {
+        evidence.respect_seen(promises, &witness.marks(evidence.start.system_identifier));
+    }
+}
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Whether the gate is open.
@@ -91,7 +98,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let sight = witness.sight(name);
             if sight == Sight::Last {
                 // Until this run's own first record is written, it stays the last.
-                witness.confirm(name);
+                witness.confirm(name, &WorkerMarks::default());
             }
             sight
         };
@@ -108,9 +115,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 })?
             }
         };
-        if let Some(witness) = disk.witness() {
-            evidence.respect_seen(&mut opening.promises, &witness.marks(evidence.start.system_identifier));
-        }
+        respect_seen(disk, evidence, &mut opening.promises);
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(loaded).is_err());
         Ok(opening)

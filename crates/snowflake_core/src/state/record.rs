@@ -410,6 +410,14 @@ impl Promises {
         (self.former, self.elsewhere) = (before.former, before.elsewhere);
     }
 
+    /// Raises the mark of a worker without a lane, if there is room for it.
+    pub(super) fn remember(&mut self, worker: i64, mark: i64) {
+        let place = self.former.iter().position(|known| known.is_some_and(|(node, _)| node == worker));
+        let Some(place) = place.or_else(|| self.former.iter().position(Option::is_none)) else { return };
+        let known = self.former[place].map_or(-1, |(_, known)| known);
+        self.former[place] = Some((worker, mark.max(known)));
+    }
+
     /// Leaves the state's life to the original of this copy, or to another timeline.
     pub(super) fn begin_life(&mut self) {
         self.name.life = Uuid::nil();

@@ -345,6 +345,10 @@ impl Evidence<'_> {
             let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
             return Ok(Opening { promises, active, needs_new_file: false });
         }
+        if record.is_disowned && !self.start.made_timeline() {
+            // The workers of its primary are unknown, also for a start without a registry after this one.
+            record.unknown_are_theirs = true;
+        }
         if !is_own || is_copied {
             record.leave_to_original(&[]);
         }
@@ -519,13 +523,16 @@ impl Evidence<'_> {
 
     /// Raises the marks of a new life to those that the host has seen of the same workers: the state of another server
     /// took the place of the one that knew them. A state that goes on knows its own, and what an operator has lowered.
+    /// The worker of this start may be the other server's, too, so those without a lane are remembered.
     pub(crate) fn respect_seen(&self, promises: &mut Promises, seen: &WorkerMarks) {
         if !promises.name.life.is_nil() {
             return;
         }
-        for (mark, node) in promises.marks.iter_mut().zip(self.nodes.iter()) {
-            if let Some(unix_us) = seen.time_of(*node) {
-                *mark = self.layout.tick_at(unix_us).min(self.layout.max_tick()).max(*mark);
+        for (worker, unix_us) in seen.latest_first() {
+            let mark = self.layout.tick_at(unix_us).min(self.layout.max_tick());
+            match self.nodes.iter().position(|node| *node == worker) {
+                Some(lane) => promises.marks[lane] = mark.max(promises.marks[lane]),
+                None => promises.remember(worker, mark),
             }
         }
     }

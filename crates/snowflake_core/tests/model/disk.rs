@@ -168,12 +168,12 @@ impl SimWitness {
 }
 
 impl Witness for SimWitness {
-    fn announce(&self, record: RecordName, marks: &WorkerMarks) {
-        self.marks.borrow_mut().announce(marks);
+    fn announce(&self, record: RecordName) {
         self.learn(|last| last.announce(record));
     }
 
-    fn confirm(&self, record: RecordName) {
+    fn confirm(&self, record: RecordName, marks: &WorkerMarks) {
+        self.marks.borrow_mut().confirm(marks);
         self.learn(|last| last.confirm(record));
     }
 

@@ -62,6 +62,8 @@ pub fn live_beside(act: &mut Act, mut copy: Member, fault: &Fault) {
     }
 }
 
+const OF_A_STANDBY: &[&str] = &["another server may be generating IDs"];
+
 fn serve_with_its_own_worker(act: &mut Act, mut copy: Member, fault: &Fault) {
     let Some(worker) = act.stage.unused_worker() else {
         act.skip();
@@ -71,6 +73,10 @@ fn serve_with_its_own_worker(act: &mut Act, mut copy: Member, fault: &Fault) {
     copy.stop(Down::Fast);
     copy.start();
     act.note_worker(worker);
+    // One that was a standby does not know which workers its primary has, so an operator vouches for this one.
+    if is_closed(&copy.try_run("SELECT snowflake_nextval()"), OF_A_STANDBY) {
+        copy.run("SELECT snowflake_adopt(now())");
+    }
     let mut copy = act.serve_beside(copy, |act| {
         act.must_serve_after("a copy with its own worker");
         fault.hold(1);
