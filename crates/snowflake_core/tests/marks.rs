@@ -112,6 +112,19 @@ fn a_server_whose_state_was_replaced_by_anothers_starts_above_its_own_marks() {
     }
 }
 
+/// What a server without a state knows of all workers, it knows of those that the host has seen, too.
+#[test]
+fn a_worker_that_the_host_has_seen_begins_no_lower_than_one_that_it_has_not() {
+    let machine = crashed(home(0, 0));
+    machine.pass(MINUTE);
+    machine.disk.delete();
+    machine.set_config(home(5, 0));
+    machine.start_up();
+    let said = machine.disk.said().unwrap();
+    assert!(said.marks.contains_key(&0) && said.mark(0) >= said.elsewhere, "{said:?}");
+    machine.go_down();
+}
+
 /// Asserts that the marks of the copy's own workers, and of those that nobody has owned, are near the clock.
 fn assert_marks_of_others_are_near(machine: &Machine) {
     let said = machine.disk.said().unwrap();

@@ -410,11 +410,13 @@ impl Promises {
         (self.former, self.elsewhere) = (before.former, before.elsewhere);
     }
 
-    /// Raises the mark of a worker without a lane, if there is room for it.
+    /// Raises the mark of a worker without a lane, if there is room for it. One that was unknown had the mark that all
+    /// unknown ones share.
     pub(super) fn remember(&mut self, worker: i64, mark: i64) {
         let place = self.former.iter().position(|known| known.is_some_and(|(node, _)| node == worker));
         let Some(place) = place.or_else(|| self.former.iter().position(Option::is_none)) else { return };
-        let known = self.former[place].map_or(-1, |(_, known)| known);
+        let unknown = if self.unknown_are_theirs { NOT_OURS } else { self.elsewhere };
+        let known = self.former[place].map_or(unknown, |(_, known)| known);
         self.former[place] = Some((worker, mark.max(known)));
     }
 
