@@ -248,6 +248,10 @@ impl Evidence<'_> {
         if record.is_disowned && !self.start.made_timeline() {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
+        if record.is_disowned && self.is_unused(&record, loaded) {
+            // A standby that noted no more than that it is one was promoted. What it wrote binds nobody to its layout.
+            return Ok(self.unused(&record, &recorded));
+        }
         if recorded != *self.layout {
             return self.under_other_layout(&record, &recorded, loaded);
         }
