@@ -1,7 +1,7 @@
 //! A disk that is full, read-only or slow, or that fails or cuts short the writes of the state file.
 
 use super::{Fault, processes};
-use crate::act::{Act, Down, Member};
+use crate::act::{Act, Down};
 use crate::disk::{self, SmallDisk, Trouble};
 use nix::errno::Errno;
 use snowflake_server_tests::ms;
@@ -92,10 +92,9 @@ pub fn slow_down(act: &mut Act, fault: &Fault) {
     act.primary.trouble.make(Trouble::None);
 }
 
-/// Crashes while the disk takes seconds. The reservation is long by then, and the next start has to wait for
-/// all of it, on the lane that it was made for.
+/// Crashes while the disk takes seconds. The reservation is long by then: the next start waits for all of it, or
+/// generates on another lane.
 pub fn crash_while_slow(act: &mut Act, fault: &Fault) {
-    let before = worker(&act.primary);
     let fsync_ms = 500 + fault.variant % 2_000;
     act.primary.trouble.make(Trouble::Slow(fsync_ms as i32));
     // By the end of this, one slow write has ended and the next has begun.
@@ -117,21 +116,10 @@ pub fn crash_while_slow(act: &mut Act, fault: &Fault) {
     act.primary.trouble.make(Trouble::None);
     start_again(act);
     act.must_serve_after("a crash on a slow disk");
-    let after = worker(&act.primary);
-    if act.world.future == 0 && before != after {
-        let name = &act.primary.target.name;
-        act.shared().complain(format!("{name}: a crash on a slow disk cost worker {before}, now {after}"));
-    }
 }
 
 fn start_again(act: &mut Act) {
     if !act.primary.server.is_started() {
         act.start();
     }
-}
-
-/// The worker of the lane in use.
-fn worker(member: &Member) -> i64 {
-    let query = "SELECT worker_id::bigint FROM snowflake_status";
-    member.ask("the worker", |session| session.query_one(query, &[])).get(0)
 }

@@ -129,10 +129,11 @@ fn succeed(act: &mut Act, standby: Member, fault: &Fault) {
     follow_up(act, old, fault);
 }
 
-/// The primary's clock is a day ahead, and right again. Its standby takes over. The old primary is rebuilt from it and
-/// takes over again, and then its clock comes to that day again.
+/// The primary's clock is a day ahead, and right again. Its standby takes over, mostly with a worker of its own. The
+/// old primary is rebuilt from it and takes over again, and then its clock comes to that day again.
 pub fn rebuild_after_a_day_forward(act: &mut Act, fault: &Fault) {
-    let standby = take_standby(act);
+    let mut standby = take_standby(act);
+    let home = act.worker;
     act.set_clock(DAY_US);
     fault.hold(1);
     act.set_clock(0);
@@ -140,6 +141,14 @@ pub fn rebuild_after_a_day_forward(act: &mut Act, fault: &Fault) {
     act.world.future += 1;
     act.stop_for_good(fault.down);
     standby.set_clock(0, act.max_ahead_ms);
+    let own = if fault.variant.is_multiple_of(5) { None } else { act.stage.unused_worker() };
+    if let Some(own) = own {
+        standby.stop(Down::Fast);
+        standby.server.set("snowflake_id.worker_id", &own.to_string());
+        act.note_worker(own);
+        act.worker = own;
+        standby.start();
+    }
     standby.server.promote();
     let mut old = act.replace_primary(standby);
     act.world.timeline += 1;
@@ -159,6 +168,8 @@ pub fn rebuild_after_a_day_forward(act: &mut Act, fault: &Fault) {
         std::fs::rename(backup.data(), old.server.data()).expect("the new data directory");
     }
     old.server.follow(&act.primary.server);
+    old.server.set("snowflake_id.worker_id", &home.to_string());
+    act.worker = home;
     old.set_clock(0, act.max_ahead_ms);
     old.start();
     old.server.catch_up_with(&act.primary.server);
