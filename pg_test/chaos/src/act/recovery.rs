@@ -59,9 +59,9 @@ impl Act<'_> {
     /// Adopts a copy, sets a wrong clock right, or changes the worker if IDs in the future block all lanes.
     fn help_primary(&mut self, waited: Duration) {
         let Some((reason, usable_in)) = self.primary.closed_for() else { return };
-        if names_one_of(A_COPY, &reason) {
-            // A promoted server went down before it recorded its promotion. The operator knows that no other
-            // server generates IDs on this timeline.
+        if names_one_of(A_COPY, &reason) || reason.contains("may belong to another server") {
+            // A promoted server went down before it recorded its promotion, or no longer knows all workers of other
+            // servers, and has a new one. The operator knows that no other server generates these IDs.
             self.stage.adopted.set(self.stage.adopted.get() + 1);
             return self.adopt();
         }

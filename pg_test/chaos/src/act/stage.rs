@@ -14,7 +14,7 @@ pub struct Stage {
     retired: RefCell<Vec<(i64, i64)>>,
     /// How often a worker was changed because all its lanes had IDs in the future.
     pub interventions: Cell<u32>,
-    /// How often a promoted server had to be adopted.
+    /// How often the state of a server had to be adopted, because its message asked for it.
     pub adopted: Cell<u32>,
 }
 
@@ -54,7 +54,7 @@ impl Stage {
                 self.interventions.get()
             ),
             format!(
-                "{} times a server went down between its promotion and its first record, and was adopted",
+                "{} times a server asked for snowflake_adopt by its message, and got it",
                 self.adopted.get()
             ),
         ]
