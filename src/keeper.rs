@@ -8,6 +8,7 @@ use crate::messages::{Error, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
+use crate::witness;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
@@ -21,8 +22,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Has the postmaster start the keeper once recovery is over. If there is no generator, or a rebuild brought along the
-/// worker of another server, the keeper first logs that, and starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
-/// this.
+/// worker of another server, the keeper first logs that, and starts earlier. It logs from a process of its own, because
+/// the postmaster starts the logging collector later than this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let is_early = !has_generator || shmem::homes_of_rebuild().is_some();
@@ -84,6 +85,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
+        witness::keep_hold();
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
     // Status 0 would tell the postmaster never to start the keeper again.

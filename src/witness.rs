@@ -51,8 +51,7 @@ struct Knowledge {
 
 /// The file that this server's processes hold locked; the postmaster opens it, and they inherit it.
 static HELD: OnceLock<File> = OnceLock::new();
-/// The file that this process holds, if the first is gone: somebody has cleared the folder. The keeper writes most of
-/// the records, and lives as long as the server.
+/// The file that this process holds, if the first is gone: somebody has cleared the folder.
 static HELD_ANEW: Mutex<Option<File>> = Mutex::new(None);
 /// The configured home worker.
 static HOME: OnceLock<Option<i64>> = OnceLock::new();
@@ -131,6 +130,14 @@ pub fn hold(home: Option<i64>) {
     }
 }
 
+/// Holds the witness that another process of this server has made anew, and that is free after that one's end. Called
+/// by the keeper, which lives as long as the server.
+pub fn keep_hold() {
+    if let Ok(file) = path().and_then(|path| open(&path, OpenOptions::new().write(true))) {
+        hold_anew(file);
+    }
+}
+
 /// The home worker that this data directory's server last used, if the record is not the last that it wrote: tools that
 /// rebuild a server bring the settings of another one along.
 pub fn home_before(record: RecordName) -> Option<i64> {
@@ -171,7 +178,6 @@ fn hold_anew(file: File) {
     let inode = |file: &File| file.metadata().map(|metadata| metadata.ino()).ok();
     let mut held = HELD_ANEW.lock().unwrap_or_else(PoisonError::into_inner);
     let is_held = [HELD.get(), held.as_ref()].into_iter().flatten().any(|held| inode(held) == inode(&file));
-    // Where another process of this server holds it, this one does when it writes after that one's end.
     if !is_held && file.try_lock().is_ok() {
         *held = Some(file);
     }

@@ -4,7 +4,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::Ids;
 use snowflake_server_tests::sql::{fails, next, one, run, status, take, unpack};
-use snowflake_server_tests::{Server, Stop, days, faults, secs, wait_until};
+use snowflake_server_tests::{Server, Signal, Stop, days, faults, secs, wait_until};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -233,6 +233,14 @@ fn a_witness_that_was_deleted_under_a_server_is_held_again() {
         ids(&server);
         is_held()
     });
+    // A session makes it anew, and ends.
+    let keeper = server.keeper();
+    server.signal_backend(keeper, Signal::SIGSTOP);
+    reboot(&server);
+    one::<i64>(&mut server.connect(), "SELECT snowflake_rotate()::bigint");
+    wait_until("the end of the session", secs(60), || is_held().is_none().then_some(()));
+    server.signal_backend(keeper, Signal::SIGCONT);
+    wait_until("a witness that the keeper holds", secs(60), is_held);
 }
 
 /// A new container has another `/dev/shm`: the start is the first of a boot.

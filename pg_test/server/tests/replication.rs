@@ -416,10 +416,14 @@ fn a_prepared_transaction_is_respected(
     let (mut primary, mut standby) = lagging_pair(builder, standby);
     let mut ids = Ids::new();
     let mut session = primary.connect();
+    // The newest is neither the first of all nor the last.
+    let older = "BEGIN; CREATE TABLE older AS SELECT snowflake_nextval() AS id; PREPARE TRANSACTION 'older'";
+    run(&mut session, older);
     run(&mut session, "BEGIN");
     run(&mut session, FILL);
     ids.add("the primary", column(&mut session, "SELECT id FROM made"));
     run(&mut session, "PREPARE TRANSACTION 'newest'");
+    run(&mut session, "BEGIN; LOCK TABLE pg_class IN ACCESS SHARE MODE; PREPARE TRANSACTION 'without'");
     drop(session);
     // An archive has whole segments only, and none of them may contain a later time.
     let prepared: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
