@@ -91,8 +91,8 @@ pub fn registry_removed() {
     line(said(
         "snowflake_id: snowflake_id.registry was removed, and the lease is not renewed",
         "This server generates IDs until its lease ends.",
-        "Set snowflake_id.registry again; or set snowflake_id.worker_id to a number that no other server has, and \
-         restart the server.",
+        "Set snowflake_id.registry again. Or reserve a number in the registry with snowflake_registry_reserve(), set \
+         snowflake_id.worker_id to it, and restart the server.",
     ));
 }
 

@@ -574,11 +574,13 @@ fn a_password_that_is_refused_is_in_no_log() {
     assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
 }
 
-/// Name servers that do not answer when they are asked for `registry.test`.
+/// Name servers that do not answer when they are asked for `registry.test`, and of which one is dead, which costs time,
+/// when they are asked for `slow.test`.
 const SLOW_NAMES: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -588,6 +590,11 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 
     if (name && strcmp(name, "registry.test") == 0)
         sleep(600);
+    if (name && strcmp(name, "slow.test") == 0)
+    {
+        sleep(10);
+        name = getenv("SLOW_TEST_ADDRESS");
+    }
     if (!real)
         real = (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))
             dlsym(RTLD_NEXT, "getaddrinfo");
@@ -606,6 +613,19 @@ fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer(
     let began = Instant::now();
     server.stop(Stop::Fast);
     assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_dead_name_server_of_two_costs_a_contact_time_and_no_more() {
+    let address = loopback_address();
+    let registry = Server::builder().listening(&address).start_registry();
+    let string = "host=slow.test dbname=postgres user=node";
+    let mut server = Server::builder().setting("snowflake_id.registry", string).create();
+    server.preload(Preload::compile(SLOW_NAMES, "SLOW_TEST_ADDRESS", address.into()));
+    server.start();
+    server.wait_for_line("the registry did not answer within 8 s", secs(20));
+    wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
+    server.wait_for_line(BACK, secs(20));
 }
 
 #[test]

@@ -183,6 +183,11 @@ impl Fault {
         scene.grant * self.hold as u32 / 1_000
     }
 
+    /// How far the clock of a registry that takes over is from the nodes': thousandths of the clock tolerance.
+    fn apart(&self) -> i64 {
+        [-900, 0, 900, -450, 450][(self.variant / 64 % 5) as usize]
+    }
+
     /// Lets the fault last.
     fn hold(&self, scene: &Scene) {
         std::thread::sleep(self.length(scene));

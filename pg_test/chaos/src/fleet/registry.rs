@@ -15,6 +15,7 @@ pub struct Registry {
     /// The place of the primary among the hosts; the standby has the other one.
     host: usize,
     hosts: Arc<Hosts>,
+    tolerance: Duration,
 }
 
 impl Registry {
@@ -22,10 +23,14 @@ impl Registry {
     pub fn new(grant: Duration, workers: u32, hosts: &Arc<Hosts>) -> Self {
         let primary = new_server();
         let mut session = primary.connect();
-        let millis = grant.as_millis();
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        let tolerance = format!("clock_tolerance => '{} ms'", millis / 4);
-        run(&mut session, &format!("SELECT snowflake_registry_create('node', '{millis} ms', {tolerance})"));
+        let tolerance = grant / 4;
+        let create = format!(
+            "SELECT snowflake_registry_create('node', '{} ms', clock_tolerance => '{} ms')",
+            grant.as_millis(),
+            tolerance.as_millis()
+        );
+        run(&mut session, &create);
         let beyond = format!(
             "SELECT count(snowflake_registry_reserve(worker, 'nobody')) FROM generate_series({workers}, 255) worker"
         );
@@ -33,7 +38,7 @@ impl Registry {
         let standby = follow(&primary);
         hosts.put(0, primary.folder());
         hosts.put(1, standby.folder());
-        Self { primary, standby, host: 0, hosts: hosts.clone() }
+        Self { primary, standby, host: 0, hosts: hosts.clone(), tolerance }
     }
 
     pub fn session(&self) -> Client {
@@ -85,8 +90,20 @@ impl Registry {
         self.standby.catch_up_with(&self.primary);
     }
 
-    /// Promotes the standby; the primary is down, and never comes back.
-    pub fn fail_over(&mut self) {
+    /// Sets the clock of a server that takes over apart from the nodes': by thousandths of the clock tolerance.
+    pub fn set_apart(&self, server: &Server, apart: i64) {
+        let wanted_us = self.tolerance.as_micros() as i64 / 1_000 * apart;
+        let step_us = wanted_us - server.clock().offset();
+        let step = Duration::from_micros(step_us.unsigned_abs());
+        match step_us < 0 {
+            true => server.clock().back(step),
+            false => server.clock().forward(step),
+        }
+    }
+
+    /// Promotes the standby, with its clock this far apart; the primary is down, and never comes back.
+    pub fn fail_over(&mut self, apart: i64) {
+        self.set_apart(&self.standby, apart);
         self.standby.promote();
         std::mem::swap(&mut self.primary, &mut self.standby);
         self.host = 1 - self.host;
@@ -94,7 +111,8 @@ impl Registry {
     }
 
     /// Has another server take the place of both, which are down or are stopped now.
-    pub fn replace(&mut self, primary: Server) {
+    pub fn replace(&mut self, primary: Server, apart: i64) {
+        self.set_apart(&primary, apart);
         if self.primary.is_started() {
             self.primary.stop(Stop::Immediate);
         }

@@ -34,7 +34,7 @@ pub fn switch_over(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     registry.catch_up();
     registry.down(fault.crashes);
     fault.hold(scene);
-    registry.fail_over();
+    registry.fail_over(fault.apart());
     if fault.variant.is_multiple_of(2) {
         // Nobody has found out yet, so that the first call only tells of it.
         registry.operate("snowflake_registry_vouch()", &[]);
@@ -48,14 +48,14 @@ pub fn fail_over(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     if fault.variant.is_multiple_of(2) {
         fault.hold(scene);
     }
-    registry.fail_over();
+    registry.fail_over(fault.apart());
 }
 
 pub fn fail_over_lost(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     registry.cut_standby();
     fault.hold(scene);
     registry.down(true);
-    registry.fail_over();
+    registry.fail_over(fault.apart());
 }
 
 pub fn restore(registry: &mut Registry, scene: &Scene, fault: &Fault) {
@@ -65,7 +65,7 @@ pub fn restore(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     // Without a recovery, only its files tell it from what it was copied from.
     if fault.variant.is_multiple_of(2) {
         assert!(backup.try_start(secs(60)).is_ok(), "the backup did not start: {}", backup.log());
-        return registry.replace(backup);
+        return registry.replace(backup, fault.apart());
     }
     backup.signal_recovery();
     let settings = [
@@ -79,7 +79,7 @@ pub fn restore(registry: &mut Registry, scene: &Scene, fault: &Fault) {
         sql::one::<bool>(&mut backup.connect(), "SELECT NOT pg_is_in_recovery()").then_some(())
     });
     settings.iter().for_each(|(name, _)| backup.unset(name));
-    registry.replace(backup);
+    registry.replace(backup, fault.apart());
 }
 
 pub fn restore_dump(registry: &mut Registry, scene: &Scene, fault: &Fault) {
@@ -88,7 +88,7 @@ pub fn restore_dump(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     fault.hold(scene);
     registry.down(true);
     restored.restore("postgres", &dump);
-    registry.replace(restored);
+    registry.replace(restored, fault.apart());
 }
 
 pub fn clock_back(registry: &mut Registry, scene: &Scene, fault: &Fault) {
