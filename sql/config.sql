@@ -31,7 +31,7 @@ BEGIN
         -- The publisher has deleted its row, but this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
     END IF;
-    SELECT * INTO own FROM snowflake_internal.snowflake_server_layout();
+    SELECT * INTO own FROM snowflake_internal.server_layout();
     IF own.layout IS NULL THEN
         -- This call raises the error that says what is missing.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
@@ -83,7 +83,7 @@ CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowf
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
 
 INSERT INTO snowflake_internal.snowflake_config
-SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.snowflake_server_layout() AS own
+SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
@@ -94,7 +94,7 @@ COMMENT ON TABLE snowflake_internal.snowflake_config IS
     'layout of the snowflake IDs in this database; a server with another layout refuses to restore it';
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
     'internal: keeps snowflake_config to one row with this server''s layout';
-COMMENT ON FUNCTION snowflake_internal.snowflake_server_layout() IS
+COMMENT ON FUNCTION snowflake_internal.server_layout() IS
     'internal: snowflake_server_layout(), for code that knows no other schema';
 COMMENT ON FUNCTION snowflake_server_layout() IS
     'returns the layout in this server''s settings, or nulls if the extension is not preloaded';

@@ -56,7 +56,7 @@ BEGIN
     SELECT s.statement, s.note FROM (
         SELECT 1, 0::oid,
             'MERGE INTO snowflake_internal.snowflake_config '
-            'USING snowflake_internal.snowflake_server_layout() AS own ON true '
+            'USING snowflake_internal.server_layout() AS own ON true '
             'WHEN MATCHED THEN UPDATE SET layout = own.layout, tick_ms = own.tick_ms, epoch = own.epoch '
             'WHEN NOT MATCHED THEN INSERT (layout, tick_ms, epoch) VALUES (own.layout, own.tick_ms, own.epoch)',
             'Gives this database the server''s layout.'

@@ -490,7 +490,7 @@ mod tests {
         ),
         ("snowflake_internal.snowflake_execute_as(oid,text)", "v", true, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
-        ("snowflake_internal.snowflake_server_layout()", "s", false, "s", true),
+        ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.

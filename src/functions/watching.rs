@@ -202,7 +202,7 @@ fn snowflake_workers_rows() -> TableIterator<
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
     STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-CREATE FUNCTION snowflake_internal.snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
+CREATE FUNCTION snowflake_internal.server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
     STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {

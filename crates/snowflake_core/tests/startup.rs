@@ -765,6 +765,24 @@ fn a_standby_without_a_file_that_is_promoted_starts_above_all_that_it_has_replay
     }
 }
 
+/// It was started alone once, with fewer backup workers than its primary.
+#[test]
+fn a_standby_that_noted_its_own_number_of_lanes_starts_above_all_that_it_has_replayed() {
+    let machine = copied();
+    machine.set_config(with_backups(3));
+    machine.set_start(|start| as_a_follower(start, 1));
+    assert_eq!(machine.why_closed(), ClosedReason::NotPromoted(1));
+    machine.set_start(|start| {
+        (start.timeline, start.timeline_before, start.was_in_recovery) = (2, 1, false);
+        start.replayed_us = Some(NOON + HOUR);
+    });
+    machine.boot_up();
+    let _ = machine.open();
+    for worker in (0..1_024).step_by(256) {
+        assert!(machine.mark(worker) >= tick(NOON + HOUR + MAX_AHEAD), "worker {worker}");
+    }
+}
+
 /// All servers of the group were given another layout before the first ID.
 #[test]
 fn the_layout_of_a_standby_without_a_file_binds_nobody() {
@@ -2074,6 +2092,7 @@ fn a_clean_stop_leaves_no_reservation_to_be_waited_for() {
     assert_eq!(machine.start_up(), 0);
     machine.id();
     assert_ne!(machine.lane(), 0);
+    assert_eq!(machine.told(|event| matches!(event, Event::Rotated { behind_us: 1.., .. })), 1);
 }
 
 // ---- The keeper writes
@@ -2278,6 +2297,39 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
 }
 
 // ---- Power
+
+/// A write that failed is made again into the same slot: only the other one has a durable record.
+#[test]
+fn a_failed_write_and_a_torn_one_leave_the_durable_record() {
+    // The tape decides the slots' fates: 0 is kept, 1 is lost, 2 is torn.
+    for fates in (0..27).map(|n| vec![n % 3, n / 3 % 3, n / 9]) {
+        let tape = Rc::new(Tape::given(fates.clone(), 0));
+        let machine =
+            Machine::new(plain(), &Rc::new(Cell::new(77_000_000)), model::disk::SimDisk::new(&tape));
+        machine.start_up();
+        let last = machine.id();
+        // No new file can be made either.
+        machine.disk.set_faults(|point| match point {
+            Point::Sync(_) | Point::Make => Fault::Fail(EIO),
+            _ => Fault::None,
+        });
+        machine.pass(HOUR);
+        assert!(machine.try_id().is_err());
+        machine.disk.set_faults(|point| match point {
+            Point::Sync(_) => Fault::Down(Power::Machine),
+            Point::Make => Fault::Fail(EIO),
+            _ => Fault::None,
+        });
+        machine.pass(HOUR);
+        assert!(catch_unwind(AssertUnwindSafe(|| machine.try_id())).is_err());
+        machine.go_down();
+        machine.disk.heal();
+        machine.disk.lose_power();
+        machine.start_up();
+        machine.pass(MS);
+        assert!(machine.mark(0) >= last.tick, "fates {fates:?}");
+    }
+}
 
 /// The newest record may be in a slot whose fsync failed and whose page looks clean. Then an fsync before reading
 /// proves nothing, and the first write after the start must not touch the other slot, which has the only copy.
