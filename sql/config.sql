@@ -86,6 +86,16 @@ INSERT INTO snowflake_internal.snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
 
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
+        RAISE WARNING USING
+            MESSAGE = 'snowflake_id is not in shared_preload_libraries, so this server generates no IDs',
+            HINT = 'Put snowflake_id into shared_preload_libraries, set snowflake_id.worker_id, and restart the server.';
+    END IF;
+END
+$$;
+
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
 
 REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check() FROM PUBLIC;

@@ -2,9 +2,10 @@
 //! behind; the row is stored beside the IDs, and dumps, replication and pg_upgrade carry it.
 //!
 //! The row is read without SQL, so that parallel workers can read it, callers need no right to the table, and no
-//! search_path hides it. If there is no row, there is nothing to compare with.
+//! search_path hides it. If there is no row, there is nothing to compare with, and the first ID stores one.
 
 use crate::display::{quote, timestamp};
+use crate::executing::execute_as;
 use crate::messages::Error;
 use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
@@ -47,6 +48,55 @@ pub fn compare(own: &Layout) -> Result<Holds, Error> {
     Err(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
 
+/// Whether this database has stored a layout. Needs a transaction.
+pub fn has_layout() -> bool {
+    row().is_some()
+}
+
+/// Stores this server's layout, if the database has none and nothing is in the way: another transaction that stores it,
+/// or one of this session that may not write. Needs a transaction.
+pub fn store_layout() {
+    // SAFETY: flags, and questions about this transaction.
+    let may_write =
+        unsafe { !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade };
+    let table = table();
+    if !may_write || table == pg_sys::InvalidOid || row().is_some() {
+        return;
+    }
+    // Two transactions that insert the row would wait for each other, and a call waits for none.
+    // SAFETY: a table of this database; the transaction's end releases the lock.
+    let owner = unsafe {
+        if !pg_sys::ConditionalLockRelationOid(table, pg_sys::ShareRowExclusiveLock as pg_sys::LOCKMODE) {
+            return;
+        }
+        owner(table)
+    };
+    // It may have been stored, or the table dropped, before the lock.
+    if let Some(owner) = owner
+        && row().is_none()
+    {
+        execute_as(
+            owner,
+            c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch)
+              SELECT layout, tick_ms, epoch FROM snowflake_internal.server_layout()",
+        );
+    }
+}
+
+/// The owner of an ordinary table, which is locked; none if there is no such table.
+fn owner(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: within a transaction, as the callers are; the relation is closed at once, and the lock is the caller's.
+    unsafe {
+        let relation = pg_sys::try_table_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        if relation.is_null() {
+            return None;
+        }
+        let class = *(*relation).rd_rel;
+        pg_sys::table_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        (class.relkind as u8 == pg_sys::RELKIND_RELATION).then_some(class.relowner)
+    }
+}
+
 struct Row {
     bits: String,
     tick_ms: i64,
@@ -61,12 +111,7 @@ fn row() -> Option<Row> {
         let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
         (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(())
     })?;
-    // SAFETY: static names; if there is no such schema or table, the result is an invalid ID.
-    let table = unsafe {
-        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
-        pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema)
-    };
-    first(table, |row, columns| {
+    first(table(), |row, columns| {
         // SAFETY: the extension's script gave the columns these types.
         unsafe {
             let value = |column| {
@@ -83,6 +128,15 @@ fn row() -> Option<Row> {
             })
         }
     })
+}
+
+/// The table's ID, or an invalid one if there is no such schema or table.
+fn table() -> pg_sys::Oid {
+    // SAFETY: static names, within a transaction.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
+        pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema)
+    }
 }
 
 /// The first non-`None` result of `read` over the rows of a table.

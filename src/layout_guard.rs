@@ -78,6 +78,11 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
     let Some(settings) = settings::get() else { return Err(Error::NotPreloaded) };
+    // The database gets its row from the first ID: an error undoes that, and with another layout in the state there is
+    // no ID.
+    if unadopted_layout().is_none() {
+        database::store_layout();
+    }
     // An error about the state comes first, because the database cannot be converted before it is gone.
     let compared =
         database::compare(&settings.layout).map_err(|differs| for_reading().err().unwrap_or(differs))?;

@@ -11,6 +11,7 @@ mod cold_lock;
 mod control_file;
 mod database;
 mod display;
+mod executing;
 mod fleet;
 mod functions;
 mod generator;

@@ -2,6 +2,7 @@
 
 use super::row::record;
 use crate::bell::{self, Who};
+use crate::database;
 use crate::display::os_error;
 use crate::fleet::{self, Last, Notes};
 use crate::time::{clock_us, timestamp};
@@ -32,6 +33,7 @@ CREATE TYPE snowflake_internal.snowflake_status_fields AS (
     layout              text,
     epoch               timestamptz,
     expires_at          timestamptz,
+    layout_stored       boolean,
     keeper_pid          integer,
     write_error         text,
     stats_reset         timestamptz,
@@ -87,6 +89,7 @@ fn snowflake_status_row() -> TableIterator<
         name!(layout, Option<String>),
         name!(epoch, Option<TimestampWithTimeZone>),
         name!(expires_at, Option<TimestampWithTimeZone>),
+        name!(layout_stored, bool),
         name!(keeper_pid, Option<i32>),
         name!(write_error, Option<String>),
         name!(stats_reset, Option<TimestampWithTimeZone>),
@@ -125,6 +128,7 @@ fn snowflake_status_row() -> TableIterator<
         layout.map(|layout| layout.bits().to_string()),
         layout.map(|layout| timestamp(layout.epoch_us())),
         layout.map(|layout| timestamp(layout.ends_at_us())),
+        database::has_layout(),
         bell::pid_of(Who::Keeper),
         status.and_then(|s| s.write_error).map(os_error),
         status.map(|s| timestamp(s.since_us)),

@@ -1,5 +1,6 @@
 //! A dump records what its IDs mean: a server with another layout refuses to restore it.
 
+use postgres::Client;
 use snowflake_server_tests::sql::{column, fails, one, run};
 use snowflake_server_tests::{Builder, Server};
 
@@ -81,25 +82,52 @@ fn a_server_that_does_not_preload_the_extension_refuses_the_dump() {
 }
 
 #[test]
-fn a_database_that_had_the_extension_before_it_was_preloaded_can_be_told_later() {
+fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_with_the_first_id() {
     let mut server = Server::builder().without("shared_preload_libraries").start();
-    run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
-    assert_eq!(column::<String>(&mut server.connect(), CONFIG), [""; 0]);
+    let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
+    assert!(said.contains("WARNING:  snowflake_id is not in shared_preload_libraries"), "{said}");
+    assert!(said.contains("HINT:  Put snowflake_id into shared_preload_libraries"), "{said}");
+    run(&mut server.connect(), "CREATE ROLE clerk LOGIN");
     server.set("shared_preload_libraries", "snowflake_id");
     server.restart();
     let mut session = server.connect();
-    // The manual's check counts the missing row.
-    let agrees = "SELECT (c.layout, c.tick_ms, c.epoch) = (s.layout, s.tick_ms, s.epoch)
-                  FROM snowflake_server_layout() AS s LEFT JOIN snowflake_internal.snowflake_config AS c ON true";
-    assert_eq!(column::<Option<bool>>(&mut session, agrees), [None]);
-    for _ in 0..2 {
-        run(
-            &mut session,
-            "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
-        );
-        assert_eq!(column::<String>(&mut session, CONFIG), ["41/10/12 1 2024-01-01 00:00:00"], "one row");
-        assert_eq!(column::<Option<bool>>(&mut session, agrees), [Some(true)]);
-    }
+    let stored = |session: &mut Client| {
+        let rows = column::<String>(session, CONFIG);
+        assert_eq!(one::<bool>(session, "SELECT layout_stored FROM snowflake_status"), rows.len() == 1);
+        rows
+    };
+    // Not with an ID that is rolled back, nor in a transaction that may not write.
+    run(&mut session, "BEGIN; SELECT snowflake_nextval(); ROLLBACK");
+    run(&mut session, "BEGIN READ ONLY; SELECT snowflake_nextval(); COMMIT");
+    assert_eq!(stored(&mut session), [""; 0]);
+    // A role without rights, while others wait for nothing.
+    let mut clerk = server.connect_as("clerk");
+    run(&mut clerk, "BEGIN; SELECT snowflake_nextval(), snowflake_nextval()");
+    run(&mut server.connect(), "SET statement_timeout = '10s'; SELECT snowflake_nextval()");
+    assert_eq!(stored(&mut session), [""; 0]);
+    run(&mut clerk, "COMMIT; SELECT snowflake_nextval()");
+    assert_eq!(stored(&mut session), ["41/10/12 1 2024-01-01 00:00:00"]);
+    // Who began before it was stored does not see it, and stores nothing again.
+    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
+    let mut earlier = server.connect();
+    run(&mut earlier, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class");
+    run(&mut server.connect(), "SELECT snowflake_nextval()");
+    run(&mut earlier, "SELECT snowflake_nextval(); COMMIT");
+    assert_eq!(stored(&mut session).len(), 1);
+}
+
+/// The row that a mistaken setting would store would bind the database to the mistake.
+#[test]
+fn a_server_whose_state_has_another_layout_stores_none() {
+    let mut server = server();
+    let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_nextval(); DELETE FROM snowflake_internal.snowflake_config");
+    drop(session);
+    server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
+    server.restart();
+    let mut session = server.connect();
+    fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert_eq!(column::<String>(&mut session, CONFIG), [""; 0]);
 }
 
 #[test]

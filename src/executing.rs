@@ -1,0 +1,65 @@
+//! Executing a statement with the rights of another role, as PostgreSQL's own CREATE INDEX, REINDEX and ANALYZE do for
+//! the owner of a table: planning, reading and altering a table evaluate the expressions in its definition, and so call
+//! functions that its owner chose.
+
+use pgrx::prelude::*;
+use std::ffi::CStr;
+
+/// Executes a statement as `owner`, and returns the first column of its first row, if it has one. Needs a transaction.
+///
+/// SET ROLE would not do, because the functions that are called can RESET it. Here they cannot change the role, nor
+/// leave behind a setting, a deferred trigger or a temporary object that would act with the rights of the caller.
+pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<Vec<u8>> {
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: a question about a role, and plain settings of the session, which PostgreSQL resets itself if an error
+    // ends the statement.
+    let level = unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        let mut restricted = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION;
+        if pg_sys::has_bypassrls_privilege(user) {
+            // The caller sees all rows, and FORCE ROW LEVEL SECURITY would hide them from the owner.
+            restricted |= pg_sys::SECURITY_NOFORCE_RLS;
+        }
+        pg_sys::SetUserIdAndSecContext(owner, context | restricted as i32);
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        level
+    };
+    let value = execute(statement);
+    // SAFETY: as above; the settings that the statement changed get their values back.
+    unsafe {
+        pg_sys::AtEOXact_GUC(false, level);
+        pg_sys::SetUserIdAndSecContext(user, context);
+    }
+    value
+}
+
+/// Executes a statement, and returns the first column of its first row as text. Not by pgrx, whose statements are in
+/// UTF-8 whatever the database's encoding is.
+fn execute(statement: &CStr) -> Option<Vec<u8>> {
+    // SAFETY: calls in the order that SPI asks for, within a transaction. The value is copied before its memory is freed,
+    // and PostgreSQL cleans up if an error ends the statement.
+    unsafe {
+        pg_sys::SPI_connect();
+        let outcome = pg_sys::SPI_execute(statement.as_ptr(), false, 0);
+        assert!(outcome >= 0, "{outcome}");
+        let rows = pg_sys::SPI_tuptable;
+        let value = if rows.is_null() || pg_sys::SPI_processed == 0 {
+            std::ptr::null_mut()
+        } else {
+            pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1)
+        };
+        let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes().to_vec());
+        pg_sys::SPI_finish();
+        value
+    }
+}
