@@ -923,12 +923,7 @@ fn the_tables_of_functions_are_those_of_the_extension() {
             AND classid = 'pg_proc'::regclass
             AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id'))
         AND (prorettype <> 'trigger'::regtype OR proname = 'snowflake_refuse_own_worker')
-        AND proname NOT LIKE '%\\_row' AND proname NOT LIKE '%\\_rows' -- only for the views
-        AND proname NOT LIKE 'snowflake\\_convert\\_%' -- only for snowflake_convert
-        AND proname <> 'snowflake_execute_as' -- only for these and for snowflake_layout_steps
-        AND proname NOT LIKE 'snowflake\\_between\\_%' -- only for snowflake_between
-        AND proname NOT LIKE 'snowflake\\_fleet\\_%' -- only for the registry
-        AND 'internal'::regtype <> ALL (proargtypes) -- only for the planner
+        AND pronamespace <> 'snowflake_internal'::regnamespace -- only for the others
         AND proname <> 'snowflake_registry_contact'"; // servers call it
     let actual: Vec<Vec<String>> = column(&mut server.connect(), query);
     let short = |text: &str| text.replace("timestamp with time zone", "timestamptz");
