@@ -48,17 +48,33 @@ function_info!(pg_finfo_snowflake_nextval_support_hot);
 /// Not an SQL null, which a support function must not return.
 const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
 
-/// Without a planner, and in the context of COPY's own. COPY of a query, which has the same context, has a planner.
-/// PostgreSQL 19 plans the checks of domains in that context too, and keeps their plans for other roles: none there.
+/// Without a planner, and in the context of COPY's own. COPY of a query, which has the same context, has a planner. From
+/// PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other roles: it reads them
+/// from `pg_constraint`, which is open meanwhile.
 ///
 /// # Safety
-/// It is a request of PostgreSQL's.
+/// It is a request of PostgreSQL's, in a transaction.
 unsafe fn is_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> bool {
     // SAFETY: by this function's contract. There always is a current context, and each has a name.
     unsafe {
-        !cfg!(feature = "pg19")
-            && (*request).root.is_null()
+        (*request).root.is_null()
             && CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY"
+            && !is_open(pg_sys::ConstraintRelationId)
+    }
+}
+
+/// Whether this session has a relation open.
+///
+/// # Safety
+/// Called in a transaction, with a relation that exists.
+unsafe fn is_open(relation: pg_sys::Oid) -> bool {
+    // SAFETY: by this function's contract; the reference that is taken here is given back.
+    unsafe {
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let entry = pg_sys::table_open(relation, lock);
+        let references = (*entry).rd_refcnt;
+        pg_sys::table_close(entry, lock);
+        references > 1
     }
 }
 

@@ -69,8 +69,8 @@ impl Pair {
         let share = wal as f64 / wal_without as f64;
         println!("{}: {wal} bytes of WAL, {share:.3} of those without", case.name);
         match case.batches {
-            Batches::Gained if pg_version() < 19 => assert!(share < 0.9, "{}: {share} of the WAL", case.name),
-            Batches::Gained | Batches::Same => {
+            Batches::Gained => assert!(share < 0.9, "{}: {share} of the WAL", case.name),
+            Batches::Same => {
                 assert!((0.98..1.02).contains(&share), "{}: {share} of the WAL", case.name)
             }
             Batches::Any => {}
