@@ -136,7 +136,7 @@ fn snowflake_status_row() -> TableIterator<
         member.as_ref().map(|m| m.state),
         member.as_ref().and_then(|m| m.granted_until_us).map(timestamp),
         member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp),
-        member.as_ref().and_then(|m| m.notes.error()),
+        member.as_ref().and_then(|m| m.notes.unleased()).map(|why| why.error),
     ))
 }
 
