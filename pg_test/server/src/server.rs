@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::faults::Preload;
-use crate::install::{Install, install, older, run, with_pglogical};
+use crate::install::{Install, install, older, run, with_failover, with_pglogical};
 use crate::sandbox::{new_cluster, new_folder};
 use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
@@ -66,6 +66,12 @@ impl Builder {
     pub fn with_pglogical(mut self) -> Self {
         self.install = with_pglogical();
         self.setting("shared_preload_libraries", "snowflake_id, pglogical")
+    }
+
+    /// A server of a PostgreSQL that has repmgr and pg_auto_failover; `None` where there is none.
+    pub fn with_failover_tools(mut self) -> Option<Self> {
+        self.install = with_failover()?;
+        Some(self)
     }
 
     /// Whether the server's wall clock can be moved, see [`Server::clock`].

@@ -43,6 +43,7 @@ fn read(path: &str) -> String {
 /// The documents that users read.
 const DOCUMENTS: &[&str] = &[
     "README.md",
+    "docs/backup.md",
     "docs/benchmarks.md",
     "docs/citus.md",
     "docs/clients.md",
@@ -72,6 +73,11 @@ const DOCUMENTS: &[&str] = &[
 #[test]
 fn the_readme_runs_as_written() {
     play("README.md");
+}
+
+#[test]
+fn the_page_on_backup_tools_runs_as_written() {
+    play("docs/backup.md");
 }
 
 #[test]
