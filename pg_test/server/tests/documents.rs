@@ -50,13 +50,14 @@ const DOCUMENTS: &[&str] = &[
     "docs/comparison.md",
     "docs/fleet.md",
     "docs/glossary.md",
+    "docs/high-availability.md",
+    "docs/index.md",
     "docs/installing.md",
     "docs/javascript.md",
     "docs/migration.md",
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
-    "docs/patroni.md",
     "docs/portable.md",
     "docs/readers.md",
     "docs/reading.md",
@@ -156,6 +157,11 @@ fn the_glossary_runs_as_written() {
 }
 
 #[test]
+fn the_page_on_high_availability_runs_as_written() {
+    play("docs/high-availability.md");
+}
+
+#[test]
 fn the_page_on_installing_runs_as_written() {
     play("docs/installing.md");
 }
@@ -183,11 +189,6 @@ fn the_page_on_operations_runs_as_written() {
 #[test]
 fn the_page_on_partitioning_runs_as_written() {
     play("docs/partitioning.md");
-}
-
-#[test]
-fn the_page_on_patroni_runs_as_written() {
-    play("docs/patroni.md");
 }
 
 #[test]
