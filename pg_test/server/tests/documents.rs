@@ -67,7 +67,6 @@ const DOCUMENTS: &[&str] = &[
     "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
-    "docs/testing.md",
 ];
 
 #[test]
@@ -234,11 +233,6 @@ fn the_page_on_settings_runs_as_written() {
 #[test]
 fn the_page_on_sql_runs_as_written() {
     play("docs/sql.md");
-}
-
-#[test]
-fn the_page_on_testing_runs_as_written() {
-    play("docs/testing.md");
 }
 
 #[test]
@@ -1101,7 +1095,7 @@ fn first_cells(rows: &[Vec<String>]) -> Vec<&str> {
 
 #[test]
 fn every_guarantee_names_tests_that_exist() {
-    let rows = table(&read("docs/testing.md"), &["promise", "mutants that break it", "shown by"]);
+    let rows = table(&read("pg_test/README.md"), &["promise", "mutants that break it", "shown by"]);
     assert_all_shown(&rows, 3);
     let reliability = read("docs/reliability.md");
     let guarantees: Vec<&str> = reliability
@@ -1115,7 +1109,7 @@ fn every_guarantee_names_tests_that_exist() {
 
 #[test]
 fn every_mutant_breaks_one_promise() {
-    let page = read("docs/testing.md");
+    let page = read("pg_test/README.md");
     let rows = table(&page, &["promise", "mutants that break it", "shown by"]);
     let mut stated: Vec<String> = rows.iter().flat_map(|row| code(&row[1])).collect();
     stated.sort();
@@ -1129,7 +1123,7 @@ fn every_mutant_breaks_one_promise() {
 
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
-    let rows = table(&read("docs/testing.md"), &["fault", "shown by"]);
+    let rows = table(&read("pg_test/README.md"), &["fault", "shown by"]);
     assert!(rows.len() >= 40, "{} rows", rows.len());
     assert_all_shown(&rows, 2);
     let reliability = read("docs/reliability.md");
@@ -1139,7 +1133,7 @@ fn every_fault_of_the_table_names_tests_that_exist() {
 
 #[test]
 fn every_kind_of_chaos_shows_something() {
-    let page = read("docs/testing.md");
+    let page = read("pg_test/README.md");
     let source = read("pg_test/chaos/src/faults.rs");
     // Their names are the only strings of small letters there.
     let is_name = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
@@ -1151,7 +1145,7 @@ fn every_kind_of_chaos_shows_something() {
 
 #[test]
 fn every_tool_of_the_table_names_tests_that_exist() {
-    let rows = table(&read("docs/testing.md"), &["tool", "shown by"]);
+    let rows = table(&read("pg_test/README.md"), &["tool", "shown by"]);
     assert_all_shown(&rows, 2);
     let of_users = table(&read("docs/operations.md"), &["tool"]);
     let tools = |rows: &[Vec<String>]| rows.iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
@@ -1218,7 +1212,7 @@ fn one_version_is_named_everywhere() {
 
 #[test]
 fn every_link_leads_somewhere() {
-    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]) {
+    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pg_test/README.md"]) {
         let text = read(document);
         let folder = root().join(document).parent().expect("a folder").to_owned();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
