@@ -1219,7 +1219,9 @@ fn one_version_is_named_everywhere() {
 
 #[test]
 fn every_link_leads_somewhere() {
-    for document in DOCUMENTS.iter().chain(&["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pg_test/README.md"]) {
+    for document in
+        DOCUMENTS.iter().chain(&["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "pg_test/README.md"])
+    {
         let text = read(document);
         let folder = root().join(document).parent().expect("a folder").to_owned();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
