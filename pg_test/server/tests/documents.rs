@@ -829,18 +829,12 @@ fn the_table_of_settings_is_that_of_the_server() {
     }
 }
 
-/// A setting's section says three things, each in a paragraph that begins with its name.
 #[test]
-fn every_setting_has_a_section_that_says_what_to_know() {
+fn every_setting_has_a_section() {
     let page = read("docs/settings.md");
     for setting in settings_of_the_server() {
         let short = setting[0].trim_start_matches("snowflake_id.");
-        let start = format!("\n## `{short}`\n");
-        let section = page.split(&start).nth(1).unwrap_or_else(|| panic!("no section on {short}"));
-        let section = section.split("\n## ").next().expect("what stands before the next");
-        for paragraph in ["**Takes effect**", "**Costs**", "**How to choose**"] {
-            assert!(section.contains(&format!("\n{paragraph} ")), "{short}: {paragraph}");
-        }
+        assert!(page.contains(&format!("\n## `{short}`\n\n")), "no section on {short}");
     }
 }
 
@@ -1137,12 +1131,10 @@ fn every_mutant_breaks_one_promise() {
 
 #[test]
 fn every_fault_of_the_table_names_tests_that_exist() {
-    let rows = table(&read("pg_test/README.md"), &["fault", "shown by"]);
+    let header = ["fault", "what the server does", "IDs unavailable for", "shown by"];
+    let rows = table(&read("pg_test/README.md"), &header);
     assert!(rows.len() >= 40, "{} rows", rows.len());
-    assert_all_shown(&rows, 2);
-    let reliability = read("docs/reliability.md");
-    let of_users = table(&reliability, &["fault", "what the server does", "IDs unavailable for"]);
-    assert_eq!(first_cells(&rows), first_cells(&of_users));
+    assert_all_shown(&rows, 4);
 }
 
 #[test]
