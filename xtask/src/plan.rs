@@ -47,6 +47,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "bench", seconds: 60, ..ONCE },
     Stage { name: "xtask", seconds: 20, ..ONCE },
     Stage { name: "pgxn", seconds: 40, ..ONCE },
+    Stage { name: "site", seconds: 20, ..ONCE },
     Stage { name: "postgres", after: &[], seconds: 15, ..EACH },
     Stage { name: "pgrx", load: 14, seconds: 70, ..ONCE },
     Stage { name: "clippy", after: &["postgres"], seconds: 70, ..ENDS },
