@@ -804,17 +804,16 @@ fn assert_has_all(stated: &[Vec<String>], of_the_server: &[Vec<String>], default
 #[test]
 fn the_table_of_settings_is_that_of_the_server() {
     let page = read("docs/settings.md");
-    let stated = table(&page, &["name", "type", "unit", "default", "range", "changed by"]);
+    let stated = table(&page, &["name", "type", "default", "range", "changed by"]);
     let of_the_server = settings_of_the_server();
-    assert_has_all(&stated, &of_the_server, 3, 5);
+    assert_has_all(&stated, &of_the_server, 2, 4);
 
     for row in &stated {
-        let [name, kind, unit, range] = [0, 1, 2, 4].map(|i| plain(&row[i]));
+        let [name, kind, range] = [0, 1, 3].map(|i| plain(&row[i]));
         let actual = of_the_server.iter().find(|row| row[0] == name).expect("compared above");
-        let [vartype, actual_unit, min, max, values] = [1, 2, 4, 5, 7].map(|i| actual[i].as_str());
+        let [vartype, min, max, values] = [1, 4, 5, 7].map(|i| actual[i].as_str());
 
         assert_eq!(kind, if vartype == "string" { "text" } else { vartype }, "type of {name}");
-        assert_eq!(unit, actual_unit, "unit of {name}");
         match (vartype, range.as_str()) {
             // Its bounds follow from other settings; PostgreSQL knows only those of the type.
             ("integer", "by layout") => assert_eq!(max, i32::MAX.to_string(), "{name}"),
