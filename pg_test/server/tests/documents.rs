@@ -43,6 +43,7 @@ fn read(path: &str) -> String {
 /// The documents that users read.
 const DOCUMENTS: &[&str] = &[
     "README.md",
+    "docs/backup.md",
     "docs/benchmarks.md",
     "docs/citus.md",
     "docs/clients.md",
@@ -72,6 +73,11 @@ const DOCUMENTS: &[&str] = &[
 #[test]
 fn the_readme_runs_as_written() {
     play("README.md");
+}
+
+#[test]
+fn the_page_on_backup_tools_runs_as_written() {
+    play("docs/backup.md");
 }
 
 #[test]
@@ -1152,7 +1158,7 @@ fn every_kind_of_chaos_shows_something() {
 fn every_tool_of_the_table_names_tests_that_exist() {
     let rows = table(&read("pg_test/README.md"), &["tool", "shown by"]);
     assert_all_shown(&rows, 2);
-    let of_users = table(&read("docs/reliability.md"), &["tool"]);
+    let of_users = table(&read("docs/backup.md"), &["tool", "with this extension"]);
     let tools = |rows: &[Vec<String>]| rows.iter().flat_map(|row| code(&row[0])).collect::<BTreeSet<_>>();
     assert_eq!(tools(&rows), tools(&of_users));
 }
