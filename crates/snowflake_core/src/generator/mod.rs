@@ -180,7 +180,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
         if let Some(held) = &cold.held {
-            let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.max_ahead_us);
+            let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.facts.max_ahead_us);
             return Heading {
                 layout,
                 nodes,

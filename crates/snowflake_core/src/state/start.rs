@@ -19,7 +19,7 @@
 //!
 //! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
 
-use super::record::{Floor, NOBODY, NOT_OURS, Promises, Record, newest};
+use super::record::{Facts, Floor, NOBODY, NOT_OURS, Promises, Record, newest};
 use crate::host::{Loaded, RecordName, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::lease::Membership;
@@ -160,14 +160,14 @@ impl Evidence<'_> {
     }
 
     fn fresh(&self, mark: i64) -> Opening {
-        let promises = Promises {
+        let facts = Facts {
             system_identifier: self.start.system_identifier,
-            marks: [mark; MAX_LANES],
             elsewhere: mark,
             owes_prepared: self.start.prepared == Prepared::Unread,
             floor: Some(Floor { mark, cause: FloorCause::NoState }),
-            ..Promises::none()
+            ..Facts::NONE
         };
+        let promises = Promises { facts, marks: [mark; MAX_LANES], ..Promises::none() };
         Opening { promises, active: self.half[0], needs_new_file: true }
     }
 
@@ -175,7 +175,10 @@ impl Evidence<'_> {
     /// its own: it will not see that the server was in recovery. With it, the timeline for which the record speaks, and
     /// that one's depth, 0 if it is not known. `None` if the file says so already.
     pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(Promises, u32, u32)> {
-        let disowned = |promises| Promises { of_standby: true, is_disowned: true, ..promises };
+        let disowned = |promises: Promises| {
+            let facts = Facts { of_standby: true, is_disowned: true, ..promises.facts };
+            Promises { facts, ..promises }
+        };
         let Some(loaded) = loaded else {
             let promises = disowned(self.fresh(self.first_mark()).promises);
             return Some((promises, self.start.timeline, self.start.depth.unwrap_or(0)));
@@ -185,7 +188,7 @@ impl Evidence<'_> {
             true => self.fresh(self.first_mark()).promises.of_members(&record),
             false => self.promises(&record, slot, loaded),
         };
-        (!record.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
+        (!record.facts.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
     }
 
     /// What a standby writes to hold its number, and whether the file is its own already. What its primary left there is
@@ -196,7 +199,8 @@ impl Evidence<'_> {
     ) -> Result<(Promises, (u32, u32), Held, bool), ClosedReason> {
         let Some(loaded) = loaded else {
             let system_identifier = self.start.system_identifier;
-            let promises = Promises { system_identifier, of_standby: true, ..Promises::none() };
+            let facts = Facts { system_identifier, of_standby: true, ..Facts::NONE };
+            let promises = Promises { facts, ..Promises::none() };
             let held = Held { nodes: Nodes::NONE, said: (0, NOBODY) };
             return Ok((promises, (self.start.timeline, self.start.depth.unwrap_or(0)), held, false));
         };
@@ -209,14 +213,14 @@ impl Evidence<'_> {
         // As many as there is room for, so that none is forgotten.
         let nodes = Nodes::of(record.marks.keys().copied().take(MAX_LANES));
         let promises = Promises::of(&record, slot, loaded.identity, &nodes);
-        let promises = if is_own { promises } else { promises.of_nobody() };
-        let mut promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
-        promises.is_disowned = record.is_disowned;
+        let mut promises = if is_own { promises } else { promises.of_nobody() };
+        promises.facts.of_standby = record.is_copied(loaded.identity);
+        promises.facts.is_disowned = record.facts.is_disowned;
         if !is_own {
             promises.begin_life();
         }
         // With a lease, the primary may have used all lanes on its timeline: it had no halves.
-        let lanes = if is_own || record.membership.is_none() { record.lanes } else { 0 };
+        let lanes = if is_own || record.facts.membership.is_none() { record.lanes } else { 0 };
         let held = Held { nodes, said: (lanes, record.active) };
         Ok((promises, (record.timeline, record.depth), held, is_own))
     }
@@ -245,17 +249,17 @@ impl Evidence<'_> {
         };
         let mut record = record.clone();
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
-        if record.is_disowned && !self.start.made_timeline() {
+        if record.facts.is_disowned && !self.start.made_timeline() {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
-        if record.is_disowned && self.is_unused(&record, loaded) {
+        if record.facts.is_disowned && self.is_unused(&record, loaded) {
             // A standby that noted no more than that it is one was promoted. What it wrote binds nobody to its layout.
             return Ok(self.unused(&record, &recorded));
         }
         if recorded != *self.layout {
             return self.under_other_layout(&record, &recorded, loaded);
         }
-        let is_foreign = record.system_identifier != self.start.system_identifier;
+        let is_foreign = record.facts.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
         let is_copy = record.is_copied(loaded.identity);
         // A standby does not write the file. Once it has followed a failover, the record names an earlier timeline than
@@ -263,7 +267,7 @@ impl Evidence<'_> {
         // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
         // Of another timeline, and of a copy, the witness may know a server that has nothing to do with this one.
-        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.name) };
+        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.facts.name) };
         let others = match sight {
             _ if is_copy && !is_new_timeline => Some(ClosedReason::Copied),
             Sight::Beside => Some(ClosedReason::Beside),
@@ -273,7 +277,7 @@ impl Evidence<'_> {
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || others.is_some();
         if is_foreign && record.has_worker(&self.nodes, |_| true) {
-            return Err(ClosedReason::Foreign(record.system_identifier));
+            return Err(ClosedReason::Foreign(record.facts.system_identifier));
         }
         // Whatever its worker: a standby's record cannot know which workers its primary uses by now.
         if is_followed {
@@ -319,8 +323,8 @@ impl Evidence<'_> {
         nodes_of: impl Fn(i64) -> Nodes,
     ) -> Result<Opening, ClosedReason> {
         let new_life = |mut opening: Opening, earlier_life: Option<Membership>| {
-            opening.promises =
-                Promises { membership: Some(born), earlier_life, ..opening.promises.without_lanes() };
+            opening.promises = opening.promises.without_lanes().of_member(born);
+            opening.promises.facts.earlier_life = earlier_life;
             opening.promises.begin_life();
             opening
         };
@@ -338,30 +342,28 @@ impl Evidence<'_> {
         }
         let is_copied = record.is_copied(loaded.identity);
         let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
-        if let Some(membership) = record.membership
+        if let Some(membership) = record.facts.membership
             && is_own
             && !is_copied
             && membership.counts_as(&born)
-            && sight(record.name) == Sight::Last
+            && sight(record.facts.name) == Sight::Last
         {
             let nodes = membership.lease.map_or(Nodes::NONE, |lease| nodes_of(lease.home));
             let promises = Promises::of(&record, slot, loaded.identity, &nodes);
             let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
             return Ok(Opening { promises, active, needs_new_file: false });
         }
-        if record.is_disowned && !self.start.made_timeline() {
+        if record.facts.is_disowned && !self.start.made_timeline() {
             // The workers of its primary are unknown, also for a start without a registry after this one.
-            record.unknown_are_theirs = true;
+            record.facts.unknown_are_theirs = true;
         }
         if !is_own || is_copied {
             record.leave_to_original(&[]);
         }
-        let lives = [record.membership, record.earlier_life].into_iter().flatten();
+        let lives = [record.facts.membership, record.facts.earlier_life].into_iter().flatten();
         let earlier_life = { lives }.find(|life| is_own && life.lease.is_some() && life.counts_as(&born));
-        let promises = Promises {
-            system_identifier: self.start.system_identifier,
-            ..Promises::of(&record, slot, loaded.identity, &[]).of_nobody()
-        };
+        let mut promises = Promises::of(&record, slot, loaded.identity, &[]).of_nobody();
+        promises.facts.system_identifier = self.start.system_identifier;
         let opening = Opening { promises, active: self.half[0], needs_new_file: is_copied };
         Ok(new_life(opening, earlier_life))
     }
@@ -391,7 +393,7 @@ impl Evidence<'_> {
     /// layout at a first start must not bind the server to it. Nor does the layout that a standby had while it knew of
     /// no ID.
     fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
-        let is_own = match record.is_disowned {
+        let is_own = match record.facts.is_disowned {
             true => self.start.made_timeline(),
             false => {
                 record.timeline == self.start.timeline
@@ -399,13 +401,13 @@ impl Evidence<'_> {
                     && !self.start.was_in_recovery
             }
         };
-        is_own && record.system_identifier == self.start.system_identifier && record.is_unused()
+        is_own && record.facts.system_identifier == self.start.system_identifier && record.is_unused()
     }
 
     /// The promises of a record of this server, or of its original, whose leases are not this server's.
     fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
         let mut promises = Promises::of(record, slot, loaded.identity, &self.nodes);
-        promises.system_identifier = self.start.system_identifier;
+        promises.facts.system_identifier = self.start.system_identifier;
         match record.is_in_place(loaded.identity, self.start.system_identifier) {
             true => promises,
             false => promises.of_nobody(),
@@ -435,19 +437,19 @@ impl Evidence<'_> {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let had_lease = record.membership.is_some() && !record.of_standby;
-        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.is_disowned;
+        let had_lease = record.facts.membership.is_some() && !record.facts.of_standby;
+        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.facts.is_disowned;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
         promises.raise_all(floor, FloorCause::NewTimeline);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
-        promises.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
+        promises.facts.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
     }
 
     /// The same evidence, for IDs that were generated by the server that wrote this record: under its `max_ahead`.
     fn under(&self, record: &Record) -> Self {
-        Self { max_ahead_us: self.max_ahead_us.max(record.max_ahead_us), ..self.clone() }
+        Self { max_ahead_us: self.max_ahead_us.max(record.facts.max_ahead_us), ..self.clone() }
     }
 
     /// The mark above the IDs in transactions that earlier timelines prepared; `None` if they have not been read.
@@ -485,7 +487,7 @@ impl Evidence<'_> {
         };
         // IDs may exist of which no mark of this record tells.
         let anew = |mut opening: Opening| {
-            opening.promises.is_vouched = true;
+            opening.promises.facts.is_vouched = true;
             raised(self, opening)
         };
         let lost = || anew(self.fresh(self.first_mark()));
@@ -505,9 +507,9 @@ impl Evidence<'_> {
             let mark = self.adopt_layout(&recorded, record.highest_mark().min(vouched).max(-1))?;
             return anew(self.fresh(mark));
         }
-        if record.is_disowned {
+        if record.facts.is_disowned {
             // Which workers its primary has is unknown, so the operator vouches for the configured ones only.
-            record.unknown_are_theirs = true;
+            record.facts.unknown_are_theirs = true;
             record.leave_to_original(&self.nodes);
         }
         let mut promises = self.promises(&record, slot, loaded);
@@ -515,8 +517,9 @@ impl Evidence<'_> {
         let evidence = self.under(&record);
         // The operator vouches that the original's workers are this server's now. Nothing is known of their marks but what
         // an operator has said of all workers.
-        let known = promises.floor.filter(|floor| floor.cause == FloorCause::Operator);
-        let first = evidence.first_mark().max(promises.elsewhere).max(known.map_or(-1, |floor| floor.mark));
+        let known = promises.facts.floor.filter(|floor| floor.cause == FloorCause::Operator);
+        let first =
+            evidence.first_mark().max(promises.facts.elsewhere).max(known.map_or(-1, |floor| floor.mark));
         let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
         ours.for_each(|mark| *mark = first);
         if record.timeline != self.start.timeline {
@@ -529,7 +532,7 @@ impl Evidence<'_> {
     /// took the place of the one that knew them. A state that goes on knows its own, and what an operator has lowered.
     /// The worker of this start may be the other server's, too, so those without a lane are remembered.
     pub(crate) fn respect_seen(&self, promises: &mut Promises, seen: &WorkerMarks) {
-        if !promises.name.life.is_nil() {
+        if !promises.facts.name.life.is_nil() {
             return;
         }
         for (worker, unix_us) in seen.latest_first() {
