@@ -6,7 +6,7 @@
 use crate::config::Limits;
 use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
-use crate::state::record::{Heading, Promises};
+use crate::state::promises::{Heading, Promises};
 
 /// After a failure, calls do not try again sooner than after this time.
 pub(crate) const RETRY_US: i64 = 1_000_000;

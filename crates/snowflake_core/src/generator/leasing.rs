@@ -8,7 +8,7 @@ use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno};
-use crate::state::record::Promises;
+use crate::state::promises::Promises;
 use crate::state::start::Start;
 use parking_lot::lock_api::RawMutex;
 

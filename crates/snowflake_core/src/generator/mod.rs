@@ -29,7 +29,7 @@ use crate::layout::Layout;
 use crate::ledger::Shape;
 use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
-use crate::state::record::Heading;
+use crate::state::promises::Heading;
 use crate::sync::AtomicU64;
 use crate::workers::{Half, Nodes, Workers};
 use hot_path::{Attempt, Look};

@@ -7,7 +7,8 @@ use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
-use crate::state::record::{Floor, Heading, Promises};
+use crate::state::promises::{Heading, Promises};
+use crate::state::record::Floor;
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
