@@ -217,11 +217,6 @@ fn the_page_on_registries_runs_as_written() {
 }
 
 #[test]
-fn the_page_on_reliability_runs_as_written() {
-    play("docs/reliability.md");
-}
-
-#[test]
 fn the_page_on_replication_runs_as_written() {
     play("docs/replication.md");
 }
@@ -239,6 +234,20 @@ fn the_page_on_settings_runs_as_written() {
 #[test]
 fn the_page_on_sql_runs_as_written() {
     play("docs/sql.md");
+}
+
+/// Pages of text alone.
+const TEXTS: [&str; 2] = ["docs/index.md", "docs/reliability.md"];
+
+#[test]
+fn only_pages_of_text_alone_are_not_played() {
+    let tests = include_str!("documents.rs");
+    for document in DOCUMENTS {
+        let has_blocks = parts(&read(document)).iter().any(|part| matches!(part, Part::Block(..)));
+        assert_eq!(has_blocks, !TEXTS.contains(document), "{document}");
+        let is_played = tests.contains(&format!("play(\"{document}\")")) || *document == "docs/citus.md";
+        assert_eq!(is_played, has_blocks, "{document}");
+    }
 }
 
 #[test]
