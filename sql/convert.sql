@@ -83,19 +83,22 @@ BEGIN
         'the change of type drops the statistics of a column, and autovacuum does not restore them', owner
     FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small HAVING count(*) > 0;
 
-    RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
+    RETURN QUERY
+    WITH checks AS MATERIALIZED (
+        SELECT m.key_relid, m.key_attname, string_agg(
+            pg_get_constraintdef(c.oid) || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END,
+            ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
+        FROM (SELECT key_relid, key_attname, relid, array_agg(attnum) AS attnums
+              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m
+        JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = m.relid AND c.conkey && m.attnums AND c.coninhcount = 0
+        GROUP BY m.key_relid, m.key_attname
+    )
+    SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
         coalesce('the highest value, ' || k.value || ', is lower than every new ID', 'there is no value yet')
-        || coalesce('; new IDs must satisfy ' || (
-            SELECT string_agg(
-                pg_get_constraintdef(c.oid) || CASE WHEN m.relid = k.relid THEN '' ELSE ' of ' || m.relid::text END,
-                ', ' ORDER BY m.relid <> k.relid, m.relid::text, c.conname)
-            FROM (SELECT relid, array_agg(attnum) AS attnums
-                  FROM snowflake_internal.snowflake_convert_columns(ARRAY[(k.relid, k.attname)::snowflake_internal.snowflake_key])
-                  GROUP BY relid) AS m
-            JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = m.relid AND c.conkey && m.attnums
-                AND c.coninhcount = 0), ''), owner
+        || coalesce('; new IDs must satisfy ' || c.definitions, ''), owner
     FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+    LEFT JOIN checks c ON c.key_relid = k.relid AND c.key_attname = k.attname
     ORDER BY array_position(locked, k.relid::oid), k.attname;
 
     RETURN QUERY SELECT

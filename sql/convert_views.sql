@@ -92,32 +92,33 @@ BEGIN
                             AND a.adrelid = ANY (views))
     GROUP BY c.oid;
 
-    RETURN QUERY SELECT r.code, format('cannot drop view %s and create it again', c.oid::regclass), r.detail, r.hint
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace,
+    LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
     LATERAL (VALUES
         (EXISTS (SELECT FROM pg_depend d WHERE d.deptype IN ('e', 'x') AND (
                      d.classid = 'pg_class'::regclass AND d.objid = c.oid OR d.classid = 'pg_trigger'::regclass
-                         AND d.objid IN (SELECT g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid))), '0A000',
+                         AND d.objid IN (SELECT g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid))), '0A000', refusal,
             'It or a trigger of it belongs to an extension or depends on one.',
             'In one transaction, drop it, convert, and create it again.'),
-        (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000',
+        (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000', refusal,
             'It has a security label.', 'In one transaction, drop it, convert, and create it again.'),
         (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
-            '42501',
+            '42501', refusal,
             format('Its owner %s may not create objects in the schema %I.', c.relowner::regrole, n.nspname),
             format('First run GRANT USAGE, CREATE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)),
         (EXISTS (SELECT FROM pg_depend d JOIN pg_rewrite w ON w.oid = d.objid AND w.ev_class = c.oid
                  JOIN pg_class u ON u.oid = d.refobjid
                  WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
-                     AND NOT has_schema_privilege(c.relowner, u.relnamespace, 'USAGE')), '42501',
+                     AND NOT has_schema_privilege(c.relowner, u.relnamespace, 'USAGE')), '42501', refusal,
             format('Its owner %s has no right on the schema of a table that it reads.', c.relowner::regrole),
             format('First grant USAGE on the schemas of these tables to %s.', c.relowner::regrole)),
         (EXISTS (SELECT FROM snowflake_internal.snowflake_convert_view_rights(c.oid) a
-                 WHERE a.is_wanted AND NOT pg_has_role(a.grantor, 'USAGE')), '42501',
+                 WHERE a.is_wanted AND NOT pg_has_role(a.grantor, 'USAGE')), '42501', refusal,
             'Another role granted rights on it, and only that role can grant them again.',
             'Run snowflake_convert as a superuser, or revoke these rights first.')
-    ) AS r (is_so, code, detail, hint)
+    ) AS r (is_so, code, message, detail, hint)
     WHERE c.oid = ANY (views) AND r.is_so;
 END
 $$;

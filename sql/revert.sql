@@ -40,15 +40,18 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    key      record;
-    sequence record;
-    taken    text[] := '{}';
-    parts    text[];
-    suffix   text;
+    key    record;
+    taken  text[] := '{}';
+    parts  text[];
+    suffix text;
 BEGIN
     FOR key IN
         SELECT k.relid AS table_id, k.attname AS column_name, k.value, c.relname, c.relnamespace, c.relowner AS owner,
-            n.nspname
+            n.nspname, (
+                SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
+                WHERE s.is_owned AND s.users IS NULL AND s.relid = k.relid AND s.attname = k.attname
+                    AND s.relowner = c.relowner LIMIT 1
+            ) AS owned
         FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
         JOIN pg_class c ON c.oid = k.relid
         JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -70,24 +73,15 @@ BEGIN
             END LOOP;
             name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
             IF suffix = '' THEN
-                SELECT c.oid::regclass::text AS label, o.is_owned INTO sequence
-                FROM pg_class c
-                LEFT JOIN snowflake_internal.snowflake_convert_sequences(
-                    ARRAY[(relid, attname)::snowflake_internal.snowflake_key]) o ON o.seqrelid = c.oid
-                WHERE c.relkind = 'S' AND c.relnamespace = key.relnamespace AND c.relowner = key.owner
-                    AND o.users IS NULL AND (
-                        o.is_owned AND o.relid = relid
-                        OR o.seqrelid IS NULL AND c.oid = to_regclass(name) AND NOT EXISTS (
-                            SELECT FROM pg_depend d
-                            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-                                OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')))
-                ORDER BY o.is_owned DESC NULLS LAST, c.oid LIMIT 1;
-                is_there := FOUND;
-                is_owned := FOUND AND sequence.is_owned IS TRUE;
-                IF is_there THEN
-                    name := sequence.label;
-                    EXIT;
-                END IF;
+                is_owned := key.owned IS NOT NULL;
+                name := coalesce(key.owned::text, name);
+                is_there := is_owned OR EXISTS (
+                    SELECT FROM pg_class c
+                    WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
+                        SELECT FROM pg_depend d
+                        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+                            OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
+                EXIT WHEN is_there;
             END IF;
             EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
             suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
