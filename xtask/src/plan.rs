@@ -10,7 +10,7 @@ struct Stage {
     with: With,
     /// Stages that come before it: of the same PostgreSQL, or of all where one of the two runs once.
     after: &'static [&'static str],
-    /// Tenths of a core that it keeps busy on average; see docs/testing.md for how it was measured.
+    /// Tenths of a core that it keeps busy on average; see pg_test/README.md for how it was measured.
     load: usize,
     /// About how long it takes by itself on two cores.
     seconds: usize,

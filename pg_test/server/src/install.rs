@@ -67,6 +67,16 @@ pub(crate) fn with_pglogical() -> &'static Install {
     })
 }
 
+/// The PostgreSQL under test with repmgr and pg_auto_failover, as far as `scripts/companions` finds them.
+#[track_caller]
+pub(crate) fn with_failover() -> &'static Install {
+    static FOUND: OnceLock<Install> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let servers = companions("failover").join("usr/lib/postgresql");
+        Install::of(&servers.join(pg_version().to_string()).join("bin/pg_config"))
+    })
+}
+
 impl Install {
     fn of(pg_config: &Path) -> Self {
         let text = ask(pg_config, "--version");

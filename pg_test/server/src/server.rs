@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::faults::Preload;
-use crate::install::{Install, install, older, run, with_pglogical};
+use crate::install::{Install, install, older, run, with_failover, with_pglogical};
 use crate::sandbox::{new_cluster, new_folder};
 use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
@@ -66,6 +66,13 @@ impl Builder {
     pub fn with_pglogical(mut self) -> Self {
         self.install = with_pglogical();
         self.setting("shared_preload_libraries", "snowflake_id, pglogical")
+    }
+
+    /// A server that also preloads repmgr; `None` where there is none for this PostgreSQL.
+    pub fn with_repmgr(mut self) -> Option<Self> {
+        self.install = with_failover();
+        let has_it = self.install.bindir.join("repmgr").exists();
+        has_it.then(|| self.setting("shared_preload_libraries", "snowflake_id, repmgr"))
     }
 
     /// Whether the server's wall clock can be moved, see [`Server::clock`].

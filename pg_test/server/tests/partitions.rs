@@ -246,6 +246,20 @@ fn pg_partman_takes_no_time_encoder_for_a_bigint() {
     });
 }
 
+/// It takes an ID for a time since 1970, a million years from now.
+#[test]
+fn pg_partman_with_an_epoch_finds_no_partition_for_an_id() {
+    on_every_version(|_, session, partman| {
+        run(
+            session,
+            "CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_nextval()) PARTITION BY RANGE (id);
+             SELECT partman.create_parent('public.events', 'id', '1 month', p_epoch := 'milliseconds')",
+        );
+        let place = "INSERT INTO events DEFAULT VALUES RETURNING tableoid::regclass::text";
+        assert_eq!(one::<String>(session, place), "events_default", "{partman:?}");
+    });
+}
+
 /// The start of a day, `days` after today, as an ID.
 fn day(session: &mut Client, days: i32) -> i64 {
     one(
