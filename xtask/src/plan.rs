@@ -10,7 +10,7 @@ struct Stage {
     with: With,
     /// Stages that come before it: of the same PostgreSQL, or of all where one of the two runs once.
     after: &'static [&'static str],
-    /// Tenths of a core that it keeps busy on average; see docs/testing.md for how it was measured.
+    /// Tenths of a core that it keeps busy on average; see pg_test/README.md for how it was measured.
     load: usize,
     /// About how long it takes by itself on two cores.
     seconds: usize,
@@ -47,6 +47,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "bench", seconds: 60, ..ONCE },
     Stage { name: "xtask", seconds: 20, ..ONCE },
     Stage { name: "pgxn", seconds: 40, ..ONCE },
+    Stage { name: "site", seconds: 20, ..ONCE },
     Stage { name: "postgres", after: &[], seconds: 15, ..EACH },
     Stage { name: "pgrx", load: 14, seconds: 70, ..ONCE },
     Stage { name: "clippy", after: &["postgres"], seconds: 70, ..ENDS },

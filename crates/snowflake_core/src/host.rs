@@ -122,7 +122,6 @@ pub struct FileIdentity {
     /// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
     pub born_ns: i64,
     /// The same of the data directory that it lies in; two zeros if unknown.
-    #[serde(default)]
     pub directory: (u64, i64),
 }
 
@@ -190,10 +189,8 @@ pub trait Disk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordName {
     /// Of the server's state: drawn with its first record, and left to the original by a copy and a new timeline.
-    #[serde(default)]
     pub life: Uuid,
     /// Of the run that wrote the record: drawn at each start.
-    #[serde(default)]
     pub run: Uuid,
     /// The record's generation. It grows from record to record, and from run to run.
     pub generation: u64,

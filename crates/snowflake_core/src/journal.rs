@@ -6,7 +6,7 @@
 use crate::config::Limits;
 use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
-use crate::state::record::{Heading, Promises};
+use crate::state::promises::{Heading, Promises};
 
 /// After a failure, calls do not try again sooner than after this time.
 pub(crate) const RETRY_US: i64 = 1_000_000;
@@ -90,9 +90,9 @@ impl Journal {
     ) -> Result<(), Errno> {
         let Some(disk) = host.disk() else { return Ok(()) };
         let begun_us = host.boot_us();
-        self.promises.name.generation += 1;
-        let owed_us = if self.promises.owes_prepared { self.promises.max_ahead_us } else { 0 };
-        self.promises.max_ahead_us = heading.max_ahead_us.max(owed_us);
+        self.promises.facts.name.generation += 1;
+        let owed_us = if self.promises.facts.owes_prepared { self.promises.facts.max_ahead_us } else { 0 };
+        self.promises.facts.max_ahead_us = heading.max_ahead_us.max(owed_us);
         let written = witnessed(&mut self.promises, disk, heading, write);
         let ended_us = host.boot_us();
         self.write_us = ended_us - begun_us;
@@ -108,7 +108,7 @@ fn witnessed(
     heading: &Heading<'_>,
     write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let name = promises.name;
+    let name = promises.facts.name;
     if let Some(witness) = disk.witness() {
         witness.announce(name);
     }
@@ -122,19 +122,19 @@ fn witnessed(
 /// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves that record
 /// whole, then into the other.
 fn into_slots(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), WriteError> {
-    let bytes = promises.encode(heading, promises.file);
+    let bytes = promises.encode(heading, promises.facts.file);
     let first = 1 - promises.newest;
-    disk.write(promises.file, first, &bytes)?;
+    disk.write(promises.facts.file, first, &bytes)?;
     promises.newest = first;
     // The promise is durable by now. If the second write fails, the next record goes to this slot first.
-    match disk.write(promises.file, 1 - first, &bytes) {
+    match disk.write(promises.facts.file, 1 - first, &bytes) {
         Err(WriteError::Replaced) => Err(WriteError::Replaced),
         Ok(()) | Err(WriteError::Os(_)) => Ok(()),
     }
 }
 
 fn into_new_file(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), Errno> {
-    promises.file = disk.create(&|file| promises.encode(heading, file))?;
+    promises.facts.file = disk.create(&|file| promises.encode(heading, file))?;
     promises.newest = 0;
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::journal::Journal;
 use crate::ladder::{Blocked, Patience};
 use crate::lane::LaneMemory;
 use crate::refusal::ClosedReason;
-use crate::state::start::Held;
+use crate::state::enlist::Held;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
 

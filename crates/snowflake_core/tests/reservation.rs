@@ -6,19 +6,12 @@
 mod model;
 
 use model::disk::{Fault, Point};
+use model::fixtures::{MAX_AHEAD, RESERVE, plain};
 use model::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
 use snowflake_core::{Config, Generator, Layout, Limits, Parts, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
-
-/// `max_ahead` and `reserve` of the default limits.
-const MAX_AHEAD: i64 = 2 * SECOND;
-const RESERVE: i64 = 500 * MS;
-
-fn plain() -> Config {
-    config("41/10/12", Tick::Millisecond, 0, 7, 16_384, Limits::default())
-}
 
 fn seconds() -> Config {
     config("32/10/20", Tick::Second, 0, 7, 16_384, Limits::default())

@@ -1,5 +1,5 @@
 //! Crashes, restarts, a bad disk, copies and promotions. No ID ever repeats, and the gate stays closed if
-//! that could not be promised. These are the rows of the fault table in `docs/reliability.md` that take seconds;
+//! that could not be promised. These are the rows of the fault table in `pg_test/README.md` that take seconds;
 //! `scripts/chaos` has the others, and all of them in any order.
 
 use nix::sys::signal::Signal;

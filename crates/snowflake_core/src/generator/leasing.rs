@@ -8,7 +8,7 @@ use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno};
-use crate::state::record::Promises;
+use crate::state::promises::Promises;
 use crate::state::start::Start;
 use parking_lot::lock_api::RawMutex;
 
@@ -57,12 +57,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// `None` before [`enlist`](Self::enlist) or [`hold`](Self::hold).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
-            let Some(membership) = &mut cold.journal.promises.membership else { return Ok(None) };
+            let Some(membership) = &mut cold.journal.promises.facts.membership else { return Ok(None) };
             membership.begin(self.host.random());
             let heading = self.heading(cold, self.active());
             // Even if it is pending since before: the last write may have failed.
             cold.journal.write_at_once(&self.host, &heading)?;
-            let membership = cold.journal.promises.membership;
+            let membership = cold.journal.promises.facts.membership;
             Ok(membership.map(|membership| membership.contact(self.host.wall_us())))
         })
     }
@@ -77,7 +77,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         self.locked(|cold| {
             let before = cold.journal.promises;
-            let Some(membership) = before.membership else { return Ok(Answered::Ignored) };
+            let Some(membership) = before.facts.membership else { return Ok(Answered::Ignored) };
             let (after, answered) = membership.after(contact, answer, self.host.random());
             let promises = before.of_member(after);
             match answered {

@@ -29,7 +29,7 @@ use crate::layout::Layout;
 use crate::ledger::Shape;
 use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
-use crate::state::record::Heading;
+use crate::state::promises::Heading;
 use crate::sync::AtomicU64;
 use crate::workers::{Half, Nodes, Workers};
 use hot_path::{Attempt, Look};
@@ -180,7 +180,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
         if let Some(held) = &cold.held {
-            let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.max_ahead_us);
+            let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.facts.max_ahead_us);
             return Heading {
                 layout,
                 nodes,

@@ -36,7 +36,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let Some(permitted) = lane.permitted() else { return Ok(()) };
         let is_short = permitted - tick < reserve_ticks / 2 + 1;
         // A longer `max_ahead` goes on disk at once, so that a later start knows how far IDs may have run ahead.
-        let is_longer = cold.journal.promises.max_ahead_us < self.limits().max_ahead_us;
+        let is_longer = cold.journal.promises.facts.max_ahead_us < self.limits().max_ahead_us;
         let has_more = permitted < self.last_tick();
         if (is_short && has_more || is_longer) && tick <= self.latest_tick(now_us).min(self.last_tick()) {
             self.reserve_for(cold, index, tick)
@@ -72,7 +72,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         let reserve_us = cold.journal.reserve_us(&self.limits());
         let mark = cold.journal.promise(lane, self.reservation_end(reserve_us, wanted));
-        cold.journal.promises.reserved_us = reserve_us;
+        cold.journal.promises.facts.reserved_us = reserve_us;
         let heading = self.heading(cold, active);
         cold.journal.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
         self.publish(cold, lane, mark);
@@ -106,7 +106,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             lane.close();
             *mark = lane.exact_mark();
         }
-        journal.promises.reserved_us = 0;
+        journal.promises.facts.reserved_us = 0;
         journal.renew_file(&self.host, &heading)
     }
 }

@@ -29,7 +29,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Moves from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn rotate(&self, cold: &mut ColdState, from: usize, n: i64) -> Result<Event, Refusal> {
         // After a crash the frontier lies above the reservation, and so further ahead than any ID.
-        let unused_us = if self.lanes[from].has_issued() { 0 } else { cold.journal.promises.reserved_us };
+        let unused_us =
+            if self.lanes[from].has_issued() { 0 } else { cold.journal.promises.facts.reserved_us };
         let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros() + unused_us;
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
@@ -84,7 +85,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// The floor above which a lane begins, if the lane has generated no ID since the floor was set.
     pub(super) fn floor(&self, cold: &ColdState, lane: usize) -> Option<Floor> {
         let lane = &self.lanes[lane];
-        cold.journal.promises.floor.filter(|floor| !lane.has_issued() && floor.mark == lane.restored())
+        cold.journal.promises.facts.floor.filter(|floor| !lane.has_issued() && floor.mark == lane.restored())
     }
 
     /// The wall-clock time from which `tick` can be issued, as a Unix time in microseconds.

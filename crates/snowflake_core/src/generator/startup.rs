@@ -7,7 +7,8 @@ use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
-use crate::state::record::{Floor, Heading, Promises};
+use crate::state::promises::{Heading, Promises};
+use crate::state::record::Floor;
 use crate::state::start::{Evidence, Opening, Start};
 use parking_lot::lock_api::RawMutex;
 
@@ -166,7 +167,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         mut opening: Opening,
     ) -> Result<Option<Event>, ClosedReason> {
         let active = opening.active;
-        let is_first = opening.needs_new_file && opening.promises.name.generation == 0;
+        let is_first = opening.needs_new_file && opening.promises.facts.name.generation == 0;
         (cold.timeline, cold.depth) = (start.timeline, start.depth());
         match self.source {
             // Without its registry, a server is the same node still: it may come back to it.
@@ -174,7 +175,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             WorkerSource::Confirmed => {
                 opening.promises = opening.promises.of_number(self.configured.worker(0), self.born());
             }
-            WorkerSource::Registry => drop(opening.promises.membership.get_or_insert(self.born())),
+            WorkerSource::Registry => drop(opening.promises.facts.membership.get_or_insert(self.born())),
         }
         let lease = opening.promises.lease();
         if self.source == WorkerSource::Registry {
@@ -203,9 +204,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Draws what tells this run's records from those of others.
     pub(super) fn name_run(&self, promises: &mut Promises) {
-        promises.name.run = self.host.random();
-        if promises.name.life.is_nil() {
-            promises.name.life = self.host.random();
+        promises.facts.name.run = self.host.random();
+        if promises.facts.name.life.is_nil() {
+            promises.facts.name.life = self.host.random();
         }
     }
 
@@ -230,7 +231,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             return Err(Unopened::NoLease);
         }
         // Other servers generated their IDs with workers of their own if the registry handed all of them out.
-        if cold.journal.promises.owes_prepared && self.source != WorkerSource::Registry {
+        if cold.journal.promises.facts.owes_prepared && self.source != WorkerSource::Registry {
             self.respect_prepared(cold, start)?;
         }
         let is_durable = self.host.disk().is_some();
@@ -270,7 +271,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         let missing_us = self.behind_us(self.active()) - ahead_us;
         // The record may say more than `reserve`: with a slow disk the last run reserved further ahead.
-        let reserved_us = cold.journal.reserve_us(&self.limits()).max(cold.journal.promises.reserved_us);
+        let reserved_us =
+            cold.journal.reserve_us(&self.limits()).max(cold.journal.promises.facts.reserved_us);
         // A floor lies above the latest of several clocks, which may differ slightly.
         let floored_us = max_ahead_us.min(FIRST_PATIENCE_US) + 2 * SETTLING_US;
         let settling_us = if floor.is_some() { floored_us } else { SETTLING_US };
@@ -287,16 +289,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let evidence = self.evidence(cold, start);
         // Their IDs were generated under the other server's `max_ahead`, which the record keeps for as long as the
         // prepared transactions are unread.
-        let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.max_ahead_us);
+        let max_ahead_us = evidence.max_ahead_us.max(cold.journal.promises.facts.max_ahead_us);
         let evidence = Evidence { max_ahead_us, ..evidence };
         let floor = evidence.prepared_mark().ok_or(Unopened::PreparedUnread)?;
-        cold.journal.promises.owes_prepared = false;
+        cold.journal.promises.facts.owes_prepared = false;
         let raised = match cold.journal.just_failed(&self.host) {
             None => self.raise_marks(cold, floor, FloorCause::NewTimeline),
             Some(errno) => Err(errno),
         };
         raised.map_err(|errno| {
-            cold.journal.promises.owes_prepared = true;
+            cold.journal.promises.facts.owes_prepared = true;
             Unopened::Closed(ClosedReason::Os(errno))
         })
     }

@@ -17,19 +17,18 @@
 //! 6. Without a file, begin above the clock and the control file's time.
 //! 7. Begin no worker below what the host has seen of it. Make the decision durable; then open the gate.
 //!
-//! Steps 1 to 6 are pure functions in this file. The generator does the seventh.
+//! Steps 1 to 6 are pure functions: here, and in `enlist` for nodes of a registry. The generator does the seventh.
 
-use super::record::{Floor, NOBODY, NOT_OURS, Promises, Record, newest};
+use super::promises::Promises;
+use super::record::{Facts, Floor, NOT_OURS, Record};
+use super::slots::newest;
 use crate::host::{Loaded, RecordName, Sight, WorkerMarks};
 use crate::layout::Layout;
-use crate::lease::Membership;
-use crate::refusal::{AdoptError, ClosedReason, FloorCause};
+use crate::refusal::{ClosedReason, FloorCause};
 use crate::workers::{MAX_LANES, Nodes};
 
 /// If nothing was recorded, marks start this far above the latest known time.
 const FIRST_MARGIN_US: i64 = 1_000_000;
-/// A floor further ahead of the clock than this counts as a mistake.
-const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
 /// The facts that a start knows besides the file.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +94,7 @@ impl Start {
     }
 
     /// Whether this start began its timeline, as a promotion and a restore to a point in time do.
-    fn made_timeline(&self) -> bool {
+    pub(super) fn made_timeline(&self) -> bool {
         self.timeline > self.timeline_before
     }
 
@@ -117,15 +116,6 @@ pub(crate) struct Opening {
     pub(crate) needs_new_file: bool,
 }
 
-/// The record of its primary as a standby keeps it while it holds its number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// The workers whose marks the promises have as those of lanes.
-    pub(crate) nodes: Nodes,
-    /// The number of lanes, and the active worker.
-    pub(crate) said: (usize, i64),
-}
-
 /// Everything on which a start's decision depends.
 #[derive(Clone)]
 pub(crate) struct Evidence<'a> {
@@ -143,13 +133,13 @@ pub(crate) struct Evidence<'a> {
 
 impl Evidence<'_> {
     /// The last tick that may have been issued by this Unix time, because IDs run at most `max_ahead` ahead.
-    fn mark_at(&self, unix_us: i64) -> i64 {
+    pub(super) fn mark_at(&self, unix_us: i64) -> i64 {
         let latest = unix_us.saturating_add(self.max_ahead_us);
         self.layout.tick_at(latest).clamp(-1, self.layout.max_tick())
     }
 
     /// The mark of all lanes if nothing is recorded.
-    fn first_mark(&self) -> i64 {
+    pub(super) fn first_mark(&self) -> i64 {
         self.floor_above(self.start.control_us.max(self.start.known_us().unwrap_or(i64::MIN)))
     }
 
@@ -159,15 +149,15 @@ impl Evidence<'_> {
         self.mark_at(known_us.max(self.now_us).saturating_add(FIRST_MARGIN_US))
     }
 
-    fn fresh(&self, mark: i64) -> Opening {
-        let promises = Promises {
+    pub(super) fn fresh(&self, mark: i64) -> Opening {
+        let facts = Facts {
             system_identifier: self.start.system_identifier,
-            marks: [mark; MAX_LANES],
             elsewhere: mark,
             owes_prepared: self.start.prepared == Prepared::Unread,
             floor: Some(Floor { mark, cause: FloorCause::NoState }),
-            ..Promises::none()
+            ..Facts::NONE
         };
+        let promises = Promises { facts, marks: [mark; MAX_LANES], ..Promises::none() };
         Opening { promises, active: self.half[0], needs_new_file: true }
     }
 
@@ -175,7 +165,10 @@ impl Evidence<'_> {
     /// its own: it will not see that the server was in recovery. With it, the timeline for which the record speaks, and
     /// that one's depth, 0 if it is not known. `None` if the file says so already.
     pub(crate) fn disowned(&self, loaded: Option<&Loaded>) -> Option<(Promises, u32, u32)> {
-        let disowned = |promises| Promises { of_standby: true, is_disowned: true, ..promises };
+        let disowned = |promises: Promises| {
+            let facts = Facts { of_standby: true, is_disowned: true, ..promises.facts };
+            Promises { facts, ..promises }
+        };
         let Some(loaded) = loaded else {
             let promises = disowned(self.fresh(self.first_mark()).promises);
             return Some((promises, self.start.timeline, self.start.depth.unwrap_or(0)));
@@ -185,40 +178,7 @@ impl Evidence<'_> {
             true => self.fresh(self.first_mark()).promises.of_members(&record),
             false => self.promises(&record, slot, loaded),
         };
-        (!record.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
-    }
-
-    /// What a standby writes to hold its number, and whether the file is its own already. What its primary left there is
-    /// kept word by word, because the start after its promotion has to decide by it.
-    pub(crate) fn hold(
-        &self,
-        loaded: Option<&Loaded>,
-    ) -> Result<(Promises, (u32, u32), Held, bool), ClosedReason> {
-        let Some(loaded) = loaded else {
-            let system_identifier = self.start.system_identifier;
-            let promises = Promises { system_identifier, of_standby: true, ..Promises::none() };
-            let held = Held { nodes: Nodes::NONE, said: (0, NOBODY) };
-            return Ok((promises, (self.start.timeline, self.start.depth.unwrap_or(0)), held, false));
-        };
-        let (slot, record) = newest(loaded)?;
-        let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
-        if recorded != *self.layout && !record.is_blank() {
-            return Err(ClosedReason::OtherLayout(recorded));
-        }
-        let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
-        // As many as there is room for, so that none is forgotten.
-        let nodes = Nodes::of(record.marks.keys().copied().take(MAX_LANES));
-        let promises = Promises::of(&record, slot, loaded.identity, &nodes);
-        let promises = if is_own { promises } else { promises.of_nobody() };
-        let mut promises = Promises { of_standby: record.is_copied(loaded.identity), ..promises };
-        promises.is_disowned = record.is_disowned;
-        if !is_own {
-            promises.begin_life();
-        }
-        // With a lease, the primary may have used all lanes on its timeline: it had no halves.
-        let lanes = if is_own || record.membership.is_none() { record.lanes } else { 0 };
-        let held = Held { nodes, said: (lanes, record.active) };
-        Ok((promises, (record.timeline, record.depth), held, is_own))
+        (!record.facts.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
     }
 
     /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
@@ -245,17 +205,17 @@ impl Evidence<'_> {
         };
         let mut record = record.clone();
         let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
-        if record.is_disowned && !self.start.made_timeline() {
+        if record.facts.is_disowned && !self.start.made_timeline() {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
-        if record.is_disowned && self.is_unused(&record, loaded) {
+        if record.facts.is_disowned && self.is_unused(&record, loaded) {
             // A standby that noted no more than that it is one was promoted. What it wrote binds nobody to its layout.
             return Ok(self.unused(&record, &recorded));
         }
         if recorded != *self.layout {
             return self.under_other_layout(&record, &recorded, loaded);
         }
-        let is_foreign = record.system_identifier != self.start.system_identifier;
+        let is_foreign = record.facts.system_identifier != self.start.system_identifier;
         let is_new_timeline = record.timeline != self.start.timeline;
         let is_copy = record.is_copied(loaded.identity);
         // A standby does not write the file. Once it has followed a failover, the record names an earlier timeline than
@@ -263,7 +223,7 @@ impl Evidence<'_> {
         // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
         // Of another timeline, and of a copy, the witness may know a server that has nothing to do with this one.
-        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.name) };
+        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.facts.name) };
         let others = match sight {
             _ if is_copy && !is_new_timeline => Some(ClosedReason::Copied),
             Sight::Beside => Some(ClosedReason::Beside),
@@ -273,7 +233,7 @@ impl Evidence<'_> {
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || others.is_some();
         if is_foreign && record.has_worker(&self.nodes, |_| true) {
-            return Err(ClosedReason::Foreign(record.system_identifier));
+            return Err(ClosedReason::Foreign(record.facts.system_identifier));
         }
         // Whatever its worker: a standby's record cannot know which workers its primary uses by now.
         if is_followed {
@@ -307,67 +267,8 @@ impl Evidence<'_> {
         Ok(Opening { promises, active, needs_new_file: is_copy })
     }
 
-    /// The start of a server to which the registry says which workers it has. Its lease goes on only where nobody else can
-    /// have it: the file is the one that was written, and the witness outside the data directory knows its last record.
-    /// Everything else is a new life, that of `born`, without a lease: a reboot, every kind of copy, and a server that
-    /// counts its workers in another way.
-    pub(crate) fn enlist(
-        &self,
-        loaded: Option<&Loaded>,
-        sight: impl Fn(RecordName) -> Sight,
-        born: Membership,
-        nodes_of: impl Fn(i64) -> Nodes,
-    ) -> Result<Opening, ClosedReason> {
-        let new_life = |mut opening: Opening, earlier_life: Option<Membership>| {
-            opening.promises =
-                Promises { membership: Some(born), earlier_life, ..opening.promises.without_lanes() };
-            opening.promises.begin_life();
-            opening
-        };
-        let Some(loaded) = loaded else { return Ok(new_life(self.fresh(self.first_mark()), None)) };
-        let (slot, mut record) = match newest(loaded) {
-            Ok(found) => found,
-            Err(ClosedReason::Unreadable) => return Ok(new_life(self.fresh(self.first_mark()), None)),
-            Err(newer) => return Err(newer),
-        };
-        let recorded = record.layout.read().ok_or(ClosedReason::Unreadable)?;
-        if recorded != *self.layout {
-            return self
-                .under_other_layout(&record, &recorded, loaded)
-                .map(|opening| new_life(opening, None));
-        }
-        let is_copied = record.is_copied(loaded.identity);
-        let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
-        if let Some(membership) = record.membership
-            && is_own
-            && !is_copied
-            && membership.counts_as(&born)
-            && sight(record.name) == Sight::Last
-        {
-            let nodes = membership.lease.map_or(Nodes::NONE, |lease| nodes_of(lease.home));
-            let promises = Promises::of(&record, slot, loaded.identity, &nodes);
-            let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
-            return Ok(Opening { promises, active, needs_new_file: false });
-        }
-        if record.is_disowned && !self.start.made_timeline() {
-            // The workers of its primary are unknown, also for a start without a registry after this one.
-            record.unknown_are_theirs = true;
-        }
-        if !is_own || is_copied {
-            record.leave_to_original(&[]);
-        }
-        let lives = [record.membership, record.earlier_life].into_iter().flatten();
-        let earlier_life = { lives }.find(|life| is_own && life.lease.is_some() && life.counts_as(&born));
-        let promises = Promises {
-            system_identifier: self.start.system_identifier,
-            ..Promises::of(&record, slot, loaded.identity, &[]).of_nobody()
-        };
-        let opening = Opening { promises, active: self.half[0], needs_new_file: is_copied };
-        Ok(new_life(opening, earlier_life))
-    }
-
     /// Step 2: no start continues another layout, unless nothing was generated with it.
-    fn under_other_layout(
+    pub(super) fn under_other_layout(
         &self,
         record: &Record,
         recorded: &Layout,
@@ -382,7 +283,7 @@ impl Evidence<'_> {
 
     /// Where the record of another layout is unused: its marks stay what they are in time, because they may respect IDs
     /// of an earlier life of the data.
-    fn unused(&self, record: &Record, recorded: &Layout) -> Opening {
+    pub(super) fn unused(&self, record: &Record, recorded: &Layout) -> Opening {
         let same_instant = self.same_instant(recorded, record.highest_mark());
         self.fresh(self.first_mark().max(same_instant).min(self.layout.max_tick()))
     }
@@ -390,8 +291,8 @@ impl Evidence<'_> {
     /// Whether a record is this server's own, of this timeline, and no ID was generated under it: a mistaken epoch or
     /// layout at a first start must not bind the server to it. Nor does the layout that a standby had while it knew of
     /// no ID.
-    fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
-        let is_own = match record.is_disowned {
+    pub(super) fn is_unused(&self, record: &Record, loaded: &Loaded) -> bool {
+        let is_own = match record.facts.is_disowned {
             true => self.start.made_timeline(),
             false => {
                 record.timeline == self.start.timeline
@@ -399,13 +300,13 @@ impl Evidence<'_> {
                     && !self.start.was_in_recovery
             }
         };
-        is_own && record.system_identifier == self.start.system_identifier && record.is_unused()
+        is_own && record.facts.system_identifier == self.start.system_identifier && record.is_unused()
     }
 
     /// The promises of a record of this server, or of its original, whose leases are not this server's.
-    fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
+    pub(super) fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
         let mut promises = Promises::of(record, slot, loaded.identity, &self.nodes);
-        promises.system_identifier = self.start.system_identifier;
+        promises.facts.system_identifier = self.start.system_identifier;
         match record.is_in_place(loaded.identity, self.start.system_identifier) {
             true => promises,
             false => promises.of_nobody(),
@@ -431,23 +332,23 @@ impl Evidence<'_> {
     /// timeline counted the same number of lanes and had no lease, which would have allowed it all of them, and for the
     /// server that began the second. Nor does it hold if a number was left out: then another timeline may have begun
     /// from the first, with the same half. What a standby has recorded says nothing of its primary.
-    fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
+    pub(super) fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.nodes.len();
-        let had_lease = record.membership.is_some() && !record.of_standby;
-        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.is_disowned;
+        let had_lease = record.facts.membership.is_some() && !record.facts.of_standby;
+        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.facts.is_disowned;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
         promises.raise_all(floor, FloorCause::NewTimeline);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
-        promises.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
+        promises.facts.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
     }
 
     /// The same evidence, for IDs that were generated by the server that wrote this record: under its `max_ahead`.
-    fn under(&self, record: &Record) -> Self {
-        Self { max_ahead_us: self.max_ahead_us.max(record.max_ahead_us), ..self.clone() }
+    pub(super) fn under(&self, record: &Record) -> Self {
+        Self { max_ahead_us: self.max_ahead_us.max(record.facts.max_ahead_us), ..self.clone() }
     }
 
     /// The mark above the IDs in transactions that earlier timelines prepared; `None` if they have not been read.
@@ -461,75 +362,11 @@ impl Evidence<'_> {
         }
     }
 
-    /// The outcome of an operator's `adopt`, which asserts that the state is this server's, and that no other server
-    /// generated an ID above `floor` (a Unix time in microseconds). Readable marks are lowered only if `lower` asserts
-    /// the same of this server.
-    pub(crate) fn adopt(
-        &self,
-        loaded: Option<&Loaded>,
-        floor_us: i64,
-        lower: bool,
-    ) -> Result<Opening, AdoptError> {
-        let floor = self.floor_mark(floor_us)?;
-        let mut opening = self.vouched(loaded, floor_us, lower)?;
-        if lower {
-            opening.promises.set_all(floor);
-        }
-        Ok(opening)
-    }
-
-    fn vouched(&self, loaded: Option<&Loaded>, floor_us: i64, lower: bool) -> Result<Opening, AdoptError> {
-        let raised = |evidence: &Self, mut opening: Opening| {
-            opening.promises.raise_all(evidence.floor_mark(floor_us)?, FloorCause::Operator);
-            Ok(opening)
-        };
-        // IDs may exist of which no mark of this record tells.
-        let anew = |mut opening: Opening| {
-            opening.promises.is_vouched = true;
-            raised(self, opening)
-        };
-        let lost = || anew(self.fresh(self.first_mark()));
-        let Some(loaded) = loaded else { return lost() };
-        let (slot, mut record) = match newest(loaded) {
-            Ok(found) => found,
-            Err(ClosedReason::Unreadable) => return lost(),
-            Err(newer) => return Err(AdoptError::Closed(newer)),
-        };
-        let Some(recorded) = record.layout.read().filter(|_| !record.is_blank()) else { return lost() };
-        if recorded != *self.layout {
-            if self.is_unused(&record, loaded) {
-                return raised(self, self.unused(&record, &recorded));
-            }
-            // With `lower` the operator vouches that no ID above the floor exists, whatever was reserved.
-            let vouched = if lower { recorded.tick_at(floor_us) } else { i64::MAX };
-            let mark = self.adopt_layout(&recorded, record.highest_mark().min(vouched).max(-1))?;
-            return anew(self.fresh(mark));
-        }
-        if record.is_disowned {
-            // Which workers its primary has is unknown, so the operator vouches for the configured ones only.
-            record.unknown_are_theirs = true;
-            record.leave_to_original(&self.nodes);
-        }
-        let mut promises = self.promises(&record, slot, loaded);
-        promises.begin_life();
-        let evidence = self.under(&record);
-        // The operator vouches that the original's workers are this server's now. Nothing is known of their marks but what
-        // an operator has said of all workers.
-        let known = promises.floor.filter(|floor| floor.cause == FloorCause::Operator);
-        let first = evidence.first_mark().max(promises.elsewhere).max(known.map_or(-1, |floor| floor.mark));
-        let ours = promises.marks.iter_mut().filter(|mark| **mark == NOT_OURS);
-        ours.for_each(|mark| *mark = first);
-        if record.timeline != self.start.timeline {
-            self.respect_earlier_timelines(&mut promises, &record);
-        }
-        raised(&evidence, Opening { promises, active: self.half[0], needs_new_file: true })
-    }
-
     /// Raises the marks of a new life to those that the host has seen of the same workers: the state of another server
     /// took the place of the one that knew them. A state that goes on knows its own, and what an operator has lowered.
     /// The worker of this start may be the other server's, too, so those without a lane are remembered.
     pub(crate) fn respect_seen(&self, promises: &mut Promises, seen: &WorkerMarks) {
-        if !promises.name.life.is_nil() {
+        if !promises.facts.name.life.is_nil() {
             return;
         }
         for (worker, unix_us) in seen.latest_first() {
@@ -541,27 +378,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// The mark of a floor.
-    pub(crate) fn floor_mark(&self, floor_us: i64) -> Result<i64, AdoptError> {
-        if floor_us > self.now_us.saturating_add(FARTHEST_FLOOR_US) {
-            return Err(AdoptError::FloorInFuture);
-        }
-        Ok(self.mark_at(floor_us))
-    }
-
-    /// The mark from which the configured layout can continue after layout `old`, whose highest mark is `mark`.
-    fn adopt_layout(&self, old: &Layout, mark: i64) -> Result<i64, AdoptError> {
-        let new = self.layout;
-        let highest_old = old.highest_id(mark);
-        let first = (self.same_instant(old, mark) + 1).max(new.tick_at(self.now_us));
-        if new.lowest_id(first) <= highest_old {
-            return Err(AdoptError::LayoutBelow(*old));
-        }
-        Ok(first)
-    }
-
     /// A mark of another layout, as the same instant in the configured layout's ticks, which may lie past its end.
-    fn same_instant(&self, old: &Layout, mark: i64) -> i64 {
+    pub(super) fn same_instant(&self, old: &Layout, mark: i64) -> i64 {
         self.layout.tick_at(old.starts_at(mark)).max(-1)
     }
 }

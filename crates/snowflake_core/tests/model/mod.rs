@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod disk;
+pub mod fixtures;
 pub mod server;
 pub mod tape;
 pub mod world;
