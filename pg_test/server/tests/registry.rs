@@ -496,7 +496,7 @@ fn each_refusal_has_the_hint_of_its_cause() {
     told(&mut Node { clock: behind, ..small(2) }, &mut session, "clock", &["wait until it has reached"]);
     run(&mut operator, "SELECT snowflake_registry_reserve(n, 'legacy') FROM generate_series(2, 3) AS n");
     told(&mut Node::small("b"), &mut session, "full", &["snowflake_registry_retire"]);
-    server.clock().forward(AFTER_GRANT);
+    server.clock().forward(AFTER_GRANT + MINUTE);
     run(&mut operator, "SELECT snowflake_registry_reserve(0, 'legacy')");
     told(&mut Node::small("b"), &mut session, "full", &["End a reservation"]);
     let count = hints.len();
