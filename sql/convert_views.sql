@@ -138,6 +138,13 @@ BEGIN
     ), rights AS MATERIALIZED (
         SELECT v.relid, a.* FROM views v, LATERAL snowflake_internal.snowflake_convert_view_rights(v.relid) a
     ), parts (part, depth, relid, n, statement, note, runs_as) AS (
+        -- A rule may name a view on its own view.
+        SELECT -1, v.depth, v.relid, 0, format('DROP RULE %I ON %s', r.rulename, v.name), 'it is created again below',
+            v.relowner
+        FROM views v JOIN pg_rewrite r ON r.ev_class = v.relid AND r.ev_type <> '1' AND EXISTS (
+            SELECT FROM pg_depend d JOIN views o ON o.relid = d.refobjid AND o.relid <> v.relid
+            WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass)
+        UNION ALL
         SELECT 0, -v.depth, v.relid, 0, format('DROP VIEW %s', v.name), 'it is created again below', v.relowner
         FROM views v
         UNION ALL
@@ -188,30 +195,28 @@ BEGIN
                 = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
         GROUP BY v.depth, v.relid, v.name, v.relowner, r.grantor, g.label, r.is_grantable, r.attname
         UNION ALL
-        -- A rule may name any of the views.
+        -- Before the rights, because the owner may have given up the one to create triggers.
+        SELECT 1, v.depth, v.relid, s.n, s.statement, NULL, v.relowner
+        FROM views v
+        JOIN pg_trigger g ON g.tgrelid = v.relid AND NOT g.tgisinternal
+        LEFT JOIN pg_description d ON d.classoid = 'pg_trigger'::regclass AND d.objoid = g.oid,
+        LATERAL (VALUES
+            (true, 3, pg_get_triggerdef(g.oid)),
+            (d.objoid IS NOT NULL, 4, format('COMMENT ON TRIGGER %I ON %s IS %L', g.tgname, v.name, d.description))
+        ) AS s (is_so, n, statement)
+        WHERE s.is_so
+        UNION ALL
         SELECT 2, v.depth, v.relid, s.n, s.statement, NULL, v.relowner
-        FROM views v,
-        LATERAL (
-            SELECT s.n, s.statement
-            FROM pg_trigger g
-            LEFT JOIN pg_description d ON d.classoid = 'pg_trigger'::regclass AND d.objoid = g.oid,
-            LATERAL (VALUES
-                (true, 1, pg_get_triggerdef(g.oid)),
-                (d.objoid IS NOT NULL, 2, format('COMMENT ON TRIGGER %I ON %s IS %L', g.tgname, v.name, d.description))
-            ) AS s (is_so, n, statement)
-            WHERE g.tgrelid = v.relid AND NOT g.tgisinternal AND s.is_so
-            UNION ALL
-            SELECT s.n, s.statement
-            FROM pg_rewrite r
-            LEFT JOIN pg_description d ON d.classoid = 'pg_rewrite'::regclass AND d.objoid = r.oid,
-            LATERAL (VALUES
-                (true, 1, rtrim(pg_get_ruledef(r.oid), ';')),
-                (d.objoid IS NOT NULL, 2, format('COMMENT ON RULE %I ON %s IS %L', r.rulename, v.name, d.description))
-            ) AS s (is_so, n, statement)
-            WHERE r.ev_class = v.relid AND r.ev_type <> '1' AND s.is_so
-        ) AS s
+        FROM views v
+        JOIN pg_rewrite r ON r.ev_class = v.relid AND r.ev_type <> '1'
+        LEFT JOIN pg_description d ON d.classoid = 'pg_rewrite'::regclass AND d.objoid = r.oid,
+        LATERAL (VALUES
+            (true, 1, rtrim(pg_get_ruledef(r.oid), ';')),
+            (d.objoid IS NOT NULL, 2, format('COMMENT ON RULE %I ON %s IS %L', r.rulename, v.name, d.description))
+        ) AS s (is_so, n, statement)
+        WHERE s.is_so
     )
-    SELECT p.part = 0, p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), p.note, p.runs_as
+    SELECT p.part <= 0, p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), p.note, p.runs_as
     FROM parts p
     ORDER BY p.part, p.depth, p.relid::text COLLATE "C", p.n, p.statement COLLATE "C";
 END

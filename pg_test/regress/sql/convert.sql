@@ -72,7 +72,7 @@ CREATE TABLE ticket (id serial, n integer DEFAULT 7 UNIQUE, seen integer UNIQUE)
 CREATE VIEW ticket_ids AS SELECT id, n, seen FROM ticket;
 SELECT snowflake_convert('ticket', 'id');
 SELECT snowflake_convert('ticket', 'n');
-SELECT snowflake_convert('ticket', 'seen');
+SELECT statement FROM snowflake_convert('ticket', 'seen') WHERE statement NOT LIKE 'CREATE VIEW%';
 CREATE DOMAIN narrow AS integer;
 CREATE TABLE seat (id bigint PRIMARY KEY);
 CREATE TABLE guest (seat narrow REFERENCES seat);
@@ -119,7 +119,8 @@ CREATE VIEW shop.purchases AS SELECT p.id, b.name FROM shop.purchase p JOIN shop
 GRANT SELECT ON shop.buyers TO pg_monitor;
 COMMENT ON COLUMN shop.purchases.name IS 'the buyer''s';
 -- each table is rewritten once, and the views are created again
-SELECT step, statement, rewrites, size IS NOT NULL AS has_size, note FROM snowflake_convert_schema('shop');
+SELECT step, split_part(statement, ' AS SELECT', 1) AS statement, rewrites, size IS NOT NULL AS has_size, note
+FROM snowflake_convert_schema('shop');
 SELECT snowflake_convert_tables('{shop.buyer, shop.tag}');
 SELECT snowflake_convert_tables(NULL);
 CREATE MATERIALIZED VIEW shop.stored AS SELECT id FROM shop.buyers;
@@ -127,8 +128,9 @@ SELECT snowflake_convert_tables('{shop.buyer, shop.purchase}');
 DROP MATERIALIZED VIEW shop.stored;
 SELECT count(*) AS steps FROM snowflake_convert_tables('{shop.buyer, shop.purchase}', dry_run => false);
 SELECT * FROM snowflake_convert_schema('shop', dry_run => false);
-\d+ shop.buyers
-\dp shop.buyers
+SELECT reloptions, has_table_privilege('pg_monitor', oid, 'SELECT') AS may_monitor_read FROM pg_class
+WHERE oid = 'shop.buyers'::regclass;
+\d shop.purchases
 
 -- ---- the way back ----
 SELECT * FROM snowflake_revert('shop.purchase', 'id');

@@ -710,13 +710,17 @@ fn no_name_is_taken_for_anything_else() {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let literal = |name: &str| format!("'{}'", name.replace('\'', "''"));
     for name in NAMES {
-        let (ident, key) = (quoted(name), literal(name));
+        let (ident, key, key_view) = (quoted(name), literal(name), quoted(&format!("{name} view")));
         run(
             &mut session,
             &format!(
                 "CREATE SCHEMA {ident};
                  CREATE TABLE {ident}.{ident} ({ident} serial PRIMARY KEY);
                  CREATE TABLE {ident}.child ({ident} integer REFERENCES {ident}.{ident});
+                 CREATE VIEW {ident}.{key_view} AS SELECT {ident} FROM {ident}.{ident};
+                 COMMENT ON COLUMN {ident}.{key_view}.{ident} IS {key}; CREATE ROLE {ident};
+                 GRANT SELECT ({ident}), SELECT ON {ident}.{key_view} TO {ident};
+                 CREATE RULE {ident} AS ON INSERT TO {ident}.{key_view} DO INSTEAD NOTHING;
                  CREATE TABLE {ident}.kept ({ident} serial PRIMARY KEY);
                  CREATE TABLE {ident}.identity ({ident} integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
                  INSERT INTO {ident}.{ident} DEFAULT VALUES; INSERT INTO {ident}.identity DEFAULT VALUES"
@@ -731,6 +735,13 @@ fn no_name_is_taken_for_anything_else() {
         insert(&mut session, &format!("INSERT INTO {ident}.kept DEFAULT VALUES"), &ident);
         insert(&mut session, &format!("INSERT INTO {ident}.{ident} DEFAULT VALUES"), &ident);
         insert(&mut session, &format!("INSERT INTO {ident}.identity DEFAULT VALUES"), &ident);
+        run(&mut session, &format!("SELECT snowflake_revert({identity}, {key}, false, 'identity always')"));
+        run(&mut session, &format!("SELECT snowflake_revert({kept}, {key}, false)"));
+        insert(&mut session, &format!("INSERT INTO {ident}.{ident} DEFAULT VALUES"), &ident);
+        run(
+            &mut session,
+            &format!("INSERT INTO {ident}.kept DEFAULT VALUES; INSERT INTO {ident}.identity DEFAULT VALUES"),
+        );
         let failure = refuses(&mut session, &format!("{identity}, {}", literal("no'\"; such")), "42703");
         assert!(failure.message.contains("column \"no'\"; such\""), "{failure}");
     }
