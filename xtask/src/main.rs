@@ -1,5 +1,5 @@
 //! What the scripts leave to a program: `cargo xtask COMMAND`. Each command is called by one of them, which has set up
-//! the machine before; `PG_CONFIG` names the PostgreSQL.
+//! the machine before.
 
 mod callgrind;
 mod command;
