@@ -37,7 +37,8 @@ fn play(stages: &[&str], lines: &str, folder: &Path) -> (Output, String) {
 /// The arguments of the script, in the order in which stages that pass have ended.
 fn played(stages: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let (output, notes) = play(stages, "note \"$*\"", folder.path());
+    let slowly = "case $stage in pgrx) sleep 0.5 ;; postgres | pg | install) sleep 0.1 ;; esac; note \"$*\"";
+    let (output, notes) = play(stages, slowly, folder.path());
     assert!(output.status.success(), "{output:?}");
     notes.lines().map(str::to_owned).collect()
 }
@@ -109,6 +110,8 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
         echo 'test a::breaks ... FAILED'
         echo 'test b::does_not_panic - should panic ... FAILED'
         echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test clock`'
+        echo 'test c::breaks ... FAILED'
+        echo 'error: test failed, to rerun pass `-p snowflake_core --doc`'
         exit 1";
     let failed = |script: &str, stage: &str| {
         let (output, _) = play(&[stage], script, folder.path());
@@ -118,12 +121,15 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
         failed
     };
     let cargo = "cargo test --profile quick -p snowflake_server_tests --test clock -- --exact --nocapture";
-    assert_eq!(
-        failed(script, "lint"),
-        format!(
-            "lint failed; to run it alone:\n  {cargo} a::breaks\n  {cargo} b::does_not_panic\n  scripts/test lint\n"
-        )
-    );
+    let doc = "cargo test --profile quick -p snowflake_core --doc -- --exact --nocapture";
+    let expected = [
+        "lint failed; to run it alone:",
+        &format!("  {cargo} a::breaks"),
+        &format!("  {cargo} b::does_not_panic"),
+        &format!("  {doc} c::breaks"),
+        "  scripts/test lint\n",
+    ];
+    assert_eq!(failed(script, "lint"), expected.join("\n"));
     let script = script.replace("$stage = lint", "\"$*\" = '--pg 16 citus'");
     let failed = failed(&script, "citus");
     assert!(failed.contains(&format!("  PG_CONFIG=$(scripts/postgres 16) {cargo} a::breaks\n")), "{failed}");
