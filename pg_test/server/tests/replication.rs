@@ -255,11 +255,6 @@ fn a_copy_of_a_standbys_files_is_a_copy() {
 }
 
 #[test]
-fn a_copy_of_a_standbys_files_promoted_is_a_successor() {
-    succeeds_its_primary(Was::Files, 2);
-}
-
-#[test]
 fn an_old_primary_started_alone_is_a_copy() {
     is_a_copy_beside_its_primary(Was::Primary, 2);
 }
