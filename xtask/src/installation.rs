@@ -1,9 +1,8 @@
-//! The PostgreSQL that `PG_CONFIG` names.
+//! The PostgreSQL under test.
 
-use crate::command::read;
 use anyhow::{Context, Result};
+use snowflake_server_tests::pg_config as ask;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// Where its parts are, as its `pg_config` says.
 #[derive(Debug)]
@@ -21,20 +20,16 @@ pub struct Installation {
 
 impl Installation {
     /// # Errors
-    /// `PG_CONFIG` is not set, or names no such program.
+    /// It has no test suites.
     pub fn new() -> Result<Self> {
-        let pg_config = std::env::var("PG_CONFIG").context("PG_CONFIG must name a pg_config")?;
-        let ask = |option: &str| -> Result<String> {
-            Ok(read(Command::new(&pg_config).arg(option))?.trim().to_owned())
-        };
-        let pgxs = PathBuf::from(ask("--pgxs")?);
+        let pgxs = PathBuf::from(ask("--pgxs"));
         let tests = pgxs.parent().context("pgxs.mk is in a folder")?.join("../test");
         Ok(Self {
-            version: ask("--version")?,
-            bindir: ask("--bindir")?.into(),
-            pkglibdir: ask("--pkglibdir")?.into(),
-            sharedir: ask("--sharedir")?.into(),
-            include_server: ask("--includedir-server")?.into(),
+            version: ask("--version"),
+            bindir: ask("--bindir").into(),
+            pkglibdir: ask("--pkglibdir").into(),
+            sharedir: ask("--sharedir").into(),
+            include_server: ask("--includedir-server").into(),
             tests,
         })
     }

@@ -1,12 +1,12 @@
 //! Counts the instructions of one call of the functions that generate and read IDs, and compares them with the counts
-//! that are committed. `scripts/instructions --help` says what for.
+//! that are committed. `scripts/instructions --help` says what for. Benchmarking crates such as gungraun run callgrind too,
+//! but give the sum of a program or of a function with all that it calls, not the part of one library in it.
 
 use crate::callgrind;
 use crate::installation::Installation;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use snowflake_server_tests::Server;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -69,21 +69,6 @@ const PATHS: [Measured; 5] = [
     },
 ];
 
-/// For information: whole queries with this many calls, including everything of PostgreSQL except the readings of the
-/// clock. The difference between a query of the second length and one of the first is the cost of calls within a query.
-const QUERIES: [(&str, &str); 5] = [
-    ("constant", "1::bigint"),
-    ("snowflake", "snowflake_nextval()"),
-    ("clock", "clock_timestamp()"),
-    ("nextval", "nextval('s')"),
-    ("cached", "nextval('s1000')"),
-];
-const LENGTHS: [i64; 2] = [500, 1500];
-
-fn whole_query(call: &str, calls: i64) -> String {
-    format!("SELECT count(x) FROM (SELECT {call} AS x FROM generate_series(1, {calls}) OFFSET 0) AS s")
-}
-
 /// A single-process server reads one statement per line. callgrind writes a dump and starts over whenever this function
 /// is called, so a statement between two marks has a dump of its own: dump.2 is the first, dump.4 the second.
 const MARK: &str = "pg_backend_pid";
@@ -108,12 +93,6 @@ fn statements(clock_file: &Path) -> String {
     for path in &PATHS {
         begin(&mut lines, path.clock, path.query.to_owned());
         lines.extend([mark(), path.query.to_owned(), mark(), TICKS.to_owned()]);
-    }
-    for (_, call) in QUERIES {
-        begin(&mut lines, Standing, whole_query(call, 100));
-        for calls in LENGTHS {
-            lines.extend([mark(), whole_query(call, calls), mark()]);
-        }
     }
     lines.join("\n") + "\n"
 }
@@ -152,12 +131,7 @@ fn counted() -> Result<(Server, String)> {
     // that stands still would never reach.
     let mut postgres = server.client_program("postgres", "postgres");
     single(&mut postgres);
-    let sequences = "CREATE SEQUENCE s\nCREATE SEQUENCE s1000 CACHE 1000";
-    run(
-        postgres,
-        &format!("CREATE EXTENSION snowflake_id\n{sequences}\nSELECT snowflake_nextval()\n"),
-        &folder,
-    )?;
+    run(postgres, "CREATE EXTENSION snowflake_id\nSELECT snowflake_nextval()\n", &folder)?;
 
     let clock = folder.join("clock");
     fs::write(&clock, "2080-01-01 00:00:00\n")?;
@@ -228,13 +202,7 @@ pub fn main(accept: bool) -> Result<()> {
         costs
             .push((path.name.to_owned(), Cost { instructions: of_one(counts.own), out: of_one(counts.out) }));
     }
-    let mut queries = BTreeMap::new();
-    for (n, (name, _)) in QUERIES.into_iter().enumerate() {
-        let first = 2 + 2 * PATHS.len() + 4 * n;
-        let difference = dump(first + 2)?.all - dump(first)?.all;
-        queries.insert(name, difference as f64 / (LENGTHS[1] - LENGTHS[0]) as f64);
-    }
-    print_tables(&costs, &queries)?;
+    print_table(&costs)?;
     let prefix = format!("{}|{}|", std::env::consts::ARCH, snowflake_server_tests::pg_version());
     let committed = fs::read_to_string(COMMITTED)?;
     if accept {
@@ -250,7 +218,7 @@ pub fn main(accept: bool) -> Result<()> {
     Ok(())
 }
 
-fn print_tables(costs: &Costs, queries: &BTreeMap<&str, f64>) -> Result<()> {
+fn print_table(costs: &Costs) -> Result<()> {
     let rustc = Command::new("rustc").arg("--version").output()?;
     let rustc = String::from_utf8_lossy(&rustc.stdout).trim().to_owned();
     println!("{}, {}, {rustc}\n", Installation::new()?.version, std::env::consts::ARCH);
@@ -258,19 +226,6 @@ fn print_tables(costs: &Costs, queries: &BTreeMap<&str, f64>) -> Result<()> {
     for (name, cost) in costs {
         println!("| {name} | {} | {} |", cost.instructions, cost.out);
     }
-    println!("\n| of one call in a query, all of PostgreSQL included | instructions |\n| --- | --- |");
-    for (name, _) in QUERIES {
-        println!("| {name} | {:.0} |", queries[name]);
-    }
-    let less = |name: &str| queries[name] - queries["constant"];
-    println!(
-        "\nLess the constant, snowflake_nextval() takes {:.0}, clock_timestamp() {:.0}, nextval {:.0}: \
-            a ratio of {:.3} to nextval.",
-        less("snowflake"),
-        less("clock"),
-        less("nextval"),
-        less("snowflake") / less("nextval")
-    );
     Ok(())
 }
 

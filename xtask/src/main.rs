@@ -1,26 +1,23 @@
 //! What the scripts leave to a program: `cargo xtask COMMAND`. Each command is called by one of them, which has set up
-//! the machine before; `PG_CONFIG` names the PostgreSQL.
+//! the machine before.
 
 mod callgrind;
 mod command;
 mod fleet;
 mod installation;
 mod instructions;
-mod lanes;
 mod mutants;
 mod package;
-mod plan;
 mod server;
 mod suites;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  stages 'MAJOR...' [STAGE...]       stages of scripts/test with several versions of PostgreSQL, beside each other
   regress                            pg_test/regress
   upstream SOURCES                   the suites in PostgreSQL's source
   can-upgrade                        whether pg_upgrade can, from PG_CONFIG_OLD's
@@ -44,10 +41,6 @@ fn main() -> ExitCode {
 fn do_command(args: &[String]) -> Result<()> {
     let Some((command, args)) = args.split_first() else { bail!(USAGE) };
     match (command.as_str(), args) {
-        ("stages", [majors, stages @ ..]) => {
-            let majors: Result<Vec<u32>, _> = majors.split(' ').map(str::parse).collect();
-            lanes::run(stages, &majors.context("versions of PostgreSQL")?)
-        }
         ("regress", []) => suites::regress(),
         ("upstream", [sources]) => suites::upstream(Path::new(sources)),
         ("can-upgrade", []) => suites::can_upgrade(),

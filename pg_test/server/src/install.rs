@@ -35,13 +35,25 @@ pub fn has_extension(name: &str) -> bool {
     install().sharedir.join(format!("extension/{name}.control")).exists()
 }
 
-/// The installation that `PG_CONFIG` names; else the newest of Debian's that has the extension; else the newest of
-/// Debian's; else the `pg_config` in `PATH`.
+/// The `pg_config` that `PG_CONFIG` names, or else the one that the scripts use.
+fn chosen() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let named = std::env::var_os("PG_CONFIG").filter(|name| !name.is_empty());
+        named.map_or_else(|| said_by(&mut script("postgres")).into(), PathBuf::from)
+    })
+}
+
+/// What it says, for instance about `--bindir`.
+#[track_caller]
+pub fn pg_config(option: &str) -> String {
+    ask(chosen(), option)
+}
+
+/// The installation under test.
 pub(crate) fn install() -> &'static Install {
     static FOUND: OnceLock<Install> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        Install::of(&std::env::var_os("PG_CONFIG").map_or_else(default_pg_config, PathBuf::from))
-    })
+    FOUND.get_or_init(|| Install::of(chosen()))
 }
 
 /// The older installation that `PG_CONFIG_OLD` names, from whose servers pg_upgrade upgrades.
@@ -99,25 +111,22 @@ impl Install {
     }
 }
 
-fn default_pg_config() -> PathBuf {
-    let debian: Vec<PathBuf> = (15..=18)
-        .rev()
-        .map(|v| PathBuf::from(format!("/usr/lib/postgresql/{v}/bin/pg_config")))
-        .filter(|path| path.exists())
-        .collect();
-    let has_extension = |pg_config: &&PathBuf| {
-        Path::new(&ask(pg_config, "--sharedir")).join("extension/snowflake_id.control").exists()
-    };
-    debian.iter().find(has_extension).or(debian.first()).cloned().unwrap_or_else(|| "pg_config".into())
+fn ask(pg_config: &Path, option: &str) -> String {
+    said_by(Command::new(pg_config).arg(option))
 }
 
-fn ask(pg_config: &Path, option: &str) -> String {
-    let output = Command::new(pg_config)
-        .arg(option)
-        .output()
-        .unwrap_or_else(|e| panic!("cannot run {} {option}: {e}", pg_config.display()));
-    assert!(output.status.success(), "{} {option} failed", pg_config.display());
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+fn script(name: &str) -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name))
+}
+
+/// What a command prints; panics with all its output if it fails.
+#[track_caller]
+fn said_by(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed: {}\n{said}{complaints}", output.status);
+    said
 }
 
 impl Install {
@@ -175,32 +184,16 @@ impl Install {
     }
 }
 
-/// The folder in which `scripts/companions` has installed a part, which it does now if it is missing.
+/// The folder in which `scripts/companions` has installed a part, which it does now if it is missing: otherwise nothing
+/// here would be tested with it.
 #[track_caller]
 pub fn companions(part: &str) -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/companions");
-    let output = Command::new(script)
-        .arg(part)
-        .env("PG_CONFIG", install().bindir.join("pg_config"))
-        .output()
-        .expect("scripts/companions can be run");
-    assert!(
-        output.status.success(),
-        "{part} is missing, and nothing here was tested with it:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(part)
+    let folder = said_by(script("companions").arg(part).env("PG_CONFIG", chosen()));
+    PathBuf::from(folder).join(part)
 }
 
 /// Runs a command to its end; panics with all its output if it fails.
 #[track_caller]
 pub(crate) fn run(mut command: Command) {
-    let output = command.output().unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?} failed: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    said_by(&mut command);
 }

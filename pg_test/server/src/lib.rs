@@ -17,8 +17,8 @@
 //! * [`traffic`]: clients that generate IDs in the background while a test does something to the server;
 //! * [`sql`]: short-hands for queries, errors with their SQLSTATE, and the status view.
 //!
-//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation, `PG_CONFIG_OLD` the older one that some
-//! tests upgrade from. If the tests run as root, the servers run as the operating system's user `postgres`, because
+//! The environment variable `PG_CONFIG` chooses the PostgreSQL installation (without it, the tests use the one that
+//! `scripts/postgres` prints), `PG_CONFIG_OLD` the older one that some tests upgrade from. If the tests run as root, the servers run as the operating system's user `postgres`, because
 //! PostgreSQL refuses to run as root.
 
 pub mod clock;
@@ -41,7 +41,7 @@ pub mod traffic;
 pub use clock::Clock;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
-pub use install::{companions, has_contrib, has_extension, pg_version};
+pub use install::{companions, has_contrib, has_extension, pg_config, pg_version};
 pub use nix::sys::signal::Signal;
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};

@@ -6,11 +6,11 @@ use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
 use snowflake_server_tests::{Server, alone};
 
-/// Five million IDs of one worker, one per second from the beginning of 2026: 57 days.
-const FIVE_MILLION: &str = "
+/// Two million IDs of one worker, one per second from the beginning of 2026: 23 days.
+const TWO_MILLION: &str = "
     CREATE TABLE orders (id bigint PRIMARY KEY, amount integer NOT NULL);
     INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '1 s', 1, 0), n
-                       FROM generate_series(0, 4999999) AS n;
+                       FROM generate_series(0, 1999999) AS n;
     ANALYZE orders";
 
 #[track_caller]
@@ -28,7 +28,7 @@ fn assert_spans(plan: &str, index: &str, key: &str) {
 }
 
 #[test]
-fn five_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
+fn two_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
     let _alone = alone();
     let server = Server::builder()
         .setting("timezone", "UTC")
@@ -36,7 +36,7 @@ fn five_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
         .setting("jit", "off")
         .start_with_extension();
     let mut session = server.connect();
-    run(&mut session, FIVE_MILLION);
+    run(&mut session, TWO_MILLION);
     spans_of_time_use_the_primary_key(&mut session);
     reading_costs_what_arithmetic_by_hand_costs(&mut session);
     an_index_on_the_time_of_an_id_is_used(&mut session);
@@ -46,7 +46,7 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
     for ends in [
         "'2026-01-10', '2026-01-11'",
         "'-infinity', '2026-01-02'",
-        "'2026-02-25', 'infinity'",
+        "'2026-01-23', 'infinity'",
         "now() - interval '1 day', now()",
         "(SELECT timestamptz '2026-01-10'), (SELECT timestamptz '2026-01-11')",
     ] {
@@ -71,8 +71,8 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
         ("'2026-01-11', '2026-01-10'", 0),
         ("'-infinity', '2026-01-01'", 0),
         ("'-infinity', '2026-01-01 00:00:00.000001'", 1),
-        ("'-infinity', 'infinity'", 5_000_000),
-        ("'0044-03-15 BC', '9999-12-31'", 5_000_000),
+        ("'-infinity', 'infinity'", 2_000_000),
+        ("'0044-03-15 BC', '9999-12-31'", 2_000_000),
     ] {
         let query = format!("SELECT count(*) FROM orders WHERE snowflake_between(id, {ends})");
         assert_eq!(one::<i64>(session, &query), rows, "{ends}");

@@ -226,54 +226,52 @@ fn succeeds_its_primary(was: Was, timeline: usize) {
     assert_eq!(status(&mut follower.connect()).state, "open");
 }
 
+// What PostgreSQL says of a server depends on its role, and of its timeline only the depth counts. That the generator does
+// right at every depth is for the core's tests.
+
 #[test]
 fn a_standby_started_alone_is_a_copy() {
-    [1, 2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Standby, timeline));
+    [1, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Standby, timeline));
 }
 
 #[test]
 fn a_standby_promoted_is_a_successor() {
-    [1, 2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Standby, timeline));
+    [1, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Standby, timeline));
 }
 
 #[test]
 fn a_backup_of_a_standby_is_a_copy() {
-    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Backup, timeline));
+    is_a_copy_beside_its_primary(Was::Backup, 2);
 }
 
 #[test]
 fn a_backup_of_a_standby_promoted_is_a_successor() {
-    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Backup, timeline));
+    succeeds_its_primary(Was::Backup, 2);
 }
 
 #[test]
 fn a_copy_of_a_standbys_files_is_a_copy() {
-    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Files, timeline));
-}
-
-#[test]
-fn a_copy_of_a_standbys_files_promoted_is_a_successor() {
-    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Files, timeline));
+    is_a_copy_beside_its_primary(Was::Files, 2);
 }
 
 #[test]
 fn an_old_primary_started_alone_is_a_copy() {
-    [2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Primary, timeline));
+    is_a_copy_beside_its_primary(Was::Primary, 2);
 }
 
 #[test]
 fn an_old_primary_promoted_is_a_successor() {
-    [2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Primary, timeline));
+    succeeds_its_primary(Was::Primary, 2);
 }
 
 #[test]
 fn a_standby_without_a_state_is_a_copy() {
-    [1, 2, 5].into_iter().for_each(|timeline| is_a_copy_beside_its_primary(Was::Stateless, timeline));
+    is_a_copy_beside_its_primary(Was::Stateless, 2);
 }
 
 #[test]
 fn a_standby_without_a_state_promoted_is_a_successor() {
-    [1, 2, 5].into_iter().for_each(|timeline| succeeds_its_primary(Was::Stateless, timeline));
+    succeeds_its_primary(Was::Stateless, 2);
 }
 
 /// A standby's record knows the workers that were configured when it was started alone. Its primary's need not be among

@@ -5,6 +5,7 @@
 //! DETAIL, HINT and the description of a setting are full sentences. No text is empty, has two lines, or has a word of
 //! [`UNUSUAL`].
 
+use regex::{Captures, Regex};
 use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::column;
 use std::fs;
@@ -150,115 +151,48 @@ impl Token {
     }
 }
 
-/// Takes a word from the front.
-fn take_word(rest: &mut &str) -> Token {
-    let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    let (word, after) = rest.split_at(length);
-    *rest = after;
-    Token::Word(word.to_owned())
+/// The matches of a pattern: a group `literal`, whose text is still as in the source, a `word` or a `sign`. What is in none
+/// of them, as a comment, is left out.
+fn tokens(source: &str, pattern: &str, text_of: impl Fn(&str) -> String) -> Vec<Token> {
+    let token = |found: Captures<'_>| {
+        let literal = found.name("literal").map(|text| Token::Literal(text_of(text.as_str())));
+        let word = || found.name("word").map(|word| Token::Word(word.as_str().to_owned()));
+        literal.or_else(word).or_else(|| found.name("sign")?.as_str().chars().next().map(Token::Sign))
+    };
+    Regex::new(pattern).expect("a pattern").captures_iter(source).filter_map(token).collect()
 }
 
-/// Rust: literals with their escapes and continued lines resolved; comments are left out.
+/// Rust: comments, characters, literals. What opens with a quotation mark and is no character is a lifetime.
+const RUST: &str = r##"(?xs) //[^\n]* | '(?:\\.[^']*|[^\\'])' | (?<literal> r\#".*?"\# | c?"(?:[^"\\]|\\.)*" )
+    | (?<word>[0-9A-Za-z_]+) | (?<sign>[^\ \n])"##;
+
+/// Literals have their escapes and continued lines resolved.
 fn rust_tokens(source: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut rest = source;
-    while let Some(c) = rest.chars().next() {
-        if rest.starts_with("//") {
-            rest = rest.find('\n').map_or("", |end| &rest[end..]);
-        } else if rest.starts_with("r#\"") {
-            let end = rest.find("\"#").expect("a raw literal ends");
-            tokens.push(Token::Literal(rest[3..end].to_owned()));
-            rest = &rest[end + 2..];
-        } else if rest.starts_with("c\"") || c == '"' {
-            rest = &rest[rest.find('"').expect("found") + 1..];
-            tokens.push(Token::Literal(take_rust_literal(&mut rest)));
-        } else if rest.len() > 2 && c == '\'' && (rest[1..].starts_with('\\') || rest[2..].starts_with('\''))
-        {
-            // A character; otherwise it is a lifetime.
-            let end = rest[2..].find('\'').expect("a character ends") + 3;
-            rest = &rest[end..];
-        } else if c.is_alphanumeric() || c == '_' {
-            tokens.push(take_word(&mut rest));
-        } else {
-            if !c.is_whitespace() {
-                tokens.push(Token::Sign(c));
-            }
-            rest = &rest[c.len_utf8()..];
+    let escape = Regex::new(r"(?s)\\(\n[ \n]*|.)").expect("a pattern");
+    tokens(source, RUST, |literal| {
+        if literal.starts_with("r#") {
+            return literal[3..literal.len() - 2].to_owned();
         }
-    }
-    tokens
+        let quoted = literal.trim_start_matches('c');
+        let inside = &quoted[1..quoted.len() - 1];
+        let resolved = |found: &Captures<'_>| match &found[1] {
+            "n" => "\n".to_owned(),
+            text => text.trim_start().to_owned(),
+        };
+        escape.replace_all(inside, resolved).into_owned()
+    })
 }
 
-fn take_rust_literal(rest: &mut &str) -> String {
-    let mut text = String::new();
-    let mut chars = rest.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => {
-                *rest = &rest[at + 1..];
-                return text;
-            }
-            '\\' => match chars.next() {
-                Some((at, '\n')) => {
-                    let next = rest[at..].find(|c: char| !c.is_whitespace()).expect("it goes on") + at;
-                    while chars.clone().next().is_some_and(|(at, _)| at < next) {
-                        chars.next();
-                    }
-                }
-                Some((_, 'n')) => text.push('\n'),
-                Some((_, other)) => text.push(other),
-                None => break,
-            },
-            other => text.push(other),
-        }
-    }
-    panic!("a literal does not end: {rest:.60}")
-}
+/// SQL: comments, literals with those that SQL joins to them. Bodies between `$$` belong to the rest.
+const SQL: &str = r"(?x) --[^\n]* | (?<literal> '(?:[^']|'')*' (?: (?:[\ \n]|--[^\n]*\n)+ '(?:[^']|'')*' )* )
+    | (?<word>[0-9A-Za-z_]+) | (?<sign>[^\ \n])";
 
-/// SQL: literals with doubled quotes resolved, those that SQL joins joined; comments are left out, and bodies between
-/// `$$` belong to the rest.
+/// Literals have their doubled quotes resolved.
 fn sql_tokens(source: &str) -> Vec<Token> {
-    let mut tokens: Vec<Token> = Vec::new();
-    let mut rest = source;
-    // Literals with nothing but space between them are one.
-    let mut is_joined = false;
-    while let Some(c) = rest.chars().next() {
-        if rest.starts_with("--") {
-            rest = rest.find('\n').map_or("", |end| &rest[end..]);
-            continue;
-        }
-        if c == '\'' {
-            let mut text = String::new();
-            rest = &rest[1..];
-            loop {
-                let end = rest.find('\'').expect("a literal ends");
-                text.push_str(&rest[..end]);
-                rest = &rest[end + 1..];
-                match rest.strip_prefix('\'') {
-                    Some(after) => {
-                        text.push('\'');
-                        rest = after;
-                    }
-                    None => break,
-                }
-            }
-            match tokens.last_mut() {
-                Some(Token::Literal(before)) if is_joined => before.push_str(&text),
-                _ => tokens.push(Token::Literal(text)),
-            }
-            is_joined = true;
-        } else if c.is_alphanumeric() || c == '_' {
-            tokens.push(take_word(&mut rest));
-            is_joined = false;
-        } else {
-            if !c.is_whitespace() {
-                tokens.push(Token::Sign(c));
-                is_joined = false;
-            }
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    tokens
+    let part = Regex::new("'((?:[^']|'')*)'").expect("a pattern");
+    tokens(source, SQL, |literal| {
+        part.captures_iter(literal).map(|part| part[1].replace("''", "'")).collect()
+    })
 }
 
 /// The expressions up to the end of the parentheses in which `tokens` begins, or up to the end of the list.

@@ -1,0 +1,155 @@
+//! `scripts/stages.mk`, with a script in the place of `scripts/test`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const MAJORS: [&str; 5] = ["15", "16", "17", "18", "19"];
+
+/// The stages of the script.
+fn all() -> Vec<String> {
+    let output = Command::new("scripts/test").arg("--list").current_dir(ROOT).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Plays stages; the script executes these lines, where `$stage` is the last argument, and `note` writes its argument
+/// into the second result.
+fn play(stages: &[&str], lines: &str, folder: &Path) -> (Output, String) {
+    let (script, notes) = (folder.join("script"), folder.join("notes"));
+    let head = format!(
+        "#!/bin/sh\nfor stage; do :; done\nnote() {{ echo \"$*\" >>{}; }}\n{lines}\n",
+        notes.display()
+    );
+    std::fs::write(&script, head).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = Command::new("make")
+        .args(["-f", "scripts/stages.mk", "--keep-going", "--jobs=6", "--output-sync=target"])
+        .args([format!("SCRIPT={}", script.display()), format!("LOGS={}", folder.display())])
+        .args([format!("STAGES={}", stages.join(" ")), format!("MAJORS={}", MAJORS.join(" "))])
+        .env_remove("SNOWFLAKE_IS_INSTALLED")
+        .current_dir(ROOT)
+        .output()
+        .unwrap();
+    (output, std::fs::read_to_string(notes).unwrap_or_default())
+}
+
+/// The arguments of the script, in the order in which stages that pass have ended.
+fn played(stages: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let slowly = "case $stage in pgrx) sleep 0.5 ;; postgres | pg | install) sleep 0.1 ;; esac; note \"$*\"";
+    let (output, notes) = play(stages, slowly, folder.path());
+    assert!(output.status.success(), "{output:?}");
+    notes.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_stage_runs_once_with_the_ends_or_with_each_version() {
+    let all = all();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut played = played(&all);
+    for stage in all {
+        let of_stage = played.extract_if(.., |args| args.split(' ').next_back() == Some(stage));
+        let mut majors: Vec<String> =
+            of_stage.map(|args| args.replace("--pg ", "").replace(stage, "")).collect();
+        majors.sort();
+        let majors = majors.concat();
+        let majors: Vec<&str> = majors.split_whitespace().collect();
+        assert!(majors.is_empty() || majors == ["15", "19"] || majors == MAJORS, "{stage}: {majors:?}");
+    }
+    assert_eq!(played, [""; 0], "twice, or no stage of the script");
+}
+
+#[test]
+fn a_stage_waits_for_what_it_needs_which_runs_too() {
+    assert_eq!(played(&["core"]), ["core"]);
+    let played = played(&["pg", "clippy", "server", "upgrade"]);
+    let at = |args: &str| played.iter().position(|other| other == args).unwrap_or_else(|| panic!("{args}"));
+    for major in MAJORS {
+        let at = |stage: &str| at(&format!("--pg {major} {stage}"));
+        assert!(at("postgres") < at("pg") && at("pg") < at("install") && at("install") < at("server"));
+    }
+    assert!(at("pgrx") < at("--pg 15 pg").min(at("--pg 19 pg")), "{played:?}");
+    assert!(at("--pg 19 postgres") < at("--pg 19 clippy"), "{played:?}");
+    assert!(MAJORS.iter().all(|major| at(&format!("--pg {major} install")) < at("upgrade")), "{played:?}");
+    assert_eq!(played.len(), 5 * 4 + 2 + 2, "{played:?}");
+}
+
+#[test]
+fn only_what_comes_after_the_installation_finds_the_extension_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, notes) = play(&["server", "package"], "note \"$stage:$SNOWFLAKE_IS_INSTALLED\"", folder.path());
+    let mut notes: Vec<&str> = notes.lines().collect();
+    notes.sort_unstable();
+    notes.dedup();
+    assert_eq!(notes, ["install:", "package:1", "pgrx:", "postgres:", "server:1"]);
+}
+
+#[test]
+fn what_fails_is_shown_and_the_others_go_on_but_for_those_that_need_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"
+        note "$*"
+        echo "said by $*"
+        case "$*" in '--pg 17 install') exit 3 ;; fmt) exit 4 ;; esac"#;
+    let (output, notes) = play(&["fmt", "lint", "regress"], script, folder.path());
+    assert!(!output.status.success());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("said by fmt") && shown.contains("said by --pg 17 install"), "{shown}");
+    assert!(!shown.contains("said by lint"), "{shown}");
+    assert!(notes.contains("lint") && notes.contains("--pg 18 regress"), "{notes}");
+    assert!(!notes.contains("--pg 17 regress"), "{notes}");
+}
+
+#[test]
+fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "
+        test $stage = lint || exit 0
+        echo 'test passes ... ok'
+        echo 'test a::breaks ... FAILED'
+        echo 'test b::does_not_panic - should panic ... FAILED'
+        echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test clock`'
+        echo 'test c::breaks ... FAILED'
+        echo 'error: test failed, to rerun pass `-p snowflake_core --doc`'
+        exit 1";
+    let failed = |script: &str, stage: &str| {
+        let (output, _) = play(&[stage], script, folder.path());
+        assert!(!output.status.success(), "{output:?}");
+        let failed = std::fs::read_to_string(folder.path().join("failed")).unwrap();
+        std::fs::remove_file(folder.path().join("failed")).unwrap();
+        failed
+    };
+    let cargo = "cargo test --profile quick -p snowflake_server_tests --test clock -- --exact --nocapture";
+    let doc = "cargo test --profile quick -p snowflake_core --doc -- --exact --nocapture";
+    let expected = [
+        "lint failed; to run it alone:",
+        &format!("  {cargo} a::breaks"),
+        &format!("  {cargo} b::does_not_panic"),
+        &format!("  {doc} c::breaks"),
+        "  scripts/test lint\n",
+    ];
+    assert_eq!(failed(script, "lint"), expected.join("\n"));
+    let script = script.replace("$stage = lint", "\"$*\" = '--pg 16 citus'");
+    let failed = failed(&script, "citus");
+    assert!(failed.contains(&format!("  PG_CONFIG=$(scripts/postgres 16) {cargo} a::breaks\n")), "{failed}");
+    assert!(failed.ends_with("  scripts/test --pg 16 citus\n"), "{failed}");
+}
+
+#[test]
+fn an_unknown_stage_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(!play(&["sever"], "exit 0", folder.path()).0.status.success());
+}
+
+#[test]
+fn the_workflow_runs_every_stage() {
+    let workflow = include_str!("../../.github/workflows/test.yml").replace("\n          ", " ");
+    let calls = workflow.lines().filter(|line| line.contains("scripts/test "));
+    let mut all = all();
+    let mut called: Vec<&str> = calls.flat_map(str::split_whitespace).collect();
+    called.retain(|word| all.iter().any(|stage| stage == word));
+    called.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(called, all);
+}
