@@ -1,7 +1,7 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
 use crate::bell::{self, Who};
-use crate::fleet::{self, Last};
+use crate::board::{self, Last};
 use crate::layout_guard;
 use crate::messages::{Error, log, settling};
 use crate::settings;
@@ -161,7 +161,7 @@ fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Err
     // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
     bell::ring(Who::Registrar);
-    let notes = fleet::notes();
+    let notes = board::notes();
     if notes.last == Last::None && since.elapsed() < LONGEST {
         waiting::nap(LOOK_AGAIN, Reason::Registry);
         Ok(())
@@ -175,9 +175,9 @@ fn refused(refusal: Refusal) -> Error {
     match (refusal, shmem::generator().and_then(|generator| generator.lease_end())) {
         (Refusal::LeaseEnded, Some((home, ended_at_us))) => {
             bell::ring(Who::Registrar);
-            Error::LeaseEnded { home, ended_at_us, error: fleet::notes().error() }
+            Error::LeaseEnded { home, ended_at_us, error: board::notes().error() }
         }
-        (Refusal::LeaseEnded, None) => Error::NoLease { error: fleet::notes().error(), is_resumable: false },
+        (Refusal::LeaseEnded, None) => Error::NoLease { error: board::notes().error(), is_resumable: false },
         _ => Error::Refused(refusal),
     }
 }
@@ -246,7 +246,7 @@ pub fn state() -> (&'static str, Option<String>) {
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
         Err(Unopened::NoLease) => {
-            Some(Error::NoLease { error: fleet::notes().error(), is_resumable: false }.summary())
+            Some(Error::NoLease { error: board::notes().error(), is_resumable: false }.summary())
         }
         Err(Unopened::Settling(micros)) => Some(settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),

@@ -7,12 +7,12 @@
 use pgrx::prelude::*;
 
 mod bell;
+mod board;
 mod cold_lock;
 mod control_file;
 mod database;
 mod display;
 mod executing;
-mod fleet;
 mod functions;
 mod generator;
 mod host;

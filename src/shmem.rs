@@ -4,9 +4,9 @@
 //! mapping by fork, so addresses are the same in all of them.
 
 use crate::bell::{self, Bells};
+use crate::board::{self, Board};
 use crate::cold_lock::ColdLock;
 use crate::control_file::{self, ControlFile};
-use crate::fleet::{self, Board};
 use crate::host::PgHost;
 use crate::messages::log;
 use crate::settings;
@@ -182,8 +182,8 @@ extern "C-unwind" fn startup() {
             control: Control::new(cold, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
-        bell::hang(&(*shared).bells);
-        fleet::hang(&(*shared).board);
+        bell::share(&(*shared).bells);
+        board::share(&(*shared).board);
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }

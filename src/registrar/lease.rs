@@ -1,23 +1,20 @@
 //! What the contacts are about: this server's lease, which the generator keeps.
 
-use super::Contacts;
 use crate::bell::{self, Who};
+use crate::board::{self, Last};
 use crate::display::os_error;
-use crate::fleet::{self, Last};
 use crate::generator;
 use crate::messages::{Error, STATE_FILE, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
-use snowflake_contact::{self as wire, Failure, Request};
-use snowflake_core::{Answer, Answered, ClosedReason, Contact, Errno, Lease, WorkerSource};
-use uuid::Uuid;
+use snowflake_contact::{Failure, Reply, Request};
+use snowflake_core::{Answer, Answered, ClosedReason, Contact, Errno, WorkerSource};
 
 /// The contacts of this server's generator.
 pub struct Leasing {
     generator: &'static SharedGenerator,
-    pending: Option<Contact>,
     /// Why the generator could not be enlisted, as it was last logged.
     told_closed: Option<ClosedReason>,
     /// The refusal that was last logged, in an episode of refusals.
@@ -28,7 +25,7 @@ pub struct Leasing {
 
 impl Leasing {
     pub fn of(generator: &'static SharedGenerator) -> Self {
-        Self { generator, pending: None, told_closed: None, told_refused: None, told_ended_us: None }
+        Self { generator, told_closed: None, told_refused: None, told_ended_us: None }
     }
 
     /// Finds out which node this is; `false` if it cannot speak to the registry now.
@@ -48,7 +45,7 @@ impl Leasing {
                 if self.told_closed.replace(why) != Some(why) {
                     log::unavailable(Error::Closed(why));
                 }
-                fleet::note(Last::Failed, None, &error.summary());
+                board::note(Last::Failed, None, &error.summary());
                 false
             }
         }
@@ -68,9 +65,9 @@ impl Leasing {
     fn answered(&mut self, contact: &Contact, answer: Answer, said: &str) {
         let now = Some(clock_us(libc::CLOCK_REALTIME));
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => fleet::note(Last::Granted, now, ""),
+            Ok(Answered::Renewed) => board::note(Last::Granted, now, ""),
             Ok(Answered::Leased) => {
-                fleet::note(Last::Granted, now, "");
+                board::note(Last::Granted, now, "");
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
                 }
@@ -78,30 +75,29 @@ impl Leasing {
                 bell::ring(Who::Keeper);
             }
             Ok(Answered::Lost) => {
-                fleet::note(Last::Refused, now, said);
+                board::note(Last::Refused, now, said);
                 log::lease_lost(said);
             }
             Ok(Answered::Unchanged) => {
-                fleet::note(Last::Refused, now, said);
+                board::note(Last::Refused, now, said);
                 if self.told_refused.as_deref() != Some(said) {
                     self.told_refused = Some(said.to_owned());
                     log::lease_refused(said);
                 }
             }
             Ok(Answered::Ignored) => {
-                fleet::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
+                board::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
             }
             // The generator has logged that it cannot write.
-            Err(errno) => fleet::note(Last::Failed, None, &unwritable(errno)),
+            Err(errno) => board::note(Last::Failed, None, &unwritable(errno)),
         }
         if matches!(answer, Answer::Granted { .. }) {
             self.told_refused = None;
         }
     }
-}
 
-impl Contacts for Leasing {
-    fn next(&mut self) -> Option<Request> {
+    /// The next contact; `None` if there is nothing to ask now. It is durable where it has to be: it is sent at once.
+    pub fn next(&mut self) -> Option<Request> {
         let settings = settings::get()?;
         let source = settings.source()?;
         let in_recovery = generator::in_recovery();
@@ -112,50 +108,30 @@ impl Contacts for Leasing {
         let contact = match self.generator.contact() {
             Ok(contact) => contact?,
             Err(errno) => {
-                fleet::note(Last::Failed, None, &unwritable(errno));
+                board::note(Last::Failed, None, &unwritable(errno));
                 return None;
             }
         };
-        self.pending = Some(contact);
         let is_wanted = source == WorkerSource::Confirmed;
-        let layout = &settings.layout;
-        let lease = contact.lease;
         Some(Request {
-            registry: contact.registry.map(|registry| registry.as_u128()),
-            node: contact.node.as_u128(),
+            contact,
             node_name: settings::node_name(),
-            number: contact.number,
-            nonce: contact.nonce.as_u128(),
-            lease: lease.map(|l| wire::Lease { worker: l.home as i32, floor: l.floor, until: l.until }),
-            clock_us: contact.clock_us,
-            layout: layout.bits().to_string(),
-            tick_ms: layout.tick().millis() as i32,
-            epoch_us: layout.epoch_us(),
+            layout: settings.layout,
             backup_workers: settings.workers.lanes() as i32 - 1,
             datacenter: settings.datacenter as i32,
             wanted_worker: is_wanted.then(|| settings.workers.worker(0) as i32),
             in_recovery,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: env!("CARGO_PKG_VERSION"),
             system_identifier: start::system_identifier(),
         })
     }
 
-    fn done(&mut self, result: Result<wire::Answer, Failure>) {
-        let Some(contact) = self.pending.take() else { return };
+    /// What became of a contact. A failure leaves open whether the registry got it.
+    pub fn done(&mut self, contact: &Contact, result: Result<Reply, Failure>) {
         match result {
-            Ok(wire::Answer::Granted { registry, worker, floor, until, .. }) => {
-                let lease = Lease { home: worker.into(), floor, until };
-                let answer = Answer::Granted { registry: Uuid::from_u128(registry), lease };
-                self.answered(&contact, answer, "");
-            }
-            Ok(wire::Answer::Over { reason, detail }) => {
-                self.answered(&contact, Answer::Over, &detail.or(reason).unwrap_or_default());
-            }
-            Ok(wire::Answer::Refused { reason, detail, .. }) => {
-                self.answered(&contact, Answer::Refused, &detail.unwrap_or(reason));
-            }
+            Ok(Reply { answer, said }) => self.answered(contact, answer, &said),
             // The contact stays pending, and is repeated.
-            Err(failure) => fleet::note(Last::Failed, None, &failure.text),
+            Err(failure) => board::note(Last::Failed, None, &failure.text),
         }
     }
 }

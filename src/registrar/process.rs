@@ -19,7 +19,7 @@ use crate::display::io_error;
 use crate::waiting::{self, Reason};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use snowflake_contact::{Answer, Contacted, Failure, Hosts, Kind, Request, contact as blocking_contact};
+use snowflake_contact::{Contacted, Failure, Hosts, Kind, Reply, Request, contact as blocking_contact};
 use std::ffi::{CStr, CString, OsStr, c_int};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -70,7 +70,7 @@ impl Way {
         &mut self,
         request: &Request,
         is_obsolete: impl FnMut() -> bool,
-    ) -> Option<Result<Answer, Failure>> {
+    ) -> Option<Result<Reply, Failure>> {
         let contacted = contacted(self, request, is_obsolete)?;
         let Contacted { result, hosts } =
             contacted.unwrap_or_else(|failure| Contacted { result: Err(failure), hosts: None });

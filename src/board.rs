@@ -61,7 +61,7 @@ static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
 ///
 /// # Safety
 /// The board is in shared memory that these processes map for as long as they live.
-pub unsafe fn hang(board: *const Board) {
+pub unsafe fn share(board: *const Board) {
     BOARD.store(board.cast_mut(), Ordering::Relaxed);
 }
 
