@@ -587,7 +587,7 @@ mod tests {
         ),
         ("snowflake_internal.snowflake_fleet_operate(text,integer,text,timestamptz)", "v", false, "u", false),
         (
-            "snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry,integer,integer,bigint,bigint)",
+            "snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry,integer,text,integer,bigint,bigint)",
             "s",
             false,
             "u",

@@ -1,16 +1,15 @@
 //! What the contacts are about: this server's lease, which the generator keeps.
 
 use crate::bell::{self, Who};
-use crate::board::{self, Last};
-use crate::display::os_error;
+use crate::board;
 use crate::generator;
-use crate::messages::{Error, STATE_FILE, log};
+use crate::messages::{Error, Unleased, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
 use snowflake_contact::{Failure, Reply, Request};
-use snowflake_core::{Answer, Answered, ClosedReason, Contact, Errno, WorkerSource};
+use snowflake_core::{Answer, Answered, ClosedReason, Contact, WorkerSource};
 
 /// The contacts of this server's generator.
 pub struct Leasing {
@@ -41,11 +40,11 @@ impl Leasing {
                 true
             }
             Err(why) => {
-                let error = Error::Closed(why);
                 if self.told_closed.replace(why) != Some(why) {
                     log::unavailable(Error::Closed(why));
                 }
-                board::note(Last::Failed, None, &error.summary());
+                let (error, hint) = (Error::Closed(why).summary(), Error::Closed(why).hint());
+                board::note_failed(&Unleased { error, hint });
                 false
             }
         }
@@ -58,16 +57,16 @@ impl Leasing {
             && self.told_ended_us != Some(end_us)
         {
             self.told_ended_us = Some(end_us);
-            log::lease_ended(home, end_us);
+            log::lease_ended(home, end_us, board::notes().unleased());
         }
     }
 
-    fn answered(&mut self, contact: &Contact, answer: Answer, said: &str) {
-        let now = Some(clock_us(libc::CLOCK_REALTIME));
+    fn answered(&mut self, contact: &Contact, answer: Answer, said: &Unleased) {
+        let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => board::note(Last::Granted, now, ""),
+            Ok(Answered::Renewed) => board::note_granted(now),
             Ok(Answered::Leased) => {
-                board::note(Last::Granted, now, "");
+                board::note_granted(now);
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
                 }
@@ -75,21 +74,19 @@ impl Leasing {
                 bell::ring(Who::Keeper);
             }
             Ok(Answered::Lost) => {
-                board::note(Last::Refused, now, said);
+                board::note_refused(now, said);
                 log::lease_lost(said);
             }
             Ok(Answered::Unchanged) => {
-                board::note(Last::Refused, now, said);
-                if self.told_refused.as_deref() != Some(said) {
-                    self.told_refused = Some(said.to_owned());
+                board::note_refused(now, said);
+                if self.told_refused.as_ref() != Some(&said.error) {
+                    self.told_refused = Some(said.error.clone());
                     log::lease_refused(said);
                 }
             }
-            Ok(Answered::Ignored) => {
-                board::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
-            }
+            Ok(Answered::Ignored) => board::note_failed(&Unleased::not_fitting()),
             // The generator has logged that it cannot write.
-            Err(errno) => board::note(Last::Failed, None, &unwritable(errno)),
+            Err(errno) => board::note_failed(&Unleased::unwritable(errno)),
         }
         if matches!(answer, Answer::Granted { .. }) {
             self.told_refused = None;
@@ -108,7 +105,7 @@ impl Leasing {
         let contact = match self.generator.contact() {
             Ok(contact) => contact?,
             Err(errno) => {
-                board::note(Last::Failed, None, &unwritable(errno));
+                board::note_failed(&Unleased::unwritable(errno));
                 return None;
             }
         };
@@ -129,14 +126,11 @@ impl Leasing {
     /// What became of a contact. A failure leaves open whether the registry got it.
     pub fn done(&mut self, contact: &Contact, result: Result<Reply, Failure>) {
         match result {
-            Ok(Reply { answer, said }) => self.answered(contact, answer, &said),
+            Ok(Reply { answer, said, hint }) => {
+                self.answered(contact, answer, &Unleased { error: said, hint });
+            }
             // The contact stays pending, and is repeated.
-            Err(failure) => board::note(Last::Failed, None, &failure.text),
+            Err(failure) => board::note_failed(&Unleased::failed(&failure)),
         }
     }
-}
-
-/// What is shown where the lease cannot be written.
-fn unwritable(errno: Errno) -> String {
-    format!("could not write file \"{STATE_FILE}\": {}", os_error(errno))
 }

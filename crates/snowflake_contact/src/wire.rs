@@ -36,6 +36,8 @@ pub struct Reply {
     pub answer: Answer,
     /// Why, in one line; empty where it says nothing.
     pub said: String,
+    /// What to do about it, in one line; empty likewise.
+    pub hint: String,
 }
 
 /// A value in PostgreSQL's protocol.
@@ -116,7 +118,7 @@ impl Request {
 }
 
 /// The columns that an answer needs, with their types, in the order in which [`Reply::from_row`] reads them.
-pub const COLUMNS: [(&str, u32); 7] = [
+pub const COLUMNS: [(&str, u32); 8] = [
     ("answer", TEXT),
     ("registry", UUID),
     ("worker_id", INT4),
@@ -124,6 +126,7 @@ pub const COLUMNS: [(&str, u32); 7] = [
     ("until", INT8),
     ("reason", TEXT),
     ("detail", TEXT),
+    ("hint", TEXT),
 ];
 
 /// The most bytes that a text of an answer may have.
@@ -181,11 +184,11 @@ impl Reply {
         let row = Row(columns);
         let answer = needed(row.text("answer")?, "answer")?;
         let (reason, detail) = (row.text("reason")?, row.text("detail")?);
-        let said = detail.or(reason);
+        let (said, hint) = (detail.or(reason), row.text("hint")?.unwrap_or_default());
         match answer.as_str() {
-            "granted" => Ok(Self { answer: granted(&row)?, said: String::new() }),
-            "over" => Ok(Self { answer: Answer::Over, said: said.unwrap_or_default() }),
-            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "reason")? }),
+            "granted" => Ok(Self { answer: granted(&row)?, said: String::new(), hint: String::new() }),
+            "over" => Ok(Self { answer: Answer::Over, said: said.unwrap_or_default(), hint }),
+            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "reason")?, hint }),
             other => Err(bad(format!("\"{other}\" is no answer"))),
         }
     }
@@ -218,6 +221,7 @@ mod tests {
             i64::MAX.to_be_bytes().to_vec(),
             b"why".to_vec(),
             b"more\nlines".to_vec(),
+            b"do\nthis".to_vec(),
         ];
         let mut columns: Vec<Column> =
             COLUMNS.iter().zip(bytes).map(|((_, of_type), bytes)| (*of_type, Some(bytes))).collect();
@@ -227,7 +231,7 @@ mod tests {
 
     fn grant(home: i64, floor: i64, until: i64) -> Reply {
         let answer = Answer::Granted { registry: Uuid::from_u128(7), lease: Lease { home, floor, until } };
-        Reply { answer, said: String::new() }
+        Reply { answer, said: String::new(), hint: String::new() }
     }
 
     fn at(name: &str) -> usize {
@@ -237,21 +241,21 @@ mod tests {
     #[test]
     fn the_three_answers_are_read() {
         assert_eq!(row(|_| ()), Ok(grant(3, -5, i64::MAX)));
-        let said = "more; lines".to_owned();
+        let (said, hint) = ("more; lines".to_owned(), "do; this".to_owned());
         let over = row(|row| row[0].1 = Some(b"over".to_vec()));
-        assert_eq!(over, Ok(Reply { answer: Answer::Over, said: said.clone() }));
+        assert_eq!(over, Ok(Reply { answer: Answer::Over, said: said.clone(), hint: hint.clone() }));
         let refused = row(|row| row[0].1 = Some(b"refused".to_vec()));
-        assert_eq!(refused, Ok(Reply { answer: Answer::Refused, said }));
+        assert_eq!(refused, Ok(Reply { answer: Answer::Refused, said, hint }));
     }
 
     /// The registry tells more than a node needs. What it leaves out of that makes no grant unreadable.
     #[test]
     fn a_grant_needs_nothing_that_the_node_does_not_use() {
-        let bare = row(|row| (row[at("reason")].1, row[at("detail")].1) = (None, None));
+        let bare = row(|row| ["reason", "detail", "hint"].iter().for_each(|name| row[at(name)].1 = None));
         assert_eq!(bare, Ok(grant(3, -5, i64::MAX)));
         assert_eq!(
             COLUMNS.map(|(name, _)| name),
-            ["answer", "registry", "worker_id", "floor", "until", "reason", "detail"]
+            ["answer", "registry", "worker_id", "floor", "until", "reason", "detail", "hint"]
         );
     }
 

@@ -41,7 +41,11 @@ fn fails(connection_string: &str, environment: &[(&str, &str)], kind: Kind, text
 /// What the stand-in says unless told otherwise.
 fn granted() -> Result<Reply, Failure> {
     let lease = Lease { home: 12, floor: 100, until: 200 };
-    Ok(Reply { answer: Answer::Granted { registry: Uuid::from_u128(7), lease }, said: String::new() })
+    Ok(Reply {
+        answer: Answer::Granted { registry: Uuid::from_u128(7), lease },
+        said: String::new(),
+        hint: String::new(),
+    })
 }
 
 #[test]
@@ -58,13 +62,12 @@ fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_an
     );
     assert_eq!(one::<String>(&mut session, "SELECT as_role::text FROM asked"), "node");
 
-    let refusal =
-        "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', free_at = '2030-01-01 UTC'";
+    let refusal = "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', hint = 'Wait.', free_at = '2030-01-01 UTC'";
     run(&mut session, refusal);
-    let refused = Reply { answer: Answer::Refused, said: "no group; is free".into() };
+    let refused = Reply { answer: Answer::Refused, said: "no group; is free".into(), hint: "Wait.".into() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
-    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone'");
-    let over = Reply { answer: Answer::Over, said: "a clone".into() };
+    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone', hint = NULL");
+    let over = Reply { answer: Answer::Over, said: "a clone".into(), hint: String::new() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
     // What a server does not use makes no grant unreadable.
     run(

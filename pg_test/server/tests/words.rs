@@ -289,10 +289,13 @@ fn expressions(tokens: &[Token]) -> Vec<&[Token]> {
 // ---- the library ----
 
 /// Parts of messages, and what a display says: they follow the rule of a message.
-const FRAGMENTS: [&str; 3] = [
+const FRAGMENTS: [&str; 6] = [
     "cannot execute {function}{cause}",
     "{cause}: {}",
     "waiting until the system clock has passed all times that may have been used: {} left",
+    "the registry's answer does not fit this server's settings",
+    "snowflake_id.registry is not set",
+    "could not write file \"{STATE_FILE}\": {}",
 ];
 
 /// The texts of a file of `src/messages`: calls of `text`, `not_ready` and `said` have a message, a DETAIL and a HINT.
