@@ -1,6 +1,7 @@
 //! The cold lock: a PostgreSQL lightweight lock that a process can stop waiting for.
 
-use crate::waiting::{self, Reason};
+use crate::messages::Awaited;
+use crate::waiting;
 use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use std::time::Duration;
@@ -40,7 +41,7 @@ unsafe impl RawMutex for ColdLock {
     fn lock(&self) {
         let mut nap = FIRST_NAP;
         while !self.try_lock() {
-            waiting::nap(nap, Reason::State);
+            waiting::nap(nap, Awaited::State);
             nap = (2 * nap).min(LONGEST_NAP);
         }
     }

@@ -1,7 +1,7 @@
 //! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
 
 use crate::control_file;
-use crate::messages::{Error, log};
+use crate::messages::{gate, log};
 use crate::shmem::{self, SharedGenerator};
 use crate::time::from_postgres;
 use pgrx::prelude::*;
@@ -88,7 +88,7 @@ pub fn note_standby(generator: &SharedGenerator) {
     if control_file::is_recovery_signalled()
         && let Err(why) = generator.note_standby(&in_recovery())
     {
-        log::unavailable(Error::Closed(why));
+        log::unavailable(gate::closed(why));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::row::record;
 use super::text::GivenText;
-use crate::messages::Error;
+use crate::messages::reading;
 use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS};
 use crate::witness::birth;
 use pgrx::prelude::*;
@@ -51,7 +51,7 @@ fn snowflake_fleet_layout(
 ) -> pgrx::composite_type!('static, "record") {
     let bits = fleet_layout(layout, tick_ms, backup_workers)
         .unwrap_or_else(|(problem, hint)| {
-            Error::NotAFleetsLayout { text: layout.quote(), problem, hint }.raise()
+            reading::not_a_fleets_layout(&layout.quote(), problem, hint).raise()
         })
         .bits();
     let width = |bits: u32| (bits as i32).into_datum();

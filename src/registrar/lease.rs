@@ -3,7 +3,7 @@
 use crate::bell::{self, Who};
 use crate::board;
 use crate::generator;
-use crate::messages::{Error, Unleased, log};
+use crate::messages::{Unleased, gate, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
@@ -40,11 +40,11 @@ impl Leasing {
                 true
             }
             Err(why) => {
+                let error = gate::closed(why);
+                board::note_failed(&Unleased { error: error.summary(), hint: error.hint().to_owned() });
                 if self.told_closed.replace(why) != Some(why) {
-                    log::unavailable(Error::Closed(why));
+                    log::unavailable(error);
                 }
-                let (error, hint) = (Error::Closed(why).summary(), Error::Closed(why).hint());
-                board::note_failed(&Unleased { error, hint });
                 false
             }
         }

@@ -16,7 +16,8 @@
 //! them, make it exit.
 
 use crate::display::io_error;
-use crate::waiting::{self, Reason};
+use crate::messages::Awaited;
+use crate::waiting;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use snowflake_contact::{Contacted, Failure, Hosts, Kind, Reply, Request, contact as blocking_contact};
@@ -132,7 +133,7 @@ fn contacted(
             let text = format!("the registry did not answer within {} s", limit.as_secs());
             return Some(Err(Failure::new(Kind::Deadline, text)));
         }
-        waiting::until_readable(reader.as_raw_fd(), left, Reason::Registry);
+        waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);
     }
     let ended = child.wait();
     Some(serde_json::from_slice(&bytes).map_err(|_| Failure::new(Kind::Process, ended)))
