@@ -8,7 +8,6 @@ use pgrx::prelude::*;
 
 mod bell;
 mod board;
-mod cold_lock;
 mod control_file;
 mod database;
 mod display;
@@ -18,6 +17,7 @@ mod generator;
 mod host;
 mod keeper;
 mod layout_guard;
+mod lightweight_lock;
 mod messages;
 mod registrar;
 mod session;

@@ -31,8 +31,8 @@ impl Leasing {
     fn enlist(&mut self, source: WorkerSource, in_recovery: bool) -> bool {
         let known = match (in_recovery, source) {
             (false, _) => self.generator.enlist(&start::without_prepared()),
-            (true, WorkerSource::Confirmed) => self.generator.hold(&start::in_recovery()),
-            (true, _) => self.generator.enlist(&start::in_recovery()),
+            (true, WorkerSource::Confirmed) => self.generator.hold(&start::of_standby()),
+            (true, _) => self.generator.enlist(&start::of_standby()),
         };
         match known {
             Ok(()) => {
