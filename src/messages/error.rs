@@ -37,8 +37,8 @@ impl Error {
 
     /// What happened, in one line, for a display.
     pub fn summary(&self) -> String {
-        let (cause, detail) = (self.cause(), &self.0.detail);
-        if detail.is_empty() { cause.to_owned() } else { format!("{cause}: {detail}") }
+        let (cause, Self(text)) = (self.cause(), self);
+        if text.detail.is_empty() { cause.to_owned() } else { format!("{cause}: {}", text.detail) }
     }
 
     /// The message without what cannot be done: where that is said already.
