@@ -46,6 +46,9 @@ const LONGEST_MS: i32 = 600_000;
 
 const PLAIN: GucFlags = GucFlags::empty();
 
+/// Whether a text can be used as a setting. The error is a sentence that says why not.
+type Check = fn(&Setting, &str) -> Result<(), String>;
+
 /// A setting. Worker and datacenter have no upper bound here, because theirs depends on the layout.
 pub struct Setting {
     name: &'static CStr,
@@ -54,8 +57,8 @@ pub struct Setting {
     is_reloadable: bool,
     flags: GucFlags,
     kind: Kind,
-    /// Checks a text; none if any will do. The error is a sentence that says why it cannot be used.
-    check: Option<fn(&Setting, &str) -> Result<(), String>>,
+    /// Checks a text; none if any will do.
+    check: Option<Check>,
     /// The correction.
     pub(super) hint: &'static str,
 }
