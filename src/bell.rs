@@ -45,7 +45,7 @@ static BELLS: AtomicPtr<Bells> = AtomicPtr::new(std::ptr::null_mut());
 ///
 /// # Safety
 /// The bells are in shared memory that these processes map for as long as they live.
-pub unsafe fn hang(bells: *const Bells) {
+pub unsafe fn share(bells: *const Bells) {
     BELLS.store(bells.cast_mut(), Ordering::Relaxed);
 }
 

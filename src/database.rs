@@ -6,7 +6,7 @@
 
 use crate::display::{quote, timestamp};
 use crate::executing::execute_as;
-use crate::messages::Error;
+use crate::messages::{Error, reading};
 use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Tick};
@@ -45,7 +45,7 @@ pub fn compare(own: &Layout) -> Result<Holds, Error> {
         return Ok(if is_ours { Holds::ForNow } else { Holds::InThisProcess });
     }
     let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
-    Err(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
+    Err(reading::other_database(&format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
 
 /// Whether this database has stored its layout, and it is this server's. Needs a transaction.

@@ -1,13 +1,13 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
 use crate::bell::{self, Who};
-use crate::fleet::{self, Last};
+use crate::board::{self, Last};
 use crate::layout_guard;
-use crate::messages::{Error, log, settling};
+use crate::messages::{Awaited, Error, gate, log, reading};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
-use crate::waiting::{self, Reason};
+use crate::waiting;
 use pgrx::pg_sys;
 use snowflake_core::{Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -48,7 +48,7 @@ pub fn next_range(n: i32) -> Range {
     let generator = usable();
     let most = generator.capacity();
     if !(1..=most).contains(&n.into()) {
-        Error::RangeSize { n, most }.raise();
+        reading::range_size(n, most).raise();
     }
     let range = with_open_gate(generator, |generator| generator.next_range(n.into()));
     LAST_ID.store(range.last, Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn usable() -> &'static SharedGenerator {
 fn verified() -> &'static SharedGenerator {
     let generator = existing().unwrap_or_else(|error| error.raise());
     if in_recovery() {
-        Error::InRecovery.raise();
+        gate::in_recovery().raise();
     }
     layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
     generator
@@ -127,9 +127,9 @@ fn existing() -> Result<&'static SharedGenerator, Error> {
 #[cold]
 pub fn missing() -> Error {
     match settings::get() {
-        None => Error::NotPreloaded,
-        Some(_) if let Some(bad) = settings::bad_values().first() => Error::Setting(bad),
-        Some(settings) => Error::WorkerUnset { highest: settings.workers.highest_home() },
+        None => gate::not_preloaded(),
+        Some(_) if let Some(bad) = settings::bad_values().first() => gate::bad_value(bad),
+        Some(settings) => gate::worker_unset(settings.workers.highest_home()),
     }
 }
 
@@ -139,17 +139,17 @@ fn open(generator: &SharedGenerator) -> Result<(), Error> {
     // The gate may open sooner: somebody corrects the clock, lowers a floor, or gets a lease.
     const LONGEST_NAP: Duration = Duration::from_millis(50);
     if in_recovery() {
-        return Err(Error::InRecovery);
+        return Err(gate::in_recovery());
     }
     let since = Instant::now();
     loop {
         match try_open(generator) {
             Ok(()) => return Ok(()),
             Err(Unopened::Settling(micros)) => {
-                waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Reason::Clock);
+                waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Awaited::Clock);
             }
             Err(Unopened::NoLease) => wait_for_lease(generator, since)?,
-            Err(Unopened::Closed(why)) => return Err(Error::Closed(why)),
+            Err(Unopened::Closed(why)) => return Err(gate::closed(why)),
             Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
         }
     }
@@ -161,12 +161,12 @@ fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Err
     // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
     bell::ring(Who::Registrar);
-    let notes = fleet::notes();
+    let notes = board::notes();
     if notes.last == Last::None && since.elapsed() < LONGEST {
-        waiting::nap(LOOK_AGAIN, Reason::Registry);
+        waiting::nap(LOOK_AGAIN, Awaited::Registry);
         Ok(())
     } else {
-        Err(Error::NoLease { why: notes.unleased(), is_resumable: generator.is_resumable() })
+        Err(gate::no_lease(notes.unleased(), generator.is_resumable()))
     }
 }
 
@@ -175,10 +175,10 @@ fn refused(refusal: Refusal) -> Error {
     match (refusal, shmem::generator().and_then(|generator| generator.lease_end())) {
         (Refusal::LeaseEnded, Some((home, ended_at_us))) => {
             bell::ring(Who::Registrar);
-            Error::LeaseEnded { home, ended_at_us, why: fleet::notes().unleased() }
+            gate::lease_ended(home, ended_at_us, board::notes().unleased())
         }
-        (Refusal::LeaseEnded, None) => Error::NoLease { why: fleet::notes().unleased(), is_resumable: false },
-        _ => Error::Refused(refusal),
+        (Refusal::LeaseEnded, None) => gate::no_lease(board::notes().unleased(), false),
+        _ => gate::refused(refusal),
     }
 }
 
@@ -186,7 +186,7 @@ fn refused(refusal: Refusal) -> Error {
 fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
         Refusal::LeaseEnded => refused(refusal),
-        _ => Error::NotRotated(refusal),
+        _ => gate::not_rotated(refusal),
     }
 }
 
@@ -207,14 +207,14 @@ fn try_adopt(floor_us: i64, lower: bool) -> Result<(), Error> {
     let generator = existing()?;
     // SAFETY: callable in any backend.
     if lower && !unsafe { pg_sys::superuser() } {
-        return Err(Error::LowerNotSuperuser);
+        return Err(gate::lower_not_superuser());
     }
     if in_recovery() {
-        return Err(Error::InRecovery);
+        return Err(gate::in_recovery());
     }
     let is_layout_new = layout_guard::unadopted_layout().is_some();
     let adopted = generator.adopt(&start::with_prepared(), floor_us, lower);
-    adopted.map_err(|why| Error::NotAdopted { why, floor_us })?;
+    adopted.map_err(|why| gate::not_adopted(why, floor_us))?;
     open(generator)?;
     if is_layout_new {
         log::databases_left();
@@ -239,16 +239,14 @@ pub fn state() -> (&'static str, Option<String>) {
         return ("closed", Some(missing().summary()));
     };
     if in_recovery() {
-        return ("recovery", Some(Error::InRecovery.summary()));
+        return ("recovery", Some(gate::in_recovery().summary()));
     }
     let reason = match try_open(generator) {
-        Err(Unopened::Closed(why)) => Some(Error::Closed(why).summary()),
+        Err(Unopened::Closed(why)) => Some(gate::closed(why).summary()),
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
-        Err(Unopened::NoLease) => {
-            Some(Error::NoLease { why: fleet::notes().unleased(), is_resumable: false }.summary())
-        }
-        Err(Unopened::Settling(micros)) => Some(settling(micros)),
+        Err(Unopened::NoLease) => Some(gate::no_lease(board::notes().unleased(), false).summary()),
+        Err(Unopened::Settling(micros)) => Some(gate::settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)

@@ -1,10 +1,10 @@
 //! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
 
 use crate::bell::{self, Who};
-use crate::messages::log;
+use crate::messages::{Awaited, log};
 use crate::state_file::StateFile;
 use crate::time::clock_us;
-use crate::waiting::{self, Reason};
+use crate::waiting;
 use snowflake_core::{Disk, Event, Host};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Host for PgHost {
     }
 
     fn wait(&self, micros: i64) {
-        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::Clock);
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Awaited::Clock);
     }
 
     fn ask_keeper(&self) -> bool {
@@ -30,7 +30,7 @@ impl Host for PgHost {
     }
 
     fn wait_for_keeper(&self, micros: i64) {
-        waiting::nap(Duration::from_micros(micros.max(0) as u64), Reason::State);
+        waiting::nap(Duration::from_micros(micros.max(0) as u64), Awaited::State);
     }
 
     fn disk(&self) -> Option<&dyn Disk> {

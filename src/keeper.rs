@@ -4,7 +4,7 @@
 use crate::bell::{self, Who};
 use crate::generator;
 use crate::host::PgHost;
-use crate::messages::{Error, log};
+use crate::messages::{gate, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
@@ -47,7 +47,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let Some(generator) = shmem::generator() else {
         match settings::bad_values() {
             [] => log::unavailable(generator::missing()),
-            bad => bad.iter().for_each(|bad| log::unavailable(Error::Setting(bad))),
+            bad => bad.iter().for_each(|bad| log::unavailable(gate::bad_value(bad))),
         }
         // Status 0 tells the postmaster not to start the worker again.
         return;
@@ -115,7 +115,7 @@ fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duratio
         Err(Unopened::PreparedUnread) => IDLE_ROUND,
         Err(Unopened::Closed(why)) => {
             if told.replace(why) != Some(why) {
-                log::unavailable(Error::Closed(why));
+                log::unavailable(gate::closed(why));
             }
             // Often the other server is the last process of the run before.
             if why == ClosedReason::Taken { ROUND } else { IDLE_ROUND }

@@ -7,7 +7,7 @@
 //! none, and a layout changes only while the server is stopped.
 
 use crate::database::{self, Holds};
-use crate::messages::Error;
+use crate::messages::{Error, gate};
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::{self, SharedGenerator};
 use snowflake_core::{ClosedReason, Layout};
@@ -22,7 +22,7 @@ static MAY_READ: AtomicBool = AtomicBool::new(false);
 /// layout.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
-    let settings = settings::get().ok_or(Error::NotPreloaded)?;
+    let settings = settings::get().ok_or_else(gate::not_preloaded)?;
     if !MAY_READ.load(Ordering::Relaxed) {
         check(settings)?;
     }
@@ -38,16 +38,16 @@ pub fn known_for_reading() -> Option<&'static Settings> {
 /// As `for_reading`, for an answer that also depends on the number of backup workers.
 pub fn for_owners() -> Result<&'static Settings, Error> {
     let settings = for_reading()?;
-    settings::bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(Error::Setting(bad)))
+    settings::bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
 }
 
 #[cold]
 fn check(settings: &Settings) -> Result<(), Error> {
     if let Some(bad) = settings::bad_value_of(&LAYOUT_NAMES) {
-        return Err(Error::Setting(bad));
+        return Err(gate::bad_value(bad));
     }
     if let Some(layout) = unadopted_layout() {
-        return Err(Error::Closed(ClosedReason::OtherLayout(layout)));
+        return Err(gate::closed(ClosedReason::OtherLayout(layout)));
     }
     if database::compare(&settings.layout)? == Holds::InThisProcess {
         MAY_READ.store(true, Ordering::Relaxed);
@@ -77,7 +77,7 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 /// Compares the database's layout with the generator's.
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
-    let Some(settings) = settings::get() else { return Err(Error::NotPreloaded) };
+    let Some(settings) = settings::get() else { return Err(gate::not_preloaded()) };
     // The database gets its row from the first ID: an error undoes that, and with another layout in the state there is
     // no ID.
     if unadopted_layout().is_none() {

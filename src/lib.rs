@@ -7,17 +7,17 @@
 use pgrx::prelude::*;
 
 mod bell;
-mod cold_lock;
+mod board;
 mod control_file;
 mod database;
 mod display;
 mod executing;
-mod fleet;
 mod functions;
 mod generator;
 mod host;
 mod keeper;
 mod layout_guard;
+mod lightweight_lock;
 mod messages;
 mod registrar;
 mod session;

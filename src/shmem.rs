@@ -4,10 +4,10 @@
 //! mapping by fork, so addresses are the same in all of them.
 
 use crate::bell::{self, Bells};
-use crate::cold_lock::ColdLock;
+use crate::board::{self, Board};
 use crate::control_file::{self, ControlFile};
-use crate::fleet::{self, Board};
 use crate::host::PgHost;
+use crate::lightweight_lock::LightweightLock;
 use crate::messages::log;
 use crate::settings;
 use crate::state_file::{self, StateFile};
@@ -26,7 +26,7 @@ const NAME: &CStr = c"snowflake_id";
 const LOCKS: i32 = 2;
 
 /// The generator in shared memory.
-pub type SharedGenerator = Generator<'static, PgHost, ColdLock>;
+pub type SharedGenerator = Generator<'static, PgHost, LightweightLock>;
 
 /// Set by the postmaster, inherited by every process. Null if not preloaded, or no worker is configured.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
@@ -45,7 +45,7 @@ struct Shared {
     board: Board,
     /// The control file before this start. Never written again.
     before: ControlFile,
-    control: Control<ColdLock>,
+    control: Control<LightweightLock>,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
@@ -174,7 +174,7 @@ extern "C-unwind" fn startup() {
         let first_word = base.add(plan.words).cast::<AtomicU64>();
 
         let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
-        let [cold, of_board] = [0, 1].map(|i| ColdLock::new(&raw mut (*locks.add(i)).lock));
+        let [cold, of_board] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
         shared.write(Shared {
             bells: Bells::new(),
             board: Board::new(of_board),
@@ -182,8 +182,8 @@ extern "C-unwind" fn startup() {
             control: Control::new(cold, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
-        bell::hang(&(*shared).bells);
-        fleet::hang(&(*shared).board);
+        bell::share(&(*shared).bells);
+        board::share(&(*shared).board);
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }

@@ -1,7 +1,7 @@
 //! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
 
 use crate::control_file;
-use crate::messages::{Error, log};
+use crate::messages::{gate, log};
 use crate::shmem::{self, SharedGenerator};
 use crate::time::from_postgres;
 use pgrx::prelude::*;
@@ -64,7 +64,7 @@ pub fn system_identifier() -> u64 {
 }
 
 /// The knowledge of a standby: enough to find out which node it is.
-pub fn in_recovery() -> Start {
+pub fn of_standby() -> Start {
     let before = shmem::control_file_before().expect("there is a generator");
     Start {
         timeline: before.timeline,
@@ -86,9 +86,9 @@ pub fn with_prepared() -> Start {
 /// Has a standby without a state note that it is one. Called by the postmaster.
 pub fn note_standby(generator: &SharedGenerator) {
     if control_file::is_recovery_signalled()
-        && let Err(why) = generator.note_standby(&in_recovery())
+        && let Err(why) = generator.note_standby(&of_standby())
     {
-        log::unavailable(Error::Closed(why));
+        log::unavailable(gate::closed(why));
     }
 }
 

@@ -4,8 +4,8 @@
 //! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
 //! relative, because every server process works in the data directory.
 
-use crate::messages::{STATE_FILE, log};
-use crate::waiting::{Reason, WaitEvent};
+use crate::messages::{Awaited, STATE_FILE, log};
+use crate::waiting::WaitEvent;
 use crate::witness::{ShmWitness, birth};
 use snowflake_core::Errno;
 use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, Witness, WriteError};
@@ -58,12 +58,12 @@ impl Disk for StateFile {
     }
 
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
-        let _event = WaitEvent::begin(Reason::State);
+        let _event = WaitEvent::begin(Awaited::State);
         write_again(loaded).map_err(|error| errno(&error))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
-        let _event = WaitEvent::begin(Reason::State);
+        let _event = WaitEvent::begin(Awaited::State);
         let os = |error: io::Error| WriteError::Os(errno(&error));
         // Looked up by its path each time, to notice if the file was deleted or replaced, even if it cannot be opened.
         let is_expected = |found: io::Result<Metadata>| match found {
@@ -83,7 +83,7 @@ impl Disk for StateFile {
     }
 
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
-        let _event = WaitEvent::begin(Reason::State);
+        let _event = WaitEvent::begin(Awaited::State);
         create(bytes).map_err(|error| {
             // A half-written file under another name is useless, and takes space on a disk that may be full.
             let _ = fs::remove_file(NEW_PATH);

@@ -1,53 +1,32 @@
 //! Waiting inside a server process: it ends at once on cancel and terminate, and the monotonic clock bounds it.
 
-use crate::messages::{Awaited, Error};
+use crate::messages::{Awaited, gate};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// The reason for which a process waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The wall clock.
-    Clock,
-    /// The state file: a write of this process or of another one.
-    State,
-    /// The fleet's registry.
-    Registry,
-}
-
-impl Reason {
-    fn awaited(self) -> Awaited {
-        match self {
-            Self::Clock => Awaited::Clock,
-            Self::State => Awaited::Disk,
-            Self::Registry => Awaited::Registry,
-        }
-    }
-}
-
 /// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
 /// keeper's process if it is told to stop.
 ///
 /// PostgreSQL times `statement_timeout` by the wall clock. If that steps back, which is just when a generator waits,
 /// the timeout comes late by as much. So the waits check it by the monotonic clock too.
-pub fn nap(length: Duration, reason: Reason) {
+pub fn nap(length: Duration, awaited: Awaited) {
     let end = Instant::now() + length;
     loop {
         pg_sys::check_for_interrupts!();
         leave_if_told();
         let now = Instant::now();
         let left = match statement_deadline(now) {
-            Some(deadline) if deadline <= now => Error::StatementTimeout(reason.awaited()).raise(),
+            Some(deadline) if deadline <= now => gate::statement_timeout(awaited).raise(),
             Some(deadline) => deadline.min(end).saturating_duration_since(now),
             None => end.saturating_duration_since(now),
         };
         if left.is_zero() {
             return;
         }
-        sleep(left, reason);
+        sleep(left, awaited);
     }
 }
 
@@ -64,12 +43,12 @@ fn leave_if_told() {
 }
 
 /// Sleeps once; anything that sets the latch ends it.
-fn sleep(length: Duration, reason: Reason) {
+fn sleep(length: Duration, awaited: Awaited) {
     let millis = length.as_millis();
     if millis == 0 {
         // A latch counts whole milliseconds, which is as long as a tick. A signal ends this sleep too, but one that
         // arrives just before it is noticed a millisecond late.
-        let _event = WaitEvent::begin(reason);
+        let _event = WaitEvent::begin(awaited);
         let time = libc::timespec { tv_sec: 0, tv_nsec: length.subsec_nanos().into() };
         // SAFETY: a valid timespec of less than a second, and no place for the remaining time, which is allowed.
         unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
@@ -79,19 +58,19 @@ fn sleep(length: Duration, reason: Reason) {
     let millis = millis.min(i32::MAX as u128) as std::ffi::c_long;
     // SAFETY: MyLatch is this process's own latch, set up before any SQL runs.
     unsafe {
-        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event(reason));
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, millis, wait_event(awaited));
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
 }
 
 /// Waits until the file can be read; anything that sets the latch ends it, too. For background workers.
-pub fn until_readable(file: RawFd, length: Duration, reason: Reason) {
+pub fn until_readable(file: RawFd, length: Duration, awaited: Awaited) {
     let events =
         pg_sys::WL_LATCH_SET | pg_sys::WL_SOCKET_READABLE | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     let millis = length.as_micros().div_ceil(1_000).min(i32::MAX as u128) as std::ffi::c_long;
     // SAFETY: MyLatch is this process's own latch, and the file is open.
     unsafe {
-        pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as i32, file, millis, wait_event(reason));
+        pg_sys::WaitLatchOrSocket(pg_sys::MyLatch, events as i32, file, millis, wait_event(awaited));
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
 }
@@ -125,10 +104,10 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
 }
 
 /// The wait event that `pg_stat_activity` shows.
-fn wait_event(reason: Reason) -> u32 {
+fn wait_event(awaited: Awaited) -> u32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
     {
-        let _ = reason;
+        let _ = awaited;
         pg_sys::PG_WAIT_EXTENSION
     }
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
@@ -136,13 +115,13 @@ fn wait_event(reason: Reason) -> u32 {
         thread_local! {
             static EVENTS: [Cell<u32>; 3] = const { [const { Cell::new(0) }; 3] };
         }
-        let name = match reason {
-            Reason::Clock => c"SnowflakeClock",
-            Reason::State => c"SnowflakeState",
-            Reason::Registry => c"SnowflakeRegistry",
+        let name = match awaited {
+            Awaited::Clock => c"SnowflakeClock",
+            Awaited::State => c"SnowflakeState",
+            Awaited::Registry => c"SnowflakeRegistry",
         };
         EVENTS.with(|events| {
-            let event = &events[reason as usize];
+            let event = &events[awaited as usize];
             if event.get() == 0 {
                 // SAFETY: the name is a static C string; the first call on a server creates the event, later ones find
                 // it.
@@ -158,10 +137,10 @@ pub struct WaitEvent;
 
 impl WaitEvent {
     /// Begins the event. Not in the postmaster: it may take no lock to look one up, and no view shows it.
-    pub fn begin(reason: Reason) -> Self {
+    pub fn begin(awaited: Awaited) -> Self {
         // SAFETY: a plain flag.
         if unsafe { pg_sys::IsUnderPostmaster } {
-            report_wait_event(wait_event(reason));
+            report_wait_event(wait_event(awaited));
         }
         Self
     }

@@ -2,7 +2,7 @@
 
 use crate::display::shown;
 use crate::executing::execute_as;
-use crate::messages::Error;
+use crate::messages::reading;
 use pgrx::prelude::*;
 use std::ffi::{CStr, CString};
 
@@ -17,7 +17,7 @@ fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8]) -> Option<Vec<u8>>
     unsafe {
         let name = CStr::from_ptr(pg_sys::GetUserNameFromId(owner, false));
         if !may_become(pg_sys::GetUserId(), owner) {
-            Error::NotTheOwner { role: shown(name.to_bytes()).into_owned() }.raise();
+            reading::not_the_owner(&shown(name.to_bytes())).raise();
         }
     }
     execute_as(owner, &statement)

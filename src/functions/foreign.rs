@@ -2,7 +2,7 @@
 
 use super::text::GivenText;
 use super::{function_info, hot_reader};
-use crate::messages::Error;
+use crate::messages::reading;
 use crate::time::timestamp;
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 fn foreign_layout(given: GivenText<'_>) -> ForeignLayout {
-    let refuse = |problem| -> ! { Error::NotALayout { text: given.quote(), problem }.raise() };
+    let refuse = |problem| -> ! { reading::not_a_layout(&given.quote(), problem).raise() };
     let text = given.read().unwrap_or_else(|problem| refuse(problem));
     let last = LAST_FOREIGN.with_borrow(|last| {
         last.as_ref().and_then(|(last_text, layout)| (*last_text == text).then_some(*layout))
@@ -48,7 +48,7 @@ fn sequence(parts: ForeignParts) -> Option<i32> {
 /// Reads a field of an ID, or raises the error that says why it cannot be read.
 fn read_foreign<T>(id: i64, layout: GivenText<'_>, field: impl Fn(ForeignParts) -> T) -> T {
     let parts = foreign_layout(layout).unpack(id);
-    field(parts.unwrap_or_else(|| Error::NotForeignId { id, layout: layout.quote() }.raise()))
+    field(parts.unwrap_or_else(|| reading::not_foreign_id(id, &layout.quote()).raise()))
 }
 
 /// As `try_read`, if the layout is that of the last call.

@@ -3,7 +3,7 @@
 use super::function_info;
 use super::row::record;
 use crate::generator;
-use crate::messages::Error;
+use crate::messages::reading;
 use pgrx::iter::SetOfIterator;
 use pgrx::prelude::*;
 
@@ -45,7 +45,7 @@ unsafe fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
 #[pg_extern(volatile, parallel_safe)]
 fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
     if n < 0 {
-        Error::BatchSize(n).raise();
+        reading::batch_size(n).raise();
     }
     SetOfIterator::new((0..n).map(|_| generator::try_next_id().unwrap_or_else(generator::next_id)))
 }
@@ -65,5 +65,5 @@ fn snowflake_nextval_range(
 
 #[pg_extern(volatile, parallel_restricted)]
 fn snowflake_lastval() -> i64 {
-    generator::last_id().unwrap_or_else(|| Error::NoLastId.raise())
+    generator::last_id().unwrap_or_else(|| reading::no_last_id().raise())
 }

@@ -4,7 +4,7 @@
 use super::readers::{apply, filled, numbers, portable_readers, utc};
 use super::text::GivenText;
 use crate::display::shown;
-use crate::messages::Error;
+use crate::messages::{gate, reading};
 use crate::settings::{self, LAYOUT_HINT, TICK_HINT, TICKS};
 use crate::time::from_postgres;
 use pgrx::prelude::*;
@@ -39,13 +39,13 @@ fn snowflake_generator_sql(
     let layout = chosen_layout(layout, tick, epoch);
     let highest = layout.workers() - 1;
     if !(0..=highest).contains(&worker.into()) {
-        Error::WorkerOutside { worker, highest, layout: layout.bits().to_string() }.raise();
+        reading::worker_outside(worker, highest, &layout.bits().to_string()).raise();
     }
     Some(statements(&layout, worker.into(), &schema))
 }
 
 fn invalid(layout: &str, problem: String, hint: &'static str) -> ! {
-    Error::NotAFleetsLayout { text: layout.to_owned(), problem, hint }.raise()
+    reading::not_a_fleets_layout(layout, problem, hint).raise()
 }
 
 /// The given layout, or this server's where nothing is given.
@@ -56,7 +56,7 @@ fn chosen_layout(
 ) -> Layout {
     let own = settings::layout().unwrap_or_default();
     if let Some(bad) = settings::bad_value_of(&settings::LAYOUT_NAMES) {
-        Error::Setting(bad).raise();
+        gate::bad_value(bad).raise();
     }
     let bits = layout.map_or(own.bits(), |given| {
         let bits = given.read().and_then(|text| text.parse::<Bits>().map_err(|problem| problem.to_string()));

@@ -5,7 +5,7 @@ use super::row::record;
 use super::text::GivenText;
 use super::{function_info, hot_reader};
 use crate::layout_guard;
-use crate::messages::Error;
+use crate::messages::reading;
 use crate::settings::Settings;
 use crate::time::{from_postgres, timestamp};
 use pgrx::prelude::*;
@@ -64,7 +64,7 @@ pub(super) fn layout() -> &'static Layout {
 }
 
 fn unpack(id: i64) -> Parts {
-    layout().unpack(id).unwrap_or_else(|| Error::NotAnId(id).raise())
+    layout().unpack(id).unwrap_or_else(|| reading::not_an_id(id).raise())
 }
 
 fn created_at(layout: &Layout, parts: Parts) -> TimestampWithTimeZone {
@@ -173,7 +173,7 @@ fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_t
 fn tick_of(ts: TimestampWithTimeZone) -> i64 {
     let time = ts.into();
     let tick = layout().tick_at(from_postgres(time));
-    if (0..=layout().max_tick()).contains(&tick) { tick } else { Error::TimeOutside(time).raise() }
+    if (0..=layout().max_tick()).contains(&tick) { tick } else { reading::time_outside(time).raise() }
 }
 
 /// In a layout with datacenters, the ID is one of this server's datacenter.
@@ -185,7 +185,7 @@ fn snowflake_encode(ts: TimestampWithTimeZone, worker: i32, sequence: i32) -> i6
         [("worker", worker, layout.workers()), ("sequence", sequence, layout.sequences())]
     {
         if !(0..values).contains(&i64::from(value)) {
-            Error::FieldOutside { name, value, values }.raise();
+            reading::field_outside(name, value, values - 1).raise();
         }
     }
     let parts = Parts { tick, datacenter: *datacenter, worker: worker.into(), sequence: sequence.into() };
@@ -230,7 +230,7 @@ CREATE FUNCTION snowflake_to_base62(id bigint) RETURNS snowflake_base62
 "#
 )]
 fn snowflake_to_base62(id: i64) -> String {
-    base62::to_base62(id).unwrap_or_else(|| Error::NegativeId(id).raise())
+    base62::to_base62(id).unwrap_or_else(|| reading::negative_id(id).raise())
 }
 
 #[pg_extern(sql = r#"
@@ -240,7 +240,7 @@ CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
 fn snowflake_from_base62(base62: GivenText<'_>) -> i64 {
     let id = base62.read().and_then(|text| match base62.is_ascii() {
         true => base62::from_base62(&text).map_err(|problem| problem.to_string()),
-        false => Err("Base62 digits are 0 to 9, A to Z and a to z.".to_owned()),
+        false => Err(reading::BASE62_DIGITS.to_owned()),
     });
-    id.unwrap_or_else(|problem| Error::NotBase62 { text: base62.quote(), problem }.raise())
+    id.unwrap_or_else(|problem| reading::not_base62(&base62.quote(), problem).raise())
 }

@@ -3,8 +3,8 @@
 
 use super::row::record;
 use super::text::GivenText;
-use crate::messages::Error;
-use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS};
+use crate::messages::reading;
+use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS, too_few_workers};
 use crate::witness::birth;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
@@ -26,11 +26,7 @@ fn fleet_layout(given: GivenText<'_>, tick_ms: i32, backups: i32) -> Result<Layo
     let layout = Layout::new(bits, tick, 0).map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;
     match Workers::new(&layout, 0, backups.max(0) as usize) {
         Err(WorkersError::TooManyLanes(workers)) => Err((
-            format!(
-                "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
-                if workers == 1 { "worker" } else { "workers" },
-                i64::from(backups) + 1
-            ),
+            too_few_workers(bits, workers, backups),
             "Use a layout with more worker bits, or fewer backup_workers.",
         )),
         _ => Ok(layout),
@@ -51,7 +47,7 @@ fn snowflake_fleet_layout(
 ) -> pgrx::composite_type!('static, "record") {
     let bits = fleet_layout(layout, tick_ms, backup_workers)
         .unwrap_or_else(|(problem, hint)| {
-            Error::NotAFleetsLayout { text: layout.quote(), problem, hint }.raise()
+            reading::not_a_fleets_layout(&layout.quote(), problem, hint).raise()
         })
         .bits();
     let width = |bits: u32| (bits as i32).into_datum();

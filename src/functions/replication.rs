@@ -4,8 +4,7 @@ use super::function_info;
 use crate::display::quote;
 use crate::generator;
 use crate::layout_guard;
-use crate::messages::Error;
-use crate::messages::error::ColumnFault;
+use crate::messages::replication::{self, ColumnFault};
 use pgrx::prelude::*;
 use pgrx::{PgTupleDesc, is_a};
 use std::ffi::CStr;
@@ -24,7 +23,7 @@ pub unsafe extern "C-unwind" fn snowflake_refuse_own_worker(call: pg_sys::Functi
     unsafe {
         let context = (*call).context;
         if context.is_null() || !is_a(context, pg_sys::NodeTag::T_TriggerData) {
-            Error::NotATrigger.raise();
+            replication::not_a_trigger().raise();
         }
         let fired = &*context.cast::<pg_sys::TriggerData>();
         let row = Row::of(fired);
@@ -55,7 +54,7 @@ impl<'a> Row<'a> {
         let mask =
             pg_sys::TRIGGER_EVENT_TIMINGMASK | pg_sys::TRIGGER_EVENT_ROW | pg_sys::TRIGGER_EVENT_OPMASK;
         if fired.tg_event & mask != before_insert_row {
-            Error::NotBeforeInsert.raise();
+            replication::not_before_insert().raise();
         }
         // SAFETY: by this function's contract. The relation is open and locked, so its description stays.
         let columns = unsafe { PgTupleDesc::from_pg_unchecked((*fired.tg_relation).rd_att) };
@@ -65,7 +64,7 @@ impl<'a> Row<'a> {
         if unsafe { (*fired.tg_trigger).tgenabled } as u8 != pg_sys::TRIGGER_FIRES_ON_REPLICA {
             // SAFETY: by this function's contract, and the name is a C string.
             let trigger = unsafe { CStr::from_ptr((*fired.tg_trigger).tgname) };
-            Error::NotReplicaTrigger { trigger: name(trigger), table: row.table() }.raise();
+            replication::not_replica_trigger(&name(trigger), &row.table()).raise();
         }
         row
     }
@@ -78,14 +77,13 @@ impl<'a> Row<'a> {
         let Some(parts) = layout.unpack(id) else { return };
         if generator::is_own(&parts) {
             let (worker, created_us) = (parts.worker, layout.starts_at(parts.tick));
-            Error::OwnWorker { id, worker, created_us, column: name(column), table: self.table() }.raise();
+            replication::own_worker(id, worker, created_us, &name(column), &self.table()).raise();
         }
     }
 
     /// The value of a column.
     fn id(&self, column: &CStr) -> Option<i64> {
-        let refuse =
-            |fault| Error::NotAnIdColumn { fault, column: name(column), table: self.table() }.raise();
+        let refuse = |fault| replication::not_an_id_column(fault, &name(column), &self.table()).raise();
         let is_named = |at: &pg_sys::FormData_pg_attribute| {
             // SAFETY: a name is a C string.
             !at.attisdropped && unsafe { CStr::from_ptr(at.attname.data.as_ptr()) } == column

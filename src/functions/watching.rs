@@ -2,9 +2,9 @@
 
 use super::row::record;
 use crate::bell::{self, Who};
+use crate::board::{self, Last, Notes};
 use crate::database;
 use crate::display::os_error;
-use crate::fleet::{self, Last, Notes};
 use crate::time::{clock_us, timestamp};
 use crate::{generator, settings, shmem};
 use pgrx::iter::TableIterator;
@@ -156,7 +156,7 @@ impl Member {
         settings::has_registry().then_some(())?;
         let granted_until_us =
             shmem::generator().and_then(|generator| generator.lease_end()).map(|(_, end)| end);
-        let notes = fleet::notes();
+        let notes = board::notes();
         let state = match (granted_until_us, notes.last) {
             (Some(end_us), _) if end_us <= clock_us(libc::CLOCK_REALTIME) => "ended",
             (_, Last::None | Last::Failed) => "away",

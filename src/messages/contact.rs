@@ -20,11 +20,6 @@ impl Unleased {
         Self { error: error.into(), hint: hint.into() }
     }
 
-    /// What the registry said, which knows best what to do.
-    pub fn said(error: Option<String>, hint: Option<String>) -> Self {
-        Self::new(error.unwrap_or_default(), hint.unwrap_or_default())
-    }
-
     /// There was no answer.
     pub fn failed(failure: &Failure) -> Self {
         let hint = match failure.kind {

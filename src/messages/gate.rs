@@ -1,9 +1,8 @@
 //! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
 //! that moved, a floor, a reservation that cannot be written.
 
-use super::error::Awaited;
 use super::reading::configured_layout;
-use super::{NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, not_ready, text};
+use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Unleased, error, not_ready};
 use crate::bell::{self, Who};
 use crate::display::{duration, layout, os_error, timestamp};
 use crate::settings::{self, BadValue};
@@ -12,7 +11,7 @@ use pgrx::PgSqlErrorCode::{
     ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
     ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
 };
-use snowflake_core::{AdoptError, ClosedReason, FloorCause, NoLane, Refusal};
+use snowflake_core::{AdoptError, ClosedReason, FloorCause, Layout, NoLane, Refusal};
 
 /// What to do where the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
@@ -33,9 +32,20 @@ const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. 
 const RESUMABLE_HINT: &str = "If no copy of this data directory has run since the host was rebooted, \
      snowflake_adopt() resumes the earlier lease.";
 
+/// What a process waits for, as errors and wait events name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// The wall clock.
+    Clock,
+    /// The state file: a write of this process or of another one.
+    State,
+    /// The fleet's registry.
+    Registry,
+}
+
 // ---- a server that is not set up ----
 
-pub(super) fn not_preloaded() -> Text {
+pub fn not_preloaded() -> Error {
     not_ready(
         "snowflake_id must be loaded via \"shared_preload_libraries\"",
         "The server sets up the shared memory and the layout of snowflake IDs when it starts.",
@@ -44,7 +54,7 @@ pub(super) fn not_preloaded() -> Text {
     )
 }
 
-pub(super) fn worker_unset(highest: i64) -> Text {
+pub fn worker_unset(highest: i64) -> Error {
     not_ready(
         "cannot generate a snowflake ID: snowflake_id.worker_id is not set",
         "Each server needs a worker number of its own: two servers with the same number generate the same IDs.",
@@ -55,7 +65,7 @@ pub(super) fn worker_unset(highest: i64) -> Text {
     )
 }
 
-pub(super) fn bad_value(BadValue { name, value, detail, hint }: &BadValue) -> Text {
+pub fn bad_value(BadValue { name, value, detail, hint }: &BadValue) -> Error {
     not_ready(
         format!("invalid value for parameter \"{name}\": \"{value}\""),
         detail.clone(),
@@ -63,8 +73,8 @@ pub(super) fn bad_value(BadValue { name, value, detail, hint }: &BadValue) -> Te
     )
 }
 
-pub(super) fn in_recovery() -> Text {
-    text(
+pub fn in_recovery() -> Error {
+    error(
         READ_ONLY,
         "cannot generate a snowflake ID during recovery",
         "A standby cannot generate IDs: it could repeat its primary's.",
@@ -72,7 +82,7 @@ pub(super) fn in_recovery() -> Text {
     )
 }
 
-pub(super) fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Text {
+pub fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Error {
     let (detail, hint) = match why {
         Some(why) => (last_contact(&why), why.hint),
         None if bell::pid_of(Who::Registrar).is_some() => (
@@ -108,7 +118,7 @@ pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<Unleased>) -> (
     }
 }
 
-pub(super) fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) -> Text {
+pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) -> Error {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     not_ready(
         "cannot generate a snowflake ID: the registry did not renew this server's lease in time",
@@ -117,13 +127,13 @@ pub(super) fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) ->
     )
 }
 
-pub(super) fn statement_timeout(awaited: Awaited) -> Text {
+pub fn statement_timeout(awaited: Awaited) -> Error {
     let (detail, hint) = match awaited {
         Awaited::Clock => (
             "The statement was waiting for the system clock to reach the next snowflake ID.",
             "Check the view snowflake_status, and compare the server's clock with the true time.",
         ),
-        Awaited::Disk => (
+        Awaited::State => (
             "The statement was waiting for the next snowflake IDs to be reserved on disk.",
             "Check the view snowflake_status, and the disk that holds the data directory.",
         ),
@@ -132,12 +142,12 @@ pub(super) fn statement_timeout(awaited: Awaited) -> Text {
             "Check the view snowflake_status, and the registry's database.",
         ),
     };
-    text(CANCELED, "canceling statement due to statement timeout", detail, hint)
+    error(CANCELED, "canceling statement due to statement timeout", detail, hint)
 }
 
 // ---- a call that gets no ID ----
 
-pub(super) fn refused(refusal: Refusal) -> Text {
+pub fn refused(refusal: Refusal) -> Error {
     match refusal {
         Refusal::GateClosed => not_ready(
             "cannot generate a snowflake ID: the generator is closed",
@@ -185,7 +195,7 @@ pub(super) fn refused(refusal: Refusal) -> Text {
 
 /// A rotation that an operator asked for. Often it is not the clock that keeps the other workers: a worker that was
 /// just left is usable again only when the clock has passed what was reserved for it.
-pub(super) fn not_rotated(refusal: Refusal) -> Text {
+pub fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
         Refusal::NoLane(no_lane) => not_ready(
             "cannot execute snowflake_rotate: no other worker is usable yet",
@@ -232,7 +242,7 @@ fn layout_end() -> String {
 
 // ---- a gate that a start left closed ----
 
-pub(super) fn closed(why: ClosedReason) -> Text {
+pub fn closed(why: ClosedReason) -> Error {
     match why {
         ClosedReason::Os(libc::ELOOP) => not_ready(
             "cannot generate a snowflake ID: the folder \"snowflake_id\" is a symbolic link",
@@ -262,11 +272,7 @@ pub(super) fn closed(why: ClosedReason) -> Text {
         ),
         ClosedReason::OtherLayout(old) => not_ready(
             "the configured snowflake layout differs from that of existing IDs",
-            format!(
-                "Existing IDs have {}; this server is configured with {}.",
-                layout(&old),
-                configured_layout()
-            ),
+            existing_ids(&old),
             "Set snowflake_id.layout, tick and epoch back and restart the server. If the layout was changed on \
              purpose, with all servers of the fleet stopped, call snowflake_adopt.",
         ),
@@ -324,6 +330,10 @@ pub(super) fn closed(why: ClosedReason) -> Text {
     }
 }
 
+fn existing_ids(old: &Layout) -> String {
+    format!("Existing IDs have {}; this server is configured with {}.", layout(old), configured_layout())
+}
+
 /// Why the gate is not open yet, for a display.
 pub fn settling(micros: i64) -> String {
     format!(
@@ -334,7 +344,7 @@ pub fn settling(micros: i64) -> String {
 
 // ---- adoption ----
 
-pub(super) fn not_adopted(why: AdoptError, floor_us: i64) -> Text {
+pub fn not_adopted(why: AdoptError, floor_us: i64) -> Error {
     match why {
         AdoptError::Closed(ClosedReason::Os(errno)) => not_ready(
             format!(
@@ -345,7 +355,7 @@ pub(super) fn not_adopted(why: AdoptError, floor_us: i64) -> Text {
             "Check the permissions and the free space of the data directory, then call snowflake_adopt again.",
         ),
         AdoptError::Closed(why) => closed(why),
-        AdoptError::FloorInFuture => text(
+        AdoptError::FloorInFuture => error(
             INVALID,
             "floor must not be more than one day ahead of the system clock",
             format!(
@@ -358,19 +368,15 @@ pub(super) fn not_adopted(why: AdoptError, floor_us: i64) -> Text {
         ),
         AdoptError::LayoutBelow(old) => not_ready(
             "cannot adopt the configured snowflake layout: new IDs would be lower than existing ones",
-            format!(
-                "Existing IDs have {}; this server is configured with {}.",
-                layout(&old),
-                configured_layout()
-            ),
+            existing_ids(&old),
             "Set snowflake_id.layout, tick and epoch back, or to a layout whose IDs are now higher than all existing \
              ones, and restart the server.",
         ),
     }
 }
 
-pub(super) fn lower_not_superuser() -> Text {
-    text(
+pub fn lower_not_superuser() -> Error {
+    error(
         NO_RIGHT,
         "must be superuser to lower the marks of snowflake IDs",
         "With lower marks the server can repeat times that it may have used before.",

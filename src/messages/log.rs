@@ -1,7 +1,7 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
-use super::gate::{UNWRITABLE_HINT, lease_end};
-use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, text, without_statement};
+use super::gate::{self, UNWRITABLE_HINT, lease_end};
+use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, without_statement};
 use crate::display::{duration, io_error, os_error, shown, timestamp};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
@@ -21,14 +21,13 @@ pub fn event(event: Event) {
 
 /// Why no IDs are generated, before anybody asks for one.
 pub fn unavailable(why: Error) {
-    let error = why.text();
-    let message = format!("snowflake_id: cannot generate IDs: {}", error.cause());
-    line(text(NO_ERROR, message, error.detail, error.hint));
+    let message = format!("snowflake_id: cannot generate IDs: {}", why.cause());
+    line(said(message, why.0.detail, why.0.hint));
 }
 
 /// Says once what every call is told while no worker is usable.
 fn refused(no_lane: NoLane) {
-    unavailable(Error::Refused(Refusal::NoLane(no_lane)));
+    unavailable(gate::refused(Refusal::NoLane(no_lane)));
 }
 
 /// Says that the layout comes to its end.
@@ -161,7 +160,7 @@ fn said(
     detail: impl Into<Cow<'static, str>>,
     hint: impl Into<Cow<'static, str>>,
 ) -> Text {
-    text(NO_ERROR, message, detail, hint)
+    Text { state: NO_ERROR, message: message.into(), detail: detail.into(), hint: hint.into() }
 }
 
 /// A line of the server's log.

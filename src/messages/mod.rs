@@ -1,23 +1,24 @@
-//! Every text that a user can meet. [`error`] ends a statement: its texts are in `gate`, where the generator is what
-//! refuses, in `reading`, where an argument or a layout is, and in `replication`, where a guard is. `contact` has why the registry
-//! granted no lease. [`log`] tells the
-//! server's log.
+//! The texts of errors and log lines. An [`Error`] ends a statement: the constructors in [`gate`] are of a generator that
+//! refuses, those in [`reading`] of an argument or a layout, those in [`replication`] of a guard. `contact` has why the
+//! registry granted no lease, and [`log`] what the server's log is told. Why a setting's value is bad is said where it is
+//! checked, and what PostgreSQL's library or the core's readers say about a given text is passed on.
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
 //! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
 //! where nothing is to be done, there is none. `pg_test/server/tests/words.rs` holds all texts against this.
 
 mod contact;
-pub mod error;
-mod gate;
+mod error;
+pub mod gate;
 pub mod log;
-mod reading;
-mod replication;
+pub mod reading;
+pub mod replication;
 
 pub use contact::Unleased;
-pub use error::{Awaited, Error};
-pub use gate::settling;
+pub use error::Error;
+pub use gate::Awaited;
 
+use error::{error, not_ready};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::borrow::Cow;
@@ -33,6 +34,7 @@ const NO_DETAIL: &str = "";
 const NO_HINT: &str = "";
 
 /// A message with its parts.
+#[derive(Debug)]
 struct Text {
     state: PgSqlErrorCode,
     message: Cow<'static, str>,
@@ -52,30 +54,6 @@ impl Text {
         }
         report.report(level);
     }
-
-    /// The message without what cannot be done: where that is said already.
-    fn cause(&self) -> &str {
-        let cause = self.message.strip_prefix(GENERATING).and_then(|rest| rest.strip_prefix(": "));
-        cause.unwrap_or(&self.message)
-    }
-}
-
-fn text(
-    state: PgSqlErrorCode,
-    message: impl Into<Cow<'static, str>>,
-    detail: impl Into<Cow<'static, str>>,
-    hint: impl Into<Cow<'static, str>>,
-) -> Text {
-    Text { state, message: message.into(), detail: detail.into(), hint: hint.into() }
-}
-
-/// An error of a server that is not in the state for a call.
-fn not_ready(
-    message: impl Into<Cow<'static, str>>,
-    detail: impl Into<Cow<'static, str>>,
-    hint: impl Into<Cow<'static, str>>,
-) -> Text {
-    text(PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, message, detail, hint)
 }
 
 /// The server's log names the statement that runs with each message, and these do not concern it: it came first.

@@ -1,7 +1,7 @@
 //! Errors about what was passed to a function or who called it, and about the layout of a database: the generator has no
 //! part in them.
 
-use super::{NO_HINT, Text, not_ready, text};
+use super::{Error, NO_HINT, error, not_ready};
 use crate::display::{layout, postgres_timestamp, timestamp};
 use crate::settings;
 use pgrx::PgSqlErrorCode::{
@@ -12,7 +12,7 @@ use pgrx::pg_sys;
 
 // ---- of functions that generate IDs ----
 
-pub(super) fn no_last_id() -> Text {
+pub fn no_last_id() -> Error {
     not_ready(
         "snowflake_lastval is not yet defined in this session",
         "This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES. IDs that parallel \
@@ -21,18 +21,18 @@ pub(super) fn no_last_id() -> Text {
     )
 }
 
-pub(super) fn batch_size(n: i32) -> Text {
-    text(INVALID, "n must not be negative", format!("n is {n}."), NO_HINT)
+pub fn batch_size(n: i32) -> Error {
+    error(INVALID, "n must not be negative", format!("n is {n}."), NO_HINT)
 }
 
-pub(super) fn range_size(n: i32, most: i64) -> Text {
+pub fn range_size(n: i32, most: i64) -> Error {
     let hint = match n {
         ..1 => NO_HINT,
         _ => {
             "Ask for fewer IDs. If they need not be consecutive, call snowflake_nextval_batch, which has no limit."
         }
     };
-    text(
+    error(
         INVALID,
         format!("n must be between 1 and {most}"),
         format!(
@@ -44,8 +44,8 @@ pub(super) fn range_size(n: i32, most: i64) -> Text {
 
 // ---- of functions that read IDs ----
 
-pub(super) fn not_an_id(id: i64) -> Text {
-    text(
+pub fn not_an_id(id: i64) -> Error {
+    error(
         INVALID,
         format!("{id} is not a snowflake ID of this server's layout"),
         why_no_id(id),
@@ -53,12 +53,12 @@ pub(super) fn not_an_id(id: i64) -> Text {
     )
 }
 
-pub(super) fn negative_id(id: i64) -> Text {
-    text(INVALID, format!("{id} is not a snowflake ID"), why_no_id(id), NO_HINT)
+pub fn negative_id(id: i64) -> Error {
+    error(INVALID, format!("{id} is not a snowflake ID"), why_no_id(id), NO_HINT)
 }
 
-pub(super) fn not_foreign_id(id: i64, layout: &str) -> Text {
-    text(
+pub fn not_foreign_id(id: i64, layout: &str) -> Error {
+    error(
         INVALID,
         format!("{id} is not an ID of layout \"{layout}\""),
         // Of a layout of 64 bits, some are.
@@ -72,8 +72,8 @@ fn why_no_id(id: i64) -> &'static str {
     if id < 0 { "A snowflake ID is never negative." } else { "It has bits above the layout's time field." }
 }
 
-pub(super) fn not_a_layout(given: &str, problem: String) -> Text {
-    text(
+pub fn not_a_layout(given: &str, problem: String) -> Error {
+    error(
         INVALID,
         format!("invalid layout: \"{given}\""),
         problem,
@@ -82,13 +82,13 @@ pub(super) fn not_a_layout(given: &str, problem: String) -> Text {
     )
 }
 
-pub(super) fn not_a_fleets_layout(given: &str, problem: String, hint: &'static str) -> Text {
-    text(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
+pub fn not_a_fleets_layout(given: &str, problem: String, hint: &'static str) -> Error {
+    error(INVALID, format!("invalid layout: \"{given}\""), problem, hint)
 }
 
-pub(super) fn worker_outside(worker: i32, highest: i64, layout: &str) -> Text {
+pub fn worker_outside(worker: i32, highest: i64, layout: &str) -> Error {
     let name = "worker";
-    text(
+    error(
         INVALID,
         format!("{name} must be between 0 and {highest}"),
         format!("{name} is {worker}. The layout is {layout}."),
@@ -96,8 +96,11 @@ pub(super) fn worker_outside(worker: i32, highest: i64, layout: &str) -> Text {
     )
 }
 
-pub(super) fn not_base62(given: &str, problem: String) -> Text {
-    text(
+/// What is wrong with a text that is not ASCII.
+pub const BASE62_DIGITS: &str = "Base62 digits are 0 to 9, A to Z and a to z.";
+
+pub fn not_base62(given: &str, problem: String) -> Error {
+    error(
         INVALID,
         format!("invalid base62 snowflake ID: \"{given}\""),
         problem,
@@ -105,8 +108,8 @@ pub(super) fn not_base62(given: &str, problem: String) -> Text {
     )
 }
 
-pub(super) fn time_outside(time: pg_sys::TimestampTz) -> Text {
-    text(
+pub fn time_outside(time: pg_sys::TimestampTz) -> Error {
+    error(
         OVERFLOW,
         "timestamp is out of range for this server's layout",
         format!("The timestamp is {}. {}", postgres_timestamp(time), layout_span()),
@@ -114,8 +117,8 @@ pub(super) fn time_outside(time: pg_sys::TimestampTz) -> Text {
     )
 }
 
-pub(super) fn field_outside(name: &str, value: i32, highest: i64) -> Text {
-    text(
+pub fn field_outside(name: &str, value: i32, highest: i64) -> Error {
+    error(
         INVALID,
         format!("{name} must be between 0 and {highest}"),
         format!("{name} is {value}. This server's layout is {}.", configured_layout()),
@@ -125,8 +128,8 @@ pub(super) fn field_outside(name: &str, value: i32, highest: i64) -> Text {
 
 // ---- of functions that change somebody else's tables ----
 
-pub(super) fn not_the_owner(role: &str) -> Text {
-    text(
+pub fn not_the_owner(role: &str) -> Error {
+    error(
         NO_RIGHT,
         format!("permission denied to execute a statement as role \"{role}\""),
         "The tables of a role are read and changed with the rights of that role, because they can call its functions.",
@@ -136,7 +139,7 @@ pub(super) fn not_the_owner(role: &str) -> Text {
 
 // ---- of a database ----
 
-pub(super) fn other_database(other: &str) -> Text {
+pub fn other_database(other: &str) -> Error {
     not_ready(
         "the snowflake layout of this database differs from this server's",
         format!("The database has {other}; this server is configured with {}.", configured_layout()),

@@ -12,17 +12,7 @@ use crate::shmem;
 use lease::Leasing;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
-use snowflake_contact::{Answer, Failure, Request};
 use std::time::Duration;
-
-/// What the contacts are about.
-pub trait Contacts {
-    /// The next contact; `None` if there is nothing to ask now. Durable where it has to be: it is sent at once.
-    fn next(&mut self) -> Option<Request>;
-
-    /// What became of it. A failure leaves open whether the registry got the request.
-    fn done(&mut self, result: Result<Answer, Failure>);
-}
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
@@ -49,7 +39,7 @@ pub extern "C-unwind" fn snowflake_registrar_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     // Without a generator there is nothing to lease. The keeper logs why, and status 0 ends the registrar for good.
     let Some(generator) = shmem::generator() else { return };
-    worker::run(&mut Leasing::of(generator));
+    worker::run(Leasing::of(generator));
     // Status 0 would tell the postmaster never to start the registrar again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };

@@ -16,10 +16,11 @@
 //! them, make it exit.
 
 use crate::display::io_error;
-use crate::waiting::{self, Reason};
+use crate::messages::Awaited;
+use crate::waiting;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use snowflake_contact::{Answer, Contacted, Failure, Hosts, Kind, Request, contact as blocking_contact};
+use snowflake_contact::{Contacted, Failure, Hosts, Kind, Reply, Request, contact as blocking_contact};
 use std::ffi::{CStr, CString, OsStr, c_int};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -70,7 +71,7 @@ impl Way {
         &mut self,
         request: &Request,
         is_obsolete: impl FnMut() -> bool,
-    ) -> Option<Result<Answer, Failure>> {
+    ) -> Option<Result<Reply, Failure>> {
         let contacted = contacted(self, request, is_obsolete)?;
         let Contacted { result, hosts } =
             contacted.unwrap_or_else(|failure| Contacted { result: Err(failure), hosts: None });
@@ -132,7 +133,7 @@ fn contacted(
             let text = format!("the registry did not answer within {} s", limit.as_secs());
             return Some(Err(Failure::new(Kind::Deadline, text)));
         }
-        waiting::until_readable(reader.as_raw_fd(), left, Reason::Registry);
+        waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);
     }
     let ended = child.wait();
     Some(serde_json::from_slice(&bytes).map_err(|_| Failure::new(Kind::Process, ended)))

@@ -1,21 +1,21 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
-use super::Contacts;
+use super::lease::Leasing;
 use super::process::Way;
 use crate::bell::{self, Who};
-use crate::fleet;
+use crate::board;
 use crate::messages::{Unleased, log};
 use crate::settings;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use snowflake_contact::{Answer, Failure, Kind, Pace};
+use snowflake_contact::{Failure, Kind, Pace, Reply};
 use std::time::{Duration, Instant};
 
 /// If there is nothing to ask now, there may be after this time.
 const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
 
 /// Makes contacts until the process is told to stop.
-pub fn run(contacts: &mut dyn Contacts) {
+pub fn run(mut leasing: Leasing) {
     bell::answer_as(Who::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
@@ -29,7 +29,7 @@ pub fn run(contacts: &mut dyn Contacts) {
         if configured.as_deref() != way.as_ref().map(|way| way.connection_string.as_c_str()) {
             (way, due) = (configured.map(Way::of), Instant::now());
             if way.is_none() {
-                fleet::note_failed(&Unleased::removed());
+                board::note_failed(&Unleased::removed());
                 log::registry_removed();
             }
         }
@@ -38,7 +38,7 @@ pub fn run(contacts: &mut dyn Contacts) {
         }
         let wait = due.saturating_duration_since(Instant::now());
         if let Some(way) = way.as_mut().filter(|_| wait.is_zero()) {
-            let Some(request) = contacts.next() else {
+            let Some(request) = leasing.next() else {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
             };
@@ -46,10 +46,10 @@ pub fn run(contacts: &mut dyn Contacts) {
             let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
             let Some(result) = way.contact(&request, is_obsolete) else { continue };
             let now = Instant::now();
-            let pause = pace.after(&result, random());
+            let pause = pace.after(result.as_ref().ok().map(|reply| reply.answer), random());
             (due, not_before) = (now + pause, now + pace.at_least(pause));
             episode.tell(&result);
-            contacts.done(result);
+            leasing.done(&request.contact, result);
             continue;
         }
         // Without a registry, until the settings are read again.
@@ -82,7 +82,7 @@ struct Episode {
 }
 
 impl Episode {
-    fn tell(&mut self, result: &Result<Answer, Failure>) {
+    fn tell(&mut self, result: &Result<Reply, Failure>) {
         match result {
             Ok(_) if self.told.is_empty() => {}
             Ok(_) => {

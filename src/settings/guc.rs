@@ -1,14 +1,13 @@
 //! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when the files are read again.
 
-use super::table::{
-    self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, NODE_NAME_HINT, RollbackPolicy, TICK_HINT, parse_integer,
-};
-use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout};
+use super::table::{self, BACKUP_WORKERS, RollbackPolicy, Setting, TICK_HINT, parse_integer};
+use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout, micros};
 use crate::display::readable;
 use pgrx::GucFlags;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
 use snowflake_core::{Layout, Limits, Policy, Tick, Workers};
+use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -27,7 +26,7 @@ fn verdict(result: Result<(), String>, hint: &str) -> bool {
 
 /// # Safety
 /// `value` is what PostgreSQL passes to a check hook: a pointer to a text or to null.
-unsafe fn text_of<'a>(value: *mut *mut c_char) -> Result<std::borrow::Cow<'a, str>, String> {
+unsafe fn text_of<'a>(value: *mut *mut c_char) -> Result<Cow<'a, str>, String> {
     // SAFETY: by this function's contract.
     unsafe {
         let text = *value;
@@ -122,38 +121,24 @@ pub extern "C-unwind" fn check_datacenter(
 
 const SET_FIRST: &str = "If layout or backup_workers change, too, set those first.";
 
-#[pg_guard]
-pub extern "C-unwind" fn check_layout(
-    value: *mut *mut c_char,
-    _extra: *mut *mut c_void,
-    _source: pg_sys::GucSource::Type,
-) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook.
-    let text = unsafe { text_of(value) };
-    verdict(text.and_then(|text| table::check_layout(&text)), LAYOUT_HINT)
+/// The hook of a text. Its row says which are valid, and the correction.
+macro_rules! text_hook {
+    ($hook:ident, $name:literal) => {
+        #[pg_guard]
+        pub extern "C-unwind" fn $hook(
+            value: *mut *mut c_char,
+            _extra: *mut *mut c_void,
+            _source: pg_sys::GucSource::Type,
+        ) -> bool {
+            let row = Setting::of($name);
+            // SAFETY: called by PostgreSQL as a check hook.
+            verdict(row.check(|| unsafe { text_of(value) }), row.hint)
+        }
+    };
 }
-
-#[pg_guard]
-pub extern "C-unwind" fn check_epoch(
-    value: *mut *mut c_char,
-    _extra: *mut *mut c_void,
-    _source: pg_sys::GucSource::Type,
-) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook.
-    let text = unsafe { text_of(value) };
-    verdict(text.and_then(|text| table::check_epoch(&text)), EPOCH_HINT)
-}
-
-#[pg_guard]
-pub extern "C-unwind" fn check_node_name(
-    value: *mut *mut c_char,
-    _extra: *mut *mut c_void,
-    _source: pg_sys::GucSource::Type,
-) -> bool {
-    // SAFETY: called by PostgreSQL as a check hook.
-    let text = unsafe { text_of(value) };
-    verdict(text.and_then(|text| table::check_node_name(&text)), NODE_NAME_HINT)
-}
+text_hook!(check_layout, c"snowflake_id.layout");
+text_hook!(check_epoch, c"snowflake_id.epoch");
+text_hook!(check_node_name, c"snowflake_id.node_name");
 
 #[pg_guard]
 pub extern "C-unwind" fn check_tick(
@@ -193,17 +178,15 @@ pub extern "C-unwind" fn assign_policy(value: c_int, _extra: *mut c_void) {
     publish(|limits| Limits { policy, ..limits });
 }
 
-#[pg_guard]
-pub extern "C-unwind" fn assign_max_ahead(value: c_int, _extra: *mut c_void) {
-    publish(|limits| Limits { max_ahead_us: i64::from(value) * 1_000, ..limits });
+/// The hook of a limit in milliseconds.
+macro_rules! limit_hook {
+    ($hook:ident, $limit:ident) => {
+        #[pg_guard]
+        pub extern "C-unwind" fn $hook(value: c_int, _extra: *mut c_void) {
+            publish(|limits| Limits { $limit: micros(value), ..limits });
+        }
+    };
 }
-
-#[pg_guard]
-pub extern "C-unwind" fn assign_max_wait(value: c_int, _extra: *mut c_void) {
-    publish(|limits| Limits { max_wait_us: i64::from(value) * 1_000, ..limits });
-}
-
-#[pg_guard]
-pub extern "C-unwind" fn assign_reserve(value: c_int, _extra: *mut c_void) {
-    publish(|limits| Limits { reserve_us: i64::from(value) * 1_000, ..limits });
-}
+limit_hook!(assign_max_ahead, max_ahead_us);
+limit_hook!(assign_max_wait, max_wait_us);
+limit_hook!(assign_reserve, reserve_us);

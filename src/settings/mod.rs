@@ -112,9 +112,9 @@ impl Settings {
 pub fn limits() -> Limits {
     Limits {
         policy: policy(ROLLBACK_POLICY.get()),
-        max_ahead_us: i64::from(MAX_AHEAD.get()) * 1_000,
-        max_wait_us: i64::from(MAX_WAIT.get()) * 1_000,
-        reserve_us: i64::from(RESERVE.get()) * 1_000,
+        max_ahead_us: micros(MAX_AHEAD.get()),
+        max_wait_us: micros(MAX_WAIT.get()),
+        reserve_us: micros(RESERVE.get()),
     }
 }
 
@@ -143,6 +143,11 @@ pub fn node_name() -> String {
     // SAFETY: PostgreSQL sets it before it starts the process that asks.
     let port = unsafe { pg_sys::PostPortNumber };
     format!("{}:{port}", shown(name.to_bytes()))
+}
+
+/// A setting in milliseconds.
+fn micros(millis: i32) -> i64 {
+    i64::from(millis) * 1_000
 }
 
 fn policy(name: RollbackPolicy) -> Policy {
@@ -226,6 +231,13 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     (settings, bad)
 }
 
+/// Why a layout with this many workers cannot be used with this many backup workers.
+pub fn too_few_workers(bits: Bits, workers: i64, backups: i32) -> String {
+    let of_layout = if workers == 1 { "worker" } else { "workers" };
+    let needed = i64::from(backups) + 1;
+    format!("Layout {bits} has {workers} {of_layout}; backup_workers = {backups} needs {needed}.")
+}
+
 /// Why these numbers cannot be used with the layout.
 fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) -> BadValue {
     let bits = layout.bits();
@@ -233,11 +245,7 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
         WorkersError::TooManyLanes(workers) => BadValue {
             name: BACKUP_WORKERS_NAME,
             value: backups.to_string(),
-            detail: format!(
-                "Layout {bits} has {workers} {}; backup_workers = {backups} needs {}.",
-                if workers == 1 { "worker" } else { "workers" },
-                backups + 1
-            ),
+            detail: too_few_workers(bits, workers, backups),
             hint: "Reduce snowflake_id.backup_workers, or use a layout with more worker bits.",
         },
         WorkersError::HomeOutside(highest) => BadValue {

@@ -7,6 +7,7 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::workers::MAX_LANES;
 use snowflake_core::{Bits, Layout, Tick};
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
@@ -45,6 +46,9 @@ const LONGEST_MS: i32 = 600_000;
 
 const PLAIN: GucFlags = GucFlags::empty();
 
+/// Whether a text can be used as a setting. The error is a sentence that says why not.
+type Check = fn(&Setting, &str) -> Result<(), String>;
+
 /// A setting. Worker and datacenter have no upper bound here, because theirs depends on the layout.
 pub struct Setting {
     name: &'static CStr,
@@ -53,10 +57,10 @@ pub struct Setting {
     is_reloadable: bool,
     flags: GucFlags,
     kind: Kind,
-    /// Checks a text from the server's files. The error is a sentence that says why it cannot be used.
-    is_usable: fn(&Setting, &[u8]) -> Result<(), String>,
+    /// Checks a text; none if any will do.
+    check: Option<Check>,
     /// The correction.
-    hint: &'static str,
+    pub(super) hint: &'static str,
 }
 
 /// The setting's variable, the range of an integer, and PostgreSQL's hooks.
@@ -64,12 +68,12 @@ enum Kind {
     Integer {
         variable: &'static GucSetting<i32>,
         range: (i32, i32),
-        check: pg_sys::GucIntCheckHook,
+        hook: pg_sys::GucIntCheckHook,
         assign: pg_sys::GucIntAssignHook,
     },
     Text {
         variable: &'static GucSetting<Option<CString>>,
-        check: pg_sys::GucStringCheckHook,
+        hook: pg_sys::GucStringCheckHook,
     },
     Policy,
     SequenceStart,
@@ -85,10 +89,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &WORKER_ID,
             range: (-1, i32::MAX),
-            check: Some(guc::check_worker),
+            hook: Some(guc::check_worker),
             assign: None,
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: "Use a number that no other server has.",
     },
     Setting {
@@ -99,10 +103,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &DATACENTER_ID,
             range: (0, i32::MAX),
-            check: Some(guc::check_datacenter),
+            hook: Some(guc::check_datacenter),
             assign: None,
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: "Use the number of this server's datacenter.",
     },
     Setting {
@@ -113,10 +117,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &BACKUP_WORKERS,
             range: (0, MAX_LANES as i32 - 1),
-            check: None,
+            hook: None,
             assign: None,
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: "Use the number that all servers of the fleet have.",
     },
     Setting {
@@ -125,8 +129,8 @@ pub static SETTINGS: [Setting; 13] = [
             c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &LAYOUT, check: Some(guc::check_layout) },
-        is_usable: a_layout,
+        kind: Kind::Text { variable: &LAYOUT, hook: Some(guc::check_layout) },
+        check: Some(|_, text| check_layout(text)),
         hint: LAYOUT_HINT,
     },
     Setting {
@@ -134,13 +138,8 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"Time unit of IDs: 1ms, 10ms or 1s.",
         is_reloadable: false,
         flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer {
-            variable: &TICK,
-            range: (1, 1_000),
-            check: Some(guc::check_tick),
-            assign: None,
-        },
-        is_usable: a_tick,
+        kind: Kind::Integer { variable: &TICK, range: (1, 1_000), hook: Some(guc::check_tick), assign: None },
+        check: Some(|row, text| check_tick(parse_integer(text, row.flags).unwrap_or_default())),
         hint: TICK_HINT,
     },
     Setting {
@@ -148,8 +147,8 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"Start of the time field: a date and time with an explicit offset.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &EPOCH, check: Some(guc::check_epoch) },
-        is_usable: an_epoch,
+        kind: Kind::Text { variable: &EPOCH, hook: Some(guc::check_epoch) },
+        check: Some(|_, text| check_epoch(text)),
         hint: EPOCH_HINT,
     },
     Setting {
@@ -160,7 +159,7 @@ pub static SETTINGS: [Setting; 13] = [
         is_reloadable: true,
         flags: PLAIN,
         kind: Kind::Policy,
-        is_usable: a_policy,
+        check: Some(|_, text| check_name(text, &["hold", "replay"])),
         hint: OTHER_HINT,
     },
     Setting {
@@ -171,10 +170,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &MAX_AHEAD,
             range: (0, LONGEST_MS),
-            check: None,
+            hook: None,
             assign: Some(guc::assign_max_ahead),
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: OTHER_HINT,
     },
     Setting {
@@ -185,10 +184,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &MAX_WAIT,
             range: (0, LONGEST_MS),
-            check: None,
+            hook: None,
             assign: Some(guc::assign_max_wait),
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: OTHER_HINT,
     },
     Setting {
@@ -199,10 +198,10 @@ pub static SETTINGS: [Setting; 13] = [
         kind: Kind::Integer {
             variable: &RESERVE,
             range: (1, LONGEST_MS),
-            check: None,
+            hook: None,
             assign: Some(guc::assign_reserve),
         },
-        is_usable: an_integer,
+        check: Some(an_integer),
         hint: OTHER_HINT,
     },
     Setting {
@@ -213,7 +212,7 @@ pub static SETTINGS: [Setting; 13] = [
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::SequenceStart,
-        is_usable: a_sequence_start,
+        check: Some(|_, text| check_name(text, &["zero", "spread"])),
         hint: OTHER_HINT,
     },
     Setting {
@@ -223,8 +222,8 @@ pub static SETTINGS: [Setting; 13] = [
         // It may have a password.
         flags: GucFlags::SUPERUSER_ONLY,
         // As primary_conninfo, it is not checked: only libpq can, and no session loads that.
-        kind: Kind::Text { variable: &REGISTRY, check: None },
-        is_usable: any_text,
+        kind: Kind::Text { variable: &REGISTRY, hook: None },
+        check: None,
         hint: OTHER_HINT,
     },
     Setting {
@@ -232,8 +231,8 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"This server's name in the registry; empty for the name of its host and its port.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &NODE_NAME, check: Some(guc::check_node_name) },
-        is_usable: a_node_name,
+        kind: Kind::Text { variable: &NODE_NAME, hook: Some(guc::check_node_name) },
+        check: Some(|_, text| check_node_name(text)),
         hint: NODE_NAME_HINT,
     },
 ];
@@ -247,7 +246,7 @@ impl Setting {
         // SAFETY: the hooks have the types that PostgreSQL calls. They are guarded, so they cannot unwind into it.
         unsafe {
             match self.kind {
-                Kind::Integer { variable, range: (least, greatest), check, assign } => {
+                Kind::Integer { variable, range: (least, greatest), hook, assign } => {
                     GucRegistry::define_int_guc_with_hooks(
                         name,
                         description,
@@ -257,19 +256,19 @@ impl Setting {
                         greatest,
                         context(),
                         flags,
-                        check,
+                        hook,
                         assign,
                         None,
                     );
                 }
-                Kind::Text { variable, check } => GucRegistry::define_string_guc_with_hooks(
+                Kind::Text { variable, hook } => GucRegistry::define_string_guc_with_hooks(
                     name,
                     description,
                     long,
                     variable,
                     context(),
                     flags,
-                    check,
+                    hook,
                     None,
                     None,
                 ),
@@ -291,10 +290,23 @@ impl Setting {
         }
     }
 
+    /// Checks a text that can perhaps not be read.
+    pub(super) fn check<'a>(
+        &self,
+        text: impl FnOnce() -> Result<Cow<'a, str>, String>,
+    ) -> Result<(), String> {
+        self.check.map_or(Ok(()), |check| check(self, &text()?))
+    }
+
+    /// The row of this name.
+    pub(super) fn of(name: &CStr) -> &'static Self {
+        SETTINGS.iter().find(|row| row.name == name).expect("a setting")
+    }
+
     /// The value in the server's files or on its command line, if it cannot be used by itself.
     pub fn find_bad_value(&self) -> Option<BadValue> {
         let text = configured_text(self.name)?;
-        let detail = (self.is_usable)(self, text.to_bytes()).err()?;
+        let detail = self.check(|| readable(text.to_bytes())).err()?;
         let value = quote(text.to_bytes());
         Some(BadValue { name: self.name.to_str().expect("ASCII"), value, detail, hint: self.hint })
     }
@@ -313,18 +325,18 @@ fn configured_text(name: &CStr) -> Option<CString> {
 
 pub const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
 pub const TICK_HINT: &str = "Use one of these values.";
-pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 pub const LAYOUT_HINT: &str =
     "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
 const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";
 const OTHER_HINT: &str = "Correct the value, or remove the setting to use its default.";
 
-pub fn check_epoch(text: &str) -> Result<(), String> {
+fn check_epoch(text: &str) -> Result<(), String> {
     parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
 }
 
 /// Checks a layout by itself: with the shortest tick, which allows the widest time field.
-pub fn check_layout(text: &str) -> Result<(), String> {
+fn check_layout(text: &str) -> Result<(), String> {
     let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
     layout.map(drop).map_err(|error| error.to_string())
 }
@@ -333,11 +345,11 @@ pub fn check_tick(millis: i32) -> Result<(), String> {
     Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
 }
 
-/// Linux has no longer name of a host.
+/// As long as the name of a host can be on Linux.
 const LONGEST_NODE_NAME: usize = 64;
-pub const NODE_NAME_HINT: &str = "Use a shorter name in one line, or an empty one for the name of the host.";
+const NODE_NAME_HINT: &str = "Use a shorter name in one line, or an empty one for the name of the host.";
 
-pub fn check_node_name(text: &str) -> Result<(), String> {
+fn check_node_name(text: &str) -> Result<(), String> {
     // Processes without a database escape what is not ASCII: four characters a byte.
     let length = text.bytes().map(|byte| if byte.is_ascii() { 1 } else { 4 }).sum::<usize>();
     if text.contains(|c: char| c.is_control()) {
@@ -352,42 +364,14 @@ pub fn check_node_name(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn a_node_name(_: &Setting, text: &[u8]) -> Result<(), String> {
-    check_node_name(&readable(text)?)
-}
-
-fn any_text(_: &Setting, _: &[u8]) -> Result<(), String> {
-    Ok(())
-}
-
-fn a_layout(_: &Setting, text: &[u8]) -> Result<(), String> {
-    check_layout(&readable(text)?)
-}
-
-fn an_epoch(_: &Setting, text: &[u8]) -> Result<(), String> {
-    check_epoch(&readable(text)?)
-}
-
-fn a_tick(setting: &Setting, text: &[u8]) -> Result<(), String> {
-    check_tick(parse_integer(&readable(text)?, setting.flags).unwrap_or_default())
-}
-
-fn a_policy(_: &Setting, text: &[u8]) -> Result<(), String> {
-    check_name(&readable(text)?, &["hold", "replay"])
-}
-
-fn a_sequence_start(_: &Setting, text: &[u8]) -> Result<(), String> {
-    check_name(&readable(text)?, &["zero", "spread"])
-}
-
-fn an_integer(setting: &Setting, text: &[u8]) -> Result<(), String> {
-    let Kind::Integer { range: (least, greatest), .. } = setting.kind else {
+fn an_integer(row: &Setting, text: &str) -> Result<(), String> {
+    let Kind::Integer { range: (least, greatest), .. } = row.kind else {
         unreachable!("a row of another kind")
     };
-    match parse_integer(&readable(text)?, setting.flags) {
+    match parse_integer(text, row.flags) {
         Some(value) if (least..=greatest).contains(&value) => Ok(()),
         Some(value) => Err(format!("{value} is outside the valid range ({least} .. {greatest}).")),
-        None if setting.flags.contains(GucFlags::UNIT_MS) => Err(NO_DURATION.to_owned()),
+        None if row.flags.contains(GucFlags::UNIT_MS) => Err(NO_DURATION.to_owned()),
         None => Err("The value is not an integer.".to_owned()),
     }
 }

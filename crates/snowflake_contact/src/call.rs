@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::hosts::Hosts;
 use crate::libpq::{Connection, Libpq};
-use crate::wire::{Answer, COLUMNS, Request};
+use crate::wire::{COLUMNS, Reply, Request};
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
 use std::path::Path;
@@ -32,9 +32,9 @@ pub fn contact(
         libpq.check(connection_string)?;
         let connection = Connection::open(&libpq, connection_string, hosts)?;
         connected();
-        let answer = call(&connection, request)?;
+        let reply = call(&connection, request)?;
         answered = connection.hosts();
-        Ok(answer)
+        Ok(reply)
     });
     Contacted { result, hosts: answered }
 }
@@ -43,12 +43,12 @@ pub fn contact(
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Contacted {
     /// The answer; an error if there is none, though the registry may have granted something nonetheless.
-    pub result: Result<Answer, Failure>,
+    pub result: Result<Reply, Failure>,
     /// After an answer of one of several hosts: all, beginning with that one.
     pub hosts: Option<Hosts>,
 }
 
-fn call(connection: &Connection<'_>, request: &Request) -> Result<Answer, Failure> {
+fn call(connection: &Connection<'_>, request: &Request) -> Result<Reply, Failure> {
     // Whatever the default of the role, the database or the server is.
     connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(connection)?;
@@ -59,7 +59,7 @@ fn call(connection: &Connection<'_>, request: &Request) -> Result<Answer, Failur
     let rows = connection.query(&call, &arguments)?;
     connection.command(c"COMMIT")?;
     match rows.as_slice() {
-        [row] => Answer::from_row(row),
+        [row] => Reply::from_row(row),
         rows => Err(Failure::new(Kind::Answer, format!("the registry answered with {} rows", rows.len()))),
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! | module | job |
 //! | --- | --- |
-//! | `wire` | what is asked and answered, as typed values and as PostgreSQL's binary values |
+//! | `wire` | what is asked and answered, as PostgreSQL's binary values |
 //! | `call` | the steps of a contact |
 //! | `libpq` | the library and its connections: the only unsafe code |
 //! | `hosts` | the hosts of a connection string, and which is tried first |
@@ -27,4 +27,4 @@ pub use call::{Contacted, contact};
 pub use failure::{Failure, Kind};
 pub use hosts::Hosts;
 pub use pace::Pace;
-pub use wire::{Answer, Lease, Request};
+pub use wire::{Reply, Request};

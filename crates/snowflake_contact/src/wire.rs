@@ -1,93 +1,43 @@
-//! What a node asks and what the registry answers: typed values, and the binary values of PostgreSQL's protocol, which
-//! no setting of the registry's session can change.
+//! What a node asks and what the registry answers, as the binary values of PostgreSQL's protocol, which no setting of the
+//! registry's session can change.
 
 use crate::failure::{Failure, Kind, one_line};
 use serde::{Deserialize, Serialize};
+use snowflake_core::{Answer, Contact, Layout, Lease};
+use uuid::Uuid;
 
-/// A lease as the node has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
-    /// The home worker of the leased group.
-    pub worker: i32,
-    /// The tick at or below which the node makes no ID with it.
-    pub floor: i64,
-    /// The last tick that the node may use.
-    pub until: i64,
-}
-
-/// One contact, as the node makes it.
+/// A contact, and what the registry has to know of the server that makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The registry that the node knows; `None` before its first contact.
-    pub registry: Option<u128>,
-    /// The node's own ID.
-    pub node: u128,
-    /// What the node is called.
+    /// The contact.
+    pub contact: Contact,
+    /// What the server is called.
     pub node_name: String,
-    /// The number of this contact, one higher than the last.
-    pub number: i64,
-    /// Drawn for this contact.
-    pub nonce: u128,
-    /// The lease to renew; `None` claims one.
-    pub lease: Option<Lease>,
-    /// The node's wall clock: Unix time in microseconds.
-    pub clock_us: i64,
-    /// The bits of the layout, as `41/10/12`.
-    pub layout: String,
-    /// The layout's tick in milliseconds.
-    pub tick_ms: i32,
-    /// The layout's epoch: Unix time in microseconds.
-    pub epoch_us: i64,
+    /// The configured layout.
+    pub layout: Layout,
     /// Backup workers of each server.
     pub backup_workers: i32,
     /// The configured datacenter.
     pub datacenter: i32,
     /// The configured worker; `None` takes any.
     pub wanted_worker: Option<i32>,
-    /// The node is a standby, or still recovers.
+    /// The server is a standby, or still recovers.
     pub in_recovery: bool,
     /// The extension's version.
-    pub version: String,
+    pub version: &'static str,
     /// PostgreSQL's system identifier.
     pub system_identifier: u64,
 }
 
-/// The registry's answer.
+/// The registry's answer, and what it says about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The node has the lease up to `until`.
-    Granted {
-        /// The registry that granted it.
-        registry: u128,
-        /// The home worker of the leased group.
-        worker: i32,
-        /// The tick at or below which the node makes no ID with it.
-        floor: i64,
-        /// The last tick that the node may use.
-        until: i64,
-        /// The registry's wall clock: Unix time in microseconds.
-        registry_clock_us: i64,
-    },
-    /// The node's lease is over, and so is the node's ID.
-    Over {
-        /// Why, in one line.
-        reason: Option<String>,
-        /// More about it, in one line.
-        detail: Option<String>,
-        /// What to do about it, in one line.
-        hint: Option<String>,
-    },
-    /// No lease now; the one that the node has is unchanged.
-    Refused {
-        /// Why, in one line.
-        reason: String,
-        /// More about it, in one line.
-        detail: Option<String>,
-        /// What to do about it, in one line.
-        hint: Option<String>,
-        /// When a group comes free: Unix time in microseconds.
-        free_at_us: Option<i64>,
-    },
+pub struct Reply {
+    /// The answer.
+    pub answer: Answer,
+    /// Why, in one line; empty where it says nothing.
+    pub said: String,
+    /// What to do about it, in one line; empty likewise.
+    pub hint: String,
 }
 
 /// A value in PostgreSQL's protocol.
@@ -124,8 +74,8 @@ fn int8(number: impl Into<Option<i64>>) -> Value {
     value(INT8, number.into().map(|number| number.to_be_bytes().to_vec()))
 }
 
-fn uuid(id: impl Into<Option<u128>>) -> Value {
-    value(UUID, id.into().map(|id| id.to_be_bytes().to_vec()))
+fn uuid(id: impl Into<Option<Uuid>>) -> Value {
+    value(UUID, id.into().map(|id| id.into_bytes().to_vec()))
 }
 
 fn text(text: &str) -> Value {
@@ -143,42 +93,40 @@ fn numeric(number: u64) -> Value {
 impl Request {
     /// The arguments of `snowflake_registry_contact`, in its order.
     pub(crate) fn arguments(&self) -> Vec<Value> {
-        let lease = self.lease;
+        let Contact { registry, node, number, nonce, lease, clock_us } = self.contact;
         vec![
-            uuid(self.registry),
-            uuid(self.node),
+            uuid(registry),
+            uuid(node),
             text(&self.node_name),
-            int8(self.number),
-            uuid(self.nonce),
-            int4(lease.map(|lease| lease.worker)),
+            int8(number),
+            uuid(nonce),
+            int4(lease.map(|lease| lease.home as i32)),
             int8(lease.map(|lease| lease.floor)),
             int8(lease.map(|lease| lease.until)),
-            timestamptz(self.clock_us),
-            text(&self.layout),
-            int4(self.tick_ms),
-            timestamptz(self.epoch_us),
+            timestamptz(clock_us),
+            text(&self.layout.bits().to_string()),
+            int4(self.layout.tick().millis() as i32),
+            timestamptz(self.layout.epoch_us()),
             int4(self.backup_workers),
             int4(self.datacenter),
             int4(self.wanted_worker),
             value(BOOL, Some(vec![u8::from(self.in_recovery)])),
-            text(&self.version),
+            text(self.version),
             numeric(self.system_identifier),
         ]
     }
 }
 
-/// The columns that an answer needs, with their types, in the order in which [`Answer::from_row`] reads them.
-pub const COLUMNS: [(&str, u32); 10] = [
+/// The columns that an answer needs, with their types, in the order in which [`Reply::from_row`] reads them.
+pub const COLUMNS: [(&str, u32); 8] = [
     ("answer", TEXT),
     ("registry", UUID),
     ("worker_id", INT4),
     ("floor", INT8),
     ("until", INT8),
-    ("registry_clock", TIMESTAMPTZ),
     ("reason", TEXT),
     ("detail", TEXT),
     ("hint", TEXT),
-    ("free_at", TIMESTAMPTZ),
 ];
 
 /// The most bytes that a text of an answer may have.
@@ -216,15 +164,6 @@ impl Row<'_> {
         Ok(Some(one_line(text)))
     }
 
-    /// Unix time in microseconds.
-    fn time(&self, name: &str) -> Result<Option<i64>, Failure> {
-        let finite = |bytes| match i64::from_be_bytes(bytes) {
-            i64::MIN | i64::MAX => Err(bad(format!("its {name} is infinite"))),
-            micros => Ok(micros.saturating_add(POSTGRES_EPOCH_US)),
-        };
-        self.sized(name)?.map(finite).transpose()
-    }
-
     fn int8(&self, name: &str) -> Result<Option<i64>, Failure> {
         Ok(self.sized(name)?.map(i64::from_be_bytes))
     }
@@ -239,68 +178,60 @@ fn needed<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
     value.ok_or_else(|| bad(format!("its {name} is null")))
 }
 
-impl Answer {
+impl Reply {
     /// Reads the only row of a result.
     pub(crate) fn from_row(columns: &[Column]) -> Result<Self, Failure> {
         let row = Row(columns);
         let answer = needed(row.text("answer")?, "answer")?;
-        let reason = row.text("reason")?;
-        let detail = row.text("detail")?;
-        let hint = row.text("hint")?;
+        let (reason, detail) = (row.text("reason")?, row.text("detail")?);
+        let (said, hint) = (detail.or(reason), row.text("hint")?.unwrap_or_default());
         match answer.as_str() {
-            "granted" => Self::granted(&row),
-            "over" => Ok(Self::Over { reason, detail, hint }),
-            "refused" => Ok(Self::Refused {
-                reason: needed(reason, "reason")?,
-                detail,
-                hint,
-                free_at_us: row.time("free_at")?,
-            }),
-            other => Err(bad(format!("\"{}\" is no answer", one_line(other)))),
+            "granted" => Ok(Self { answer: granted(&row)?, said: String::new(), hint: String::new() }),
+            "over" => Ok(Self { answer: Answer::Over, said: said.unwrap_or_default(), hint }),
+            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "reason")?, hint }),
+            other => Err(bad(format!("\"{other}\" is no answer"))),
         }
     }
+}
 
-    fn granted(row: &Row<'_>) -> Result<Self, Failure> {
-        let worker = needed(row.sized("worker_id")?.map(i32::from_be_bytes), "worker_id")?;
-        let floor = needed(row.int8("floor")?, "floor")?;
-        let until = needed(row.int8("until")?, "until")?;
-        if worker < 0 {
-            return Err(bad(format!("its worker_id is {worker}")));
-        }
-        if until < floor {
-            return Err(bad(format!("its until, {until}, is below its floor, {floor}")));
-        }
-        Ok(Self::Granted {
-            registry: needed(row.sized("registry")?.map(u128::from_be_bytes), "registry")?,
-            worker,
-            floor,
-            until,
-            registry_clock_us: needed(row.time("registry_clock")?, "registry_clock")?,
-        })
+fn granted(row: &Row<'_>) -> Result<Answer, Failure> {
+    let worker = needed(row.sized("worker_id")?.map(i32::from_be_bytes), "worker_id")?;
+    let floor = needed(row.int8("floor")?, "floor")?;
+    let until = needed(row.int8("until")?, "until")?;
+    if worker < 0 {
+        return Err(bad(format!("its worker_id is {worker}")));
     }
+    if until < floor {
+        return Err(bad(format!("its until, {until}, is below its floor, {floor}")));
+    }
+    let registry = needed(row.sized("registry")?.map(Uuid::from_bytes), "registry")?;
+    Ok(Answer::Granted { registry, lease: Lease { home: worker.into(), floor, until } })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(change: impl FnOnce(&mut Vec<Column>)) -> Result<Answer, Failure> {
+    fn row(change: impl FnOnce(&mut Vec<Column>)) -> Result<Reply, Failure> {
         let bytes = [
             b"granted".to_vec(),
             7_u128.to_be_bytes().to_vec(),
             3_i32.to_be_bytes().to_vec(),
             (-5_i64).to_be_bytes().to_vec(),
             i64::MAX.to_be_bytes().to_vec(),
-            1_000_000_i64.to_be_bytes().to_vec(),
             b"why".to_vec(),
             b"more\nlines".to_vec(),
             b"do\nthis".to_vec(),
-            0_i64.to_be_bytes().to_vec(),
         ];
         let mut columns: Vec<Column> =
             COLUMNS.iter().zip(bytes).map(|((_, of_type), bytes)| (*of_type, Some(bytes))).collect();
         change(&mut columns);
-        Answer::from_row(&columns)
+        Reply::from_row(&columns)
+    }
+
+    fn grant(home: i64, floor: i64, until: i64) -> Reply {
+        let answer = Answer::Granted { registry: Uuid::from_u128(7), lease: Lease { home, floor, until } };
+        Reply { answer, said: String::new(), hint: String::new() }
     }
 
     fn at(name: &str) -> usize {
@@ -309,23 +240,23 @@ mod tests {
 
     #[test]
     fn the_three_answers_are_read() {
-        let granted = Answer::Granted {
-            registry: 7,
-            worker: 3,
-            floor: -5,
-            until: i64::MAX,
-            registry_clock_us: POSTGRES_EPOCH_US + 1_000_000,
-        };
-        assert_eq!(row(|_| ()), Ok(granted));
-        let [detail, hint] = ["more; lines", "do; this"].map(|text| Some(text.to_owned()));
+        assert_eq!(row(|_| ()), Ok(grant(3, -5, i64::MAX)));
+        let (said, hint) = ("more; lines".to_owned(), "do; this".to_owned());
         let over = row(|row| row[0].1 = Some(b"over".to_vec()));
-        assert_eq!(
-            over,
-            Ok(Answer::Over { reason: Some("why".into()), detail: detail.clone(), hint: hint.clone() })
-        );
+        assert_eq!(over, Ok(Reply { answer: Answer::Over, said: said.clone(), hint: hint.clone() }));
         let refused = row(|row| row[0].1 = Some(b"refused".to_vec()));
-        let free_at_us = Some(POSTGRES_EPOCH_US);
-        assert_eq!(refused, Ok(Answer::Refused { reason: "why".into(), detail, hint, free_at_us }));
+        assert_eq!(refused, Ok(Reply { answer: Answer::Refused, said, hint }));
+    }
+
+    /// The registry tells more than a node needs. What it leaves out of that makes no grant unreadable.
+    #[test]
+    fn a_grant_needs_nothing_that_the_node_does_not_use() {
+        let bare = row(|row| ["reason", "detail", "hint"].iter().for_each(|name| row[at(name)].1 = None));
+        assert_eq!(bare, Ok(grant(3, -5, i64::MAX)));
+        assert_eq!(
+            COLUMNS.map(|(name, _)| name),
+            ["answer", "registry", "worker_id", "floor", "until", "reason", "detail", "hint"]
+        );
     }
 
     #[test]
@@ -335,10 +266,10 @@ mod tests {
             assert_eq!(failure.kind, Kind::Answer);
             assert!(failure.text.ends_with(why), "{failure} instead of {why}");
         };
-        for name in ["answer", "registry", "worker_id", "floor", "until", "registry_clock"] {
+        for name in ["answer", "registry", "worker_id", "floor", "until"] {
             fails(&|row| row[at(name)].1 = None, &format!("its {name} is null"));
         }
-        for (name, of_type) in &COLUMNS[..6] {
+        for (name, of_type) in &COLUMNS[..5] {
             fails(&|row| row[at(name)].0 = 17, &format!("its {name} has the type 17"));
             if *of_type != TEXT {
                 fails(
@@ -360,34 +291,27 @@ mod tests {
             },
             "its until, -256, is below its floor, -5",
         );
-        for infinite in [i64::MIN, i64::MAX] {
-            let bytes = infinite.to_be_bytes().to_vec();
-            fails(&|row| row[at("registry_clock")].1 = Some(bytes.clone()), "its registry_clock is infinite");
-        }
         fails(&Vec::clear, "it has no answer");
-        let silent = row(|row| (row[0].1, row[at("reason")].1) = (Some(b"refused".to_vec()), None));
+        let silent = row(|row| {
+            row[0].1 = Some(b"refused".to_vec());
+            (row[at("reason")].1, row[at("detail")].1) = (None, None);
+        });
         assert!(silent.expect_err("no reason").text.ends_with("its reason is null"));
     }
 
     #[test]
     fn a_contact_that_claims_shows_no_lease() {
-        let lease = Some(Lease { worker: 1, floor: 2, until: 3 });
+        let lease = Some(Lease { home: 1, floor: 2, until: 3 });
+        let (node, nonce) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut request = Request {
-            registry: None,
-            node: 1,
+            contact: Contact { registry: None, node, number: 1, nonce, lease, clock_us: 0 },
             node_name: "a".into(),
-            number: 1,
-            nonce: 2,
-            lease,
-            clock_us: 0,
-            layout: "41/10/12".into(),
-            tick_ms: 1,
-            epoch_us: 0,
+            layout: Layout::default(),
             backup_workers: 3,
             datacenter: 0,
             wanted_worker: None,
             in_recovery: true,
-            version: "1.0.0".into(),
+            version: "1.0.0",
             system_identifier: u64::MAX,
         };
         let nulls = |request: &Request| -> Vec<usize> {
@@ -396,21 +320,15 @@ mod tests {
             (0..18).filter(|i| values[*i].bytes.is_none()).collect()
         };
         assert_eq!(nulls(&request), [0, 14]);
-        request.lease = None;
+        request.contact.lease = None;
         assert_eq!(nulls(&request), [0, 5, 6, 7, 14]);
         assert_eq!(request.arguments()[17].bytes.as_deref(), Some(&b"18446744073709551615\0"[..]));
     }
 
     #[test]
     fn a_result_survives_the_way_between_two_processes() {
-        let result: Result<Answer, Failure> = Ok(Answer::Granted {
-            registry: u128::MAX,
-            worker: i32::MAX,
-            floor: i64::MIN,
-            until: i64::MAX,
-            registry_clock_us: 0,
-        });
+        let result: Result<Reply, Failure> = Ok(grant(i32::MAX.into(), i64::MIN, i64::MAX));
         let text = serde_json::to_string(&result).expect("plain data");
-        assert_eq!(serde_json::from_str::<Result<Answer, Failure>>(&text).expect("the same"), result);
+        assert_eq!(serde_json::from_str::<Result<Reply, Failure>>(&text).expect("the same"), result);
     }
 }

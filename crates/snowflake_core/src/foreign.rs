@@ -110,13 +110,13 @@ impl ForeignLayout {
     pub fn unpack(&self, id: i64) -> Option<ForeignParts> {
         let Bits { datacenter, worker, sequence, .. } = self.layout.bits();
         let field = |shift: u32, bits: u32| (bits > 0).then(|| (id >> shift) & ((1 << bits) - 1));
-        let node = datacenter + worker;
-        let tick = id >> (node + sequence);
-        let (node_shift, sequence_shift) = if self.is_sequence_first { (0, node) } else { (sequence, 0) };
+        let origin = datacenter + worker;
+        let tick = id >> (origin + sequence);
+        let (origin_shift, sequence_shift) = if self.is_sequence_first { (0, origin) } else { (sequence, 0) };
         (0..=self.layout.max_tick()).contains(&tick).then(|| ForeignParts {
             created_at_us: self.layout.starts_at(tick),
-            datacenter: field(node_shift + worker, datacenter),
-            worker: field(node_shift, worker),
+            datacenter: field(origin_shift + worker, datacenter),
+            worker: field(origin_shift, worker),
             sequence: field(sequence_shift, sequence),
         })
     }

@@ -6,7 +6,7 @@
 //!   the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's raise, and
 //!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts and `adopt` move it under the
 //!   cold lock.
-//! * The *permit*, the lane's node and the last tick that may be issued with it: the lane's reservation, which is its
+//! * The *permit*, the lane's origin and the last tick that may be issued with it: the lane's reservation, which is its
 //!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock, after the disk.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
 //!   permit, as is the frontier that respects it.
@@ -59,15 +59,20 @@ impl Default for LaneMemory {
 
 /// One lane of a generator.
 pub(crate) struct Lane<'m> {
-    node_bits: u32,
+    origin_bits: u32,
     memory: &'m LaneMemory,
     ledger: Ledger<'m>,
 }
 
 impl<'m> Lane<'m> {
-    /// `node_bits`: the width of a node. `slots`: the lane's ring.
-    pub(crate) fn new(node_bits: u32, memory: &'m LaneMemory, slots: &'m [AtomicU64], shape: Shape) -> Self {
-        Self { node_bits, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
+    /// `origin_bits`: the width of a origin. `slots`: the lane's ring.
+    pub(crate) fn new(
+        origin_bits: u32,
+        memory: &'m LaneMemory,
+        slots: &'m [AtomicU64],
+        shape: Shape,
+    ) -> Self {
+        Self { origin_bits, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
     }
 
     // ---- calls: no lock ----
@@ -108,7 +113,7 @@ impl<'m> Lane<'m> {
     /// The last tick that may be issued, -1 if none yet; `None` while the gate is closed.
     pub(crate) fn permitted(&self) -> Option<i64> {
         let permit = self.permit();
-        (permit != Permit::CLOSED).then(|| permit.tick(self.node_bits))
+        (permit != Permit::CLOSED).then(|| permit.tick(self.origin_bits))
     }
 
     /// The end of the reservation, whether a tick of it may be issued or not; `None` while the gate is closed.
@@ -116,11 +121,11 @@ impl<'m> Lane<'m> {
         self.permitted().map(|tick| tick.max(self.restored()))
     }
 
-    /// Lets calls generate IDs of `node` above the restored mark, up to a mark, which must be durable.
-    pub(crate) fn publish_permit(&self, mark: i64, node: i64) {
+    /// Lets calls generate IDs of `origin` above the restored mark, up to a mark, which must be durable.
+    pub(crate) fn publish_permit(&self, mark: i64, origin: i64) {
         let last = if mark > self.restored() { mark } else { NO_TICK };
         self.memory.allowed.fetch_max(last, Ordering::AcqRel);
-        let permit = Permit::new(last, node, self.node_bits);
+        let permit = Permit::new(last, origin, self.origin_bits);
         self.memory.permit.store(permit.word(), Ordering::Release);
     }
 

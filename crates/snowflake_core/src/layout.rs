@@ -321,8 +321,8 @@ impl Layout {
             && fits(parts.worker, self.bits.worker)
             && fits(parts.sequence, self.bits.sequence);
         all_fit.then(|| {
-            let node = self.node(parts.datacenter, parts.worker);
-            self.join(parts.tick, node, parts.sequence)
+            let origin = self.origin(parts.datacenter, parts.worker);
+            self.join(parts.tick, origin, parts.sequence)
         })
     }
 
@@ -340,20 +340,20 @@ impl Layout {
     }
 
     /// The width of datacenter and worker side by side.
-    pub(crate) const fn node_bits(&self) -> u32 {
+    pub(crate) const fn origin_bits(&self) -> u32 {
         self.bits.datacenter + self.bits.worker
     }
 
     /// Datacenter and worker as they stand in an ID, at bit 0.
-    pub(crate) const fn node(&self, datacenter: i64, worker: i64) -> i64 {
+    pub(crate) const fn origin(&self, datacenter: i64, worker: i64) -> i64 {
         datacenter << self.bits.worker | worker
     }
 
     /// [`pack`](Self::pack) without its checks.
     #[inline]
-    pub(crate) const fn join(&self, tick: i64, node: i64, sequence: i64) -> i64 {
+    pub(crate) const fn join(&self, tick: i64, origin: i64, sequence: i64) -> i64 {
         let Bits { datacenter, worker, sequence: low, .. } = self.bits;
-        (tick << (datacenter + worker) | node) << low | sequence
+        (tick << (datacenter + worker) | origin) << low | sequence
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Contact {
 }
 
 /// The registry's answer to a contact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The node has this lease, be it renewed or new.
     Granted {

@@ -47,14 +47,14 @@
 //! | home worker | the worker that an operator configured |
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
 //! | half | the lanes that the current timeline may use |
-//! | node | datacenter and worker side by side, as they stand in an ID |
-//! | position | tick and sequence side by side: an ID without its node |
+//! | origin | datacenter and worker side by side, as they stand in an ID |
+//! | position | tick and sequence side by side: an ID without its origin |
 //! | ledger, ring, word | per lane, a ring of 64-bit words, one word per tick: the last position issued in it |
 //! | frontier | per lane in memory: the tick from which the next call starts |
 //! | mark | per lane on disk: no ID of the lane above it has ever been returned |
 //! | restored mark | the mark as the last start found it, or a floor that was set since |
 //! | reservation | the mark on disk, written ahead of use while the lane is active |
-//! | permit | per lane in memory: its node, and the reservation as calls see it: the last tick that may be issued |
+//! | permit | per lane in memory: its origin, and the reservation as calls see it: the last tick that may be issued |
 //! | floor | a mark that was set for all lanes although no ID reached it |
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
 //! | record | what the state file says; it lies in one of two slots |
@@ -65,6 +65,9 @@
 //! | hold | let IDs ascend while the wall clock catches up |
 //! | keeper | the process that moves the reservation, so that calls need not |
 //! | cold lock | the one lock: rotation, reservation and start hold it |
+//! | node | this server as the fleet's registry knows it: one data directory in one life |
+//! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
+//! | contact | one call of the registry, and its answer |
 //! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait`, `reserve` |
 
 #![forbid(unsafe_code)]

@@ -104,37 +104,37 @@ impl Workers {
     }
 }
 
-/// The node of each lane: datacenter and worker as they stand in an ID.
+/// The origin of each lane: datacenter and worker as they stand in an ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    nodes: [i64; MAX_LANES],
+pub(crate) struct Origins {
+    origins: [i64; MAX_LANES],
     lanes: usize,
 }
 
-impl Nodes {
+impl Origins {
     /// Of a server that has no workers yet.
-    pub(crate) const NONE: Self = Self { nodes: [0; MAX_LANES], lanes: 0 };
+    pub(crate) const NONE: Self = Self { origins: [0; MAX_LANES], lanes: 0 };
 
     pub(crate) fn new(layout: &Layout, datacenter: i64, workers: Workers) -> Self {
-        Self::of((0..workers.lanes).map(|lane| layout.node(datacenter, workers.worker(lane))))
+        Self::of((0..workers.lanes).map(|lane| layout.origin(datacenter, workers.worker(lane))))
     }
 
-    /// These nodes, at most [`MAX_LANES`].
-    pub(crate) fn of(nodes: impl Iterator<Item = i64>) -> Self {
+    /// These origins, at most [`MAX_LANES`].
+    pub(crate) fn of(origins: impl Iterator<Item = i64>) -> Self {
         let mut these = Self::NONE;
-        for node in nodes {
-            these.nodes[these.lanes] = node;
+        for origin in origins {
+            these.origins[these.lanes] = origin;
             these.lanes += 1;
         }
         these
     }
 }
 
-impl Deref for Nodes {
+impl Deref for Origins {
     type Target = [i64];
 
     fn deref(&self) -> &[i64] {
-        &self.nodes[..self.lanes]
+        &self.origins[..self.lanes]
     }
 }
 

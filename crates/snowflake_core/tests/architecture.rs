@@ -1,11 +1,11 @@
-//! Imports go in one direction: in the core and in the extension, no module imports one that imports it. A module is a
-//! file, or a folder with all its files.
+//! The diagram in ARCHITECTURE.md is true: imports point downwards in it, and nothing is missing. A module is a file, or a
+//! folder with all its files.
 
 #![cfg(not(loom))]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
@@ -53,42 +53,89 @@ fn named(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// A cycle in the graph, as the modules on it.
-fn circle(graph: &Graph) -> Option<Vec<String>> {
-    fn walk<'a>(graph: &'a Graph, module: &'a str, path: &mut Vec<&'a str>) -> Option<Vec<String>> {
-        if let Some(at) = path.iter().position(|other| *other == module) {
-            return Some(path[at..].iter().map(|module| (*module).to_owned()).collect());
-        }
-        path.push(module);
-        let found = graph[module].iter().find_map(|next| walk(graph, next, path));
-        path.pop();
-        found
-    }
-    graph.keys().find_map(|module| walk(graph, module, &mut Vec::new()))
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn sources() -> [std::path::PathBuf; 2] {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
-    [core.join("src"), core.join("../../src")]
+/// A part of the diagram: a folder, and the names in it in their order.
+struct Part {
+    folder: String,
+    names: Vec<String>,
+}
+
+/// The diagram in ARCHITECTURE.md: a folder at the beginning of a line, and names in the lines below it that are
+/// indented. Two spaces stand between names, and more before what is said of them.
+fn diagram() -> Vec<Part> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let text = text.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the diagram");
+    let is_name =
+        |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let mut parts: Vec<Part> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix("  ") {
+            Some(line) => {
+                let words = line.split("  ").map(|word| word.trim_end_matches('/'));
+                let names = words.take_while(|word| !word.is_empty()).filter(is_name).map(str::to_owned);
+                parts.last_mut().expect("a folder above").names.extend(names);
+            }
+            None => {
+                let folders = line.split_whitespace().filter(|word| word.ends_with('/'));
+                parts.extend(folders.map(|folder| Part { folder: folder.to_owned(), names: Vec::new() }));
+            }
+        }
+    }
+    parts
+}
+
+/// The folder of a part's sources.
+fn sources(part: &Part) -> PathBuf {
+    let folder = root().join(&part.folder);
+    if part.folder == "src/" { folder } else { folder.join("src") }
 }
 
 #[test]
-fn no_module_imports_one_that_imports_it() {
-    for source in sources() {
-        let graph = imports(&source);
-        assert!(
-            graph.values().map(BTreeSet::len).sum::<usize>() > 20,
-            "the code has changed its form: {graph:?}"
+fn every_import_points_downwards_in_the_diagram() {
+    let parts: Vec<Part> = diagram().into_iter().filter(|part| !part.names.is_empty()).collect();
+    let folders: Vec<&str> = parts.iter().map(|part| part.folder.as_str()).collect();
+    assert_eq!(folders, ["src/", "crates/snowflake_contact/", "crates/snowflake_core/"]);
+    for (at, part) in parts.iter().enumerate() {
+        let graph = imports(&sources(part));
+        let place = |name: &str| part.names.iter().position(|other| other == name);
+        assert_eq!(
+            part.names.iter().collect::<BTreeSet<_>>(),
+            graph.keys().collect::<BTreeSet<_>>(),
+            "the names in the diagram, and the modules in {}",
+            part.folder
         );
-        assert_eq!(circle(&graph), None, "{}", source.display());
+        for (module, used) in &graph {
+            let upwards: Vec<&String> = used.iter().filter(|name| place(name) < place(module)).collect();
+            assert!(upwards.is_empty(), "{}{module} uses {upwards:?}", part.folder);
+        }
+        let code = code_of(&sources(part));
+        for above in &parts[..at] {
+            let name = above.folder.trim_start_matches("crates/").trim_end_matches('/');
+            assert!(!code.contains(&format!("{name}::")) || name == "src", "{} uses {name}", part.folder);
+        }
     }
+}
+
+#[test]
+fn every_program_and_folder_of_code_has_its_place_in_the_diagram() {
+    let folders: Vec<String> = diagram().into_iter().map(|part| part.folder).collect();
+    let missing = folders.iter().filter(|folder| !root().join(folder).is_dir()).collect::<Vec<_>>();
+    assert!(missing.is_empty(), "the diagram names {missing:?}");
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace");
+    let (_, members) = workspace.split_once("members = [").expect("its members");
+    let members = members.split(']').next().into_iter().flat_map(|list| list.split('"').skip(1).step_by(2));
+    let is_named = |member: &&str| folders.iter().any(|folder| format!("{member}/").starts_with(folder));
+    let unnamed: Vec<&str> = members.filter(|member| !is_named(member)).collect();
+    assert!(unnamed.is_empty(), "not in the diagram: {unnamed:?}");
 }
 
 /// The types with which the parts talk to one another depend on no part, and decisions on neither memory nor disk.
 #[test]
 fn what_lies_at_the_bottom_knows_nothing_above_it() {
-    let [core, _] = sources();
-    let graph = imports(&core);
+    let graph = imports(&root().join("crates/snowflake_core/src"));
     for (module, allowed) in [
         ("layout", vec![]),
         ("workers", vec!["layout"]),
@@ -111,7 +158,7 @@ fn what_lies_at_the_bottom_knows_nothing_above_it() {
 /// Only these files hold atomics.
 #[test]
 fn atomics_have_few_owners() {
-    let [core, _] = sources();
+    let core = root().join("crates/snowflake_core/src");
     let owners = ["ledger", "lane", "memory", "clock_watch", "sync"];
     for module in imports(&core).keys().filter(|module| !owners.contains(&module.as_str())) {
         let code = [core.join(format!("{module}.rs")), core.join(module)];

@@ -989,8 +989,7 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files =
-        ["error", "gate", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files = ["gate", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
@@ -1055,7 +1054,7 @@ fn the_reference_has_every_object_of_the_extension() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// SQLSTATE and message of the calls that make errors in `src/messages`: `text(STATE, "…"` and `not_ready("…"`, either
+/// SQLSTATE and message of the calls that make errors in `src/messages`: `error(STATE, "…"` and `not_ready("…"`, either
 /// with a `format!`.
 #[test]
 fn every_error_of_the_code_is_in_the_manual() {
@@ -1078,11 +1077,9 @@ fn every_error_of_the_code_is_in_the_manual() {
         let text = as_printed(&text[start..].replace("\\\"", "”"));
         text[..text.find('"').expect("its end")].replace('”', "\"")
     };
-    // Not `self.text()`, which no space precedes, nor `fn text(self)`.
-    let is_call = |text: &&str| !text.starts_with("self)");
-    let calls = |name: &'static str| source.split(name).skip(1).map(str::trim_start).filter(is_call);
+    let calls = |name: &'static str| source.split(name).skip(1).map(str::trim_start);
     let mut errors: Vec<(&str, String)> = Vec::new();
-    for call in calls(" text(") {
+    for call in calls(" error(") {
         let state = states.iter().find(|(name, _)| call.starts_with(name));
         let (_, state) = state.unwrap_or_else(|| panic!("no state: {call:.80}"));
         errors.push((state, message(call)));

@@ -3,7 +3,8 @@
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use snowflake_contact::{Answer, Failure, Kind};
+use snowflake_contact::{Failure, Kind, Reply};
+use snowflake_core::{Answer, Lease};
 use snowflake_server_tests::faults::new_folder;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
@@ -13,12 +14,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
+use uuid::Uuid;
 
 // ---- one contact, without a server around it ----
 
 /// A contact from a process whose environment has only these variables of libpq.
 #[track_caller]
-fn contact(connection_string: &str, environment: &[(&str, &str)]) -> Result<Answer, Failure> {
+fn contact(connection_string: &str, environment: &[(&str, &str)]) -> Result<Reply, Failure> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_contact"));
     command.arg(connection_string).env_clear().envs(environment.iter().copied());
     let output = command.output().expect("the program runs");
@@ -37,9 +39,13 @@ fn fails(connection_string: &str, environment: &[(&str, &str)], kind: Kind, text
 }
 
 /// What the stand-in says unless told otherwise.
-fn granted() -> Result<Answer, Failure> {
-    let registry_clock_us = 1_767_323_045_678_901;
-    Ok(Answer::Granted { registry: 7, worker: 12, floor: 100, until: 200, registry_clock_us })
+fn granted() -> Result<Reply, Failure> {
+    let lease = Lease { home: 12, floor: 100, until: 200 };
+    Ok(Reply {
+        answer: Answer::Granted { registry: Uuid::from_u128(7), lease },
+        said: String::new(),
+        hint: String::new(),
+    })
 }
 
 #[test]
@@ -58,16 +64,17 @@ fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_an
 
     let refusal = "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', hint = 'Wait.', free_at = '2030-01-01 UTC'";
     run(&mut session, refusal);
-    let refused = Answer::Refused {
-        reason: "no group; is free".into(),
-        detail: None,
-        hint: Some("Wait.".into()),
-        free_at_us: Some(1_893_456_000_000_000),
-    };
+    let refused = Reply { answer: Answer::Refused, said: "no group; is free".into(), hint: "Wait.".into() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
     run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone', hint = NULL");
-    let over = Answer::Over { reason: None, detail: Some("a clone".into()), hint: None };
+    let over = Reply { answer: Answer::Over, said: "a clone".into(), hint: String::new() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
+    // What a server does not use makes no grant unreadable.
+    run(
+        &mut session,
+        "UPDATE said SET answer = 'granted', registry_clock = NULL, detail = NULL, free_at = 'infinity'",
+    );
+    assert_eq!(contact(&registry.registry_string(), &[]), granted());
 }
 
 #[test]
@@ -82,8 +89,10 @@ fn what_cannot_be_read_is_a_failure_that_says_why() {
     says("answer = 'maybe'", "\"maybe\" is no answer");
     says("answer = 'granted', until = NULL", "its until is null");
     says("until = 99", "its until, 99, is below its floor, 100");
-    says("until = 200, registry_clock = 'infinity'", "its registry_clock is infinite");
-    says("answer = 'refused', reason = repeat('x', 10000)", "its reason has a length of 10000 bytes");
+    says(
+        "until = 200, answer = 'refused', reason = repeat('x', 10000)",
+        "its reason has a length of 10000 bytes",
+    );
     run(&mut session, "DELETE FROM said");
     // The function then returns a row of nulls.
     fails(&string, &[], Kind::Answer, "its answer is null");

@@ -232,7 +232,7 @@ const FRAGMENTS: [&str; 6] = [
     "could not write file \"{STATE_FILE}\": {}",
 ];
 
-/// The texts of a file of `src/messages`: calls of `text`, `not_ready` and `said` have a message, a DETAIL and a HINT.
+/// The texts of a file of `src/messages`: calls of `error`, `not_ready` and `said` have a message, a DETAIL and a HINT.
 /// All other literals are sentences for these, unless they begin as a line of the log does.
 fn texts_of_messages(source: &str) -> Vec<(Kind, String)> {
     let tokens = rust_tokens(source);
@@ -240,7 +240,7 @@ fn texts_of_messages(source: &str) -> Vec<(Kind, String)> {
     let mut is_message = vec![false; tokens.len()];
     for (at, token) in tokens.iter().enumerate() {
         let skipped = match token {
-            Token::Word(name) if name == "text" => 1,
+            Token::Word(name) if name == "error" => 1,
             Token::Word(name) if name == "not_ready" || name == "said" => 0,
             _ => continue,
         };

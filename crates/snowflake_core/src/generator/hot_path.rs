@@ -7,14 +7,14 @@
 //! tick = max(tick of now, frontier)            more than a second after the frontier: look at the clock first
 //! again:
 //!   tick <= now + max_ahead and tick <= the permit's tick       else blocked: the slow path
-//!   claim in the ledger:  won        raise the frontier to tick, return an ID of the permit's node
+//!   claim in the ledger:  won        raise the frontier to tick, return an ID of the permit's origin
 //!                         full       tick + 1, again
 //!                         overtaken  start over; a second time: raise the frontier to the later tick
 //! ```
 //!
 //! The order of the reads matters. If the clock were read before the lane, a call that straddles a rotation could push
 //! the new lane ahead to the time before a step back, and so cost a second lane. If the permit were read after the
-//! frontier, a call that straddles a change of the lane's node could give the new node a tick that lies below its
+//! frontier, a call that straddles a change of the lane's origin could give the new origin a tick that lies below its
 //! restored mark.
 
 use super::{Generator, Range};
@@ -104,7 +104,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn claim(&self, tick: i64, n: i64, snapshot: &Snapshot<'m, '_>) -> Option<Attempt> {
         let Snapshot { index, lane, permit, frontier, .. } = *snapshot;
         // Guarantee 4, then the end of the time field, past which a stamp means nothing, then the gate and guarantee 2.
-        let stamp = permit.stamp(tick, self.node_bits, self.node_mask);
+        let stamp = permit.stamp(tick, self.origin_bits, self.origin_mask);
         if tick * self.tick_us > snapshot.latest_us || tick > self.max_tick || !permit.allows(stamp) {
             let tried = snapshot.tick;
             return Some(Attempt::Blocked(Blocked { n, lane: index, frontier, tried, wanted: tick }));

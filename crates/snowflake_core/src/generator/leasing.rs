@@ -169,7 +169,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.leave(cold);
         let first = self.half(cold.timeline, cold.depth).next().unwrap_or(0);
         let promises =
-            promises.for_lease(&self.heading(cold, self.active()), &self.nodes_of(lease.home), floor);
+            promises.for_lease(&self.heading(cold, self.active()), &self.origins_of(lease.home), floor);
         let home = cold.home.replace(lease.home);
         if let Err(errno) = self.write_or_revert(cold, promises) {
             cold.home = home;

@@ -31,7 +31,7 @@ use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
 use crate::state::promises::Heading;
 use crate::sync::AtomicU64;
-use crate::workers::{Half, Nodes, Workers};
+use crate::workers::{Half, Origins, Workers};
 use hot_path::{Attempt, Look};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
@@ -55,10 +55,10 @@ pub struct Generator<'m, H, R: RawMutex> {
     layout: Layout,
     /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
-    /// The width of a node, which the hot path takes from a permit.
-    node_bits: u32,
+    /// The width of a origin, which the hot path takes from a permit.
+    origin_bits: u32,
     /// All of them set.
-    node_mask: i64,
+    origin_mask: i64,
     sequence_bits: u32,
     max_tick: i64,
     datacenter: i64,
@@ -81,14 +81,14 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         assert_eq!(slots.len(), workers.lanes() * ring_ticks, "the memory has another ring");
         assert!((0..layout.datacenters()).contains(&datacenter), "the datacenter is outside its field");
         let shape = Shape::new(&layout, config.sequence_start);
-        let node_bits = layout.node_bits();
+        let origin_bits = layout.origin_bits();
         let lane =
-            |(memory, slots): (&'m LaneMemory, &'m [AtomicU64])| Lane::new(node_bits, memory, slots, shape);
+            |(memory, slots): (&'m LaneMemory, &'m [AtomicU64])| Lane::new(origin_bits, memory, slots, shape);
         Self {
             layout,
             tick_us: layout.tick().micros(),
-            node_bits,
-            node_mask: (1 << node_bits) - 1,
+            origin_bits,
+            origin_mask: (1 << origin_bits) - 1,
             sequence_bits: layout.bits().sequence,
             max_tick: layout.max_tick(),
             datacenter,
@@ -180,10 +180,10 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
         if let Some(held) = &cold.held {
-            let (nodes, max_ahead_us) = (held.nodes, cold.journal.promises.facts.max_ahead_us);
+            let (origins, max_ahead_us) = (held.origins, cold.journal.promises.facts.max_ahead_us);
             return Heading {
                 layout,
-                nodes,
+                origins,
                 timeline,
                 depth,
                 active,
@@ -192,7 +192,15 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             };
         }
         let max_ahead_us = self.control.switch.max_ahead_us();
-        Heading { layout, nodes: self.nodes(cold), timeline, depth, active, max_ahead_us, of_primary: None }
+        Heading {
+            layout,
+            origins: self.origins(cold),
+            timeline,
+            depth,
+            active,
+            max_ahead_us,
+            of_primary: None,
+        }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.
@@ -200,13 +208,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         cold.home.map_or(self.configured, |home| self.configured.of_home(home))
     }
 
-    /// The node of each lane.
-    fn nodes(&self, cold: &ColdState) -> Nodes {
-        cold.home.map_or(Nodes::NONE, |home| self.nodes_of(home))
+    /// The origin of each lane.
+    fn origins(&self, cold: &ColdState) -> Origins {
+        cold.home.map_or(Origins::NONE, |home| self.origins_of(home))
     }
 
-    fn nodes_of(&self, home: i64) -> Nodes {
-        Nodes::new(&self.layout, self.datacenter, self.configured.of_home(home))
+    fn origins_of(&self, home: i64) -> Origins {
+        Origins::new(&self.layout, self.datacenter, self.configured.of_home(home))
     }
 
     /// The lanes that a timeline may use: all, if the registry handed the workers out. A configured number may be that
@@ -221,8 +229,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// Lets calls use a lane up to its mark, which must be durable, but not past the end of the lease.
     fn publish(&self, cold: &ColdState, lane: usize, mark: i64) {
-        let node = self.nodes(cold)[lane];
-        self.lanes[lane].publish_permit(mark.min(self.control.switch.until()), node);
+        let origin = self.origins(cold)[lane];
+        self.lanes[lane].publish_permit(mark.min(self.control.switch.until()), origin);
     }
 
     /// The wall clock, in microseconds since the epoch.

@@ -105,7 +105,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         };
         let mut opening = match self.source {
             WorkerSource::Registry => {
-                evidence.enlist(loaded, sight, self.born(), |home| self.nodes_of(home))?
+                evidence.enlist(loaded, sight, self.born(), |home| self.origins_of(home))?
             }
             WorkerSource::Configured | WorkerSource::Confirmed => {
                 evidence.decide(loaded, sight).map_err(|reason| match reason {
@@ -137,7 +137,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Has a standby without a state note that it is one. Otherwise a start without recovery could take the directory
     /// for one that was never used: after pg_resetwal, the control file does not say any more that it was a standby's.
-    /// Nodes of a registry need no note, because they generate nothing without a lease.
+    /// Origins of a registry need no note, because they generate nothing without a lease.
     pub fn note_standby(&self, start: &Start) -> Result<(), ClosedReason> {
         let Some(disk) = self.host.disk().filter(|_| self.source != WorkerSource::Registry) else {
             return Ok(());
@@ -151,7 +151,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     pub(super) fn evidence<'a>(&'a self, cold: &ColdState, start: &'a Start) -> Evidence<'a> {
         Evidence {
             layout: &self.layout,
-            nodes: self.nodes(cold),
+            origins: self.origins(cold),
             half: self.half(start.timeline, start.depth()).collect(),
             start,
             now_us: self.host.wall_us(),

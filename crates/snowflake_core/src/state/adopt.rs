@@ -58,7 +58,7 @@ impl Evidence<'_> {
         if record.facts.is_disowned {
             // Which workers its primary has is unknown, so the operator vouches for the configured ones only.
             record.facts.unknown_are_theirs = true;
-            record.leave_to_original(&self.nodes);
+            record.leave_to_original(&self.origins);
         }
         let mut promises = self.promises(&record, slot, loaded);
         promises.begin_life();

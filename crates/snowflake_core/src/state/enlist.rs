@@ -8,13 +8,13 @@ use super::start::{Evidence, Opening};
 use crate::host::{Loaded, RecordName, Sight};
 use crate::lease::Membership;
 use crate::refusal::ClosedReason;
-use crate::workers::{MAX_LANES, Nodes};
+use crate::workers::{MAX_LANES, Origins};
 
 /// The record of its primary as a standby keeps it while it holds its number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// The workers whose marks the promises have as those of lanes.
-    pub(crate) nodes: Nodes,
+    pub(crate) origins: Origins,
     /// The number of lanes, and the active worker.
     pub(crate) said: (usize, i64),
 }
@@ -29,7 +29,7 @@ impl Evidence<'_> {
         loaded: Option<&Loaded>,
         sight: impl Fn(RecordName) -> Sight,
         born: Membership,
-        nodes_of: impl Fn(i64) -> Nodes,
+        origins_of: impl Fn(i64) -> Origins,
     ) -> Result<Opening, ClosedReason> {
         let new_life = |mut opening: Opening, earlier_life: Option<Membership>| {
             opening.promises = opening.promises.without_lanes().of_member(born);
@@ -57,9 +57,9 @@ impl Evidence<'_> {
             && membership.counts_as(&born)
             && sight(record.facts.name) == Sight::Last
         {
-            let nodes = membership.lease.map_or(Nodes::NONE, |lease| nodes_of(lease.home));
-            let promises = Promises::of(&record, slot, loaded.identity, &nodes);
-            let active = nodes.iter().position(|node| *node == record.active).unwrap_or(self.half[0]);
+            let origins = membership.lease.map_or(Origins::NONE, |lease| origins_of(lease.home));
+            let promises = Promises::of(&record, slot, loaded.identity, &origins);
+            let active = origins.iter().position(|origin| *origin == record.active).unwrap_or(self.half[0]);
             return Ok(Opening { promises, active, needs_new_file: false });
         }
         if record.facts.is_disowned && !self.start.made_timeline() {
@@ -87,7 +87,7 @@ impl Evidence<'_> {
             let system_identifier = self.start.system_identifier;
             let facts = Facts { system_identifier, of_standby: true, ..Facts::NONE };
             let promises = Promises { facts, ..Promises::none() };
-            let held = Held { nodes: Nodes::NONE, said: (0, NOBODY) };
+            let held = Held { origins: Origins::NONE, said: (0, NOBODY) };
             return Ok((promises, (self.start.timeline, self.start.depth.unwrap_or(0)), held, false));
         };
         let (slot, record) = newest(loaded)?;
@@ -97,8 +97,8 @@ impl Evidence<'_> {
         }
         let is_own = record.is_in_place(loaded.identity, self.start.system_identifier);
         // As many as there is room for, so that none is forgotten.
-        let nodes = Nodes::of(record.marks.keys().copied().take(MAX_LANES));
-        let promises = Promises::of(&record, slot, loaded.identity, &nodes);
+        let origins = Origins::of(record.marks.keys().copied().take(MAX_LANES));
+        let promises = Promises::of(&record, slot, loaded.identity, &origins);
         let mut promises = if is_own { promises } else { promises.of_nobody() };
         promises.facts.of_standby = record.is_copied(loaded.identity);
         promises.facts.is_disowned = record.facts.is_disowned;
@@ -107,7 +107,7 @@ impl Evidence<'_> {
         }
         // With a lease, the primary may have used all lanes on its timeline: it had no halves.
         let lanes = if is_own || record.facts.membership.is_none() { record.lanes } else { 0 };
-        let held = Held { nodes, said: (lanes, record.active) };
+        let held = Held { origins, said: (lanes, record.active) };
         Ok((promises, (record.timeline, record.depth), held, is_own))
     }
 }

@@ -6,7 +6,7 @@ use crate::host::{FileIdentity, WorkerMarks};
 use crate::layout::Layout;
 use crate::lease::{Lease, Membership};
 use crate::refusal::FloorCause;
-use crate::workers::{MAX_LANES, Nodes};
+use crate::workers::{MAX_LANES, Origins};
 use uuid::Uuid;
 
 /// How many workers of earlier settings keep a mark each; the others share `elsewhere`.
@@ -79,15 +79,15 @@ impl Promises {
     /// The same promises for the lanes of a new lease: the workers of the present one become former workers. The lanes
     /// begin above the lease's floor, above what this server generated with them before, and above what an operator has
     /// said; nothing else that the record says of unknown workers concerns them.
-    pub(crate) fn for_lease(&self, heading: &Heading<'_>, nodes: &[i64], floor: i64) -> Self {
+    pub(crate) fn for_lease(&self, heading: &Heading<'_>, origins: &[i64], floor: i64) -> Self {
         let record = self.record(heading, self.facts.file);
-        let mut promises = Self::of(&record, self.newest, self.facts.file, nodes);
+        let mut promises = Self::of(&record, self.newest, self.facts.file, origins);
         promises.facts.earlier_life = None;
         let vouched = self.facts.floor.filter(|floor| floor.cause == FloorCause::Operator);
         let least = floor.max(vouched.map_or(-1, |floor| floor.mark));
-        for (mark, node) in promises.marks.iter_mut().zip(nodes) {
+        for (mark, origin) in promises.marks.iter_mut().zip(origins) {
             // What the original of a copy can have generated lies below the floor.
-            let known = record.marks.get(node).filter(|mark| **mark != NOT_OURS);
+            let known = record.marks.get(origin).filter(|mark| **mark != NOT_OURS);
             *mark = known.map_or(least, |known| least.max(*known));
         }
         // A record counts as unused while no mark has passed the floor of a first start. Of a lane that begins below it,
@@ -136,7 +136,7 @@ impl Promises {
     /// Raises the mark of a worker without a lane, if there is room for it. One that was unknown had the mark that all
     /// unknown ones share.
     pub(super) fn remember(&mut self, worker: i64, mark: i64) {
-        let place = self.former.iter().position(|known| known.is_some_and(|(node, _)| node == worker));
+        let place = self.former.iter().position(|known| known.is_some_and(|(origin, _)| origin == worker));
         let Some(place) = place.or_else(|| self.former.iter().position(Option::is_none)) else { return };
         let unknown = if self.facts.unknown_are_theirs { NOT_OURS } else { self.facts.elsewhere };
         let known = self.former[place].map_or(unknown, |(_, known)| known);
@@ -154,13 +154,13 @@ impl Promises {
     }
 
     /// The promises of a record that was read from `slot`, for the lanes of this configuration.
-    pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, nodes: &[i64]) -> Self {
+    pub(super) fn of(record: &Record, slot: usize, file: FileIdentity, origins: &[i64]) -> Self {
         let mut marks = [record.facts.elsewhere; MAX_LANES];
-        for (mark, node) in marks.iter_mut().zip(nodes) {
-            *mark = record.mark_of(*node);
+        for (mark, origin) in marks.iter_mut().zip(origins) {
+            *mark = record.mark_of(*origin);
         }
-        let not_owned = record.marks.iter().filter(|(node, _)| !nodes.contains(node));
-        let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(node, mark)| (*node, *mark)).collect();
+        let not_owned = record.marks.iter().filter(|(origin, _)| !origins.contains(origin));
+        let mut not_owned: Vec<(i64, i64)> = not_owned.map(|(origin, mark)| (*origin, *mark)).collect();
         // If there are too many, the lowest marks share `elsewhere`, because they matter least. Those of an original
         // are no marks to share, so from then on no unknown worker is this server's.
         not_owned.sort_by_key(|(_, mark)| std::cmp::Reverse(*mark));
@@ -188,11 +188,11 @@ impl Promises {
 
     /// The marks of this server's own workers, for the host's witness. What a standby keeps are its primary's.
     pub(crate) fn marks_by_worker(&self, heading: &Heading<'_>) -> WorkerMarks {
-        let own = heading.nodes.iter().copied().zip(self.marks);
+        let own = heading.origins.iter().copied().zip(self.marks);
         let own = own.filter(|(_, mark)| !self.facts.of_standby && (0..NOT_OURS).contains(mark));
         WorkerMarks::new(
             self.facts.system_identifier,
-            own.map(|(node, mark)| (node, heading.layout.starts_at(mark))),
+            own.map(|(origin, mark)| (origin, heading.layout.starts_at(mark))),
         )
     }
 
@@ -202,8 +202,8 @@ impl Promises {
     }
 
     fn record(&self, heading: &Heading<'_>, file: FileIdentity) -> Record {
-        let nodes: &[i64] = &heading.nodes;
-        let own = || (nodes.len(), nodes.get(heading.active).copied().unwrap_or(NOBODY));
+        let origins: &[i64] = &heading.origins;
+        let own = || (origins.len(), origins.get(heading.active).copied().unwrap_or(NOBODY));
         let (lanes, active) = heading.of_primary.unwrap_or_else(own);
         Record {
             facts: Facts { file, ..self.facts },
@@ -212,7 +212,7 @@ impl Promises {
             layout: RecordedLayout::of(heading.layout),
             lanes,
             active,
-            marks: nodes.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
+            marks: origins.iter().copied().zip(self.marks).chain(self.former.into_iter().flatten()).collect(),
         }
     }
 }
@@ -221,7 +221,7 @@ impl Promises {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {
     pub(crate) layout: &'a Layout,
-    pub(crate) nodes: Nodes,
+    pub(crate) origins: Origins,
     pub(crate) timeline: u32,
     pub(crate) depth: u32,
     pub(crate) active: usize,

@@ -153,20 +153,20 @@ impl Record {
         self.facts.of_standby && self.marks.is_empty()
     }
 
-    /// Gives all workers, except those of `nodes`, to the original of the copy in which this record was found.
-    pub(super) fn leave_to_original(&mut self, nodes: &[i64]) {
-        let theirs = self.marks.iter_mut().filter(|(node, _)| !nodes.contains(node));
+    /// Gives all workers, except those of `origins`, to the original of the copy in which this record was found.
+    pub(super) fn leave_to_original(&mut self, origins: &[i64]) {
+        let theirs = self.marks.iter_mut().filter(|(origin, _)| !origins.contains(origin));
         theirs.for_each(|(_, mark)| *mark = NOT_OURS);
     }
 
     /// The mark of a worker that need not be in the record.
-    pub(super) fn mark_of(&self, node: i64) -> i64 {
+    pub(super) fn mark_of(&self, origin: i64) -> i64 {
         let unknown = if self.facts.unknown_are_theirs { NOT_OURS } else { self.facts.elsewhere };
-        self.marks.get(&node).copied().unwrap_or(unknown)
+        self.marks.get(&origin).copied().unwrap_or(unknown)
     }
 
-    /// Whether the record has a worker of `nodes` whose mark satisfies `with`.
-    pub(super) fn has_worker(&self, nodes: &[i64], with: impl Fn(i64) -> bool) -> bool {
-        nodes.iter().any(|node| self.marks.get(node).is_some_and(|mark| with(*mark)))
+    /// Whether the record has a worker of `origins` whose mark satisfies `with`.
+    pub(super) fn has_worker(&self, origins: &[i64], with: impl Fn(i64) -> bool) -> bool {
+        origins.iter().any(|origin| self.marks.get(origin).is_some_and(|mark| with(*mark)))
     }
 }

@@ -25,7 +25,7 @@ use super::slots::newest;
 use crate::host::{Loaded, RecordName, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::refusal::{ClosedReason, FloorCause};
-use crate::workers::{MAX_LANES, Nodes};
+use crate::workers::{MAX_LANES, Origins};
 
 /// If nothing was recorded, marks start this far above the latest known time.
 const FIRST_MARGIN_US: i64 = 1_000_000;
@@ -120,7 +120,7 @@ pub(crate) struct Opening {
 #[derive(Clone)]
 pub(crate) struct Evidence<'a> {
     pub(crate) layout: &'a Layout,
-    pub(crate) nodes: Nodes,
+    pub(crate) origins: Origins,
     /// The lanes of the timeline's half, in the order of rotation.
     pub(crate) half: Vec<usize>,
     pub(crate) start: &'a Start,
@@ -232,21 +232,21 @@ impl Evidence<'_> {
         };
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || others.is_some();
-        if is_foreign && record.has_worker(&self.nodes, |_| true) {
+        if is_foreign && record.has_worker(&self.origins, |_| true) {
             return Err(ClosedReason::Foreign(record.facts.system_identifier));
         }
         // Whatever its worker: a standby's record cannot know which workers its primary uses by now.
         if is_followed {
             return Err(ClosedReason::NotPromoted(self.start.timeline));
         }
-        if record.has_worker(&self.nodes, |mark| is_theirs || mark == NOT_OURS) {
+        if record.has_worker(&self.origins, |mark| is_theirs || mark == NOT_OURS) {
             return Err(others.unwrap_or(ClosedReason::Copied));
         }
-        if self.nodes.iter().any(|node| record.mark_of(*node) == NOT_OURS) {
+        if self.origins.iter().any(|origin| record.mark_of(*origin) == NOT_OURS) {
             return Err(ClosedReason::UnknownWorker);
         }
         if is_theirs {
-            record.leave_to_original(&self.nodes);
+            record.leave_to_original(&self.origins);
         }
         let mut promises = self.promises(&record, *slot, loaded);
         if is_theirs || is_new_timeline {
@@ -255,7 +255,7 @@ impl Evidence<'_> {
         let mut active = self.half[0];
         if is_new_timeline {
             self.respect_earlier_timelines(&mut promises, &record);
-        } else if let Some(lane) = self.nodes.iter().position(|node| *node == record.active)
+        } else if let Some(lane) = self.origins.iter().position(|origin| *origin == record.active)
             && self.half.contains(&lane)
         {
             active = lane;
@@ -305,7 +305,7 @@ impl Evidence<'_> {
 
     /// The promises of a record of this server, or of its original, whose leases are not this server's.
     pub(super) fn promises(&self, record: &Record, slot: usize, loaded: &Loaded) -> Promises {
-        let mut promises = Promises::of(record, slot, loaded.identity, &self.nodes);
+        let mut promises = Promises::of(record, slot, loaded.identity, &self.origins);
         promises.facts.system_identifier = self.start.system_identifier;
         match record.is_in_place(loaded.identity, self.start.system_identifier) {
             true => promises,
@@ -335,9 +335,9 @@ impl Evidence<'_> {
     pub(super) fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
-        let has_halves = self.half.len() < self.nodes.len();
+        let has_halves = self.half.len() < self.origins.len();
         let had_lease = record.facts.membership.is_some() && !record.facts.of_standby;
-        let same_halves = record.lanes == self.nodes.len() && !had_lease && !record.facts.is_disowned;
+        let same_halves = record.lanes == self.origins.len() && !had_lease && !record.facts.is_disowned;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
         let kept = own.iter().map(|lane| (*lane, promises.marks[*lane])).collect::<Vec<_>>();
@@ -371,7 +371,7 @@ impl Evidence<'_> {
         }
         for (worker, unix_us) in seen.latest_first() {
             let mark = self.layout.tick_at(unix_us).min(self.layout.max_tick());
-            match self.nodes.iter().position(|node| *node == worker) {
+            match self.origins.iter().position(|origin| *origin == worker) {
                 Some(lane) => promises.marks[lane] = mark.max(promises.marks[lane]),
                 None => promises.remember(worker, mark),
             }

@@ -1,20 +1,21 @@
-//! The cold lock: a PostgreSQL lightweight lock that a process can stop waiting for.
+//! A PostgreSQL lightweight lock that a process can stop waiting for: the core's cold lock, and the board's.
 
-use crate::waiting::{self, Reason};
+use crate::messages::Awaited;
+use crate::waiting;
 use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use std::time::Duration;
 
-/// A process that waits for the cold lock tries again after this long at first...
+/// A process that waits for the lock tries again after this long at first...
 const FIRST_NAP: Duration = Duration::from_millis(1);
 /// ...and doubles the time with each try, up to this.
 const LONGEST_NAP: Duration = Duration::from_millis(32);
 
-/// A PostgreSQL lightweight lock as the cold lock. It is only ever tried, because `LWLockAcquire` would not answer a
+/// The lock. It is only ever tried, because `LWLockAcquire` would not answer a
 /// cancel (guarantee 6).
-pub struct ColdLock(*mut pg_sys::LWLock);
+pub struct LightweightLock(*mut pg_sys::LWLock);
 
-impl ColdLock {
+impl LightweightLock {
     /// # Safety
     /// The lock is in shared memory, and lives for as long as this process maps that.
     pub unsafe fn new(lock: *mut pg_sys::LWLock) -> Self {
@@ -24,12 +25,12 @@ impl ColdLock {
 
 // SAFETY: the pointer leads into shared memory that all processes map at one address, and the lock behind it is made
 // for use by all of them.
-unsafe impl Send for ColdLock {}
+unsafe impl Send for LightweightLock {}
 // SAFETY: as above.
-unsafe impl Sync for ColdLock {}
+unsafe impl Sync for LightweightLock {}
 
 // SAFETY: an LWLock in exclusive mode has one holder at a time in all processes.
-unsafe impl RawMutex for ColdLock {
+unsafe impl RawMutex for LightweightLock {
     /// Not a lock: the only one is in shared memory.
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self(std::ptr::null_mut());
@@ -40,7 +41,7 @@ unsafe impl RawMutex for ColdLock {
     fn lock(&self) {
         let mut nap = FIRST_NAP;
         while !self.try_lock() {
-            waiting::nap(nap, Reason::State);
+            waiting::nap(nap, Awaited::State);
             nap = (2 * nap).min(LONGEST_NAP);
         }
     }

@@ -1,6 +1,6 @@
 //! What the registrar tells this server's other processes: how its last contact with the fleet's registry went.
 
-use crate::cold_lock::ColdLock;
+use crate::lightweight_lock::LightweightLock;
 use crate::messages::Unleased;
 use snowflake_core::lock_api::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const LONGEST: usize = 1_000;
 
 /// In shared memory.
-pub struct Board(Mutex<ColdLock, Notes>);
+pub struct Board(Mutex<LightweightLock, Notes>);
 
 impl Board {
     /// Before the first contact.
-    pub fn new(lock: ColdLock) -> Self {
+    pub fn new(lock: LightweightLock) -> Self {
         Self(Mutex::from_raw(lock, Notes::NONE))
     }
 }
@@ -81,7 +81,7 @@ static BOARD: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
 ///
 /// # Safety
 /// The board is in shared memory that these processes map for as long as they live.
-pub unsafe fn hang(board: *const Board) {
+pub unsafe fn share(board: *const Board) {
     BOARD.store(board.cast_mut(), Ordering::Relaxed);
 }
 
