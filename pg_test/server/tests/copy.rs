@@ -408,7 +408,10 @@ fn copy_needs_the_right_to_execute() {
     assert_eq!(failures[0].message, "permission denied for function snowflake_nextval");
     // Whoever was granted the one function only still loads, without batches.
     let session = &mut pair.sessions[0];
-    run(session, "RESET ROLE; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA snowflake_internal FROM PUBLIC; SET ROLE guest");
+    run(
+        session,
+        "RESET ROLE; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA snowflake_internal FROM PUBLIC; SET ROLE guest",
+    );
     run(session, &load);
     assert_eq!(one::<i64>(session, "SELECT count(DISTINCT id) FROM t"), 2 * ROWS as i64);
 }
