@@ -42,7 +42,6 @@ const STAGES: &[Stage] = &[
     Stage { name: "lint", seconds: 20, ..ONCE },
     Stage { name: "core", seconds: 110, ..ONCE },
     Stage { name: "loom", seconds: 80, ..ONCE },
-    Stage { name: "scale", seconds: 20, ..ONCE },
     Stage { name: "fleet", load: 14, seconds: 60, ..ONCE },
     Stage { name: "bench", seconds: 60, ..ONCE },
     Stage { name: "xtask", seconds: 20, ..ONCE },
