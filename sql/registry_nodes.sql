@@ -1,40 +1,68 @@
 -- The one function of the registry that nodes call: it claims a group, or renews the lease of one.
 
--- Why a group cannot be leased now; called where none was found.
+-- Why a group cannot be leased now, and what to do about it; called where none was found.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
-    fleet snowflake_internal.snowflake_registry, of_datacenter integer, wanted integer, node_tick bigint, tick bigint,
-    OUT reason text, OUT detail text, OUT free_at timestamptz
+    fleet snowflake_internal.snowflake_registry, of_datacenter integer, claimant text, wanted integer,
+    node_tick bigint, tick bigint, OUT reason text, OUT detail text, OUT hint text, OUT free_at timestamptz
 ) STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    own   snowflake_internal.snowflake_registry_groups;
-    first bigint;
+    own     snowflake_internal.snowflake_registry_groups;
+    first   bigint;
+    earlier constant bigint := least(node_tick, tick);
 BEGIN
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = wanted;
     SELECT min(g.until) INTO first FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.worker_id = wanted OR wanted IS NULL);
-    first := greatest(first, fleet.fence, least(node_tick, tick) - 1) + 1;
     free_at := CASE WHEN own.note IS NULL
-        THEN snowflake_internal.snowflake_fleet_time(first, fleet.tick_ms, fleet.epoch) END;
+        THEN snowflake_internal.snowflake_fleet_time(
+            greatest(first, fleet.fence, earlier - 1) + 1, fleet.tick_ms, fleet.epoch) END;
     IF own.note IS NOT NULL THEN
         reason := 'reserved';
         detail := format('Worker %s is reserved: %s.', wanted, left(own.note, 255));
+        hint := format('Set snowflake_id.worker_id on this server to another number, or remove it so that the registry '
+            'chooses one, and restart the server. If the number was reserved for this server, call '
+            'snowflake_registry_unreserve(%s) in the registry: the worker comes free one grant later.',
+            (of_datacenter::bigint << fleet.worker_bits) + wanted);
+    -- Before the doubt, which ends by itself.
+    ELSIF own.node_id IS NOT NULL AND own.until >= earlier THEN
+        reason := 'taken';
+        detail := format('Node "%s" has worker %s, which comes free at %s unless that node renews its lease.',
+            own.node_name, wanted, free_at);
+        hint := CASE WHEN own.node_name = claimant
+            THEN 'If that node is this server before a restore or the loss of its state, wait until then. If it is '
+                'another server, give this one a snowflake_id.node_name and a snowflake_id.worker_id of its own, and '
+                'restart it.'
+            ELSE format('If node "%s" is gone, wait until then. Otherwise set snowflake_id.worker_id on this server to '
+                'another number, or remove it so that the registry chooses one, and restart the server.', own.node_name)
+            END;
     ELSIF fleet.fences_before <> '{}' AND fleet.fence >= tick THEN
         reason := 'doubt';
         detail := format('The registry may have lost commits, and leases no worker before %s.', free_at);
-    ELSIF own.until >= least(node_tick, tick) THEN
+        hint := 'Wait until then. If no commit was lost, call snowflake_registry_vouch in the registry.';
+    ELSIF own.until >= earlier THEN
         reason := 'taken';
-        detail := CASE WHEN own.node_id IS NULL
-            THEN format('The lease or reservation of worker %s has ended, and the worker comes free at %s.', wanted,
-                free_at)
-            ELSE format('Node "%s" has worker %s until %s.', own.node_name, wanted, free_at) END;
-    ELSIF fleet.fence >= node_tick THEN
+        detail := format('The lease or reservation of worker %s has ended, and the worker comes free at %s.', wanted,
+            free_at);
+        hint := 'Wait until then: this server gets the worker without a restart.';
+    ELSIF fleet.fence >= earlier THEN
         reason := 'clock';
-        detail := format('The clock of the node is behind: the registry leases workers from %s on.', free_at);
+        detail := format('The clock of %s is behind: the registry leases workers from %s on.',
+            CASE WHEN fleet.fence < tick THEN 'the node' WHEN fleet.fence < node_tick THEN 'the registry'
+                ELSE 'the node and that of the registry' END, free_at);
+        hint := 'Correct the clock, or wait until it has reached that time.';
+    ELSIF wanted IS NOT NULL THEN
+        reason := 'taken';
+        detail := format('Worker %s is being leased or reserved at this moment.', wanted);
+    ELSIF first IS NULL THEN
+        reason := 'full';
+        detail := 'Every worker is reserved.';
+        hint := 'End a reservation with snowflake_registry_unreserve.';
     ELSE
         reason := 'full';
-        detail := coalesce(format('Every worker is leased or reserved, and the first comes free at %s.', free_at),
-            'Every worker is reserved.');
+        detail := format('Every worker is leased or reserved, and none comes free before %s.', free_at);
+        hint := 'Stop a server that needs no IDs, and retire it with snowflake_registry_retire; or end a reservation '
+            'with snowflake_registry_unreserve. A server that is gone leaves its worker free when its lease ends.';
     END IF;
 END
 $$;
@@ -132,50 +160,59 @@ BEGIN
 END
 $$;
 
--- Why a node does not belong to this fleet, as it is configured; nulls if it does.
+-- Why a node does not belong to this fleet, as it is configured, and what to do about it; nulls if it does.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
     fleet snowflake_internal.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
-    backup_workers integer, of_datacenter integer, wanted integer, OUT reason text, OUT detail text
+    backup_workers integer, of_datacenter integer, wanted integer, OUT reason text, OUT detail text, OUT hint text
 ) STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF registry_id <> fleet.id THEN
         reason := 'registry';
         detail := format('This is registry %s; the node belongs to registry %s.', fleet.id, registry_id);
+        hint := 'Name the registry to which this server belongs in snowflake_id.registry, and reload the settings. If '
+            'that one is lost, the manual says how its servers move to another.';
     ELSIF layout <> fleet.layout OR tick_ms <> fleet.tick_ms OR epoch <> fleet.epoch
         OR backup_workers <> fleet.backup_workers THEN
         reason := 'layout';
         detail := format('The registry has layout %s, tick %s ms, epoch %s and backup_workers %s; '
             'the node has layout %s, tick %s ms, epoch %s and backup_workers %s.', fleet.layout, fleet.tick_ms,
             fleet.epoch, fleet.backup_workers, left(layout, 64), tick_ms, epoch, backup_workers);
+        hint := 'Give snowflake_id.layout, tick, epoch and backup_workers of this server the values of the registry, '
+            'and restart the server.';
     ELSIF of_datacenter < 0 OR of_datacenter >= 1::bigint << fleet.datacenter_bits THEN
         reason := 'datacenter';
         detail := format('Layout %s has datacenters 0 to %s; the node has datacenter_id %s.', fleet.layout,
             (1::bigint << fleet.datacenter_bits) - 1, of_datacenter);
+        hint := 'Set snowflake_id.datacenter_id on this server to a number in this range, and restart the server.';
     ELSIF wanted < 0 OR wanted >= fleet.homes THEN
         reason := 'worker';
         detail := format('Layout %s with %s backup workers has home workers 0 to %s; the node has worker_id %s.',
             fleet.layout, fleet.backup_workers, fleet.homes - 1, wanted);
+        hint := 'Set snowflake_id.worker_id on this server to a number in this range, or remove it so that the registry '
+            'chooses one, and restart the server.';
     END IF;
 END
 $$;
 
--- Why the node's clock allows no lease; null if it does.
+-- Why the node's clock allows no lease, and what to do about it; nulls if it does.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_bad_clock(
-    fleet snowflake_internal.snowflake_registry, clock timestamptz, here timestamptz
-) RETURNS text
-    STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    fleet snowflake_internal.snowflake_registry, clock timestamptz, here timestamptz, OUT detail text, OUT hint text
+) STABLE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Compared as times first: the distance of two timestamps can be more than an interval holds.
     IF clock > snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here) THEN
-        RETURN format('The clock of the node reads %s, more than one grant ahead of the registry''s, which reads %s.',
+        detail := format('The clock of the node reads %s, more than one grant ahead of the registry''s, which reads %s.',
             clock, here);
+        hint := 'Compare both clocks with the true time, and correct the one that is wrong.';
     ELSIF clock < fleet.epoch THEN
-        RETURN format('The clock of the node reads %s, before the epoch %s.', clock, fleet.epoch);
+        detail := format('The clock of the node reads %s, before the epoch %s.', clock, fleet.epoch);
+        hint := 'Correct the clock of this server.';
     ELSIF clock >= snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 1, fleet.tick_ms, fleet.epoch)
     THEN
-        RETURN format('The clock of the node reads %s, when layout %s has ended.', clock, fleet.layout);
+        detail := format('The clock of the node reads %s, when layout %s has ended.', clock, fleet.layout);
+        hint := 'Correct the clock if it is ahead. Otherwise move the fleet to a layout with more time bits or a coarser '
+            'tick.';
     END IF;
-    RETURN NULL;
 END
 $$;
 
@@ -280,7 +317,7 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
     fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups, wanted integer,
     OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT here timestamptz, OUT reason text,
-    OUT detail text, OUT free_at timestamptz
+    OUT detail text, OUT hint text, OUT free_at timestamptz
 ) VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     clock     constant timestamptz := asked.last_contact_at;
@@ -291,7 +328,8 @@ BEGIN
     answer := 'refused';
     -- Only now, because a lock may have been waited for.
     here := clock_timestamp();
-    detail := snowflake_internal.snowflake_fleet_bad_clock(fleet, clock, here);
+    SELECT c.detail, c.hint INTO detail, hint
+    FROM snowflake_internal.snowflake_fleet_bad_clock(fleet, clock, here) AS c;
     IF detail IS NOT NULL THEN
         reason := 'clock';
         RETURN;
@@ -313,14 +351,18 @@ BEGIN
     ELSIF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id) THEN
         leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, wanted, clock);
         IF leased.worker_id IS NULL THEN
-            SELECT r.reason, r.detail, r.free_at INTO reason, detail, free_at
-            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, wanted, node_tick, tick) AS r;
+            SELECT r.* INTO reason, detail, hint, free_at FROM snowflake_internal.snowflake_fleet_refusal(
+                fleet, asked.datacenter_id, asked.node_name, wanted, node_tick, tick) AS r;
             RETURN;
         END IF;
     END IF;
     IF leased.worker_id IS NULL THEN
         answer := 'over';
+        hint := CASE WHEN own.node_id = asked.node_id AND own.worker_id = coalesce(wanted, own.worker_id)
+            THEN 'If a copy of the data directory of this server runs elsewhere, stop one of them.' END;
         detail := CASE
+            WHEN own.node_id = asked.node_id AND own.worker_id <> wanted
+            THEN format('The node has worker %s, and asks for worker %s now.', own.worker_id, wanted)
             WHEN own.node_id = asked.node_id
             THEN format('Contact %s has renewed the lease of worker %s: a copy of this node may be running.',
                 own.number, own.worker_id)
@@ -347,7 +389,7 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     layout text, tick_ms integer, epoch timestamptz, backup_workers integer, datacenter_id integer,
     wanted_worker_id integer, in_recovery boolean, version text, system_identifier numeric,
     OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
-    OUT registry_clock timestamptz, OUT reason text, OUT detail text, OUT free_at timestamptz
+    OUT registry_clock timestamptz, OUT reason text, OUT detail text, OUT hint text, OUT free_at timestamptz
 )
     -- A session that keeps a lock delays others by no more than this.
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql
@@ -381,6 +423,7 @@ BEGIN
         answer := 'refused';
         reason := told.reason;
         detail := told.detail;
+        hint := told.hint;
         RETURN;
     END IF;
     IF snowflake_internal.snowflake_fleet_is_elsewhere(fleet) THEN
@@ -388,6 +431,8 @@ BEGIN
         IF detail IS NOT NULL THEN
             answer := 'refused';
             reason := 'clock';
+            hint := 'Compare both clocks with the true time, and correct the one that is wrong. If no commit was lost, '
+                'call snowflake_registry_vouch in the registry.';
             RETURN;
         END IF;
         fleet := snowflake_internal.snowflake_fleet_current();
@@ -399,6 +444,7 @@ BEGIN
     registry_clock := told.here;
     reason := told.reason;
     detail := told.detail;
+    hint := told.hint;
     free_at := told.free_at;
     IF answer = 'granted' THEN
         worker_id := (told.leased).worker_id;
@@ -422,7 +468,7 @@ REVOKE ALL ON FUNCTION
     snowflake_internal.snowflake_fleet_tick(timestamptz, integer, timestamptz),
     snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz),
     snowflake_internal.snowflake_fleet_layout(text, integer, integer), snowflake_internal.snowflake_fleet_control_file(),
-    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, integer, bigint, bigint),
+    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, text, integer, bigint, bigint),
     snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz),
     snowflake_internal.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
     snowflake_internal.snowflake_fleet_unfit(
@@ -504,7 +550,7 @@ COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_time(bigint, integer, tim
 COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_layout(text, integer, integer) IS
     'internal: the widths of a layout that a fleet can have';
 COMMENT ON FUNCTION
-    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, integer, bigint, bigint) IS
+    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, text, integer, bigint, bigint) IS
     'internal: why no worker can be leased now';
 COMMENT ON FUNCTION
     snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz) IS

@@ -48,9 +48,9 @@ pub fn compare(own: &Layout) -> Result<Holds, Error> {
     Err(Error::OtherDatabase(format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
 
-/// Whether this database has stored a layout. Needs a transaction.
-pub fn has_layout() -> bool {
-    row().is_some()
+/// Whether this database has stored its layout, and it is this server's. Needs a transaction.
+pub fn is_checked(own: &Layout) -> bool {
+    row().is_some() && compare(own).is_ok()
 }
 
 /// Stores this server's layout, if the database has none and nothing is in the way: another transaction that stores it,

@@ -166,7 +166,7 @@ fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Err
         waiting::nap(LOOK_AGAIN, Reason::Registry);
         Ok(())
     } else {
-        Err(Error::NoLease { error: notes.error(), is_resumable: generator.is_resumable() })
+        Err(Error::NoLease { why: notes.unleased(), is_resumable: generator.is_resumable() })
     }
 }
 
@@ -175,9 +175,9 @@ fn refused(refusal: Refusal) -> Error {
     match (refusal, shmem::generator().and_then(|generator| generator.lease_end())) {
         (Refusal::LeaseEnded, Some((home, ended_at_us))) => {
             bell::ring(Who::Registrar);
-            Error::LeaseEnded { home, ended_at_us, error: fleet::notes().error() }
+            Error::LeaseEnded { home, ended_at_us, why: fleet::notes().unleased() }
         }
-        (Refusal::LeaseEnded, None) => Error::NoLease { error: fleet::notes().error(), is_resumable: false },
+        (Refusal::LeaseEnded, None) => Error::NoLease { why: fleet::notes().unleased(), is_resumable: false },
         _ => Error::Refused(refusal),
     }
 }
@@ -246,7 +246,7 @@ pub fn state() -> (&'static str, Option<String>) {
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
         Err(Unopened::NoLease) => {
-            Some(Error::NoLease { error: fleet::notes().error(), is_resumable: false }.summary())
+            Some(Error::NoLease { why: fleet::notes().unleased(), is_resumable: false }.summary())
         }
         Err(Unopened::Settling(micros)) => Some(settling(micros)),
         Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),

@@ -64,5 +64,13 @@ extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config", snowflake_execute_as]);
 extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);
-extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["replication", snowflake_nextval]);
+extension_sql_file!(
+    "../../sql/convert_keys.sql",
+    name = "convert_keys",
+    requires = ["replication", snowflake_nextval]
+);
+extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", requires = ["convert_keys"]);
+extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);
+extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["convert_views"]);
+extension_sql_file!("../../sql/revert.sql", name = "revert", requires = ["convert"]);
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 extension_sql_file!(
     "../../sql/registry.sql",
     name = "registry",
-    requires = ["convert", snowflake_fleet_layout, snowflake_fleet_control_file]
+    requires = ["revert", snowflake_fleet_layout, snowflake_fleet_control_file]
 );
 extension_sql_file!("../../sql/registry_nodes.sql", requires = ["registry"]);
 

@@ -33,7 +33,7 @@ CREATE TYPE snowflake_internal.snowflake_status_fields AS (
     layout              text,
     epoch               timestamptz,
     expires_at          timestamptz,
-    layout_stored       boolean,
+    layout_checked      boolean,
     keeper_pid          integer,
     write_error         text,
     stats_reset         timestamptz,
@@ -89,7 +89,7 @@ fn snowflake_status_row() -> TableIterator<
         name!(layout, Option<String>),
         name!(epoch, Option<TimestampWithTimeZone>),
         name!(expires_at, Option<TimestampWithTimeZone>),
-        name!(layout_stored, bool),
+        name!(layout_checked, bool),
         name!(keeper_pid, Option<i32>),
         name!(write_error, Option<String>),
         name!(stats_reset, Option<TimestampWithTimeZone>),
@@ -128,7 +128,7 @@ fn snowflake_status_row() -> TableIterator<
         layout.map(|layout| layout.bits().to_string()),
         layout.map(|layout| timestamp(layout.epoch_us())),
         layout.map(|layout| timestamp(layout.ends_at_us())),
-        database::has_layout(),
+        layout.is_some_and(|layout| database::is_checked(&layout)),
         bell::pid_of(Who::Keeper),
         status.and_then(|s| s.write_error).map(os_error),
         status.map(|s| timestamp(s.since_us)),
@@ -136,7 +136,7 @@ fn snowflake_status_row() -> TableIterator<
         member.as_ref().map(|m| m.state),
         member.as_ref().and_then(|m| m.granted_until_us).map(timestamp),
         member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp),
-        member.as_ref().and_then(|m| m.notes.error()),
+        member.as_ref().and_then(|m| m.notes.unleased()).map(|why| why.error),
     ))
 }
 

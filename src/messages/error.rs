@@ -1,6 +1,6 @@
 //! Every error that a user can meet, by cause. The texts are in `gate`, `reading` and `replication`.
 
-use super::{GENERATING, Text, gate, reading, replication};
+use super::{GENERATING, Text, Unleased, gate, reading, replication};
 use crate::settings::BadValue;
 use pgrx::prelude::*;
 use snowflake_core::{AdoptError, ClosedReason, Refusal};
@@ -29,17 +29,17 @@ pub enum Error {
         highest: i64,
     },
     InRecovery,
-    /// The registry has leased no workers to this server; with what it or the connection said last, and whether an
+    /// The registry has leased no workers to this server; with why the last contact brought no lease, and whether an
     /// operator can resume an earlier lease.
     NoLease {
-        error: Option<String>,
+        why: Option<Unleased>,
         is_resumable: bool,
     },
-    /// The lease of this home worker has ended at this Unix time in microseconds; with what the connection said last.
+    /// The lease of this home worker has ended at this Unix time in microseconds; with why it was not renewed.
     LeaseEnded {
         home: i64,
         ended_at_us: i64,
-        error: Option<String>,
+        why: Option<Unleased>,
     },
     StatementTimeout(Awaited),
     Refused(Refusal),
@@ -139,6 +139,11 @@ impl Error {
         report(Text { message, ..text })
     }
 
+    /// What to do about it.
+    pub fn hint(self) -> String {
+        self.text().hint.into_owned()
+    }
+
     /// What happened, in one line, for a display.
     pub fn summary(self) -> String {
         let text = self.text();
@@ -151,10 +156,8 @@ impl Error {
             Self::NotPreloaded => gate::not_preloaded(),
             Self::WorkerUnset { highest } => gate::worker_unset(highest),
             Self::InRecovery => gate::in_recovery(),
-            Self::NoLease { error, is_resumable } => gate::no_lease(error.as_deref(), is_resumable),
-            Self::LeaseEnded { home, ended_at_us, error } => {
-                gate::lease_ended(home, ended_at_us, error.as_deref())
-            }
+            Self::NoLease { why, is_resumable } => gate::no_lease(why, is_resumable),
+            Self::LeaseEnded { home, ended_at_us, why } => gate::lease_ended(home, ended_at_us, why),
             Self::StatementTimeout(awaited) => gate::statement_timeout(awaited),
             Self::Refused(refusal) => gate::refused(refusal),
             Self::NotRotated(refusal) => gate::not_rotated(refusal),

@@ -3,7 +3,8 @@
 
 use super::error::Awaited;
 use super::reading::configured_layout;
-use super::{NO_DETAIL, NO_HINT, STATE_FILE, Text, not_ready, text};
+use super::{NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, not_ready, text};
+use crate::bell::{self, Who};
 use crate::display::{duration, layout, os_error, timestamp};
 use crate::settings::{self, BadValue};
 use crate::time::clock_us;
@@ -28,13 +29,9 @@ const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong."
 const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If no ID newer than now exists in \
      this database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
 
-/// What to do where the last contact with the registry brought no lease.
-pub(super) const NO_LEASE_HINT: &str = "If the DETAIL names a setting, correct it and restart this server; if it names \
-     a clock, correct the clock; if it names a time, wait until then. Otherwise make the registry reachable. This \
-     server keeps asking, and generates IDs as soon as the registry grants it a lease.";
-/// The same where an operator can resume the lease that the server had before a reboot of its host.
-const RESUMABLE_HINT: &str = "Make the registry reachable, or correct what the DETAIL names. If no copy of this data \
-     directory has run since the host was rebooted, snowflake_adopt() resumes the earlier lease.";
+/// What to do besides, where an operator can resume the lease that the server had before a reboot of its host.
+const RESUMABLE_HINT: &str = "If no copy of this data directory has run since the host was rebooted, \
+     snowflake_adopt() resumes the earlier lease.";
 
 // ---- a server that is not set up ----
 
@@ -75,37 +72,48 @@ pub(super) fn in_recovery() -> Text {
     )
 }
 
-pub(super) fn no_lease(error: Option<&str>, is_resumable: bool) -> Text {
-    let (detail, hint) = match (error, is_resumable) {
-        (Some(error), false) => (last_contact(error), NO_LEASE_HINT),
-        (Some(error), true) => (last_contact(error), RESUMABLE_HINT),
-        (None, _) => (
-            "This server has not contacted the registry yet.".to_owned(),
-            "Check that snowflake_id.registry is set, and that pg_stat_activity shows a \"snowflake_id registrar\". If \
-             it does not, raise max_worker_processes and restart the server.",
+pub(super) fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Text {
+    let (detail, hint) = match why {
+        Some(why) => (last_contact(&why), why.hint),
+        None if bell::pid_of(Who::Registrar).is_some() => (
+            "The first contact with the registry has not ended yet.".to_owned(),
+            "Retry the statement later. The view snowflake_status then shows how the contact ended.".to_owned(),
+        ),
+        None => (
+            "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.".to_owned(),
+            "If pg_stat_activity does not show it within a minute, raise max_worker_processes and restart the server."
+                .to_owned(),
         ),
     };
+    let hints = [hint.as_str(), if is_resumable { RESUMABLE_HINT } else { NO_HINT }];
     not_ready(
         "cannot generate a snowflake ID: the registry has assigned no worker to this server",
         detail,
-        hint,
+        hints.join(" ").trim().to_owned(),
     )
 }
 
-/// What the registry, or the connection to it, said last. Some of these texts are sentences.
-fn last_contact(error: &str) -> String {
-    format!("The last contact with the registry brought no lease: {}.", error.trim_end_matches('.'))
+/// What the registry, or the connection to it, said last.
+fn last_contact(why: &Unleased) -> String {
+    format!("The last contact with the registry brought no lease: {}.", why.error.trim_end_matches('.'))
 }
 
-pub(super) fn lease_ended(home: i64, ended_at_us: i64, error: Option<&str>) -> Text {
+/// When the lease ended, why it was not renewed, and what to do about that. Without a cause, no contact has failed: the
+/// clock was set forward, or the server slept, and the next contact renews the lease.
+pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<Unleased>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
+    match why {
+        Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
+        None => (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned()),
+    }
+}
+
+pub(super) fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) -> Text {
+    let (detail, hint) = lease_end(home, ended_at_us, why);
     not_ready(
         "cannot generate a snowflake ID: the registry did not renew this server's lease in time",
-        match error {
-            Some(error) => format!("{ended} {}", last_contact(error)),
-            None => ended,
-        },
-        NO_LEASE_HINT,
+        detail,
+        hint,
     )
 }
 

@@ -1,12 +1,11 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
-use super::gate::{NO_LEASE_HINT, UNWRITABLE_HINT};
-use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, text, without_statement};
+use super::gate::{UNWRITABLE_HINT, lease_end};
+use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, text, without_statement};
 use crate::display::{duration, io_error, os_error, shown, timestamp};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
 use pgrx::prelude::*;
-use snowflake_contact::{Failure, Kind};
 use snowflake_core::{Event, NoLane, Refusal};
 use std::borrow::Cow;
 use std::io;
@@ -62,28 +61,14 @@ pub fn clamped(held_us: i64) {
 }
 
 /// Says why a contact with the registry brought no answer.
-pub fn registry_away(failure: &Failure) {
-    let hint = match failure.kind {
-        Kind::Library => {
-            "Install PostgreSQL's client library, for example the package libpq5. The server need not restart."
-        }
-        Kind::ConnectionString => "Correct snowflake_id.registry, and reload the settings.",
-        Kind::Connection => "Check snowflake_id.registry, the registry's server, and the network between.",
-        Kind::NoRegistry => {
-            "Check the database in snowflake_id.registry; in the right one, create the extension and the registry."
-        }
-        Kind::Call => {
-            "Check the registry's log, that the role may execute snowflake_registry_contact, and that both servers have \
-             the same version of snowflake_id."
-        }
-        Kind::Answer => "Install one version of the extension on the registry and on this server.",
-        Kind::Deadline => "Check the registry's server, the network between, and this server's name servers.",
-        Kind::Process => "Check this server's limits of processes, open files and memory.",
-    };
-    let text = shown(failure.text.as_bytes()).into_owned();
-    // The registry knows better.
-    let hint = failure.hint.as_ref().map_or(hint.into(), |hint| shown(hint.as_bytes()).into_owned());
-    line(said("snowflake_id: could not contact the registry", text, hint));
+pub fn registry_away(why: &Unleased) {
+    contact("snowflake_id: could not contact the registry", why);
+}
+
+/// A line about a contact. The registry's words may be in any language.
+fn contact(message: &'static str, why: &Unleased) {
+    let [error, hint] = [&why.error, &why.hint].map(|text| shown(text.as_bytes()).into_owned());
+    line(said(message, error, hint));
 }
 
 /// Says that a reload has left this server without a registry.
@@ -106,32 +91,25 @@ pub fn lease_granted(home: i64, until_us: i64) {
 }
 
 /// Says that the registry has ended the lease.
-pub fn lease_lost(why: &str) {
-    line(said(
-        "snowflake_id: the registry ended this server's lease",
-        shown(why.as_bytes()).into_owned(),
-        "This server asks for a worker again at once: for the same one if snowflake_id.worker_id is set, else for \
-         another. If a copy of its data directory runs elsewhere, stop one of them.",
-    ));
+pub fn lease_lost(why: &Unleased) {
+    let detail = format!(
+        "{} This server asks for a worker again at once: for the same one if snowflake_id.worker_id is set, else for any.",
+        shown(why.error.as_bytes())
+    );
+    let hint = shown(why.hint.as_bytes()).into_owned();
+    line(said("snowflake_id: the registry ended this server's lease", detail, hint));
 }
 
 /// Says why the registry has granted nothing.
-pub fn lease_refused(why: &str) {
-    line(said(
-        "snowflake_id: the registry refused this server's request",
-        shown(why.as_bytes()).into_owned(),
-        NO_LEASE_HINT,
-    ));
+pub fn lease_refused(why: &Unleased) {
+    contact("snowflake_id: the registry refused this server's request", why);
 }
 
-/// Says that the lease has ended because the registry was not reached in time.
-pub fn lease_ended(home: i64, ended_at_us: i64) {
-    line(said(
-        "snowflake_id: this server's lease ended, and it generates no IDs",
-        format!("The lease of home worker {home} ended at {}.", timestamp(ended_at_us)),
-        "Make the registry reachable, or correct what it refuses: registry_error in snowflake_status has the cause. This \
-         server generates IDs again as soon as the registry has renewed the lease.",
-    ));
+/// Says that the lease has ended because no contact has renewed it.
+pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) {
+    let (detail, hint) = lease_end(home, ended_at_us, why);
+    let [detail, hint] = [detail, hint].map(|text| shown(text.as_bytes()).into_owned());
+    line(said("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
 }
 
 /// Says that the registry answers again.

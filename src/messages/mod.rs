@@ -1,17 +1,20 @@
 //! Every text that a user can meet. [`error`] ends a statement: its texts are in `gate`, where the generator is what
-//! refuses, in `reading`, where an argument or a layout is, and in `replication`, where a guard is. [`log`] tells the
+//! refuses, in `reading`, where an argument or a layout is, and in `replication`, where a guard is. `contact` has why the registry
+//! granted no lease. [`log`] tells the
 //! server's log.
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
 //! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
 //! where nothing is to be done, there is none. `pg_test/server/tests/words.rs` holds all texts against this.
 
+mod contact;
 pub mod error;
 mod gate;
 pub mod log;
 mod reading;
 mod replication;
 
+pub use contact::Unleased;
 pub use error::{Awaited, Error};
 pub use gate::settling;
 

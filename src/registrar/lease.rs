@@ -2,16 +2,15 @@
 
 use super::Contacts;
 use crate::bell::{self, Who};
-use crate::display::os_error;
-use crate::fleet::{self, Last};
+use crate::fleet;
 use crate::generator;
-use crate::messages::{Error, STATE_FILE, log};
+use crate::messages::{Error, Unleased, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
 use snowflake_contact::{self as wire, Failure, Request};
-use snowflake_core::{Answer, Answered, ClosedReason, Contact, Errno, Lease, WorkerSource};
+use snowflake_core::{Answer, Answered, ClosedReason, Contact, Lease, WorkerSource};
 use uuid::Uuid;
 
 /// The contacts of this server's generator.
@@ -44,11 +43,11 @@ impl Leasing {
                 true
             }
             Err(why) => {
-                let error = Error::Closed(why);
                 if self.told_closed.replace(why) != Some(why) {
                     log::unavailable(Error::Closed(why));
                 }
-                fleet::note(Last::Failed, None, &error.summary());
+                let (error, hint) = (Error::Closed(why).summary(), Error::Closed(why).hint());
+                fleet::note_failed(&Unleased { error, hint });
                 false
             }
         }
@@ -61,16 +60,16 @@ impl Leasing {
             && self.told_ended_us != Some(end_us)
         {
             self.told_ended_us = Some(end_us);
-            log::lease_ended(home, end_us);
+            log::lease_ended(home, end_us, fleet::notes().unleased());
         }
     }
 
-    fn answered(&mut self, contact: &Contact, answer: Answer, said: &str) {
-        let now = Some(clock_us(libc::CLOCK_REALTIME));
+    fn answered(&mut self, contact: &Contact, answer: Answer, said: &Unleased) {
+        let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => fleet::note(Last::Granted, now, ""),
+            Ok(Answered::Renewed) => fleet::note_granted(now),
             Ok(Answered::Leased) => {
-                fleet::note(Last::Granted, now, "");
+                fleet::note_granted(now);
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
                 }
@@ -78,21 +77,19 @@ impl Leasing {
                 bell::ring(Who::Keeper);
             }
             Ok(Answered::Lost) => {
-                fleet::note(Last::Refused, now, said);
+                fleet::note_refused(now, said);
                 log::lease_lost(said);
             }
             Ok(Answered::Unchanged) => {
-                fleet::note(Last::Refused, now, said);
-                if self.told_refused.as_deref() != Some(said) {
-                    self.told_refused = Some(said.to_owned());
+                fleet::note_refused(now, said);
+                if self.told_refused.as_ref() != Some(&said.error) {
+                    self.told_refused = Some(said.error.clone());
                     log::lease_refused(said);
                 }
             }
-            Ok(Answered::Ignored) => {
-                fleet::note(Last::Failed, None, "the registry's answer does not fit this server's settings");
-            }
+            Ok(Answered::Ignored) => fleet::note_failed(&Unleased::not_fitting()),
             // The generator has logged that it cannot write.
-            Err(errno) => fleet::note(Last::Failed, None, &unwritable(errno)),
+            Err(errno) => fleet::note_failed(&Unleased::unwritable(errno)),
         }
         if matches!(answer, Answer::Granted { .. }) {
             self.told_refused = None;
@@ -112,7 +109,7 @@ impl Contacts for Leasing {
         let contact = match self.generator.contact() {
             Ok(contact) => contact?,
             Err(errno) => {
-                fleet::note(Last::Failed, None, &unwritable(errno));
+                fleet::note_failed(&Unleased::unwritable(errno));
                 return None;
             }
         };
@@ -146,21 +143,17 @@ impl Contacts for Leasing {
             Ok(wire::Answer::Granted { registry, worker, floor, until, .. }) => {
                 let lease = Lease { home: worker.into(), floor, until };
                 let answer = Answer::Granted { registry: Uuid::from_u128(registry), lease };
-                self.answered(&contact, answer, "");
+                self.answered(&contact, answer, &Unleased::said(None, None));
             }
-            Ok(wire::Answer::Over { reason, detail }) => {
-                self.answered(&contact, Answer::Over, &detail.or(reason).unwrap_or_default());
+            Ok(wire::Answer::Over { reason, detail, hint }) => {
+                self.answered(&contact, Answer::Over, &Unleased::said(detail.or(reason), hint));
             }
-            Ok(wire::Answer::Refused { reason, detail, .. }) => {
-                self.answered(&contact, Answer::Refused, &detail.unwrap_or(reason));
+            Ok(wire::Answer::Refused { reason, detail, hint, .. }) => {
+                let said = Unleased::said(detail.or(Some(reason)), hint);
+                self.answered(&contact, Answer::Refused, &said);
             }
             // The contact stays pending, and is repeated.
-            Err(failure) => fleet::note(Last::Failed, None, &failure.text),
+            Err(failure) => fleet::note_failed(&Unleased::failed(&failure)),
         }
     }
-}
-
-/// What is shown where the lease cannot be written.
-fn unwritable(errno: Errno) -> String {
-    format!("could not write file \"{STATE_FILE}\": {}", os_error(errno))
 }

@@ -3,8 +3,8 @@
 use super::Contacts;
 use super::process::Way;
 use crate::bell::{self, Who};
-use crate::fleet::{self, Last};
-use crate::messages::log;
+use crate::fleet;
+use crate::messages::{Unleased, log};
 use crate::settings;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
@@ -29,7 +29,7 @@ pub fn run(contacts: &mut dyn Contacts) {
         if configured.as_deref() != way.as_ref().map(|way| way.connection_string.as_c_str()) {
             (way, due) = (configured.map(Way::of), Instant::now());
             if way.is_none() {
-                fleet::note(Last::Failed, None, "snowflake_id.registry is not set");
+                fleet::note_failed(&Unleased::removed());
                 log::registry_removed();
             }
         }
@@ -92,7 +92,7 @@ impl Episode {
             Err(failure) if self.told.contains(&failure.kind) => {}
             Err(failure) => {
                 self.told.push(failure.kind);
-                log::registry_away(failure);
+                log::registry_away(&Unleased::failed(failure));
             }
         }
     }

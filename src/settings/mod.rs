@@ -128,7 +128,8 @@ pub fn registry() -> Option<CString> {
     REGISTRY.get().filter(|text| !text.to_bytes().trim_ascii().is_empty())
 }
 
-/// This server's name in the registry.
+/// This server's name in the registry. Unless it is configured, the host's name with the server's port: a host may have
+/// several servers, and both survive restarts.
 pub fn node_name() -> String {
     let configured = NODE_NAME.get().unwrap_or_default();
     if !configured.is_empty() {
@@ -139,7 +140,9 @@ pub fn node_name() -> String {
     // SAFETY: a buffer and its length.
     unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-    shown(name.to_bytes()).into_owned()
+    // SAFETY: PostgreSQL sets it before it starts the process that asks.
+    let port = unsafe { pg_sys::PostPortNumber };
+    format!("{}:{port}", shown(name.to_bytes()))
 }
 
 fn policy(name: RollbackPolicy) -> Policy {

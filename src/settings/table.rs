@@ -229,7 +229,7 @@ pub static SETTINGS: [Setting; 13] = [
     },
     Setting {
         name: c"snowflake_id.node_name",
-        description: c"This server's name in the registry; empty for the name of its host.",
+        description: c"This server's name in the registry; empty for the name of its host and its port.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Text { variable: &NODE_NAME, check: Some(guc::check_node_name) },

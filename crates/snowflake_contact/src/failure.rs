@@ -14,6 +14,8 @@ pub enum Kind {
     Connection,
     /// The database has no registry.
     NoRegistry,
+    /// The role of the connection string may not call the registry's function.
+    Right,
     /// The call failed on the registry.
     Call,
     /// The answer is not one that this version knows.

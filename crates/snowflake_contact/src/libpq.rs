@@ -83,6 +83,10 @@ const PGRES_COMMAND_OK: c_int = 1;
 const PGRES_TUPLES_OK: c_int = 2;
 const PG_DIAG_MESSAGE_PRIMARY: c_int = b'M' as c_int;
 const PG_DIAG_MESSAGE_HINT: c_int = b'H' as c_int;
+const PG_DIAG_SQLSTATE: c_int = b'C' as c_int;
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+const UNDEFINED_FUNCTION: &str = "42883";
+const UNDEFINED_COLUMN: &str = "42703";
 
 impl Libpq {
     /// Loads the first of these libraries that has libpq's functions, for as long as this process lives.
@@ -254,7 +258,13 @@ impl<'a> Connection<'a> {
             None => Err(Failure::new(Kind::Call, self.error())),
             Some(text) => {
                 let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
-                Err(Failure { hint, ..Failure::new(Kind::Call, text) })
+                let state = result.error(PG_DIAG_SQLSTATE).unwrap_or_default();
+                Err(match state.as_str() {
+                    INSUFFICIENT_PRIVILEGE => Failure { hint, ..Failure::new(Kind::Right, text) },
+                    // Another version's. PostgreSQL's hint is about casts.
+                    UNDEFINED_FUNCTION | UNDEFINED_COLUMN => Failure::new(Kind::Answer, text),
+                    _ => Failure { hint, ..Failure::new(Kind::Call, text) },
+                })
             }
         }
     }

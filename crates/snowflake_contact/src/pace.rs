@@ -56,7 +56,7 @@ mod tests {
     }
 
     fn over() -> Result<Answer, Failure> {
-        Ok(Answer::Over { reason: None, detail: None })
+        Ok(Answer::Over { reason: None, detail: None, hint: None })
     }
 
     #[test]
@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_asked_again_as_a_failure_is() {
-        let refused = Ok(Answer::Refused { reason: "full".into(), detail: None, free_at_us: None });
+        let refused =
+            Ok(Answer::Refused { reason: "full".into(), detail: None, hint: None, free_at_us: None });
         let mut pace = Pace::default();
         assert_eq!(pace.after(&refused, 0.5), FIRST_PAUSE);
         assert_eq!(pace.after(&refused, 0.5), FIRST_PAUSE * 2);

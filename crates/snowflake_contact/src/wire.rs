@@ -74,6 +74,8 @@ pub enum Answer {
         reason: Option<String>,
         /// More about it, in one line.
         detail: Option<String>,
+        /// What to do about it, in one line.
+        hint: Option<String>,
     },
     /// No lease now; the one that the node has is unchanged.
     Refused {
@@ -81,6 +83,8 @@ pub enum Answer {
         reason: String,
         /// More about it, in one line.
         detail: Option<String>,
+        /// What to do about it, in one line.
+        hint: Option<String>,
         /// When a group comes free: Unix time in microseconds.
         free_at_us: Option<i64>,
     },
@@ -164,7 +168,7 @@ impl Request {
 }
 
 /// The columns that an answer needs, with their types, in the order in which [`Answer::from_row`] reads them.
-pub const COLUMNS: [(&str, u32); 9] = [
+pub const COLUMNS: [(&str, u32); 10] = [
     ("answer", TEXT),
     ("registry", UUID),
     ("worker_id", INT4),
@@ -173,6 +177,7 @@ pub const COLUMNS: [(&str, u32); 9] = [
     ("registry_clock", TIMESTAMPTZ),
     ("reason", TEXT),
     ("detail", TEXT),
+    ("hint", TEXT),
     ("free_at", TIMESTAMPTZ),
 ];
 
@@ -241,12 +246,14 @@ impl Answer {
         let answer = needed(row.text("answer")?, "answer")?;
         let reason = row.text("reason")?;
         let detail = row.text("detail")?;
+        let hint = row.text("hint")?;
         match answer.as_str() {
             "granted" => Self::granted(&row),
-            "over" => Ok(Self::Over { reason, detail }),
+            "over" => Ok(Self::Over { reason, detail, hint }),
             "refused" => Ok(Self::Refused {
                 reason: needed(reason, "reason")?,
                 detail,
+                hint,
                 free_at_us: row.time("free_at")?,
             }),
             other => Err(bad(format!("\"{}\" is no answer", one_line(other)))),
@@ -287,6 +294,7 @@ mod tests {
             1_000_000_i64.to_be_bytes().to_vec(),
             b"why".to_vec(),
             b"more\nlines".to_vec(),
+            b"do\nthis".to_vec(),
             0_i64.to_be_bytes().to_vec(),
         ];
         let mut columns: Vec<Column> =
@@ -309,12 +317,15 @@ mod tests {
             registry_clock_us: POSTGRES_EPOCH_US + 1_000_000,
         };
         assert_eq!(row(|_| ()), Ok(granted));
-        let detail = Some("more; lines".to_owned());
+        let [detail, hint] = ["more; lines", "do; this"].map(|text| Some(text.to_owned()));
         let over = row(|row| row[0].1 = Some(b"over".to_vec()));
-        assert_eq!(over, Ok(Answer::Over { reason: Some("why".into()), detail: detail.clone() }));
+        assert_eq!(
+            over,
+            Ok(Answer::Over { reason: Some("why".into()), detail: detail.clone(), hint: hint.clone() })
+        );
         let refused = row(|row| row[0].1 = Some(b"refused".to_vec()));
         let free_at_us = Some(POSTGRES_EPOCH_US);
-        assert_eq!(refused, Ok(Answer::Refused { reason: "why".into(), detail, free_at_us }));
+        assert_eq!(refused, Ok(Answer::Refused { reason: "why".into(), detail, hint, free_at_us }));
     }
 
     #[test]

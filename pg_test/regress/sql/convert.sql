@@ -1,10 +1,12 @@
--- Conversion of existing keys: the parts, the plan, the execution, the checks, the sequences, the rights.
+-- Conversion of existing keys: the functions, the plan, the execution, the checks, the sequences, sets, the way back, the
+-- rights.
 CREATE EXTENSION snowflake_id;
 \set SHOW_CONTEXT never
 
--- ---- the parts ----
+-- ---- the functions ----
 SELECT p.oid::regprocedure AS function, obj_description(p.oid, 'pg_proc') AS comment
-FROM pg_proc p WHERE p.proname LIKE 'snowflake\_convert%' ORDER BY p.oid;
+FROM pg_proc p
+WHERE p.proname ~ '^snowflake_(convert|revert)' AND p.pronamespace <> 'snowflake_internal'::regnamespace ORDER BY p.oid;
 
 -- ---- the plan ----
 CREATE TABLE customer (id bigserial PRIMARY KEY, name text);
@@ -70,7 +72,7 @@ CREATE TABLE ticket (id serial, n integer DEFAULT 7 UNIQUE, seen integer UNIQUE)
 CREATE VIEW ticket_ids AS SELECT id, n, seen FROM ticket;
 SELECT snowflake_convert('ticket', 'id');
 SELECT snowflake_convert('ticket', 'n');
-SELECT snowflake_convert('ticket', 'seen');
+SELECT statement FROM snowflake_convert('ticket', 'seen') WHERE statement NOT LIKE 'CREATE VIEW%';
 CREATE DOMAIN narrow AS integer;
 CREATE TABLE seat (id bigint PRIMARY KEY);
 CREATE TABLE guest (seat narrow REFERENCES seat);
@@ -103,6 +105,45 @@ SELECT snowflake_convert('lost', 'id', keep_sequence => true);
 SELECT snowflake_convert('lost', 'id', dry_run => false, keep_sequence => true);
 \d lost
 
+-- ---- sets ----
+CREATE SCHEMA shop;
+CREATE TABLE shop.buyer (id serial PRIMARY KEY, name text);
+CREATE TABLE shop.purchase (
+    id      integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    buyer   integer NOT NULL REFERENCES shop.buyer,
+    follows integer REFERENCES shop.purchase
+);
+CREATE TABLE shop.tag (tag text PRIMARY KEY, purchase integer REFERENCES shop.purchase);
+CREATE VIEW shop.buyers WITH (security_barrier) AS SELECT id, name FROM shop.buyer WHERE name <> '';
+CREATE VIEW shop.purchases AS SELECT p.id, b.name FROM shop.purchase p JOIN shop.buyers b ON b.id = p.buyer;
+GRANT SELECT ON shop.buyers TO pg_monitor;
+COMMENT ON COLUMN shop.purchases.name IS 'the buyer''s';
+-- each table is rewritten once, and the views are created again
+SELECT step, split_part(statement, ' AS SELECT', 1) AS statement, rewrites, size IS NOT NULL AS has_size, note
+FROM snowflake_convert_schema('shop');
+SELECT snowflake_convert_tables('{shop.buyer, shop.tag}');
+SELECT snowflake_convert_tables(NULL);
+CREATE MATERIALIZED VIEW shop.stored AS SELECT id FROM shop.buyers;
+SELECT snowflake_convert_tables('{shop.buyer, shop.purchase}');
+DROP MATERIALIZED VIEW shop.stored;
+SELECT count(*) AS steps FROM snowflake_convert_tables('{shop.buyer, shop.purchase}', dry_run => false);
+SELECT * FROM snowflake_convert_schema('shop', dry_run => false);
+SELECT reloptions, has_table_privilege('pg_monitor', oid, 'SELECT') AS may_monitor_read FROM pg_class
+WHERE oid = 'shop.buyers'::regclass;
+\d shop.purchases
+
+-- ---- the way back ----
+SELECT * FROM snowflake_revert('shop.purchase', 'id');
+SELECT statement FROM snowflake_revert('shop.purchase', 'id', becomes => 'identity always');
+SELECT snowflake_revert('shop.purchase', 'id', becomes => 'serial');
+SELECT snowflake_revert('shop.purchase', 'ID');
+SELECT count(*) AS steps FROM snowflake_revert_schema('shop', dry_run => false);
+SELECT * FROM snowflake_revert_tables('{shop.buyer}', dry_run => false);
+SELECT * FROM snowflake_revert('shop.buyer', 'id', dry_run => false);
+INSERT INTO shop.buyer (name) VALUES ('Ada') RETURNING id;
+\d shop.buyer
+DROP SCHEMA shop CASCADE;
+
 -- ---- the rights ----
 CREATE ROLE passer_by;
 SET ROLE passer_by;
@@ -112,7 +153,8 @@ GRANT EXECUTE ON FUNCTION snowflake_convert TO passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
 -- the internal functions give no role any rights
-SELECT snowflake_internal.snowflake_convert_lock('customer', 'id', false);
+SELECT snowflake_internal.snowflake_convert_keys('itself', ARRAY[('customer', 'id')::snowflake_internal.snowflake_key],
+                                                 false, false);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;
 DROP ROLE passer_by;

@@ -67,14 +67,16 @@ pub(crate) fn with_pglogical() -> &'static Install {
     })
 }
 
-/// The PostgreSQL under test with repmgr and pg_auto_failover, as far as `scripts/companions` finds them.
+/// The PostgreSQL under test with repmgr and pg_auto_failover, if `scripts/companions` finds both for it.
 #[track_caller]
-pub(crate) fn with_failover() -> &'static Install {
-    static FOUND: OnceLock<Install> = OnceLock::new();
-    FOUND.get_or_init(|| {
+pub(crate) fn with_failover() -> Option<&'static Install> {
+    static FOUND: OnceLock<Option<Install>> = OnceLock::new();
+    let find = || {
         let servers = companions("failover").join("usr/lib/postgresql");
-        Install::of(&servers.join(pg_version().to_string()).join("bin/pg_config"))
-    })
+        let pg_config = servers.join(pg_version().to_string()).join("bin/pg_config");
+        pg_config.exists().then(|| Install::of(&pg_config))
+    };
+    FOUND.get_or_init(find).as_ref()
 }
 
 impl Install {

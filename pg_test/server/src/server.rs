@@ -68,11 +68,10 @@ impl Builder {
         self.setting("shared_preload_libraries", "snowflake_id, pglogical")
     }
 
-    /// A server that also preloads repmgr; `None` where there is none for this PostgreSQL.
-    pub fn with_repmgr(mut self) -> Option<Self> {
-        self.install = with_failover();
-        let has_it = self.install.bindir.join("repmgr").exists();
-        has_it.then(|| self.setting("shared_preload_libraries", "snowflake_id, repmgr"))
+    /// A server of a PostgreSQL that has repmgr and pg_auto_failover; `None` where there is none.
+    pub fn with_failover_tools(mut self) -> Option<Self> {
+        self.install = with_failover()?;
+        Some(self)
     }
 
     /// Whether the server's wall clock can be moved, see [`Server::clock`].

@@ -303,7 +303,8 @@ impl Repmgr {
 
 #[test]
 fn a_server_that_repmgr_rewinds_gets_its_successors_worker_unless_its_settings_are_outside() {
-    let Some(builder) = Server::builder().with_repmgr() else { return skipped("repmgr") };
+    let Some(builder) = Server::builder().with_failover_tools() else { return skipped("repmgr") };
+    let builder = builder.setting("shared_preload_libraries", "snowflake_id, repmgr");
     let first = builder.setting("wal_log_hints", "on").start_with_extension();
     let mut all = Ids::new();
     all.add("the first", opens(&mut first.connect()));
@@ -440,12 +441,9 @@ impl Drop for Autoctl {
 
 #[test]
 fn servers_of_pg_auto_failover_may_share_one_worker() {
-    let Some(builder) = Server::builder().with_repmgr() else { return skipped("pg_auto_failover") };
+    let Some(builder) = Server::builder().with_failover_tools() else { return skipped("pg_auto_failover") };
     let like = builder.create();
     let mut monitor = Autoctl::new(&like);
-    if !monitor.program.exists() {
-        return skipped("pg_auto_failover");
-    }
     let create = monitor.create(&["monitor", "--run"]);
     monitor.spawn(create);
     wait_until("the monitor", secs(60), || monitor.try_connect("autoctl_node", "pg_auto_failover"));

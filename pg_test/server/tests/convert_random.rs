@@ -1,5 +1,6 @@
-//! `snowflake_convert` on random schemas. What it converts accepts new rows and references, can be dumped and restored,
-//! and is otherwise unchanged. What it does not convert was refused by the dry run.
+//! Conversions of random schemas, key by key or in one call, and the way back. What is converted accepts new rows and
+//! references, can be dumped and restored, and is otherwise unchanged, with all its views; what is reverted has the same
+//! rows, and new ones above them. What is not converted or reverted was refused by the dry run.
 //!
 //! Each schema has its own seed, which is printed. `CONVERT_SEED=7 CONVERT_ROUNDS=1` repeats one.
 
@@ -150,7 +151,17 @@ fn draw_key(random: &mut StdRng, n: usize, schema: &mut Schema, sql: &mut String
          SELECT i, 'a', '2026-05-05' FROM generate_series(1, 5) i;\n"
     ));
     for (likely, decoration) in [
-        (0.1, format!("CREATE VIEW {table}_view AS SELECT id FROM {table};")),
+        (
+            0.3,
+            format!(
+                "CREATE VIEW {table}_view WITH (security_barrier) AS SELECT id, r FROM {table} WHERE id <> 0;
+                 GRANT SELECT ON {table}_view TO reader WITH GRANT OPTION; GRANT UPDATE (r) ON {table}_view TO reader;
+                 COMMENT ON COLUMN {table}_view.r IS 'r'; ALTER VIEW {table}_view ALTER COLUMN r SET DEFAULT 'a';
+                 CREATE VIEW {table}_top AS SELECT v.id AS \"The ID\", t.at FROM {table}_view v JOIN {table} t USING (id);
+                 COMMENT ON VIEW {table}_top IS 'top'; REVOKE INSERT ON {table}_top FROM owner;"
+            ),
+        ),
+        (0.05, format!("CREATE MATERIALIZED VIEW {table}_stored AS SELECT id FROM {table} WITH NO DATA;")),
         (0.2, format!("CREATE VIEW {table}_other AS SELECT r FROM {table};")),
         (0.1, format!("ALTER TABLE {table} ADD twice bigint GENERATED ALWAYS AS (id * 2::bigint) STORED;")),
         (0.2, format!("CREATE INDEX ON {table} (id, r);")),
@@ -197,7 +208,13 @@ fn draw_reference(random: &mut StdRng, n: usize, schema: &mut Schema, sql: &mut 
          INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3);\n"
     ));
     for (likely, decoration) in [
-        (0.1, format!("CREATE VIEW {table}_view AS SELECT c FROM {table};")),
+        (
+            0.2,
+            format!(
+                "CREATE VIEW {table}_view AS SELECT c, count(*) FROM {table} GROUP BY c;
+                 GRANT SELECT ON {table}_view TO PUBLIC;"
+            ),
+        ),
         (0.1, format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;")),
         (
             0.1,
@@ -247,8 +264,17 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
              FROM own c WHERE relkind IN ('i', 'I')
              UNION ALL
              SELECT 'table ' || c.relname, concat_ws(' ', relkind, relpersistence, relrowsecurity, relforcerowsecurity,
-                 relowner::regrole, relacl, obj_description(c.oid), pg_get_expr(relpartbound, c.oid))
+                 relowner::regrole, (SELECT array_agg(concat_ws(' ', grantee::regrole, privilege_type, is_grantable)
+                     ORDER BY grantee, privilege_type) FROM aclexplode(coalesce(relacl, acldefault('r', relowner)))),
+                 obj_description(c.oid), pg_get_expr(relpartbound, c.oid))
              FROM own c WHERE relkind IN ('r', 'p', 'v')
+             UNION ALL
+             SELECT 'view ' || c.relname, concat_ws(' ', reloptions, pg_get_viewdef(c.oid), (
+                 SELECT string_agg(concat_ws(' ', attname, pg_get_expr(adbin, adrelid), attacl,
+                     col_description(c.oid, attnum)), ' ' ORDER BY attnum)
+                 FROM pg_attribute LEFT JOIN pg_attrdef ON (adrelid, adnum) = (attrelid, attnum)
+                 WHERE attrelid = c.oid AND attnum > 0))
+             FROM own c WHERE relkind = 'v'
              UNION ALL
              SELECT 'statistics ' || stxname, pg_get_statisticsobjdef(oid) FROM pg_statistic_ext
              UNION ALL
@@ -261,11 +287,20 @@ fn catalog(session: &mut Client) -> BTreeMap<String, String> {
     lines.into_iter().map(|mut line| (line.remove(0), line.remove(0))).collect()
 }
 
-/// Asserts that a conversion has changed nothing but the key's columns, the columns that were widened, and sequences.
+/// Whether a line of the catalog describes the key column of a table, or of one that inherits it.
+fn is_own_column(what: &str, keys: &[(String, Vec<String>)]) -> bool {
+    what.ends_with(".id")
+        && keys.iter().any(|(key, members)| {
+            what.starts_with(&format!("column {key}"))
+                || members.iter().any(|member| what == format!("column {member}.id"))
+        })
+}
+
+/// Asserts that a conversion has changed nothing but the keys' columns, the columns that were widened, and sequences.
 fn assert_only_expected(
     before: &BTreeMap<String, String>,
     after: &BTreeMap<String, String>,
-    (key, members): &(String, Vec<String>),
+    keys: &[(String, Vec<String>)],
     keep_sequence: bool,
     said: &[String],
 ) {
@@ -275,8 +310,7 @@ fn assert_only_expected(
         if old == new {
             continue;
         }
-        let is_own = what.starts_with(&format!("column {key}")) && what.ends_with(".id")
-            || members.iter().any(|member| *what == format!("column {member}.id"));
+        let is_own = is_own_column(what, keys);
         let widened = old.map(|old| {
             let rest = old.strip_prefix("smallint").or(old.strip_prefix("integer")).unwrap_or(old);
             format!("bigint{rest}")
@@ -307,7 +341,12 @@ fn what_is_converted_works_and_what_does_not_was_refused() {
     // Some schemas cannot be converted: without a number of rounds, so many are drawn that enough can.
     let are_enough = |outcomes: &BTreeMap<String, usize>, drawn: u64| match rounds {
         Some(rounds) => drawn >= rounds,
-        None => drawn >= 20 && outcomes.len() > 3 && outcomes.get("converted") > Some(&5),
+        None => {
+            drawn >= 20
+                && ["converted", "a set is converted", "reverted"]
+                    .iter()
+                    .all(|outcome| outcomes.get(*outcome) > Some(&5))
+        }
     };
     for seed in first.. {
         if are_enough(&outcomes, seed - first) {
@@ -332,61 +371,69 @@ fn round(server: &Server, control: &mut Client, seed: u64) -> Vec<String> {
     run(
         &mut session,
         "CREATE EXTENSION snowflake_id; GRANT ALL ON SCHEMA public TO owner;
-         GRANT EXECUTE ON FUNCTION snowflake_convert TO owner",
+         GRANT EXECUTE ON FUNCTION snowflake_convert, snowflake_convert_schema, snowflake_revert_schema TO owner",
     );
     let role = *["owner", "postgres"].choose(&mut random).expect("two");
     let mut owner = connect("owner");
     if let Err(e) = owner.batch_execute(&schema.sql) {
         panic!("{}\n{}", schema.sql, Failure::from(&e));
     }
-    if random.random_bool(0.1) {
-        run(
-            &mut session,
-            "ALTER DEFAULT PRIVILEGES FOR ROLE owner, postgres GRANT SELECT ON SEQUENCES TO reader",
-        );
+    for kind in ["SEQUENCES", "TABLES"] {
+        if random.random_bool(0.1) {
+            let grant = format!("GRANT SELECT ON {kind} TO reader WITH GRANT OPTION");
+            run(&mut session, &format!("ALTER DEFAULT PRIVILEGES FOR ROLE owner, postgres {grant}"));
+        }
     }
     let mut caller = connect(role);
     let mut keys = schema.keys.clone();
     keys.shuffle(&mut random);
+    // The keys of each call: one, or all that a call for the schema finds.
+    let calls: Vec<Vec<(String, Vec<String>)>> = if random.random_bool(0.5) {
+        vec![keys.clone()]
+    } else {
+        keys.iter().map(|key| vec![key.clone()]).collect()
+    };
     let mut outcomes = Vec::new();
     let mut notes = String::new();
     let mut converted = BTreeSet::new();
-    for key in &keys {
+    for keys in &calls {
         let keep_sequence = random.random_bool(0.4);
-        let context = format!("{}\n{} of {role}, keep_sequence => {keep_sequence}", schema.sql, key.0);
-        let mut convert = |dry_run: bool| -> Result<Vec<(String, String)>, Failure> {
-            let query = format!(
-                "SELECT statement, coalesce(note, '') FROM snowflake_convert('{}', 'id', {dry_run}, {keep_sequence})
-                 ORDER BY step",
-                key.0
-            );
-            let rows = caller.query(&query, &[]).map_err(|e| Failure::from(&e))?;
-            Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        let call = match keys.as_slice() {
+            [(key, _)] => format!("convert('{key}', 'id'"),
+            _ => "convert_schema('public'".to_owned(),
         };
+        let context = format!("{}\n{call}) of {role}, keep_sequence => {keep_sequence}", schema.sql);
         let before = catalog(&mut session);
-        let said = convert(true);
+        let mut execute =
+            |dry_run: bool| statements(&mut caller, &format!("{call}, {dry_run}, {keep_sequence})"));
+        let said = execute(true);
         assert_eq!(catalog(&mut session), before, "{context}: a dry run changes nothing");
-        let done = convert(false);
+        let done = execute(false);
         let after = catalog(&mut session);
-        match (said, done) {
-            (Err(said), Err(done)) => {
-                assert_eq!((&said.code, &said.message), (&done.code, &done.message), "{context}");
-                assert!(!done.detail.is_empty() && !done.hint.is_empty(), "{context}: {done}");
+        outcomes.push(match agreed(&said, &done, &context) {
+            Err(code) => {
                 assert_eq!(after, before, "{context}: a refusal changes nothing");
-                outcomes.push(done.code);
+                code
             }
-            (Ok(said), Ok(done)) => {
-                assert_eq!(said, done, "{context}");
+            Ok(done) => {
                 let statements: Vec<String> = done.iter().map(|(statement, _)| statement.clone()).collect();
-                assert_only_expected(&before, &after, key, keep_sequence, &statements);
+                assert_only_expected(&before, &after, keys, keep_sequence, &statements);
                 done.iter().for_each(|(_, note)| notes.push_str(note));
-                if !done.is_empty() {
-                    converted.insert(key.0.clone());
+                for (key, _) in keys {
+                    let default = format!("ALTER TABLE public.{key} ALTER COLUMN id SET DEFAULT");
+                    if statements.iter().any(|statement| statement.starts_with(&default)) {
+                        converted.insert(key.clone());
+                    }
+                    let rewrites = |statement: &&String| {
+                        statement.starts_with(&format!("ALTER TABLE public.{key} "))
+                            && statement.contains("TYPE bigint")
+                    };
+                    assert!(statements.iter().filter(rewrites).count() < 2, "{context}: {statements:#?}");
                 }
-                outcomes.push(if done.is_empty() { "done already" } else { "converted" }.to_owned());
+                let set = if keys.len() > 1 { "a set is " } else { "" };
+                format!("{set}{}", if done.is_empty() { "done already" } else { "converted" })
             }
-            (said, done) => panic!("{context}\nthe dry run says {said:?}, and the real run {done:?}"),
-        }
+        });
     }
     let dump = server.dump("drawn", &[]);
     run(control, "CREATE DATABASE restored TEMPLATE template0");
@@ -396,11 +443,103 @@ fn round(server: &Server, control: &mut Client, seed: u64) -> Vec<String> {
     for session in [&mut session, &mut { restored }] {
         use_it(session, &schema, &converted, &notes);
     }
+    outcomes.push(revert(server, control, &mut session, &mut caller, &schema, &mut random));
     drop((session, owner, caller));
-    for database in ["drawn", "restored"] {
-        run(control, &format!("DROP DATABASE {database} WITH (FORCE)"));
+    for database in ["drawn", "restored", "reverted"] {
+        run(control, &format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)"));
     }
     outcomes
+}
+
+/// The statements of a call with their notes.
+fn statements(caller: &mut Client, call: &str) -> Result<Vec<(String, String)>, Failure> {
+    let query = format!("SELECT statement, coalesce(note, '') FROM snowflake_{call} ORDER BY step");
+    let rows = caller.query(&query, &[]).map_err(|e| Failure::from(&e))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+type Outcome = Result<Vec<(String, String)>, Failure>;
+
+/// What the dry run and the real run both say: the statements, or the SQLSTATE of a refusal.
+fn agreed(said: &Outcome, done: &Outcome, context: &str) -> Result<Vec<(String, String)>, String> {
+    match (said, done) {
+        (Err(said), Err(done)) => {
+            assert_eq!((&said.code, &said.message), (&done.code, &done.message), "{context}");
+            assert!(!done.detail.is_empty() && !done.hint.is_empty(), "{context}: {done}");
+            Err(done.code.clone())
+        }
+        (Ok(said), Ok(done)) => {
+            assert_eq!(said, done, "{context}");
+            Ok(done.clone())
+        }
+        (said, done) => panic!("{context}\nthe dry run says {said:?}, and the real run {done:?}"),
+    }
+}
+
+/// Reverts the schema: the rows stay, the keys go on above them, and nothing else changes.
+fn revert(
+    server: &Server,
+    control: &mut Client,
+    session: &mut Client,
+    caller: &mut Client,
+    schema: &Schema,
+    random: &mut StdRng,
+) -> String {
+    let becomes = *["bigserial", "identity by default", "identity always"].choose(random).expect("three");
+    let context = format!("{}\nreverted to {becomes}", schema.sql);
+    let rows = || -> Vec<String> {
+        let dump = server.dump("drawn", &["--data-only"]);
+        dump.lines()
+            .filter(|line| !line.is_empty() && !line.starts_with("--") && !line.contains("setval"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let (before, rows_before) = (catalog(session), rows());
+    let mut execute =
+        |dry_run: bool| statements(caller, &format!("revert_schema('public', {dry_run}, '{becomes}')"));
+    let said = execute(true);
+    assert_eq!(catalog(session), before, "{context}: a dry run changes nothing");
+    let done = execute(false);
+    let after = catalog(session);
+    let done = match agreed(&said, &done, &context) {
+        Err(code) => {
+            assert_eq!(after, before, "{context}: a refusal changes nothing");
+            return format!("not reverted: {code}");
+        }
+        Ok(done) => done,
+    };
+    assert_eq!(rows(), rows_before, "{context}");
+    for what in before.keys().chain(after.keys()) {
+        let (old, new) = (before.get(what), after.get(what));
+        let is_expected = is_own_column(what, &schema.keys) || what.starts_with("sequence k");
+        assert!(old == new || is_expected, "{context}\n{what}: {old:?} is now {new:?}");
+    }
+    let dump = server.dump("drawn", &[]);
+    run(control, "CREATE DATABASE reverted TEMPLATE template0");
+    server.restore("reverted", &dump);
+    assert_eq!(server.dump("reverted", &[]), dump, "{context}");
+    let mut restored = server.config().dbname("reverted").connect(NoTls).expect("a session");
+    for session in [session, &mut restored] {
+        run(session, "DROP EXTENSION snowflake_id");
+        for column in schema.columns.iter().filter(|column| column.references.is_none()) {
+            let table = &column.table;
+            let given = format!("public.{table} ALTER COLUMN id ");
+            if !done.iter().any(|(statement, _)| statement.contains(&given)) {
+                continue;
+            }
+            let highest: Option<i64> = one(session, &format!("SELECT max(id)::bigint FROM {table}"));
+            let insert =
+                format!("INSERT INTO {table} (r, at) VALUES ('a', '2026-05-05') RETURNING id::bigint");
+            match session.query_one(&insert, &[]) {
+                Ok(row) => assert_eq!(row.get::<_, i64>(0), highest.unwrap_or(0) + 1, "{context}"),
+                Err(e) => {
+                    let failure = Failure::from(&e);
+                    assert!(failure.code == "23514" && column.limit.is_some(), "{context}: {failure}");
+                }
+            }
+        }
+    }
+    "reverted".to_owned()
 }
 
 /// Inserts new rows into everything that was converted, and references their keys.

@@ -139,6 +139,27 @@ fn the_page_on_clients_runs_as_written() {
     play("docs/clients.md");
 }
 
+/// As a DBA types it, with the output that the page promises.
+#[test]
+fn the_rehearsal_of_a_wrong_clock_runs_as_written() {
+    let mut blocks = parts(&read("docs/clock.md")).into_iter().filter_map(|part| match part {
+        Part::Block(_, language, text) => Some((language, text)),
+        Part::Comment(..) => None,
+    });
+    let (_, script) = blocks.find(|(language, _)| language == "sh rehearsal").expect("the rehearsal");
+    let (_, output) = blocks.next().expect("its output");
+    let mut server = Server::builder().start();
+    let program = server.client_program("pg_ctl", "postgres").get_program().to_owned();
+    let programs = Path::new(&program).parent().expect("a folder").display().to_string();
+    server.stop(Stop::Fast);
+    let script = format!(
+        "unset PGPORT PGDATA; PATH={programs}:$PATH; mkdir rehearsal; cd rehearsal
+         trap 'pg_ctl -D data -m immediate stop >log.stop' EXIT
+         {script}"
+    );
+    assert_eq!(server.tool("/bin/bash", &["-euc", &script]), output);
+}
+
 #[test]
 fn the_page_on_clocks_runs_as_written() {
     // Its times hold where statements follow each other at once. What is false is so every time.
@@ -217,11 +238,6 @@ fn the_page_on_registries_runs_as_written() {
 }
 
 #[test]
-fn the_page_on_reliability_runs_as_written() {
-    play("docs/reliability.md");
-}
-
-#[test]
 fn the_page_on_replication_runs_as_written() {
     play("docs/replication.md");
 }
@@ -239,6 +255,20 @@ fn the_page_on_settings_runs_as_written() {
 #[test]
 fn the_page_on_sql_runs_as_written() {
     play("docs/sql.md");
+}
+
+/// Pages of text alone.
+const TEXTS: [&str; 2] = ["docs/index.md", "docs/reliability.md"];
+
+#[test]
+fn only_pages_of_text_alone_are_not_played() {
+    let tests = include_str!("documents.rs");
+    for document in DOCUMENTS {
+        let has_blocks = parts(&read(document)).iter().any(|part| matches!(part, Part::Block(..)));
+        assert_eq!(has_blocks, !TEXTS.contains(document), "{document}");
+        let is_played = tests.contains(&format!("play(\"{document}\")")) || *document == "docs/citus.md";
+        assert_eq!(is_played, has_blocks, "{document}");
+    }
 }
 
 #[test]

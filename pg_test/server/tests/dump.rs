@@ -93,7 +93,7 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_w
     let mut session = server.connect();
     let stored = |session: &mut Client| {
         let rows = column::<String>(session, CONFIG);
-        assert_eq!(one::<bool>(session, "SELECT layout_stored FROM snowflake_status"), rows.len() == 1);
+        assert_eq!(one::<bool>(session, "SELECT layout_checked FROM snowflake_status"), rows.len() == 1);
         rows
     };
     // Not with an ID that is rolled back, nor in a transaction that may not write.

@@ -341,9 +341,30 @@ fn a_standby_with_its_primarys_number_is_refused_and_takes_nothing_from_it() {
     home(&primary);
     let standby = primary.standby(|builder| builder.setting("snowflake_id.node_name", "standby"));
     standby.wait_for_line("Node \"primary\" has worker 3", secs(60));
+    standby.wait_for_line("HINT:  If node \"primary\" is gone, wait until then. Otherwise set", secs(60));
     primary.restart();
     assert_eq!(home(&primary), 3);
     ids(&primary, 10);
+}
+
+/// The error of the second one names the first, which tells two servers of one host apart by its port.
+#[test]
+fn a_second_server_with_a_number_is_told_who_has_it_by_host_and_port() {
+    let registry = registry("1 hour");
+    let default = |builder: Builder| builder.without("snowflake_id.node_name");
+    let first = default(confirmed(&registry, "", 3)).start_with_extension();
+    home(&first);
+    let name: String = one(&mut first.connect(), "SELECT node_name FROM snowflake_status");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host's name");
+    assert_eq!(name, format!("{}:5432", host.trim()));
+    let second = confirmed(&registry, "second", 3).start_with_extension();
+    let refused = error(&mut second.connect());
+    assert!(refused.detail.contains(&format!("Node \"{name}\" has worker 3")), "{refused}");
+    assert!(refused.hint.starts_with(&format!("If node \"{name}\" is gone, wait until then.")), "{refused}");
+    assert!(
+        refused.hint.contains("set snowflake_id.worker_id on this server to another number"),
+        "{refused}"
+    );
 }
 
 #[test]

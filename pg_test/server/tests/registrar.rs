@@ -56,17 +56,17 @@ fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_an
     );
     assert_eq!(one::<String>(&mut session, "SELECT as_role::text FROM asked"), "node");
 
-    let refusal =
-        "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', free_at = '2030-01-01 UTC'";
+    let refusal = "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', hint = 'Wait.', free_at = '2030-01-01 UTC'";
     run(&mut session, refusal);
     let refused = Answer::Refused {
         reason: "no group; is free".into(),
         detail: None,
+        hint: Some("Wait.".into()),
         free_at_us: Some(1_893_456_000_000_000),
     };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
-    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone'");
-    let over = Answer::Over { reason: None, detail: Some("a clone".into()) };
+    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone', hint = NULL");
+    let over = Answer::Over { reason: None, detail: Some("a clone".into()), hint: None };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
 }
 

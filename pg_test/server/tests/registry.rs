@@ -53,6 +53,7 @@ struct Answer {
     lease: Option<Lease>,
     reason: String,
     detail: String,
+    hint: String,
     /// In how many seconds something comes free.
     free_in: Option<f64>,
     registry: String,
@@ -115,7 +116,7 @@ impl Node {
         let lease = |part: fn(&Lease) -> i64| literal(&self.lease.as_ref().map(part));
         format!(
             "SELECT answer, registry::text, worker_id, floor, until, coalesce(reason, '') AS reason,
-                 coalesce(detail, '') AS detail,
+                 coalesce(detail, '') AS detail, coalesce(hint, '') AS hint,
                  extract(epoch FROM free_at - clock_timestamp())::double precision AS free_in
              FROM snowflake_registry_contact({}, '{}', '{}', {}, '{}', {}, {}, {}, {}, '{}', {},
                  '2024-01-01 00:00:00+00', {}, {}, {}, false, '1.0.0', 7000000000000000001)",
@@ -149,6 +150,7 @@ impl Node {
             lease,
             reason: row.get("reason"),
             detail: row.get("detail"),
+            hint: row.get("hint"),
             free_in: row.get("free_in"),
             registry: row.get("registry"),
         }
@@ -189,6 +191,7 @@ impl Node {
         let answer = self.contact(session);
         assert_eq!((answer.answer.as_str(), answer.reason.as_str()), ("refused", reason), "{answer:?}");
         assert!(answer.lease.is_none() && answer.detail.ends_with('.'), "{answer:?}");
+        assert!(answer.hint.ends_with('.'), "{answer:?}");
         answer
     }
 
@@ -456,6 +459,50 @@ fn a_node_gets_its_names_last_group_or_one_never_used_or_the_one_free_longest() 
     assert!(refusal.free_in.is_some_and(|free_in| (0.0..=3_601.0).contains(&free_in)), "{refusal:?}");
     server.clock().forward(AFTER_GRANT);
     assert_eq!(Node::small("e").granted(&mut session).worker, 1, "free longest");
+}
+
+/// What is to be done depends on why: a wait for a server that renews its lease never ends.
+#[test]
+fn each_refusal_has_the_hint_of_its_cause() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let small = |wanted| Node::small("b").wanting(wanted);
+    let mut hints = Vec::new();
+    let mut told = |node: &mut Node, session: &mut Client, reason, words: &[&str]| {
+        let hint = node.refused(session, reason).hint;
+        assert!(words.iter().all(|word| hint.contains(word)), "{words:?} in {hint}");
+        hints.push(hint);
+    };
+    let mut first = Node::small("a").wanting(0);
+    first.granted(&mut session);
+    told(&mut small(0), &mut session, "taken", &["If node \"a\" is gone", "worker_id", "another number"]);
+    told(&mut Node::small("a").wanting(0), &mut session, "taken", &["node_name", "of its own"]);
+    run(&mut operator, "SELECT snowflake_registry_retire('a')");
+    told(&mut small(0), &mut session, "taken", &["Wait until then: this server gets the worker"]);
+    run(&mut operator, "SELECT snowflake_registry_reserve(1, 'legacy')");
+    told(&mut small(1), &mut session, "reserved", &["snowflake_registry_unreserve(1)"]);
+    told(&mut small(4), &mut session, "worker", &["a number in this range"]);
+    told(&mut Node { datacenter: 1, ..small(2) }, &mut session, "datacenter", &["datacenter_id"]);
+    told(&mut Node::new("b"), &mut session, "layout", &["the values of the registry"]);
+    told(
+        &mut Node { registry: Some(draw()), ..small(2) },
+        &mut session,
+        "registry",
+        &["to which this server"],
+    );
+    let ahead = "clock_timestamp() + interval '2 h'".to_owned();
+    told(&mut Node { clock: ahead, ..small(2) }, &mut session, "clock", &["Compare both clocks"]);
+    let behind = "clock_timestamp() - interval '1 day'".to_owned();
+    told(&mut Node { clock: behind, ..small(2) }, &mut session, "clock", &["wait until it has reached"]);
+    run(&mut operator, "SELECT snowflake_registry_reserve(n, 'legacy') FROM generate_series(2, 3) AS n");
+    told(&mut Node::small("b"), &mut session, "full", &["snowflake_registry_retire"]);
+    server.clock().forward(AFTER_GRANT + MINUTE);
+    run(&mut operator, "SELECT snowflake_registry_reserve(0, 'legacy')");
+    told(&mut Node::small("b"), &mut session, "full", &["End a reservation"]);
+    let count = hints.len();
+    hints.sort();
+    hints.dedup();
+    assert_eq!(hints.len(), count, "one text for two causes: {hints:?}");
 }
 
 /// Nodes that all claim at once, in as many sessions.

@@ -572,6 +572,9 @@ const TRAPPED: &str = "
         PARTITION BY RANGE (n);
     CREATE TABLE app.{t}_part PARTITION OF app.{t}_parts DEFAULT;
     CREATE INDEX ON app.{t}_part (n) WHERE app.trap('predicate of a partition', 1) = 1;
+    CREATE VIEW app.{t}_view AS SELECT id, app.trap('view', n) AS n FROM app.{t} WHERE app.trap('view', n) = n;
+    ALTER VIEW app.{t}_view ALTER COLUMN n SET DEFAULT app.trap('default of a view', 1);
+    CREATE RULE r AS ON INSERT TO app.{t}_view DO INSTEAD INSERT INTO app.{t} (n) VALUES (app.trap('rule', new.n));
     INSERT INTO app.{t} DEFAULT VALUES; INSERT INTO app.{t}_ref VALUES (1, 1); INSERT INTO app.{t}_parts (n) VALUES (1)";
 
 #[test]
@@ -596,6 +599,11 @@ fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
                 run(&mut session, before);
                 let convert = format!("SELECT count(*) FROM snowflake_convert('app.{key}', 'id', {dry_run})");
                 assert!(one::<i64>(&mut session, &convert) > 1, "{convert}");
+                if before.is_empty() {
+                    let revert =
+                        format!("SELECT count(*) FROM snowflake_revert('app.{key}', 'id', {dry_run})");
+                    assert_eq!(one::<i64>(&mut session, &revert) > 1, !dry_run, "{revert}");
+                }
                 let log = server.log();
                 assert!(!log.contains("trapped a superuser"), "{call:?} {key}: {log}");
             }
@@ -608,6 +616,52 @@ fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
     // The trap would have been noticed.
     run(&mut server.connect(), "SELECT max(id) FROM app.wide");
     assert!(server.log().contains("trapped a superuser in predicate"));
+}
+
+/// The statements that create a view again run as its owner, who gets no right of the tables' owner or the superuser.
+#[test]
+fn a_view_of_somebody_else_gains_nothing_from_a_conversion() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE bob LOGIN; CREATE ROLE mallory LOGIN; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO bob, mallory;
+         GRANT EXECUTE ON FUNCTION snowflake_convert, snowflake_convert_schema TO bob",
+    );
+    let mut bob = server.connect_as("bob");
+    run(
+        &mut bob,
+        "CREATE TABLE app.bobs (id serial PRIMARY KEY, secret text); INSERT INTO app.bobs (secret) VALUES ('s');
+         GRANT SELECT (id) ON app.bobs TO mallory",
+    );
+    let mut mallory = server.connect_as("mallory");
+    run(&mut mallory, TRAP);
+    run(
+        &mut mallory,
+        "CREATE VIEW app.spy AS SELECT id, secret, app.trap('view', 1) FROM app.bobs WHERE app.trap('view', 1) = 1;
+         ALTER VIEW app.spy ALTER COLUMN secret SET DEFAULT app.trap('default', 1)::text;
+         CREATE FUNCTION app.act_on() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM app.act('trigger'); RETURN new; END $$;
+         CREATE TRIGGER t INSTEAD OF INSERT ON app.spy FOR EACH ROW EXECUTE FUNCTION app.act_on();
+         CREATE RULE r AS ON DELETE TO app.spy DO INSTEAD SELECT app.act('rule'); GRANT SELECT ON app.spy TO PUBLIC",
+    );
+    // Not by bob, who would have to do it with mallory's rights.
+    for call in ["snowflake_convert('app.bobs', 'id'", "snowflake_convert_schema('app'"] {
+        for dry_run in [true, false] {
+            let failure = fails(&mut bob, "42501", &format!("SELECT {call}, dry_run => {dry_run})"));
+            assert_eq!(failure.message, "must be owner of view app.spy");
+        }
+    }
+    run(
+        &mut session,
+        "SELECT snowflake_convert_schema('app'); SELECT snowflake_convert_schema('app', false)",
+    );
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    let owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'app.spy'::regclass";
+    assert_eq!(one::<String>(&mut session, owner), "mallory");
+    for session in [&mut bob, &mut mallory, &mut session] {
+        fails(session, "42501", "SELECT secret FROM app.spy");
+    }
 }
 
 /// The validation of a foreign key reads both tables with the rights of one owner.
@@ -726,7 +780,7 @@ const ANOTHER_SCHEMA: &str = "
     DECLARE
         part record;
     BEGIN
-        FOR part IN SELECT * FROM pg_proc WHERE proname ~ '^snowflake_(convert|execute)_' LOOP
+        FOR part IN SELECT * FROM pg_proc WHERE proname ~ '^snowflake_(convert|revert|execute)_' LOOP
             EXECUTE format(
                 'CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$
                      BEGIN PERFORM public.trap(%L); RETURN %s; END $$',
@@ -747,6 +801,9 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     for call in [
         "SELECT count(*) FROM old.snowflake_convert('app.t', 'id')",
         "SELECT count(*) FROM old.snowflake_convert('app.t', 'id', false)",
+        "SELECT count(*) FROM old.snowflake_convert_schema('app', false)",
+        "SELECT count(*) FROM old.snowflake_revert('app.t', 'id', false)",
+        "SELECT count(*) FROM old.snowflake_revert_tables('{app.t}')",
     ] {
         let failure = fails(&mut session, "55000", call);
         assert_eq!(failure.message, "the schema of the extension snowflake_id was renamed", "{call}");

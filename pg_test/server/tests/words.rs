@@ -289,10 +289,13 @@ fn expressions(tokens: &[Token]) -> Vec<&[Token]> {
 // ---- the library ----
 
 /// Parts of messages, and what a display says: they follow the rule of a message.
-const FRAGMENTS: [&str; 3] = [
+const FRAGMENTS: [&str; 6] = [
     "cannot execute {function}{cause}",
     "{cause}: {}",
     "waiting until the system clock has passed all times that may have been used: {} left",
+    "the registry's answer does not fit this server's settings",
+    "snowflake_id.registry is not set",
+    "could not write file \"{STATE_FILE}\": {}",
 ];
 
 /// The texts of a file of `src/messages`: calls of `text`, `not_ready` and `said` have a message, a DETAIL and a HINT.
@@ -517,12 +520,11 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
             "_support(",
             "_check(",
             "_fields",
-            "snowflake_convert_",
             "snowflake_execute_as",
             "snowflake_between_",
         ];
         let is_helper = helpers.iter().any(|part| name.contains(part))
-            || ["schema ", "function "]
+            || ["schema ", "function ", "type "]
                 .iter()
                 .any(|kind| name.starts_with(&format!("{kind}snowflake_internal")));
         if is_helper != comment.starts_with("internal: ") {
@@ -546,10 +548,9 @@ fn lists_of_functions_fit_a_screen() {
     let server = Server::builder().start_with_extension();
     let query = "
         SELECT proname || '(' || pg_get_function_arguments(oid) || ') ' || pg_get_function_result(oid)
-        FROM pg_proc WHERE proname LIKE 'snowflake%'
-            -- The first two are called once, and the others by servers and functions.
+        FROM pg_proc WHERE proname LIKE 'snowflake%' AND pronamespace <> 'snowflake_internal'::regnamespace
+            -- The first two are called once, and the other by servers.
             AND proname NOT IN ('snowflake_registry_create', 'snowflake_generator_sql', 'snowflake_registry_contact')
-            AND proname NOT LIKE 'snowflake\\_fleet\\_%'
             AND greatest(length(pg_get_function_arguments(oid)), length(pg_get_function_result(oid))) > 180";
     let wide: Vec<String> = column(&mut server.connect(), query);
     assert!(wide.is_empty(), "{wide:#?}");
@@ -596,7 +597,9 @@ fn a_violation_is_found_wherever_it_is_planted() {
         |texts: Vec<(Kind, String)>| texts.iter().any(|(kind, text)| !problems(*kind, text).is_empty());
     let library = read("src/messages/gate.rs");
     let log = read("src/messages/log.rs");
-    let convert = read("sql/convert.sql");
+    let convert = ["convert_keys", "convert_checks", "convert_views", "convert", "revert"]
+        .map(|part| read(&format!("sql/{part}.sql")))
+        .concat();
     let config = read("sql/config.sql");
     let table = read("src/settings/table.rs");
     for source in [&library, &log] {
@@ -638,10 +641,10 @@ fn a_violation_is_found_wherever_it_is_planted() {
             "'Detach it first, and convert it on that server.'",
             "'Detach it first, and convert it on that server'",
         ),
-        ("'%s is not a key', described", "'Not a key: %s', described"),
+        ("%s is not a key', k.attname", "%s is not a key.', k.attname"),
         ("skipping'", "skipping.'"),
-        ("'internal: returns the sequences of a key'", "'Returns the sequences of a key'"),
-        ("Check the names and run snowflake_convert again.'", "Check the names'"),
+        ("'internal: returns the sequences of keys'", "'Returns the sequences of keys'"),
+        ("Check the names and run the call again.'", "Check the names'"),
     ] {
         assert!(is_found(texts_of_sql(&plant(&convert, from, to))), "{to}");
     }

@@ -1,0 +1,546 @@
+-- The check functions of snowflake_convert() and snowflake_revert() return the reasons to refuse a call; the user sees the
+-- first. This one looks at the call and the tables that it names, before anything is locked. The owner of a schema can
+-- rename it and put another in its place: nothing in the schema of users is called before this function has passed.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Only a superuser can lock the schema's row, which keeps its name.
+    IF has_table_privilege('pg_namespace', 'UPDATE') AND NOT current_setting('transaction_read_only')::boolean THEN
+        PERFORM FROM pg_namespace
+        WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'snowflake_id') FOR KEY SHARE;
+    END IF;
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
+        (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
+            format('arguments of %s must not be null', caller), 'Each argument decides what changes.',
+            'Name a table and a column, tables, or a schema.'),
+        -- An older snapshot would not show what others have committed before the lock was granted.
+        (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
+            format('%s must run in a READ COMMITTED transaction', caller),
+            format('This transaction is %s and may not see the newest rows.',
+                   upper(current_setting('transaction_isolation'))),
+            'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
+        (current_setting('transaction_read_only')::boolean, '25006',
+            format('cannot execute %s in a read-only transaction', caller), 'A dry run locks tables, too.',
+            'Run it on the primary, in a READ WRITE transaction.'),
+        (NOT EXISTS (SELECT FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+                     WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]), '55000',
+            'the schema of the extension snowflake_id was renamed',
+            'The extension was created in schema @extschema@.', 'Rename the schema back to that name.')
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
+
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    FROM unnest(keys) AS k
+    LEFT JOIN pg_class c ON c.oid = k.relid
+    LEFT JOIN pg_namespace n ON n.oid = c.relnamespace,
+    LATERAL concat_ws('.', quote_ident(n.nspname), quote_ident(c.relname)) AS label,
+    LATERAL (VALUES
+        (c.oid IS NULL, '42P01', format('table with OID %s does not exist', k.relid::oid),
+            'No relation of this database has that OID.', 'Pass the name of a table.'),
+        (c.relkind NOT IN ('r', 'p'), '42809', format('%s is not a table', label),
+            format('It is the %s.', pg_describe_object('pg_class'::regclass, k.relid, 0)),
+            'Name the table that holds the rows. Convert a foreign table on its own server.'),
+        (c.oid < 16384 OR n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'), '42809',
+            format('%s is a system catalog', label), 'It belongs to PostgreSQL.', 'Name a table of your own.'),
+        (c.relpersistence = 't', '42809', format('%s is a temporary table', label),
+            'It is dropped when its session ends.',
+            format('Create it with the default: %s bigint DEFAULT @extschema@.snowflake_nextval().',
+                   quote_ident(k.attname)))
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
+END
+$$;
+
+-- Looks whether one owner's rights suffice for all tables and reach all rows. With several, PostgreSQL evaluates
+-- expressions of one owner's table with the rights of another: it validates a foreign key by a query over both tables, and
+-- reads and alters a parent together with its children. Superusers gain nothing from each other.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(locked oid[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', 'cannot convert tables of different owners together',
+        format('Each owner could have functions executed with the rights of another: %s.', string_agg(
+            l.label, ', ' ORDER BY array_position(locked, c.oid))),
+        'Convert tables that do not depend on each other in a call for each owner. Otherwise drop the foreign keys between '
+        'tables of different owners, change each table as its owner, and create the foreign keys again. A table that '
+        'inherits needs the owner of its parent.'
+    FROM pg_class c
+    JOIN pg_roles o ON o.oid = c.relowner,
+    LATERAL format('table %s belongs to %s', c.oid::regclass, o.rolname) AS l (label)
+    WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v')
+    HAVING count(DISTINCT c.relowner) > 1 AND NOT bool_and(o.rolsuper);
+
+    RETURN QUERY SELECT '42501', format('row-level security hides rows of table %s', relid::regclass),
+        'The call needs the highest of all values, and checks all rows against their foreign keys.',
+        'Run the call as a superuser or a role with BYPASSRLS, or remove FORCE ROW LEVEL SECURITY meanwhile.'
+    FROM unnest(locked) AS relid WHERE row_security_active(relid);
+END
+$$;
+
+-- Looks at the key columns and the tables of their families.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    FROM unnest(keys) AS k
+    LEFT JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped,
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
+    LATERAL (VALUES
+        (a.attnum IS NULL, '42703', format('%s does not exist', described), 'The table has no column of that name.',
+            'Check the spelling: upper and lower case differ.'),
+        (a.attnum < 0 OR a.attgenerated <> '', '42809',
+            format('%s is a %s column', described, CASE WHEN a.attnum < 0 THEN 'system' ELSE 'generated' END),
+            'PostgreSQL computes its values.', 'Name the column that holds the key.'),
+        (a.attinhcount > 0, '42P16', format('%s is inherited', described),
+            format('It comes from %s.', (SELECT string_agg(pg_describe_object('pg_class'::regclass, inhparent, 0), ', ')
+                                         FROM pg_inherits WHERE inhrelid = k.relid)),
+            'Name that table: this includes its partitions and the tables that inherit from it.'),
+        (a.atttypid NOT IN ('bigint'::regtype, 'integer'::regtype, 'smallint'::regtype), '42804',
+            format('%s is of type %s', described, a.atttypid::regtype),
+            'Only bigint, integer and smallint columns can be converted.',
+            'Change the column to bigint first, or add a bigint column to replace it.')
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
+
+    RETURN QUERY SELECT '0A000', format('cannot convert column "%s" of table %s together with %s', k.key_attname,
+                                        k.key_relid, pg_describe_object('pg_class'::regclass, k.relid, 0)),
+        r.why, r.hint
+    FROM snowflake_internal.snowflake_convert_columns(keys) k
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_type t ON t.oid = k.type,
+    LATERAL (VALUES
+        (c.relkind = 'f', 'It is a foreign table: its rows are on another server.',
+            'Detach it first, and convert it on that server.'),
+        ((SELECT count(*) FROM pg_inherits WHERE inhrelid = k.relid) > 1, 'It inherits from more than one table.',
+            'First remove it from the inheritance, with ALTER TABLE ... NO INHERIT.'),
+        (EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = k.relid AND deptype = 'e'),
+            'It belongs to an extension, and a restored dump would have the extension''s definition again.',
+            'Convert a table that belongs to no extension.'),
+        (t.typtype = 'd' AND k.is_small, format('Its column %I references the key and has the domain %s over %s.',
+                                 k.attname, k.type, t.typbasetype::regtype),
+            'First change that column to bigint, or to a domain over bigint.')
+    ) AS r (is_so, why, hint)
+    WHERE r.is_so AND (k.is_key OR k.is_small);
+
+    -- Citus keeps its table of distributed tables in pg_catalog, where nobody else creates one.
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        RETURN QUERY SELECT '0A000',
+            format('cannot convert column "%s" of table %s together with column "%s" of table %s',
+                   k.key_attname, k.key_relid, k.attname, k.relid),
+            'Citus distributes the table by this column, and changes neither its type nor its default.',
+            format('Call undistribute_table(%L), convert, and call create_distributed_table(%1$L, %L), '
+                   'also for tables that are colocated with it.', k.relid, k.attname)
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = k.relid
+            AND substring(d.partkey::text FROM ':varattno (\d+)')::integer = k.attnum
+        WHERE k.is_key OR k.is_small;
+    END IF;
+END
+$$;
+
+-- Looks at the indexes, the defaults and the sequences of the keys.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
+    keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default text
+) RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42P10', format('column "%s" of table %s is not a key', k.attname, k.relid),
+        'It is in no primary key, unique constraint or unique index.',
+        format(CASE c.relkind WHEN 'p' THEN 'If its values are unique, declare it first, together with the columns of '
+                'the partition key: ALTER TABLE %s ADD UNIQUE (%I, ...).'
+            ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, k.relid, k.attname)
+    FROM unnest(keys) AS k
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
+    WHERE NOT EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indrelid = k.relid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+            AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
+
+    RETURN QUERY SELECT '42809', format('column "%s" of table %s is a foreign key', k.attname, k.relid),
+        format('It references %s.', pg_describe_object('pg_class'::regclass, f.confrelid, 0)),
+        'Convert the referenced column: this also widens the foreign key.'
+    FROM unnest(keys) AS k
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
+    JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = k.relid AND a.attnum = ANY (f.conkey)
+        AND f.conparentid = 0;
+
+    RETURN QUERY SELECT '42611',
+        format('column "%s" of table %s has a default that is not a sequence', k.attname, k.relid),
+        format('The default is %s.', expression),
+        format('If nothing needs the default, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.',
+               k.relid, k.attname)
+    FROM snowflake_internal.snowflake_convert_columns(keys) k
+    JOIN pg_attrdef d ON d.oid = k.default_id,
+    LATERAL pg_get_expr(d.adbin, d.adrelid) AS expression
+    WHERE k.is_key AND expression <> new_default AND NOT EXISTS (
+        -- A serial column calls nextval(), a column of pgEdge's extension snowflake.nextval().
+        SELECT FROM snowflake_internal.snowflake_convert_sequences(keys) s
+        WHERE regexp_replace(expression, '^snowflake\.', '')
+            = format('nextval(''%s''::regclass)', replace(s.seqrelid::text, '''', '''''')));
+
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    FROM snowflake_internal.snowflake_convert_sequences(keys) s,
+    LATERAL (VALUES
+        (s.is_stray, '55000', format('sequence %s belongs to an identity that column "%s" of table %s does not have',
+                                     s.seqrelid, s.attname, s.relid),
+            'The extension of pgEdge leaves such sequences. They break dumps, too.',
+            format('As a superuser, make it a sequence that the column owns: UPDATE pg_depend SET deptype = ''a'' '
+                   'WHERE classid = ''pg_class''::regclass AND objid = %s AND deptype = ''i''.', s.seqrelid::oid)),
+        (keep_sequence AND s.is_identity, '0A000',
+            format('cannot keep sequence %s of an identity column', s.seqrelid),
+            'PostgreSQL drops the sequence of an identity together with the identity.',
+            'Convert without keep_sequence. If something else needs a sequence, create another one first.'),
+        (NOT keep_sequence AND s.users IS NOT NULL, '2BP01',
+            format('cannot drop sequence %s because other objects depend on it', s.seqrelid),
+            format('These objects depend on it: %s.', s.users),
+            CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
+                 ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END),
+        (NOT pg_has_role(s.relowner, 'USAGE') AND (s.is_owned OR NOT keep_sequence), '42501',
+            format('must be owner of sequence %s', s.seqrelid),
+            format('It belongs to %s.', pg_get_userbyid(s.relowner)),
+            CASE WHEN s.is_owned THEN 'Run snowflake_convert as a superuser.'
+                 ELSE 'Keep it with keep_sequence => true, or run snowflake_convert as a superuser.' END)
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
+END
+$$;
+
+-- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_rights(
+    keys snowflake_internal.snowflake_key[], new_default text
+) RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', format('owner of table %s has no right on schema %I', k.relid, n.nspname),
+        format('%s executes ALTER TABLE, which looks up %s.', c.relowner::regrole, new_default),
+        format('First run GRANT USAGE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)
+    FROM unnest(keys) AS k
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_proc p ON p.oid = new_default::regprocedure
+    JOIN pg_namespace n ON n.oid = p.pronamespace
+    WHERE NOT has_schema_privilege(c.relowner, n.oid, 'USAGE');
+
+    RETURN QUERY SELECT '42501',
+        format('roles that may insert into table %s may not execute %s', k.key_relid, new_default),
+        format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
+        format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', '))
+    FROM snowflake_internal.snowflake_convert_columns(keys) k,
+    LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS i (role),
+    LATERAL (SELECT CASE i.role WHEN 0 THEN 'PUBLIC' ELSE i.role::regrole::text END) AS r (label)
+    WHERE k.is_key AND NOT has_function_privilege(i.role, new_default::regprocedure, 'EXECUTE')
+    GROUP BY k.key_relid;
+END
+$$;
+
+-- The roles that may insert rows into a table, or into some of its columns; 0 for PUBLIC.
+CREATE FUNCTION snowflake_internal.snowflake_convert_inserters(relid regclass) RETURNS SETOF oid
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT a.grantee
+    FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
+    WHERE c.oid = relid AND a.privilege_type = 'INSERT'
+    UNION
+    SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
+    WHERE t.attrelid = relid AND a.privilege_type = 'INSERT';
+END
+$$;
+
+-- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
+-- conversion. This names all of a key before.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '2BP01',
+        format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('These objects depend on a column that becomes bigint: %s.',
+               string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
+        'In one transaction, drop them, convert, and create them again.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_class c ON c.oid = w.relid
+    JOIN pg_type t ON t.oid = c.reltype,
+    LATERAL (
+        SELECT CASE
+            WHEN d.classid = 'pg_attrdef'::regclass
+            THEN (SELECT 'generated ' || pg_describe_object('pg_class'::regclass, g.adrelid, g.adnum)
+                  FROM pg_attrdef g WHERE g.oid = d.objid AND g.adnum <> w.attnum)
+            -- A check, an index or statistics may call a function that exists for the narrow type only.
+            WHEN d.classid IN ('pg_constraint'::regclass, 'pg_class'::regclass, 'pg_statistic_ext'::regclass)
+            THEN (SELECT format('%s with %s', pg_describe_object(d.classid, d.objid, d.objsubid),
+                                string_agg(pg_describe_object(f.refclassid, f.refobjid, 0), ', '))
+                  FROM pg_depend f
+                  WHERE f.classid = d.classid AND f.objid = d.objid AND f.objid <> w.relid
+                      AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) HAVING count(*) > 0)
+            ELSE replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '')
+        END
+        FROM pg_depend d
+        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
+            AND NOT EXISTS (
+                -- These are created again.
+                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_views(keys) v ON v.relid = r.ev_class
+                WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid)
+        UNION ALL
+        SELECT format('partition key of table %s', w.relid) WHERE w.is_partition
+        UNION ALL
+        -- Columns that store whole rows of the table, and the type that defines a typed table.
+        SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
+        FROM pg_depend d
+        LEFT JOIN pg_class v ON d.classid = 'pg_class'::regclass AND v.oid = d.objid
+        WHERE d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype <> 'i'
+            AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND v.relkind IS DISTINCT FROM 'v'
+        UNION ALL
+        SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
+    ) AS b (what)
+    WHERE w.is_small AND b.what IS NOT NULL
+    GROUP BY w.key_relid, w.key_attname;
+
+    -- A rebuilt index keeps the operator class that its definition names, and else gets the default of the type.
+    RETURN QUERY SELECT '42804', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('These indexes have operator classes that do not accept bigint: %s.', string_agg(DISTINCT l.label, ', ')),
+        'In one transaction, drop them, convert, and create them again.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_index i ON i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
+        SELECT FROM pg_depend d
+        WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = w.relid AND d.refobjsubid = w.attnum)),
+    LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], i.indclass::oid[]) AS part (attnum, opclass)
+    JOIN pg_opclass o ON o.oid = part.opclass,
+    LATERAL format('%s with %s', pg_describe_object('pg_class'::regclass, i.indexrelid, 0), o.opcname) AS l (label)
+    WHERE w.is_small AND part.attnum IN (w.attnum, 0) AND o.opcintype IN ('smallint'::regtype, 'integer'::regtype)
+        AND NOT (o.opcdefault AND EXISTS (
+            SELECT FROM pg_opclass b
+            WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault))
+    GROUP BY w.key_relid, w.key_attname;
+
+    RETURN QUERY SELECT '0A000', format('cannot rewrite table %s', w.relid), 'Its option user_catalog_table is on.',
+        format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid)
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_class c ON c.oid = w.relid
+    JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
+    WHERE w.is_small;
+
+    RETURN QUERY SELECT '42501', format('owner of table %s may not reference table %s', f.conrelid::regclass,
+                                        f.confrelid::regclass),
+        format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+        format('First run GRANT REFERENCES ON %s TO %s.', f.confrelid::regclass, c.relowner::regrole)
+    FROM snowflake_internal.snowflake_convert_columns(keys) k
+    JOIN pg_constraint f ON f.contype = 'f'
+        AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
+    JOIN pg_class c ON c.oid = f.conrelid
+    WHERE k.is_small AND NOT has_table_privilege(c.relowner, f.confrelid, 'REFERENCES') AND EXISTS (
+        SELECT FROM unnest(f.confkey) AS u (attnum)
+        WHERE NOT has_column_privilege(c.relowner, f.confrelid, u.attnum, 'REFERENCES'));
+
+    RETURN QUERY SELECT '42501', format('must be superuser to convert together with %s',
+                                        pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)),
+        format('It belongs to %s, and PostgreSQL builds it again without its target.', s.stxowner::regrole),
+        'Run snowflake_convert as a superuser, or drop the statistics object and create it again afterwards.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) k
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_statistic_ext s ON s.stxrelid = k.relid AND s.stxowner <> c.relowner
+    WHERE k.is_small AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
+
+    RETURN QUERY SELECT '55000', format('%s has disabled triggers',
+                                        pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+        'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
+        'First enable the triggers and correct the rows, or drop the foreign key.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) k
+    JOIN pg_constraint f ON f.contype = 'f'
+        AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
+    JOIN pg_trigger t ON t.tgconstraint = f.oid AND t.tgenabled <> 'O'
+    WHERE k.is_small;
+END
+$$;
+
+-- Looks whether new IDs are above all values of the keys, whose highest come in the order of the keys, and whether a
+-- partition takes them.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
+    keys snowflake_internal.snowflake_key[], highest bigint[], new_id bigint
+) RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Another worker of this server may generate an ID below new_id, but none below the clock.
+    RETURN QUERY SELECT '55000',
+        format('column "%s" of table %s has values that are not lower than new IDs', k.attname, k.relid),
+        format('The highest value is %s; an ID generated now is %s.', k.value, new_id),
+        'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
+        'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
+        'passed.'
+    FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+    WHERE k.value >= new_id OR k.value >= 0 AND @extschema@.snowflake_timestamp(k.value)
+        + current_setting('snowflake_id.tick')::interval > clock_timestamp();
+
+    -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
+    -- one that takes it, else to the default partition; to all of them if other columns decide as well.
+    RETURN QUERY WITH RECURSIVE family AS MATERIALIZED (
+        SELECT DISTINCT k.relid, k.attname, k.attnum, k.is_partition
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+    ), partition AS MATERIALIZED (
+        SELECT i.inhparent, i.inhrelid, b.bound = 'DEFAULT' AS is_default, CASE
+            WHEN NOT k.is_partition OR p.partstrat = 'h' THEN 'may'
+            WHEN p.partnatts > 1 OR p.partattrs[0] = 0 THEN CASE b.bound WHEN 'DEFAULT' THEN 'takes' ELSE 'may' END
+            WHEN b.bound = 'DEFAULT' THEN 'takes'
+            WHEN p.partstrat = 'r'
+                AND coalesce(substring(b.bound FROM '^FOR VALUES FROM \(''?(-?\d+)''?\)')::numeric <= new_id, true)
+                AND coalesce(new_id < substring(b.bound FROM 'TO \(''?(-?\d+)''?\)$')::numeric, true) THEN 'takes'
+            ELSE 'not' END AS fate
+        FROM family k
+        JOIN pg_partitioned_table p ON p.partrelid = k.relid
+        JOIN pg_inherits i ON i.inhparent = k.relid
+        JOIN pg_class c ON c.oid = i.inhrelid,
+        LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) AS b (bound)
+        -- A column that does not decide says nothing beside one that does.
+        WHERE k.is_partition OR NOT EXISTS (SELECT FROM family o WHERE o.relid = k.relid AND o.is_partition)
+    ), reached (relid) AS (
+        SELECT k.relid::oid FROM family k JOIN pg_class c ON c.oid = k.relid WHERE NOT c.relispartition
+        UNION
+        SELECT p.inhrelid FROM reached r JOIN partition p ON p.inhparent = r.relid
+        WHERE p.fate <> 'not' AND NOT (p.is_default AND EXISTS (
+            SELECT FROM partition o WHERE o.inhparent = r.relid AND o.fate = 'takes' AND NOT o.is_default))
+    )
+    SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
+        format('Column %I is in the partition key; an ID generated now is %s.', k.attname, new_id),
+        'First create a default partition, or one for a range of this column alone that holds future IDs.'
+    FROM family k
+    JOIN reached r ON r.relid = k.relid
+    JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
+    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes');
+END
+$$;
+
+-- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
+-- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is a
+-- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning.
+--
+-- The owner evaluates each expression over a row of its table with new IDs in place of the old value: the given one, and
+-- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
+-- works with the old value, because nulls in other columns may make it fail in an empty table.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_expressions(
+    keys snowflake_internal.snowflake_key[], new_id bigint
+) RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    hit        record;
+    new_result text;
+    old_result text;
+BEGIN
+    FOR hit IN
+        WITH columns AS MATERIALIZED (
+            SELECT DISTINCT k.relid, k.attnum, k.attname, k.type, k.is_small, t.typtype = 'd' AS is_domain
+            FROM snowflake_internal.snowflake_convert_columns(keys) k JOIN pg_type t ON t.oid = k.type
+        ), dependents AS (
+            SELECT DISTINCT k.relid, d.classid, d.objid, d.objsubid
+            FROM columns k
+            JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
+                AND d.refobjsubid = k.attnum
+        ), expressions (relid, what, is_check, evaluation) AS (
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('CASE WHEN %s THEN num_nonnulls(%s) END', coalesce(pg_get_expr(i.indpred, i.indrelid), 'true'),
+                       coalesce(pg_get_expr(i.indexprs, i.indrelid), 'NULL'))
+            FROM dependents d
+            JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND NOT c.relispartition
+            JOIN pg_index i ON i.indexrelid = c.oid AND coalesce(i.indpred, i.indexprs) IS NOT NULL
+            UNION ALL
+            -- A value that the column's length does not hold is an error, where a cast would cut it.
+            SELECT d.relid, 'generated ' || pg_describe_object('pg_class'::regclass, g.attrelid, g.attnum), false,
+                format(CASE g.atttypmod WHEN -1 THEN '(%1$s)::%2$s' ELSE
+                           '(jsonb_populate_record(NULL::%3$s, jsonb_build_object(%4$L, (%1$s)::%2$s))).%4$I' END,
+                       pg_get_expr(a.adbin, a.adrelid), format_type(g.atttypid, -1), d.relid, g.attname)
+            FROM dependents d
+            JOIN pg_attrdef a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
+            JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum AND g.attgenerated <> ''
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0),
+                -- From PostgreSQL 18 on, a check may be not enforced.
+                (to_jsonb(n) ->> 'conenforced') IS DISTINCT FROM 'false',
+                format('bool_and(%s)', pg_get_expr(n.conbin, n.conrelid))
+            FROM dependents d
+            JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid AND n.contype = 'c'
+                AND n.coninhcount = 0
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('num_nonnulls(%s)', pg_get_expr(s.stxexprs, s.stxrelid))
+            FROM dependents d
+            JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid
+            WHERE s.stxexprs IS NOT NULL
+            UNION ALL
+            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
+                format('num_nonnulls(%s, %s)', coalesce(pg_get_expr(p.polqual, p.polrelid), 'NULL'),
+                       coalesce(pg_get_expr(p.polwithcheck, p.polrelid), 'NULL'))
+            FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
+            UNION ALL
+            SELECT d.relid, format('partition key of table %s', d.relid), false,
+                format('num_nonnulls(%s)', pg_get_expr(p.partexprs, p.partrelid))
+            FROM (SELECT DISTINCT relid FROM dependents) d
+            JOIN pg_partitioned_table p ON p.partrelid = d.relid AND p.partexprs IS NOT NULL
+            UNION ALL
+            SELECT k.relid, format('type %s of column %I of table %s', k.type, k.attname, k.relid), false,
+                format('%I::%s', k.attname, k.type)
+            FROM columns k WHERE k.is_domain AND NOT k.is_small
+        )
+        SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, o.relowner, s.*
+        FROM expressions e JOIN pg_class o ON o.oid = e.relid, LATERAL (
+            SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
+                string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
+                -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
+                format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
+                       'OFFSET 0) AS %I', new_id, new_id | 4095, CASE c.relkind WHEN 'p' THEN '' ELSE 'ONLY' END,
+                       e.relid, c.relname) AS tail
+            FROM pg_class c
+            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+            LEFT JOIN columns k ON k.relid = c.oid AND k.attnum = a.attnum,
+            LATERAL (SELECT
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id AS %1$I' END, a.attname),
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'coalesce(r.%1$I, 1)::%2$s AS %1$I' END, a.attname,
+                       CASE WHEN k.is_domain THEN 'bigint'::regtype ELSE k.type END)
+            ) AS v (new_value, old_value)
+            WHERE c.oid = e.relid GROUP BY c.oid, c.relkind, c.relname
+        ) AS s
+        ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
+    LOOP
+        BEGIN
+            new_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.new_values || hit.tail);
+        EXCEPTION WHEN OTHERS THEN
+            -- A lock, a lack of memory and the like say nothing about the expression.
+            IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
+                RAISE;
+            END IF;
+            code := SQLSTATE;
+            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+        END;
+        CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
+        BEGIN
+            old_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.old_values || hit.tail);
+            IF code IS NOT NULL THEN
+                message := format('%s does not accept new IDs', hit.what);
+                hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
+                RETURN NEXT;
+                RETURN;
+            ELSIF old_result IS DISTINCT FROM 'f' THEN
+                RAISE WARNING '% does not accept new IDs', hit.what;
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            code := NULL;
+        END;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_call(text, snowflake_internal.snowflake_key[]) IS
+    'internal: checks a call and the tables that it names';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_owners(oid[]) IS
+    'internal: checks that one owner has all tables of a call and sees all rows';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_columns(snowflake_internal.snowflake_key[]) IS
+    'internal: checks the columns of a conversion and their tables';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_keys(snowflake_internal.snowflake_key[], boolean, text) IS
+    'internal: checks indexes, defaults and sequences of keys';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(snowflake_internal.snowflake_key[], text) IS
+    'internal: checks that those who insert rows may execute the default';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_inserters(regclass) IS
+    'internal: returns the roles that may insert rows into a table';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_widening(snowflake_internal.snowflake_key[]) IS
+    'internal: checks what becomes bigint';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_values(
+    snowflake_internal.snowflake_key[], bigint[], bigint
+) IS 'internal: compares the values of keys with new IDs';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_expressions(snowflake_internal.snowflake_key[], bigint) IS
+    'internal: evaluates what depends on the columns with a new ID';

@@ -1,0 +1,255 @@
+-- Keys, for snowflake_convert() and snowflake_revert(): the columns that hold their values, the sequences that these come
+-- from, and the locks. One call changes a set of keys; a single key is a set of one.
+--
+-- A superuser may change the tables of somebody else, who must not get anything executed with a superuser's rights. So
+-- each function pins its search_path and names objects by OID or schema, and a statement uses a name only after the
+-- object was locked and seen to still have that name. Every statement that plans, reads or changes a table evaluates
+-- expressions of its definition, so snowflake_execute_as() executes it with the rights of the owner, in a dry run too.
+--
+-- The internal functions run with their caller's rights, read what everybody may read, and lock only what the caller
+-- owns. PUBLIC may execute them, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
+
+CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name);
+
+-- The serial, identity and snowflake columns in the primary key of each table, or in unique indexes if it has none.
+CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[])
+    RETURNS TABLE (relid regclass, attname name)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT c.oid::regclass, a.attname
+    FROM pg_class c
+    JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+        AND (i.indisprimary OR NOT EXISTS (SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+        AND a.attinhcount = 0 AND a.attgenerated = ''
+    LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND (
+        a.attidentity <> '' OR EXISTS (
+            SELECT FROM pg_depend s
+            LEFT JOIN pg_class q ON s.refclassid = 'pg_class'::regclass AND q.oid = s.refobjid AND q.relkind = 'S'
+            LEFT JOIN pg_depend e ON s.refclassid = 'pg_proc'::regclass AND e.classid = s.refclassid
+                AND e.objid = s.refobjid AND e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
+                AND e.refobjid = (SELECT x.oid FROM pg_extension x WHERE x.extname = 'snowflake_id')
+            WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND (q.oid IS NOT NULL OR e.objid IS NOT NULL)))
+    ORDER BY 1, 2;
+END
+$$;
+
+-- The families of the keys: all columns that hold their values. These are the key, the columns that inherit it, those
+-- that reference one of these, and those that share an inheritance with a referencing column. A column that references
+-- two keys is in both families.
+CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (
+        key_relid regclass, key_attname name, -- whose family it is
+        relid regclass, attnum smallint, attname name, type regtype, default_id oid,
+        is_key       boolean, -- the key or a column that inherits it, not one that references it
+        is_small     boolean, -- has to become bigint; is a smallint, an integer, or a domain, which is refused
+        is_identity  boolean,
+        is_partition boolean  -- in the partition key of its table
+    )
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE pairs AS MATERIALIZED (
+        SELECT f.conrelid, f.confrelid, pair.referencing, pair.referenced
+        FROM pg_constraint f, unnest(f.conkey, f.confkey) AS pair (referencing, referenced)
+        WHERE f.contype = 'f'
+    ), family (key_relid, key_attname, relid, attnum, is_key) AS (
+        SELECT k.relid, k.attname, a.attrelid, a.attnum, true
+        FROM unnest(keys) AS k
+        JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped
+        UNION
+        SELECT m.key_relid, m.key_attname, next.*
+        FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum,
+        LATERAL (
+            SELECT o.attrelid, o.attnum, m.is_key
+            FROM pg_inherits i
+            JOIN pg_attribute o ON o.attname = a.attname AND NOT o.attisdropped
+            WHERE i.inhparent = m.relid AND o.attrelid = i.inhrelid
+               OR i.inhrelid = m.relid AND o.attrelid = i.inhparent
+            UNION ALL
+            SELECT p.conrelid, p.referencing, false
+            FROM pairs p WHERE p.confrelid = m.relid AND p.referenced = m.attnum
+        ) AS next
+    )
+    SELECT m.key_relid, m.key_attname, a.attrelid::regclass, a.attnum, a.attname, a.atttypid::regtype, d.oid, m.is_key,
+        t.oid IN ('smallint'::regtype, 'integer'::regtype) OR t.typtype = 'd' AND t.typbasetype <> 'bigint'::regtype,
+        a.attidentity <> '', EXISTS (
+            -- A column of the partition key depends on its own table.
+            SELECT FROM pg_depend p
+            WHERE p.classid = 'pg_class'::regclass AND p.objid = a.attrelid AND p.objsubid = a.attnum
+                AND p.refclassid = 'pg_class'::regclass AND p.refobjid = a.attrelid AND p.refobjsubid = 0)
+    FROM (
+        SELECT key_relid, key_attname, relid, attnum, bool_or(is_key) AS is_key FROM family GROUP BY 1, 2, 3, 4
+    ) AS m
+    JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
+    JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_attrdef d ON d.adrelid = m.relid AND d.adnum = m.attnum;
+END
+$$;
+
+-- The sequences that the values of the keys come from: those that their columns own, and those that their defaults call.
+CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (
+        seqrelid regclass, relowner oid,
+        relid regclass, attname name, -- the first of these columns; of an identity, the column that has it
+        is_owned    boolean, -- by the column, as a serial column owns its sequence
+        is_identity boolean,
+        is_stray    boolean, -- belongs to an identity that the column has lost: pgEdge's conversion leaves these
+        users       text     -- what else depends on it
+    )
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH own AS MATERIALIZED (
+        SELECT DISTINCT k.relid, k.attnum, k.attname, k.default_id, k.is_identity
+        FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_key
+    ), links (seqrelid, deptype, relid, attname, is_identity) AS (
+        SELECT d.objid, d.deptype, k.relid, k.attname, k.is_identity
+        FROM own k JOIN pg_depend d ON (d.classid, d.refclassid, d.refobjid, d.refobjsubid)
+            = ('pg_class'::regclass, 'pg_class'::regclass, k.relid, k.attnum)
+        UNION ALL
+        SELECT d.refobjid, 'n', k.relid, k.attname, false
+        FROM own k JOIN pg_depend d ON (d.classid, d.objid, d.refclassid)
+            = ('pg_attrdef'::regclass, k.default_id, 'pg_class'::regclass)
+    ), sequences AS (
+        SELECT DISTINCT ON (c.oid) c.oid, c.relowner, l.relid, l.attname,
+            bool_or(l.deptype = 'a') OVER of_one AS is_owned,
+            bool_or(l.deptype = 'i' AND l.is_identity) OVER of_one AS is_identity,
+            bool_or(l.deptype = 'i' AND NOT l.is_identity) OVER of_one AS is_stray
+        FROM links l JOIN pg_class c ON c.oid = l.seqrelid AND c.relkind = 'S'
+        WINDOW of_one AS (PARTITION BY c.oid)
+        ORDER BY c.oid, l.deptype = 'i' AND l.is_identity DESC, l.relid::oid, l.attname
+    )
+    SELECT s.oid::regclass, s.relowner, s.relid, s.attname, s.is_owned, s.is_identity, s.is_stray, (
+        SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what)
+        FROM (
+            -- What depends on the sequence is not the view, but the rule of the view.
+            SELECT replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '')
+            FROM pg_depend d
+            WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = s.oid AND NOT EXISTS (
+                SELECT FROM own k WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = k.default_id)
+            UNION ALL
+            SELECT pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
+            FROM pg_depend d
+            WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype = 'a'
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k)
+        ) AS u (what))
+    FROM sequences s
+    ORDER BY s.oid::regclass::text COLLATE "C";
+END
+$$;
+
+-- Locks the views, tables and sequences of a call until the transaction ends, and returns them in the order of the locks.
+-- A dry run locks tables and sequences as SELECT and nextval() do, which keeps nobody from reading or writing, and no views.
+--
+-- Every call locks in one order, so that two do not wait for each other: views before what they read and parents before
+-- their children, which is the order in which queries lock them, and then by name.
+CREATE FUNCTION snowflake_internal.snowflake_convert_lock(
+    keys snowflake_internal.snowflake_key[], dry_run boolean, widens boolean
+) RETURNS oid[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    locked oid[] := '{}';
+    next   oid[];
+    hit    record;
+BEGIN
+    -- The families may grow during the wait for a lock, so this reads them again until all is locked.
+    LOOP
+        next := ARRAY(
+            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys) w WHERE widens
+            UNION
+            SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
+            FROM snowflake_internal.snowflake_convert_columns(keys) k
+            -- PostgreSQL rebuilds the foreign keys of a widened column, and locks the tables at both ends.
+            LEFT JOIN pg_constraint f ON k.is_small AND widens AND f.contype = 'f'
+                AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey)
+                    OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
+            WHERE k.is_key OR k.is_small AND widens
+            UNION
+            -- Also the table of a key that does not exist.
+            SELECT k.relid FROM unnest(keys) AS k
+            UNION
+            -- A sequence of somebody else stays, or the conversion is refused.
+            SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
+            WHERE pg_has_role(s.relowner, 'USAGE')
+            EXCEPT
+            SELECT unnest(locked));
+        FOR hit IN
+            SELECT c.oid, c.relkind, c.relowner
+            FROM pg_class c
+            WHERE c.oid = ANY (next) AND c.relkind <> 'f' AND NOT pg_has_role(c.relowner, 'USAGE')
+            ORDER BY c.oid NOT IN (SELECT k.relid FROM unnest(keys) AS k), c.oid::regclass::text COLLATE "C"
+        LOOP
+            RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+                MESSAGE = format('must be owner of %s', pg_describe_object('pg_class'::regclass, hit.oid, 0)),
+                DETAIL = format('It belongs to %s, and the call changes or locks it together with the key.',
+                                pg_get_userbyid(hit.relowner)),
+                HINT = CASE
+                    WHEN hit.relkind = 'v' THEN 'Run the call as a superuser, or drop the view and create it again '
+                        'afterwards.'
+                    WHEN hit.relkind = 'S' OR hit.relowner IN (
+                            SELECT o.relowner FROM unnest(keys) AS k JOIN pg_class o ON o.oid = k.relid)
+                    THEN 'Run the call as its owner, or as a superuser.'
+                    ELSE 'Drop its foreign key, or detach it: tables of different owners are not converted together.'
+                    END;
+        END LOOP;
+        FOR hit IN
+            SELECT c.oid, c.relkind, c.relowner, c.relnamespace, label
+            FROM pg_class c
+            JOIN pg_namespace n ON n.oid = c.relnamespace
+            LEFT JOIN snowflake_internal.snowflake_convert_views(keys) w ON w.relid = c.oid,
+            LATERAL format('%I.%I', n.nspname, c.relname) AS label,
+            LATERAL (
+                WITH RECURSIVE ancestors (relid) AS (
+                    SELECT c.oid
+                    UNION
+                    SELECT i.inhparent FROM ancestors a JOIN pg_inherits i ON i.inhrelid = a.relid
+                )
+                SELECT count(*) AS depth FROM ancestors
+            ) AS a
+            WHERE c.oid = ANY (next) AND c.relkind <> 'f'
+            ORDER BY c.relkind = 'S', c.relkind <> 'v', w.depth DESC, a.depth, label COLLATE "C"
+        LOOP
+            -- The lock of a table does not protect the name of its schema. A superuser can lock the schema's row.
+            IF has_table_privilege('pg_namespace', 'UPDATE') THEN
+                PERFORM FROM pg_namespace WHERE oid = hit.relnamespace FOR KEY SHARE;
+            END IF;
+            IF hit.relkind = 'S' THEN
+                PERFORM pg_sequence_last_value(hit.oid); -- LOCK TABLE takes no sequence
+            ELSIF hit.relkind <> 'v' THEN
+                EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', hit.label,
+                               CASE WHEN dry_run THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
+            ELSIF NOT dry_run THEN
+                -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
+                PERFORM snowflake_internal.snowflake_execute_as(
+                    hit.relowner, format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole));
+            END IF;
+            -- The name may now belong to another object, for instance to a view that calls its owner's functions.
+            IF to_regclass(hit.label) IS DISTINCT FROM hit.oid THEN
+                RAISE EXCEPTION USING ERRCODE = 'object_in_use',
+                    MESSAGE = format('could not lock %s: it was renamed or moved', hit.label),
+                    DETAIL = 'The name changed while the call waited for the lock.',
+                    HINT = 'Check the names and run the call again.';
+            END IF;
+            locked := locked || hit.oid;
+        END LOOP;
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+    RETURN locked;
+END
+$$;
+
+COMMENT ON TYPE snowflake_internal.snowflake_key IS 'internal: a key of a conversion';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_find(regclass[]) IS
+    'internal: returns the serial, identity and snowflake keys of tables';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_columns(snowflake_internal.snowflake_key[]) IS
+    'internal: returns the columns that hold values of keys';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_sequences(snowflake_internal.snowflake_key[]) IS
+    'internal: returns the sequences of keys';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_lock(snowflake_internal.snowflake_key[], boolean, boolean) IS
+    'internal: locks the views, tables and sequences of a call';

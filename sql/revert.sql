@@ -1,0 +1,325 @@
+-- snowflake_revert() gives a key a sequence or an identity in place of the snowflake default, snowflake_revert_tables() and
+-- snowflake_revert_schema() do so for a set. IDs stay, and what references them.
+
+-- The keys of tables, with a snowflake default: of a column that is inherited, the column that it comes from.
+CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[])
+    RETURNS TABLE (relid regclass, attname name)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE up (relid, attname, attnum) AS (
+        SELECT a.attrelid, a.attname, a.attnum
+        FROM pg_extension x
+        JOIN pg_depend e ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
+            AND e.classid = 'pg_proc'::regclass
+        JOIN pg_proc p ON p.oid = e.objid AND p.proname = 'snowflake_nextval'
+        JOIN pg_depend u ON u.refclassid = e.classid AND u.refobjid = p.oid AND u.classid = 'pg_attrdef'::regclass
+        JOIN pg_attrdef d ON d.oid = u.objid
+        JOIN pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
+        WHERE x.extname = 'snowflake_id' AND c.oid = ANY (tables)
+            AND pg_get_expr(d.adbin, d.adrelid) = p.oid::regprocedure::text
+        UNION
+        SELECT a.attrelid, a.attname, a.attnum
+        FROM up JOIN pg_inherits i ON i.inhrelid = up.relid
+        JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = up.attname AND NOT a.attisdropped
+    )
+    SELECT up.relid::regclass, up.attname
+    FROM up JOIN pg_attribute a ON a.attrelid = up.relid AND a.attnum = up.attnum AND a.attinhcount = 0
+    ORDER BY 1, 2;
+END
+$$;
+
+-- Where the values of each key will come from. A sequence that its column still owns, or one that snowflake_convert() has
+-- kept under the name that PostgreSQL gives such sequences, is taken again if nothing else uses it. Any other name that is
+-- taken is left alone, and a number follows, as for CREATE TABLE.
+CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(
+    keys snowflake_internal.snowflake_key[], highest bigint[]
+) RETURNS TABLE (relid regclass, attname name, relowner oid, name text, is_there boolean, is_owned boolean, first bigint)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    key    record;
+    taken  text[] := '{}';
+    parts  text[];
+    suffix text;
+BEGIN
+    FOR key IN
+        SELECT k.relid AS table_id, k.attname AS column_name, k.value, c.relname, c.relnamespace, c.relowner AS owner,
+            n.nspname, (
+                SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
+                WHERE s.is_owned AND s.users IS NULL AND s.relid = k.relid AND s.attname = k.attname
+                    AND s.relowner = c.relowner LIMIT 1
+            ) AS owned
+        FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+        JOIN pg_class c ON c.oid = k.relid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+    LOOP
+        relid := key.table_id;
+        attname := key.column_name;
+        relowner := key.owner;
+        first := greatest(key.value, 0) + 1;
+        suffix := '';
+        LOOP
+            -- PostgreSQL shortens the longer of the two names.
+            parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
+            WHILE octet_length(array_to_string(parts, '_')) > 63 LOOP
+                IF octet_length(parts[1]) > octet_length(parts[2]) THEN
+                    parts[1] := left(parts[1], -1);
+                ELSE
+                    parts[2] := left(parts[2], -1);
+                END IF;
+            END LOOP;
+            name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
+            IF suffix = '' THEN
+                is_owned := key.owned IS NOT NULL;
+                name := coalesce(key.owned::text, name);
+                is_there := is_owned OR EXISTS (
+                    SELECT FROM pg_class c
+                    WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
+                        SELECT FROM pg_depend d
+                        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+                            OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
+                EXIT WHEN is_there;
+            END IF;
+            EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
+            suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
+        END LOOP;
+        taken := taken || name;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Returns the reasons to refuse. The owner of the table creates the sequence.
+CREATE FUNCTION snowflake_internal.snowflake_revert_check(
+    keys snowflake_internal.snowflake_key[], becomes text, highest bigint[]
+) RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+    JOIN pg_class c ON c.oid = k.relid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname,
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
+    LATERAL (VALUES
+        (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
+            '42501', format('owner of table %s may not create a sequence in schema %I', k.relid, n.nspname),
+            format('The sequence of %s belongs to %s.', described, c.relowner::regrole),
+            format('First run GRANT USAGE, CREATE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)),
+        (becomes <> 'bigserial' AND a.atttypid <> 'bigint'::regtype, '42804',
+            format('%s is of type %s', described, a.atttypid::regtype), 'Only a bigint column can be such an identity.',
+            'Revert it with becomes => ''bigserial''.'),
+        (becomes <> 'bigserial' AND NOT a.attnotnull, '55000', format('%s accepts nulls', described),
+            'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
+                'becomes => ''bigserial''.', k.relid, k.attname)),
+        (k.value = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
+            'No value is left for a sequence.', 'Remove that row first.')
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
+END
+$$;
+
+-- The statements of the way back.
+CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
+    keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default text, highest bigint[]
+) RETURNS TABLE (statement text, locks text, size text, note text, runs_as oid)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT t.statement, t.locks, NULL::text, t.note, c.relowner
+    FROM snowflake_internal.snowflake_convert_plan_lock(locked) t JOIN pg_class c ON c.oid = (keys[1]).relid;
+
+    RETURN QUERY
+    WITH family AS MATERIALIZED (
+        SELECT k.key_relid, k.key_attname, k.relid,
+            pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default AS is_snowflake
+        FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id
+        WHERE k.is_key
+    ), targets AS (
+        -- One statement for a table and all that inherits from it, unless some of these have another default.
+        SELECT f.key_relid, f.key_attname, f.key_relid AS relid, '' AS only FROM family f
+        GROUP BY f.key_relid, f.key_attname HAVING bool_and(f.is_snowflake)
+        UNION ALL
+        SELECT f.key_relid, f.key_attname, f.relid, 'ONLY ' FROM family f
+        WHERE f.is_snowflake AND EXISTS (
+            SELECT FROM family o
+            WHERE o.key_relid = f.key_relid AND o.key_attname = f.key_attname AND NOT o.is_snowflake)
+    ), inserters AS (
+        SELECT f.key_relid, f.key_attname, i.role, CASE i.role WHEN 0 THEN 'PUBLIC' ELSE i.role::regrole::text END AS label
+        FROM (SELECT DISTINCT key_relid, key_attname, relid FROM family) AS f,
+        LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i (role)
+    )
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), p.size, p.note, s.relowner
+    FROM snowflake_internal.snowflake_revert_sequences(keys, highest) s,
+    LATERAL (
+        SELECT 1, CASE WHEN s.is_there
+            THEN format('ALTER SEQUENCE %s AS bigint%s NO MINVALUE NO MAXVALUE NO CYCLE START WITH %s RESTART OWNED BY %s.%I',
+                        s.name, CASE WHEN q.seqincrement < 0 THEN ' INCREMENT BY 1' ELSE '' END, s.first, s.relid, s.attname)
+            ELSE format('CREATE SEQUENCE %s AS bigint START WITH %s OWNED BY %s.%I', s.name, s.first, s.relid, s.attname)
+            END, s.name, NULL, 'continues above the highest value of the column'
+        FROM (SELECT) AS one LEFT JOIN pg_sequence q ON s.is_there AND q.seqrelid = to_regclass(s.name)
+        WHERE becomes = 'bigserial'
+        UNION ALL
+        SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', t.only, t.relid, s.attname, CASE becomes
+                WHEN 'bigserial' THEN format('SET DEFAULT nextval(%L::regclass)', s.name) ELSE 'DROP DEFAULT' END),
+            t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), NULL
+        FROM targets t WHERE t.key_relid = s.relid AND t.key_attname = s.attname
+        UNION ALL
+        SELECT 3, format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (START WITH %s)', s.relid, s.attname,
+                         CASE becomes WHEN 'identity always' THEN 'ALWAYS' ELSE 'BY DEFAULT' END, s.first),
+            s.relid::text, NULL, 'continues above the highest value of the column'
+            || CASE WHEN EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = s.relid)
+               THEN '; before PostgreSQL 17, an INSERT into a child of the table itself must have a value' ELSE '' END
+        WHERE becomes <> 'bigserial'
+        UNION ALL
+        SELECT 4, format('DROP SEQUENCE %s', s.name), s.name, NULL, 'the identity has a sequence of its own'
+        WHERE becomes <> 'bigserial' AND s.is_owned
+        UNION ALL
+        -- nextval() is called with the rights of those who insert.
+        SELECT 5, format('GRANT USAGE ON SEQUENCE %s TO %s', s.name, string_agg(DISTINCT i.label, ', ')), s.name, NULL,
+            'these roles may insert rows'
+        FROM inserters i
+        WHERE becomes = 'bigserial' AND i.key_relid = s.relid AND i.key_attname = s.attname AND i.role <> s.relowner
+        HAVING count(*) > 0
+    ) AS p (n, statement, object, size, note)
+    ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C";
+END
+$$;
+
+CREATE FUNCTION snowflake_internal.snowflake_revert_keys(
+    caller text, keys snowflake_internal.snowflake_key[], dry_run boolean, becomes text
+) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET row_security = off
+    SET quote_all_identifiers = off
+    SET standard_conforming_strings = on
+    SET jit = off
+AS $$
+#variable_conflict use_variable
+DECLARE
+    new_default text;
+    runs_as     oid;
+    locked      oid[];
+    highest     bigint[] := '{}';
+    asked       snowflake_internal.snowflake_key[];
+    key         snowflake_internal.snowflake_key;
+    refusal     record;
+BEGIN
+    SELECT r.* INTO refusal FROM (
+        SELECT * FROM snowflake_internal.snowflake_convert_check_call(
+            caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END)
+        UNION ALL
+        SELECT '22023', format('becomes must not be "%s"', becomes), 'It says which kind of key a column becomes.',
+            'Use ''bigserial'', ''identity by default'' or ''identity always''.'
+        WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always')
+    ) AS r LIMIT 1;
+    IF NOT FOUND THEN
+        new_default := '@extschema@.snowflake_nextval()'::regprocedure;
+        locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
+        SELECT r.* INTO refusal FROM (
+            SELECT * FROM snowflake_internal.snowflake_convert_check_owners(locked)
+            UNION ALL
+            -- Whatever type a column has, it has the default.
+            SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
+        ) AS r LIMIT 1;
+    END IF;
+    IF NOT FOUND THEN
+        asked := keys;
+        keys := ARRAY(
+            SELECT (k.key_relid, k.key_attname)::snowflake_internal.snowflake_key
+            FROM snowflake_internal.snowflake_convert_columns(keys) k
+            JOIN pg_attrdef d ON d.oid = k.default_id
+            WHERE k.is_key AND pg_get_expr(d.adbin, d.adrelid) = new_default
+            GROUP BY k.key_relid, k.key_attname
+            ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
+        IF keys = '{}' THEN
+            FOREACH key IN ARRAY asked LOOP
+                RAISE NOTICE 'column "%" of table % does not generate snowflake IDs, skipping', key.attname, key.relid;
+            END LOOP;
+            RETURN;
+        END IF;
+        FOREACH key IN ARRAY keys LOOP
+            highest := highest || snowflake_internal.snowflake_execute_as(
+                (SELECT relowner FROM pg_class WHERE oid = key.relid),
+                format('SELECT max(%I) FROM %s', key.attname, key.relid))::bigint;
+        END LOOP;
+        SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, highest) r LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
+    END IF;
+
+    step := 0;
+    FOR statement, locks, size, note, runs_as IN
+        SELECT p.* FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default, highest) p
+    LOOP
+        step := step + 1;
+        IF NOT dry_run THEN
+            PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION snowflake_revert(
+    table_name regclass, column_name name, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
+) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+        'snowflake_revert', ARRAY[(table_name, column_name)::snowflake_internal.snowflake_key], dry_run, becomes);
+END
+$$;
+
+CREATE FUNCTION snowflake_revert_tables(
+    tables regclass[], dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
+) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+        'snowflake_revert_tables', CASE WHEN array_position(tables, NULL) IS NULL AND tables IS NOT NULL THEN ARRAY(
+            SELECT (f.relid, f.attname)::snowflake_internal.snowflake_key
+            FROM snowflake_internal.snowflake_revert_find(tables) f) END, dry_run, becomes);
+END
+$$;
+
+CREATE FUNCTION snowflake_revert_schema(
+    schema_name regnamespace, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
+) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+        'snowflake_revert_schema', CASE WHEN schema_name IS NOT NULL THEN ARRAY(
+            SELECT (f.relid, f.attname)::snowflake_internal.snowflake_key
+            FROM snowflake_internal.snowflake_revert_find(
+                ARRAY(SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = schema_name)) f) END,
+        dry_run, becomes);
+END
+$$;
+
+REVOKE ALL ON FUNCTION snowflake_revert(regclass, name, boolean, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_revert_tables(regclass[], boolean, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_revert_schema(regnamespace, boolean, text) FROM PUBLIC;
+
+COMMENT ON FUNCTION snowflake_internal.snowflake_revert_find(regclass[]) IS
+    'internal: returns the keys of tables with a snowflake default';
+COMMENT ON FUNCTION snowflake_internal.snowflake_revert_sequences(snowflake_internal.snowflake_key[], bigint[]) IS
+    'internal: returns the sequences that keys get';
+COMMENT ON FUNCTION snowflake_internal.snowflake_revert_check(snowflake_internal.snowflake_key[], text, bigint[]) IS
+    'internal: checks that keys can have a sequence';
+COMMENT ON FUNCTION snowflake_internal.snowflake_revert_plan(
+    snowflake_internal.snowflake_key[], text, oid[], text, bigint[]
+) IS 'internal: returns the statements that give keys a sequence';
+COMMENT ON FUNCTION snowflake_internal.snowflake_revert_keys(text, snowflake_internal.snowflake_key[], boolean, text) IS
+    'internal: gives keys a sequence';
+COMMENT ON FUNCTION snowflake_revert(regclass, name, boolean, text) IS
+    'makes a snowflake key a bigserial or identity again, or in a dry run returns the steps';
+COMMENT ON FUNCTION snowflake_revert_tables(regclass[], boolean, text) IS
+    'makes the snowflake keys of tables bigserials or identities again, or in a dry run returns the steps';
+COMMENT ON FUNCTION snowflake_revert_schema(regnamespace, boolean, text) IS
+    'makes the snowflake keys of a schema bigserials or identities again, or in a dry run returns the steps';

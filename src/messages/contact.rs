@@ -1,0 +1,70 @@
+//! Why a contact with the fleet's registry brought no lease, and what to do about it: by cause, for the log, for
+//! `snowflake_status` and for calls.
+
+use super::{STATE_FILE, gate::UNWRITABLE_HINT};
+use crate::display::os_error;
+use snowflake_contact::{Failure, Kind};
+use snowflake_core::Errno;
+
+/// Why a contact brought no lease.
+#[derive(Debug)]
+pub struct Unleased {
+    /// In one line; some are sentences.
+    pub error: String,
+    /// What to do; empty where nothing is to be done.
+    pub hint: String,
+}
+
+impl Unleased {
+    fn new(error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { error: error.into(), hint: hint.into() }
+    }
+
+    /// What the registry said, which knows best what to do.
+    pub fn said(error: Option<String>, hint: Option<String>) -> Self {
+        Self::new(error.unwrap_or_default(), hint.unwrap_or_default())
+    }
+
+    /// There was no answer.
+    pub fn failed(failure: &Failure) -> Self {
+        let hint = match failure.kind {
+            Kind::Library => {
+                "Install PostgreSQL's client library, for example the package libpq5. The server need not restart."
+            }
+            Kind::ConnectionString => "Correct snowflake_id.registry, and reload the settings.",
+            Kind::Connection => {
+                "Check snowflake_id.registry, the registry's server, and the network between."
+            }
+            Kind::NoRegistry => {
+                "Check the database in snowflake_id.registry; in the right one, create the extension and the registry."
+            }
+            Kind::Right => {
+                "Name the role of the registry's nodes in snowflake_id.registry, or grant this one USAGE on the schema \
+                 of the extension and EXECUTE on snowflake_registry_contact."
+            }
+            Kind::Call => "Check the log of the registry's server.",
+            Kind::Answer => "Install the same version of snowflake_id on the server and the registry.",
+            Kind::Deadline => {
+                "Check the registry's server, the network between, and this server's name servers."
+            }
+            Kind::Process => "Check this server's limits of processes, open files and memory.",
+        };
+        Self::new(&failure.text, failure.hint.as_deref().unwrap_or(hint))
+    }
+
+    /// The registry's answer is none to what was asked.
+    pub fn not_fitting() -> Self {
+        let hint = "Install the same version of snowflake_id on the server and the registry.";
+        Self::new("the registry's answer does not fit this server's settings", hint)
+    }
+
+    /// A reload has left the server without a registry.
+    pub fn removed() -> Self {
+        Self::new("snowflake_id.registry is not set", "Set snowflake_id.registry, and reload the settings.")
+    }
+
+    /// The lease cannot be written.
+    pub fn unwritable(errno: Errno) -> Self {
+        Self::new(format!("could not write file \"{STATE_FILE}\": {}", os_error(errno)), UNWRITABLE_HINT)
+    }
+}
