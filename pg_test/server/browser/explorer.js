@@ -1,4 +1,5 @@
-// Uses docs/explorer.html in Chromium, as explorer.rs asks for it on standard input, and prints what the page shows.
+// Enters into docs/explorer.html in Chromium what standard input says, and prints what the page shows. Without entries it
+// looks at the page, and uses it by keyboard and mouse.
 // Arguments: the page, and a folder for screenshots if there is one. scripts/companions installs what it needs beside it.
 const { chromium } = require("playwright-core");
 const { readFileSync } = require("fs");
@@ -6,6 +7,7 @@ const { pathToFileURL } = require("url");
 
 const [page, folder] = process.argv.slice(2);
 const address = pathToFileURL(page).href;
+const LIMIT = 300_000; // ms, on a machine that is busy
 
 // In the page: enters values as a user does, and reads what it then shows.
 function enter(entries) {
@@ -19,6 +21,12 @@ function enter(entries) {
     });
 }
 
+async function open(browser, options = {}) {
+    const tab = await browser.newPage(options);
+    tab.setDefaultTimeout(LIMIT);
+    return tab;
+}
+
 // What is wrong with the page in the eyes of axe.
 async function faults(tab) {
     await tab.addScriptTag({ path: require.resolve("axe-core") });
@@ -26,18 +34,11 @@ async function faults(tab) {
     return violations.map(({ id, nodes }) => `${id}: ${nodes.map(node => node.html).join(" ")}`);
 }
 
-(async () => {
-    const browser = await chromium.launch({
-        executablePath: "/usr/bin/chromium",
-        chromiumSandbox: process.getuid() !== 0,
-        args: ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync"],
-    });
+// The page at these widths, in light and dark: is it as wide as the screen, and can everybody read it?
+async function look(browser) {
     const problems = [];
-    const shown = { problems };
     for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light"], [1280, "dark"]]) {
-        const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, timezoneId: "UTC", bypassCSP: true });
-        const tab = await context.newPage();
+        const tab = await open(browser, { viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
         tab.on("pageerror", error => problems.push(String(error)));
         tab.on("console", message => message.type() === "error" && problems.push(message.text()));
         tab.on("request", request => request.url().startsWith("file:") || problems.push(`a request: ${request.url()}`));
@@ -46,24 +47,41 @@ async function faults(tab) {
         const overflow = await tab.evaluate(() => document.documentElement.scrollWidth) - width;
         if (overflow > 0) problems.push(`at ${width} px the page is ${overflow} px too wide`);
         problems.push(...await faults(tab));
-        await context.close();
+        await tab.close();
     }
+    return problems;
+}
 
-    const tab = await browser.newPage();
+// Moves four bits of the sequence to the time by keyboard, opens the address that the page then has, and copies.
+async function use(browser) {
+    const tab = await open(browser);
     await tab.goto(address);
-    shown.entries = await tab.evaluate(enter, JSON.parse(readFileSync(0, "utf8")));
-
-    // By keyboard: four more bits of time come from the sequence; then the address leads to the same page.
-    await tab.reload();
     await tab.focus("#time");
     for (let bit = 0; bit < 4; bit++) await tab.keyboard.press("ArrowRight");
     await tab.click("#use");
-    shown.moved = await tab.inputValue("#layout");
-    const copy = await browser.newPage();
-    await copy.goto(tab.url());
-    shown.restored = [await copy.inputValue("#layout"), await copy.getAttribute("#bar", "aria-label")];
-    await copy.check("#safe");
-    shown.safe = await copy.textContent("#exact");
+    const moved = await tab.inputValue("#layout");
+    const other = await open(browser);
+    await other.goto(tab.url());
+    const restored = [await other.inputValue("#layout"), await other.getAttribute("#bar", "aria-label")];
+    await other.check("#safe");
+    await other.click("#copy");
+    await other.waitForFunction(() => document.getElementById("copied").textContent);
+    return { moved, restored, safe: await other.textContent("#exact") };
+}
+
+(async () => {
+    const browser = await chromium.launch({
+        executablePath: "/usr/bin/chromium",
+        timeout: LIMIT,
+        chromiumSandbox: process.getuid() !== 0,
+        args: ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync"],
+    });
+    const entries = JSON.parse(readFileSync(0, "utf8"));
+    const shown = entries.length ? {} : { problems: await look(browser), ...await use(browser) };
+    const tab = await open(browser);
+    await tab.goto(address);
+    shown.entries = await tab.evaluate(enter, entries);
     await browser.close();
     console.log(JSON.stringify(shown));
 })();

@@ -1,8 +1,9 @@
 //! The files of `docs/monitoring/` are correct: a role with only `pg_monitor` can run their query, an exporter serves
 //! their metrics, the numbers reflect what happens to a server, and the alert rules pass their tests and use no other
-//! metrics.
+//! metrics; the dashboard is one that Grafana understands, and each of its expressions has data in Prometheus.
 
 use postgres::Client;
+use serde_json::Value;
 use snowflake_server_tests::fleet::{home, member, registry};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
 use snowflake_server_tests::{Preload, Server, Stop, companions, hours, secs, wait_until};
@@ -359,17 +360,15 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn postgres_exporter_serves_every_metric() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    run(&mut session, "SELECT snowflake_reset_stats()");
-    run(&mut session, "SELECT count(*) FROM snowflake_nextval_batch(12345)");
-    drop(watcher(&server));
-    // A port that was free a moment ago.
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
-    let _exporter = Command::new(programs().join("prometheus-postgres-exporter"))
+/// A port that was free a moment ago.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+}
+
+/// postgres_exporter on a server, whose role `watcher` it takes, and its port.
+fn exporter(server: &Server) -> (Running, u16) {
+    let port = port();
+    let exporter = Command::new(programs().join("prometheus-postgres-exporter"))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
         .arg(format!("--extend.query-path={}", folder().join("postgres_exporter.yaml").display()))
         .args(["--disable-default-metrics", "--disable-settings-metrics"])
@@ -382,12 +381,28 @@ fn postgres_exporter_serves_every_metric() {
         .spawn()
         .map(Running)
         .expect("it can be started");
+    (exporter, port)
+}
+
+/// What a program on this machine serves, if it does already.
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, page)| page.to_owned())
+}
+
+#[test]
+fn postgres_exporter_serves_every_metric() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_reset_stats()");
+    run(&mut session, "SELECT count(*) FROM snowflake_nextval_batch(12345)");
+    drop(watcher(&server));
+    let (_exporter, port) = exporter(&server);
     let page = wait_until("the exporter", secs(90), || {
-        let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
-        socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
-        let mut page = String::new();
-        socket.read_to_string(&mut page).ok()?;
-        page.contains("snowflake_").then_some(page)
+        get(port, "/metrics").filter(|page| page.contains("snowflake_"))
     });
 
     let mut served = BTreeMap::new();
@@ -448,4 +463,141 @@ fn the_alert_rules_use_metrics_that_exist_and_are_explained_and_tested() {
     for name in &exported {
         assert!(page.contains(&format!("| `{name}` |")), "docs/monitoring.md does not explain {name}");
     }
+}
+
+// ---- the dashboard ----
+
+fn dashboard() -> Value {
+    let text = fs::read_to_string(folder().join("grafana.json")).expect("the dashboard");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// There is no Grafana here. Its own types know every field of the dashboard, and lose none.
+#[test]
+fn grafanas_types_understand_the_whole_dashboard() {
+    let output = Command::new(companions("grafana").join("bin/python"))
+        .arg("-B")
+        .args([root().join("pg_test/server/grafana/check.py"), folder().join("grafana.json")])
+        .output()
+        .expect("python can be started");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+}
+
+#[test]
+fn the_panels_of_the_dashboard_have_their_own_places_names_and_data() {
+    let dashboard = dashboard();
+    let variables: Vec<&Value> =
+        items(&dashboard["templating"]["list"]).iter().map(|variable| &variable["name"]).collect();
+    assert_eq!(variables, ["datasource", "instance"]);
+    assert!(dashboard["id"].is_null(), "an id is of one Grafana");
+    let (mut ids, mut titles, mut cells) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for panel in items(&dashboard["panels"]) {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}");
+        let of = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
+        assert!(of("x") + of("w") <= 24, "{title} is beside the page");
+        for x in of("x")..of("x") + of("w") {
+            for y in of("y")..of("y") + of("h") {
+                assert!(cells.insert((x, y)), "{title} covers another panel");
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(titles.insert(title), "{title} twice");
+        let mut letters = BTreeSet::new();
+        for target in items(&panel["targets"]) {
+            assert!(letters.insert(target["refId"].as_str().expect("a letter")), "{title}");
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+        }
+        assert!(!letters.is_empty(), "{title} shows nothing");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+    }
+}
+
+fn expressions() -> Vec<String> {
+    let dashboard = dashboard();
+    let targets = items(&dashboard["panels"]).iter().flat_map(|panel| items(&panel["targets"]));
+    targets.map(|target| target["expr"].as_str().expect("an expression").to_owned()).collect()
+}
+
+/// The answer to an instant query.
+fn ask(prometheus: u16, expression: &str) -> Option<Value> {
+    let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let answer = get(prometheus, &format!("/api/v1/query?query={encoded}"))?;
+    let answer: Value = serde_json::from_str(&answer).ok()?;
+    assert_eq!(answer["status"], "success", "{expression}: {answer}");
+    Some(answer["data"]["result"].clone())
+}
+
+#[test]
+fn every_expression_of_the_dashboard_has_data_in_prometheus() {
+    let exported = of_postgres_exporter().names();
+    let expressions = expressions();
+    for expression in &expressions {
+        let used = metrics(expression);
+        assert!(!used.is_empty() && used.is_subset(&exported), "{expression} uses {used:?}");
+    }
+
+    let registry = registry("10 min");
+    let server = member(&registry, "a").start_with_extension();
+    home(&server);
+    drop((watcher(&registry), watcher(&server)));
+    let (_of_registry, registry_port) = exporter(&registry);
+    let (_of_server, server_port) = exporter(&server);
+    let work = server.folder().join("prometheus");
+    fs::create_dir(&work).expect("it is new");
+    let port = port();
+    let config = format!(
+        "global: {{scrape_interval: 1s}}
+scrape_configs:
+  - job_name: snowflake
+    static_configs: [{{targets: ['127.0.0.1:{registry_port}', '127.0.0.1:{server_port}']}}]
+"
+    );
+    fs::write(work.join("prometheus.yml"), config).expect("it can be written");
+    let _prometheus = Command::new(programs().join("prometheus"))
+        .arg("--config.file=prometheus.yml")
+        .arg("--storage.tsdb.path=data")
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .current_dir(&work)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(Running)
+        .expect("it can be started");
+
+    let mut session = server.connect();
+    let filled = |expression: &str| expression.replace("$instance", ".*").replace("$__rate_interval", "1m");
+    for expression in &expressions {
+        wait_until(&format!("data of {expression}"), secs(120), || {
+            next(&mut session);
+            let data = ask(port, &filled(expression))?;
+            (!items(&data).is_empty()).then_some(())
+        });
+    }
+    // Some of what the panels then say.
+    for (expression, value) in [
+        ("count(snowflake_open{instance=~\"$instance\"} == 1) or vector(0)", "1"),
+        ("snowflake_fleet_doubt and snowflake_fleet_workers > 0", "0"),
+        ("snowflake_fleet_workers > 0", "256"),
+    ] {
+        assert!(expressions.iter().any(|known| known == expression), "{expression}");
+        let data = ask(port, &filled(expression)).expect("an answer");
+        assert_eq!(data[0]["value"][1], value, "{expression}: {data}");
+        assert_eq!(items(&data).len(), 1, "{expression}: {data}");
+    }
+    let rate = "sum(rate(snowflake_issued_total{instance=~\"$instance\"}[$__rate_interval]))";
+    assert!(expressions.iter().any(|known| known == rate));
+    wait_until("IDs per second", secs(60), || {
+        next(&mut session);
+        let data = ask(port, &filled(rate))?;
+        data[0]["value"][1].as_str()?.parse::<f64>().is_ok_and(|rate| rate > 0.0).then_some(())
+    });
 }
