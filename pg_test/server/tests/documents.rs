@@ -60,7 +60,6 @@ const DOCUMENTS: &[&str] = &[
     "docs/operations.md",
     "docs/partitioning.md",
     "docs/portable.md",
-    "docs/readers.md",
     "docs/reading.md",
     "docs/registry.md",
     "docs/reliability.md",
@@ -220,11 +219,6 @@ fn the_page_on_partitioning_runs_as_written() {
 #[test]
 fn the_page_on_the_portable_generator_runs_as_written() {
     play("docs/portable.md");
-}
-
-#[test]
-fn the_page_on_readers_runs_as_written() {
-    play("docs/readers.md");
 }
 
 #[test]
