@@ -54,7 +54,6 @@ const DOCUMENTS: &[&str] = &[
     "docs/high-availability.md",
     "docs/index.md",
     "docs/installing.md",
-    "docs/javascript.md",
     "docs/migration.md",
     "docs/monitoring.md",
     "docs/operations.md",
@@ -189,11 +188,6 @@ fn the_page_on_high_availability_runs_as_written() {
 #[test]
 fn the_page_on_installing_runs_as_written() {
     play("docs/installing.md");
-}
-
-#[test]
-fn the_page_on_javascript_runs_as_written() {
-    play("docs/javascript.md");
 }
 
 #[test]
