@@ -366,7 +366,15 @@ build_library() {
     install_cargo_pgrx
     # The library has the same path for all versions of PostgreSQL, so one build at a time, until it is copied.
     step "Building snowflake_id for $("$PG_CONFIG" --version) (cargo pgrx $*): about 3 minutes the first time" \
-        in_turn library cargo pgrx "$@" --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR"
+        in_turn library env RUSTFLAGS="${RUSTFLAGS:-} $(rename_paths --remap-path-prefix)" \
+        CFLAGS="${CFLAGS:-} $(rename_paths -ffile-prefix-map)" \
+        cargo pgrx "$@" --pg-config "$PG_CONFIG" --no-default-features --features "pg$PG_MAJOR"
+}
+
+# rename_paths FLAG: a compiler's flags with which the library has the same paths in it wherever it was built. The last
+# that fits holds.
+rename_paths() {
+    printf -- "$1=%s " "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$REPO=/snowflake_id" "$TARGET=/snowflake_id/target"
 }
 
 # A PostgreSQL with the extension. With SNOWFLAKE_IS_INSTALLED=1 the caller has installed it.

@@ -1,80 +1,40 @@
-//! `snowflake_packaging FILE.deb`: makes the RPM with the same files, a bill of materials for each of the two, and
-//! `SHA256SUMS`, all beside the Debian package, and prints their names. `SOURCE_DATE_EPOCH` is the time that they
-//! carry; the same package and time give the same bytes. Called by scripts/package, in the root of the repository.
+//! `snowflake_packaging EPOCH FILE.deb FILE.rpm`: a software bill of materials beside each of the two packages, which
+//! carries the time EPOCH, in seconds since 1970; the same packages and time give the same bytes. Called by
+//! scripts/package, in the root of the repository.
 
-mod rpm;
 mod sbom;
 
 use anyhow::{Context, Result, ensure};
-use sha2::{Digest, Sha256};
-use std::fs;
-use std::path::{Path, PathBuf};
+use sbom::{Linked, Package};
+use std::path::Path;
 use std::process::Command;
 
-/// What the Debian package says of itself.
-struct Debian {
-    file: PathBuf,
-    name: String,
-    /// Of the extension.
-    version: String,
-    /// Of the package, for one version of the extension.
-    revision: String,
-    architecture: String,
-    maintainer: String,
-    /// Of PostgreSQL.
-    major: String,
-    /// The time that the packages carry, in seconds since 1970.
-    epoch: u32,
-}
-
-impl Debian {
-    fn read(file: &Path) -> Result<Self> {
-        let field = |name| -> Result<String> {
-            Ok(output(Command::new("dpkg-deb").arg("--field").arg(file).arg(name))?.trim().to_owned())
-        };
-        let name = field("Package")?;
-        let version = field("Version")?;
-        let (version, revision) = version.rsplit_once('-').context("VERSION-REVISION")?;
-        Ok(Self {
-            file: file.to_owned(),
-            major: name.split('-').nth(1).context("postgresql-MAJOR-...")?.to_owned(),
-            name,
-            version: version.to_owned(),
-            revision: revision.to_owned(),
-            architecture: field("Architecture")?,
-            maintainer: field("Maintainer")?,
-            epoch: std::env::var("SOURCE_DATE_EPOCH")?.parse().context("SOURCE_DATE_EPOCH")?,
-        })
-    }
-}
-
 fn main() -> Result<()> {
-    let deb = std::env::args_os().nth(1).map(PathBuf::from).context("usage: snowflake_packaging FILE.deb")?;
-    let debian = Debian::read(&deb)?;
-    let linked = sbom::Linked::into_library(&debian.major)?;
-    let rpm = rpm::make(&debian)?;
-    let mut files = Vec::new();
-    for (file, url) in [(deb, sbom::url_of_deb(&debian)), (rpm, sbom::url_of_rpm(&debian))] {
-        let sbom = PathBuf::from(format!("{}.cdx.json", file.display()));
-        let text = serde_json::to_string_pretty(&linked.as_content_of(&debian, &file, &url)?)?;
-        fs::write(&sbom, text + "\n")?;
-        files.extend([file, sbom]);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [epoch, deb, rpm] = &args[..] else {
+        anyhow::bail!("usage: snowflake_packaging EPOCH FILE.deb FILE.rpm")
+    };
+    let time = output(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ", &format!("-d@{epoch}")]))?;
+    let debian = output(Command::new("dpkg-deb").args(["--show", "--showformat", DEBIAN]).arg(deb))?;
+    let redhat =
+        output(Command::new("rpm").args(["--query", "--queryformat", RED_HAT, "--package"]).arg(rpm))?;
+    let major = debian.split('-').nth(1).context("postgresql-MAJOR-...")?;
+    let linked = Linked::into_library(major)?;
+    for (kind, file, said) in [("deb/debian", deb, &debian), ("rpm", rpm, &redhat)] {
+        let [name, version, architecture, maintainer] = said.split('|').collect::<Vec<_>>()[..] else {
+            anyhow::bail!("{said}")
+        };
+        let url = format!("pkg:{kind}/{name}@{version}?arch={architecture}");
+        let package = Package { file: Path::new(file), name, version, maintainer, url: &url };
+        let text = serde_json::to_string_pretty(&linked.as_content_of(&package, time.trim())?)?;
+        std::fs::write(format!("{file}.cdx.json"), text + "\n")?;
     }
-    let sums: Result<String> =
-        files.iter().map(|file| Ok(format!("{}  {}\n", sha256(file)?, name_of(file)?))).collect();
-    files.push(files[0].with_file_name("SHA256SUMS"));
-    fs::write(&files[4], sums?)?;
-    files.iter().for_each(|file| println!("{}", file.display()));
     Ok(())
 }
 
-fn name_of(file: &Path) -> Result<&str> {
-    file.file_name().and_then(|name| name.to_str()).context("a file's name")
-}
-
-fn sha256(file: &Path) -> Result<String> {
-    Ok(format!("{:x}", Sha256::digest(fs::read(file)?)))
-}
+/// What the packages say of themselves, in the order of the fields above.
+const DEBIAN: &str = "${Package}|${Version}|${Architecture}|${Maintainer}";
+const RED_HAT: &str = "%{NAME}|%{VERSION}-%{RELEASE}|%{ARCH}|%{PACKAGER}";
 
 /// The standard output of a program that has to succeed.
 fn output(command: &mut Command) -> Result<String> {

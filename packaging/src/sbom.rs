@@ -1,6 +1,6 @@
 //! The software bill of materials: what is linked into the library, in CycloneDX's format.
 
-use crate::{Debian, name_of, output, rpm, sha256};
+use crate::output;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,15 @@ pub struct Linked {
     root: String,
 }
 
-/// In the form of <https://github.com/package-url/purl-spec>.
-pub fn url_of_deb(debian: &Debian) -> String {
-    let Debian { name, version, revision, architecture, .. } = debian;
-    format!("pkg:deb/debian/{name}@{version}-{revision}?arch={architecture}")
-}
-
-pub fn url_of_rpm(debian: &Debian) -> String {
-    let Debian { version, revision, .. } = debian;
-    format!("pkg:rpm/{}@{version}-{revision}?arch={}", rpm::name(debian), rpm::architecture())
+/// One that has the library.
+pub struct Package<'a> {
+    pub file: &'a Path,
+    pub name: &'a str,
+    /// With the package's own revision.
+    pub version: &'a str,
+    pub maintainer: &'a str,
+    /// In the form of <https://github.com/package-url/purl-spec>.
+    pub url: &'a str,
 }
 
 impl Linked {
@@ -94,33 +94,30 @@ impl Linked {
     }
 
     /// The bill for a package of the library.
-    pub fn as_content_of(&self, debian: &Debian, file: &Path, url: &str) -> Result<Value> {
-        let sum = sha256(file)?;
-        let (name, _) = url.rsplit_once('@').context("NAME@VERSION")?;
-        let name = name.rsplit('/').next().context("TYPE/NAME")?;
-        let version = format!("{}-{}", debian.version, debian.revision);
-        let mut package = component(name, &version, url, "PostgreSQL");
-        package["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
-        package["properties"] = json!([{ "name": "file", "value": name_of(file)? }]);
-        let time = output(
-            Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]).arg(format!("-d@{}", debian.epoch)),
-        )?;
-        let (supplier, email) = debian.maintainer.split_once(" <").context("NAME <ADDRESS>")?;
+    pub fn as_content_of(&self, package: &Package<'_>, time: &str) -> Result<Value> {
+        let &Package { file, name, version, maintainer, url } = package;
+        let sum = output(Command::new("sha256sum").arg(file))?;
+        let sum = sum.split(' ').next().context("a checksum")?;
+        let file = file.file_name().and_then(|name| name.to_str()).context("a file's name")?;
+        let mut whole = component(name, version, url, "PostgreSQL");
+        whole["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
+        whole["properties"] = json!([{ "name": "file", "value": file }]);
+        let (supplier, email) = maintainer.split_once(" <").context("NAME <ADDRESS>")?;
         let email = email.trim_end_matches('>');
         let uses = self.uses.iter().map(|(user, used)| json!({ "ref": user, "dependsOn": used }));
-        let whole = json!({ "ref": url, "dependsOn": [self.root] });
+        let all = json!({ "ref": url, "dependsOn": [self.root] });
         Ok(json!({
             "bomFormat": "CycloneDX",
             "specVersion": "1.6",
-            "serialNumber": serial_number(&sum),
+            "serialNumber": serial_number(sum),
             "version": 1,
             "metadata": {
-                "timestamp": time.trim(),
+                "timestamp": time,
                 "supplier": { "name": supplier, "contact": [{ "email": email }] },
-                "component": package,
+                "component": whole,
             },
             "components": self.crates.values().collect::<Vec<_>>(),
-            "dependencies": std::iter::once(whole).chain(uses).collect::<Vec<_>>(),
+            "dependencies": std::iter::once(all).chain(uses).collect::<Vec<_>>(),
         }))
     }
 }

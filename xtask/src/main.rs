@@ -55,8 +55,8 @@ fn do_command(args: &[String]) -> Result<()> {
         ("instructions", [accept]) if accept == "--accept" => instructions::main(true),
         ("mutants", names) => mutants::main(names),
         // By `package` itself.
-        ("package-serves", [way, name, root, library]) => {
-            package::serves(way, name, Path::new(root), Path::new(library))
+        ("package-serves", [way, name, root, library, file]) => {
+            package::serves(way, name, Path::new(root), Path::new(library), Path::new(file))
         }
         ("package", [sums]) => package::main(Path::new(sums)),
         ("fleet", []) => fleet::show(),

@@ -12,6 +12,7 @@ use regex::Regex;
 use snowflake_server_tests::sql::{next, one, run as sql};
 use snowflake_server_tests::{Server, wait_until};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,7 @@ pub fn main(sums: &Path) -> Result<()> {
         sbom::check(&deb_sbom, &package.name, deb_sum, &inside)?;
         sbom::check(&rpm_sbom, &format!("snowflake_id_{}", package.major), rpm_sum, &inside)?;
         run_examples(folder, &package.major)?;
+        check_names()?;
         image::start(&package.major)
     });
     // What dpkg has installed is root's.
@@ -88,13 +90,14 @@ impl Package {
     fn check(&self) -> Result<BTreeSet<String>> {
         let copy = self.lay_out_server()?;
         let before = self.tree()?;
-        self.dpkg("--install", &self.file.to_string_lossy())?;
+        let said = dpkg(&self.root, "--install", self.file.as_ref())?;
+        ensure!(!said.contains(AFTER_UPGRADE), "a first installation says {said}");
         self.check_files()?;
         self.check_owner(&copy)?;
         // By another process, because one process knows one PostgreSQL.
         self.by_the_copy(&copy, "settings")?;
         let listed = self.installed()?;
-        self.dpkg("--purge", &self.name)?;
+        dpkg(&self.root, "--purge", self.name.as_ref())?;
         // Not the other way round, because dpkg also removes empty folders that no package owns.
         let left: Vec<String> = self.tree()?.difference(&before).cloned().collect();
         ensure!(left.is_empty(), "the removed package has left this: {left:#?}");
@@ -108,21 +111,6 @@ impl Package {
     }
 
     // ---- installing ----
-
-    /// dpkg with a database of its own that contains no package; the dependencies are checked elsewhere.
-    fn dpkg(&self, action: &str, what: &str) -> Result<()> {
-        let admin = self.root.join("dpkg");
-        if !admin.exists() {
-            fs::create_dir_all(admin.join("info"))?;
-            fs::create_dir_all(admin.join("updates"))?;
-            fs::write(admin.join("status"), "")?;
-            fs::write(admin.join("available"), "")?;
-        }
-        let mut dpkg = as_root("dpkg");
-        dpkg.arg(format!("--root={}", self.root.display())).arg(format!("--admindir={}", admin.display()));
-        dpkg.args(["--log=/dev/null", "--force-depends", "--no-triggers", action, what]);
-        read(&mut dpkg).map(drop)
-    }
 
     /// Copies a PostgreSQL without the extension that other tests may have installed there. It finds its files relative
     /// to its programs; Debian's folders, which dpkg uses, are links to them.
@@ -247,10 +235,31 @@ impl Package {
     /// Calls this program with the copied PostgreSQL.
     fn by_the_copy(&self, copy: &Copy, way: &str) -> Result<()> {
         let mut this = Command::new(std::env::current_exe()?);
-        this.args(["package-serves", way, &self.name]).arg(&self.root).arg(&copy.library);
+        this.args(["package-serves", way, &self.name]);
+        this.arg(&self.root).arg(&copy.library).arg(&self.file);
         this.env("PG_CONFIG", copy.bindir.join("pg_config")).env("LD_LIBRARY_PATH", original_libraries()?);
         run(&mut this)
     }
+}
+
+/// What a package says after an upgrade, and only then.
+const AFTER_UPGRADE: &str = "restart the servers that preload it";
+
+/// dpkg with a database of its own in that root, which contains no other package; the dependencies are checked elsewhere.
+/// Returns what it says.
+fn dpkg(root: &Path, action: &str, what: &OsStr) -> Result<String> {
+    let admin = root.join("dpkg");
+    if !admin.exists() {
+        fs::create_dir_all(admin.join("info"))?;
+        fs::create_dir_all(admin.join("updates"))?;
+        fs::write(admin.join("status"), "")?;
+        fs::write(admin.join("available"), "")?;
+    }
+    let mut dpkg = as_root("dpkg");
+    dpkg.arg(format!("--root={}", root.display())).arg(format!("--admindir={}", admin.display()));
+    // The root has no shell of its own.
+    dpkg.args(["--log=/dev/null", "--force-depends", "--force-script-chrootless", "--no-triggers", action]);
+    read(dpkg.arg(what))
 }
 
 /// The folders in which the programs of the original PostgreSQL find their libraries, which may be relative to theirs.
@@ -275,7 +284,7 @@ fn original_libraries() -> Result<String> {
 ///
 /// # Errors
 /// It does not.
-pub fn serves(way: &str, name: &str, root: &Path, library: &Path) -> Result<()> {
+pub fn serves(way: &str, name: &str, root: &Path, library: &Path, file: &Path) -> Result<()> {
     let builder = Server::builder().setting("snowflake_id.worker_id", "7");
     if way == "image" {
         let image = root.join("image");
@@ -291,7 +300,7 @@ pub fn serves(way: &str, name: &str, root: &Path, library: &Path) -> Result<()> 
     }
     // As an operator does it: with the package's settings, and a worker.
     let settings = root.join("usr/share/doc").join(name).join("examples/snowflake_id.conf");
-    let server =
+    let mut server =
         builder.without("shared_preload_libraries").setting("include", &settings.to_string_lossy()).start();
     is_loaded_from(&server, library)?;
     let mut session = server.connect();
@@ -310,6 +319,19 @@ pub fn serves(way: &str, name: &str, root: &Path, library: &Path) -> Result<()> 
     let made: i64 = one(&mut session, query);
     ensure!(made == 100_000, "100000 rows have {made} IDs of worker 7");
     println!("   a server makes IDs with what the package brought");
+
+    // The same package is as good as the next one: dpkg replaces each file by another.
+    let said = dpkg(root, "--install", file.as_ref())?;
+    ensure!(said.contains(AFTER_UPGRADE), "an upgrade does not say what to restart: {said}");
+    ensure!(is_loaded_from(&server, library).is_err(), "the server's library was not replaced");
+    let before = [next(&mut session), next(&mut server.connect())];
+    server.restart();
+    is_loaded_from(&server, library)?;
+    let after = wait_until("an ID", std::time::Duration::from_secs(15), || {
+        server.connect().query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get::<_, i64>(0))
+    });
+    ensure!(before.iter().all(|id| *id < after), "after an upgrade, {after} is not above {before:?}");
+    println!("   an upgrade disturbs no running server, and says what to restart");
     Ok(())
 }
 
@@ -337,6 +359,28 @@ fn run_examples(folder: &Path, major: &str) -> Result<()> {
         ensure!(!printed.is_empty(), "this prints nothing: {example}");
     }
     println!("   the manual's {} examples with packages work", blocks.len());
+    Ok(())
+}
+
+/// The files that README and manual name are among those of a release.
+fn check_names() -> Result<()> {
+    let listed = read(Command::new("scripts/release").args(["list", "target"]).env_remove("PG_MAJOR"))?;
+    // Those of all systems lie beside each other there.
+    let listed = Regex::new("~[a-z]+[0-9.]+_")?.replace_all(&listed, "_").into_owned();
+    let name = "((postgresql-15-snowflake-id_|snowflake_id_15-|snowflake_id-)[^ `/\n]+[.](deb|rpm|zip)|snowflake_id[.]sql|\
+                SHA256SUMS)([.]cdx[.]json)?";
+    let name = Regex::new(name)?;
+    for page in ["README.md", "docs/installing.md", "docs/portable.md"] {
+        let text = fs::read_to_string(page)?;
+        let mut names = name.find_iter(&text).peekable();
+        ensure!(names.peek().is_some(), "{page} names no file of a release");
+        for name in names {
+            let pattern = regex::escape(name.as_str()).replace(r"\*", ".*");
+            let is_listed = Regex::new(&format!("(?m)^{pattern}$"))?.is_match(&listed);
+            ensure!(is_listed, "{page} names {}, which no release has: {listed}", name.as_str());
+        }
+    }
+    println!("   a release has the files that the manual names");
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod model;
 use model::disk::{EIO, Fault};
 use model::server::{HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
+use snowflake_core::host::{FileIdentity, SLOT_BYTES};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
 use snowflake_core::{Start, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
@@ -1518,4 +1519,43 @@ fn a_pair_that_holds_its_own_registry_and_is_rebooted_in_turn_needs_numbers_or_a
         fleet.longest[1] = 0;
         fleet.assert_longest(limit);
     }
+}
+
+// ---- the states of releases ----
+
+/// Has the machine's disk hold what a release wrote, as a slot of `tests/state` has it: from its release on, that never
+/// changes. Returns the mark of worker 0.
+fn put(machine: &Machine, slot: &std::path::Path) -> i64 {
+    let text = std::fs::read_to_string(slot).expect("it can be read");
+    let record = &serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["record"];
+    let file: FileIdentity = serde_json::from_value(record["file"].clone()).expect("an identity");
+    let mut bytes = text.into_bytes();
+    bytes.resize(SLOT_BYTES, b' ');
+    machine.disk.put_as([bytes.clone(), bytes], file);
+    record["marks"]["0"].as_i64().expect("a mark")
+}
+
+#[test]
+fn the_states_of_all_releases_are_read() {
+    let mut releases = 0;
+    for folder in std::fs::read_dir("tests/state").expect("the folder is there") {
+        let folder = folder.expect("it can be read").path();
+        let configured = config(BITS, Tick::Millisecond, 0, BACKUPS, 16_384, Limits::default());
+        let machine = Machine::alone(configured);
+        let mark = put(&machine, &folder.join("configured.json"));
+        machine.pass(2 * SECOND); // and the mark is ahead of the clock
+        machine.boot_up();
+        machine.settle();
+        let id = machine.id();
+        assert!(id.worker == 0 && id.tick > mark, "{id:?} is not above {mark}");
+
+        let machine = member();
+        put(&machine, &folder.join("leased.json"));
+        machine.boot_up();
+        assert_eq!(machine.open(), Err(Unopened::NoLease), "nothing vouches for its life");
+        machine.adopt(machine.wall()).expect("it can be read");
+        assert_eq!(machine.lease().map(|lease| lease.home), Some(0));
+        releases += 1;
+    }
+    assert!(releases > 0);
 }

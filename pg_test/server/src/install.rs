@@ -32,7 +32,12 @@ pub fn has_contrib() -> bool {
 
 /// Whether an extension is installed beside the PostgreSQL under test.
 pub fn has_extension(name: &str) -> bool {
-    install().sharedir.join(format!("extension/{name}.control")).exists()
+    extension_folder().join(format!("{name}.control")).exists()
+}
+
+/// Where the PostgreSQL under test has the scripts of extensions.
+pub fn extension_folder() -> PathBuf {
+    install().sharedir.join("extension")
 }
 
 /// The installation that `PG_CONFIG` names; else the newest of Debian's that has the extension; else the newest of

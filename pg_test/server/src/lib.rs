@@ -41,7 +41,7 @@ pub mod traffic;
 pub use clock::Clock;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
-pub use install::{companions, has_contrib, has_extension, pg_version};
+pub use install::{companions, extension_folder, has_contrib, has_extension, pg_version};
 pub use nix::sys::signal::Signal;
 pub use server::{Builder, Server, Stop};
 pub use sql::{Failure, Status};
