@@ -283,7 +283,10 @@ BEGIN
         'snowflake_convert_schema', CASE WHEN schema_name IS NOT NULL THEN ARRAY(
             SELECT (f.relid, f.attname)::snowflake_internal.snowflake_key
             FROM snowflake_internal.snowflake_convert_find(
-                ARRAY(SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = schema_name)) f) END,
+                -- The tables of other extensions are not the user's.
+                ARRAY(SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = schema_name AND NOT EXISTS (
+                    SELECT FROM pg_depend d
+                    WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'))) f) END,
         dry_run, keep_sequence);
 END
 $$;

@@ -166,6 +166,16 @@ fn a_set_is_refused_for_what_is_no_key_of_it() {
     run(&mut session, "CREATE MATERIALIZED VIEW shop.m AS SELECT id FROM shop.customers");
     let failure = refused(&server, &mut session, "snowflake_convert_schema('shop')", "2BP01");
     assert!(failure.detail.contains("materialized view shop.m"), "{failure}");
+    // A table of an extension is none of the schema's.
+    run(
+        &mut session,
+        "DROP MATERIALIZED VIEW shop.m; CREATE TABLE shop.of_extension (id serial PRIMARY KEY);
+         ALTER EXTENSION snowflake_id ADD TABLE shop.of_extension",
+    );
+    let said: Vec<String> =
+        column(&mut session, "SELECT statement FROM snowflake_convert_schema('shop', false)");
+    assert!(!said.is_empty() && !said.join(" ").contains("of_extension"), "{said:?}");
+    fails(&mut session, "0A000", "SELECT snowflake_convert_tables('{shop.of_extension}')");
 }
 
 #[test]
@@ -358,7 +368,24 @@ fn a_view_that_cannot_be_created_again_is_refused() {
     run(&mut session, "REVOKE CREATE ON SCHEMA shop FROM other");
     let failure = refused(&server, &mut session, call, "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE, CREATE ON SCHEMA shop TO other.");
-    run(&mut session, "GRANT USAGE, CREATE ON SCHEMA shop TO other");
+    run(
+        &mut session,
+        "GRANT USAGE, CREATE ON SCHEMA shop TO other; CREATE SCHEMA hidden; CREATE TABLE hidden.h (n integer);
+         CREATE VIEW shop.of_hidden AS SELECT id FROM shop.t, hidden.h; ALTER VIEW shop.of_hidden OWNER TO other",
+    );
+    let failure = refused(&server, &mut session, call, "42501");
+    assert_eq!(failure.hint, "First grant USAGE on the schemas of these tables to other.");
+    run(&mut session, "DROP VIEW shop.of_hidden; ALTER EXTENSION snowflake_id ADD VIEW shop.v");
+    let failure = refused(&server, &mut session, call, "0A000");
+    assert!(failure.detail.contains("belongs to an extension"), "{failure}");
+    run(
+        &mut session,
+        "ALTER EXTENSION snowflake_id DROP VIEW shop.v; SET allow_system_table_mods = on;
+         INSERT INTO pg_seclabel VALUES ('shop.v'::regclass, 'pg_class'::regclass, 1, 'provider', 'label')",
+    );
+    let failure = refused(&server, &mut session, call, "0A000");
+    assert_eq!(failure.detail, "It has a security label.");
+    run(&mut session, "DELETE FROM pg_seclabel; RESET allow_system_table_mods");
     calls(&server, &mut session, "snowflake_convert", "'shop.t', 'id'");
     let rights: String =
         one(&mut session, "SELECT relacl::text FROM pg_class WHERE oid = 'shop.v'::regclass");
