@@ -236,7 +236,7 @@ fn a_restore_by_barman_without_a_target_is_a_copy() {
     all.add("a drill", recovers(&mut copy.connect(), 1, 9));
     drop(copy);
 
-    let recovered = tool.restore(&["--target-immediate", "--target-action", "promote"]);
+    let recovered = tool.restore(&["--target-tli", "current", "--target-action", "promote"]);
     recovers(&mut recovered.connect(), 2, LANES[1]);
     drop(recovered);
 
