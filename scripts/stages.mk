@@ -13,7 +13,7 @@ INSTALLED := regress instructions package upstream server faults chaos patroni c
 
 # What others wait for comes first, then what takes longest: make begins them in this order, as they become ready.
 ORDER := postgres pgrx pg install faults patroni server chaos upstream package upgrade clippy core loom fleet bench \
-    pgxn xtask scale site lint regress instructions citus fmt
+    pgxn xtask site lint regress instructions citus fmt
 
 first_and_last = $(sort $(firstword $1) $(lastword $1))
 with = $(if $(filter $1,$(EACH)),$(MAJORS),$(if $(filter $1,$(ENDS)),$(call first_and_last,$(MAJORS))))

@@ -6,12 +6,14 @@
 //! * [`run`]: their results, a data file for each major version;
 //! * [`targets`]: the project's performance targets;
 //! * [`page`], [`pictures`]: the figures of `docs/benchmarks.md` and of the README, from the data files;
+//! * [`figures`]: statistics, tables and the style of pictures;
 //! * [`machine`]: what was measured, and on what.
 //!
 //! `scripts/bench` starts it, after it has built and installed the extension.
 
 mod bench;
 mod candidates;
+mod figures;
 mod machine;
 mod measure;
 mod page;
@@ -32,7 +34,7 @@ struct Options {
     /// Rounds for the full time, less than 5 minutes, rather than for a fifth of it
     #[arg(long)]
     full: bool,
-    /// Only these measurements, by name; lookups needs rows
+    /// Only these measurements, by name
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Write the data file of this version into docs/benchmarks
@@ -46,7 +48,7 @@ struct Options {
 fn main() {
     let options = Options::parse();
     if options.page {
-        snowflake_figures::page::write(&page::make(&Run::load_all()));
+        figures::page::write(&page::make(&Run::load_all()));
         return;
     }
     for name in &options.only {

@@ -1,12 +1,12 @@
 //! The figures of `docs/benchmarks.md` and of the README.
 
-use crate::candidates::{CANDIDATES, Candidate, GIST_ID, NO_ID};
+use crate::candidates::{CANDIDATES, Candidate, NO_ID};
+use crate::figures::page::{File, read, table, with_blocks};
+use crate::figures::stats::Spread;
+use crate::figures::text::digits;
 use crate::pictures::{self, GROUPS, Group, rows};
 use crate::run::Run;
 use crate::targets::{TARGETS, Target, Verdict};
-use snowflake_figures::page::{File, read, table, with_blocks};
-use snowflake_figures::stats::Spread;
-use snowflake_figures::text::digits;
 
 const PAGE: &str = "docs/benchmarks.md";
 
@@ -14,12 +14,7 @@ const PAGE: &str = "docs/benchmarks.md";
 pub fn make(runs: &[Run]) -> Vec<File> {
     let mut blocks = vec![("runs", about(runs)), ("targets", targets(runs))];
     blocks.extend(GROUPS.iter().map(|group| (group.name, figures_of(group, runs))));
-    blocks.extend([
-        ("repeated", repeated(runs)),
-        ("costs", costs(runs)),
-        ("function", format!("```sql\n{GIST_ID}```")),
-        ("rounds", rounds(runs)),
-    ]);
+    blocks.push(("repeated", repeated(runs)));
     let readme = [("costs", readme(runs))];
     let mut files =
         vec![with_blocks(PAGE, &read(PAGE), &blocks), with_blocks("README.md", &read("README.md"), &readme)];
@@ -99,7 +94,7 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
         }
         row
     };
-    let is_other = |candidate: &&Candidate| !group.is_ratio || **candidate != CANDIDATES[0];
+    let is_other = |candidate: &&Candidate| **candidate != CANDIDATES[0];
     let candidates = group.shown(runs);
     let rows: Vec<Vec<String>> = candidates.iter().filter(is_other).map(row).collect();
     table(&heads, &rows)
@@ -119,7 +114,7 @@ fn repeated(runs: &[Run]) -> String {
 }
 
 /// Measurements and their units, in the tables of costs.
-const COSTS: [(&str, &str); 12] = [
+const COSTS: [(&str, &str); 9] = [
     ("call_ns", "a call, ns"),
     ("single_us", "a query with one ID, 8 clients, µs"),
     ("thousand_ns", "an ID of 1,000 per query, 8 clients, ns"),
@@ -129,9 +124,6 @@ const COSTS: [(&str, &str); 12] = [
     ("insert_wal", "WAL of INSERT, bytes per row"),
     ("copy_wal", "WAL of COPY, bytes per row"),
     ("index_mib", "index, MiB"),
-    ("lookup_warm_us", "a lookup in memory, µs"),
-    ("lookup_small_us", "a lookup with small buffers, µs"),
-    ("lookup_small_read", "pages that it reads"),
 ];
 
 fn costs(runs: &[Run]) -> String {
@@ -154,16 +146,6 @@ fn costs(runs: &[Run]) -> String {
         table(&heads, &rows)
     });
     tables.collect::<Vec<_>>().join("\n")
-}
-
-fn rounds(runs: &[Run]) -> String {
-    let names: Vec<&String> = runs.first().map(|run| run.probes.keys().collect()).unwrap_or_default();
-    let count = |run: &Run, name: &str| run.probes.get(name).map_or(0, |rounds| rounds.0.len());
-    let counts = names.iter().map(|name| {
-        let counts: Vec<String> = runs.iter().map(|run| count(run, name).to_string()).collect();
-        format!("{name} {}", counts.join(" and "))
-    });
-    format!("Rounds: {}.", counts.collect::<Vec<_>>().join("; "))
 }
 
 /// Some of the figures, and the picture of a call.
@@ -205,7 +187,7 @@ fn head(candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snowflake_figures::page::stale;
+    use crate::figures::page::stale;
 
     #[test]
     fn the_pages_in_the_repository_are_made_from_the_figures_there() {

@@ -1,11 +1,11 @@
 //! The pictures of `docs/benchmarks.md`.
 
 use crate::candidates::{CANDIDATES, CLOCK, Candidate, NO_ID};
+use crate::figures::page::File;
+use crate::figures::picture::{Axis, Mark, Panel, Row, Rows};
+use crate::figures::stats::Spread;
+use crate::figures::text::tick;
 use crate::run::{FOLDER, Run};
-use snowflake_figures::page::File;
-use snowflake_figures::picture::{Axis, Mark, Panel, Row, Rows};
-use snowflake_figures::stats::Spread;
-use snowflake_figures::text::tick;
 
 /// Measurements that a table and a picture show beside one another, each with a short name.
 pub struct Group {
@@ -15,47 +15,29 @@ pub struct Group {
     pub title: &'static str,
     /// Measurements and their names.
     pub columns: &'static [(&'static str, &'static str)],
-    /// Ratios to our own cost, or the figures themselves.
-    pub is_ratio: bool,
 }
 
 /// All of them.
-pub const GROUPS: [Group; 6] = [
+pub const GROUPS: [Group; 4] = [
     Group {
         name: "call",
         title: "Cost of a call inside the server, in times that of snowflake_nextval()",
         columns: &[("call_ns", "")],
-        is_ratio: true,
     },
     Group {
         name: "clients",
         title: "Time for an ID of eight clients, in times that of snowflake_nextval()",
         columns: &[("single_us", "1 ID per query"), ("thousand_ns", "1,000 IDs per query")],
-        is_ratio: true,
     },
     Group {
         name: "rows",
         title: "Time for a row, in times that with snowflake_nextval()",
         columns: &[("insert_s", "one INSERT"), ("fill_s", "INSERTs of 4 clients"), ("copy_s", "COPY")],
-        is_ratio: true,
     },
     Group {
         name: "space",
         title: "Space for a row, in times that with snowflake_nextval()",
         columns: &[("insert_wal", "WAL of INSERT"), ("copy_wal", "WAL of COPY"), ("index_mib", "index")],
-        is_ratio: true,
-    },
-    Group {
-        name: "lookups",
-        title: "Time to look up a new row, in times that with snowflake_nextval()",
-        columns: &[("lookup_warm_us", "all in memory"), ("lookup_small_us", "small shared_buffers")],
-        is_ratio: true,
-    },
-    Group {
-        name: "saturation",
-        title: "Time of a call while eight clients keep every core busy, in microseconds",
-        columns: &[("saturated_p99_us", "99 % take at most"), ("saturated_p999_us", "99.9 % take at most")],
-        is_ratio: false,
     },
 ];
 
@@ -65,13 +47,9 @@ pub fn rows() -> impl Iterator<Item = Candidate> {
 }
 
 impl Group {
-    /// What a table and a picture show of a candidate.
+    /// What a table and a picture show of a candidate: the ratio to our own cost.
     pub fn of(&self, run: &Run, measurement: &str, candidate: &Candidate) -> Option<Spread> {
-        if self.is_ratio {
-            run.ratio(measurement, candidate.key, CANDIDATES[0].key)
-        } else {
-            run.of(measurement, candidate.key)
-        }
+        run.ratio(measurement, candidate.key, CANDIDATES[0].key)
     }
 
     /// The candidates that were measured.
@@ -85,10 +63,6 @@ impl Group {
 
     fn picture(&self, runs: &[Run]) -> Rows {
         let candidates = self.shown(runs);
-        let cell = |run: &Run, measurement: &str, candidate: &Candidate| {
-            self.of(run, measurement, candidate)
-                .map(|spread| if self.is_ratio { spread } else { visible(spread) })
-        };
         let rows: Vec<Row> = candidates
             .iter()
             .map(|candidate| Row {
@@ -98,30 +72,23 @@ impl Group {
                     .columns
                     .iter()
                     .map(|(measurement, _)| {
-                        runs.iter().map(|run| cell(run, measurement, candidate).map(Mark)).collect()
+                        runs.iter().map(|run| self.of(run, measurement, candidate).map(Mark)).collect()
                     })
                     .collect(),
             })
             .collect();
         let marks = rows.iter().flat_map(|row| row.cells.iter().flatten().flatten());
         let ends: Vec<f64> = marks.flat_map(|mark| [mark.0.low, mark.0.high]).collect();
-        let (name, reference) = if self.is_ratio { ("times ours", Some(1.0)) } else { ("µs", None) };
-        let axis = Axis::log(name, tick, &ends);
+        let axis = Axis::log("times ours", tick, &ends);
         let panel = |title: &str| Panel { title: title.to_owned(), axis: axis.clone() };
         Rows {
             title: self.title.to_owned(),
             marks: runs.iter().map(|run| format!("PostgreSQL {}", run.major)).collect(),
             panels: self.columns.iter().map(|(_, title)| panel(title)).collect(),
             rows,
-            reference,
+            reference: Some(1.0),
         }
     }
-}
-
-/// The server's clock has microseconds: what took less is shown as one.
-fn visible(spread: Spread) -> Spread {
-    let [median, low, high] = [spread.median, spread.low, spread.high].map(|us| us.max(1.0));
-    Spread { median, low, high, ..spread }
 }
 
 /// The files of all pictures.

@@ -1,8 +1,8 @@
 //! The results of a run: a data file for each major version of PostgreSQL.
 
+use crate::figures::page::root;
+use crate::figures::stats::Spread;
 use serde::{Deserialize, Serialize};
-use snowflake_figures::page::root;
-use snowflake_figures::stats::Spread;
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::ParseFloatError;

@@ -6,6 +6,8 @@
 //!
 //! * `<!-- on db-4 -->`: the next block runs there;
 //! * `<!-- set db-4 NAME = VALUE -->`: this setting of the node is changed, and the node restarted.
+//!
+//! Its `sh` block creates the check on the coordinator.
 
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
@@ -242,11 +244,7 @@ fn blocks(language: &str) -> Vec<(usize, String)> {
 }
 
 fn create_check(coordinator: &Server) {
-    let (_, check) = blocks("sql")
-        .into_iter()
-        .find(|(_, block)| block.starts_with("CREATE FUNCTION check_nodes("))
-        .expect("the page has the check");
-    run(&mut coordinator.connect(), &check);
+    run(&mut coordinator.connect(), include_str!("../../../examples/citus/check_nodes.sql"));
 }
 
 /// What the check finds, with the names of the page; `new` is no node so far.
@@ -401,7 +399,8 @@ fn the_page_runs_as_written() {
                 cells(&with_names_of_the_page(&output, &nodes)),
                 "{place}"
             ),
-            "ini" | "sh" => {}
+            "sh" => create_check(&nodes[0]),
+            "ini" => {}
             other => panic!("{place}: blocks of {other} are not understood"),
         }
     }

@@ -46,14 +46,14 @@ fn with_layout(layout: &str, tick: &str) -> Builder {
         .setting("snowflake_id.backup_workers", "3")
 }
 
-/// The layouts of docs/javascript.md.
+/// The layouts of docs/clients.md.
 const SAFE: [(&str, &str); 4] =
     [("41/5/7", "1ms"), ("39/6/8", "10ms"), ("38/7/8", "10ms"), ("32/8/13", "1s")];
 
 #[test]
 fn a_number_holds_every_id_of_the_documented_layouts() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/javascript.md");
-    let page = std::fs::read_to_string(page).expect("the page on JavaScript");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
+    let page = std::fs::read_to_string(page).expect("the page on clients");
     for (layout, tick) in SAFE {
         assert!(page.contains(&format!("| `{layout}` | `{tick}` |")), "{layout} is not on the page");
         let server = with_layout(layout, tick).start_with_extension();

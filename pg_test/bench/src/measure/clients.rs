@@ -2,7 +2,6 @@
 
 use crate::bench::Bench;
 use crate::candidates::{CANDIDATES, Candidate, NO_ID};
-use snowflake_figures::stats::quantile;
 use snowflake_server_tests::sql::{run, status};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -12,8 +11,6 @@ use std::time::{Duration, Instant};
 const CLIENTS: u32 = 8;
 /// IDs per second of the default layout.
 const CAP: f64 = 4_096_000.0;
-/// Calls that are timed one by one in a round of `saturation`.
-const TIMED_CALLS: u32 = 10_000;
 
 /// One ID per query, 8 clients: microseconds for each query of all of them.
 pub fn single(bench: &mut Bench, seconds: f64) {
@@ -39,23 +36,20 @@ pub fn thousand(bench: &mut Bench, seconds: f64) {
     });
 }
 
-/// Eight clients take 1,000 values per query, while another one times each of its calls.
-pub fn saturation(bench: &mut Bench, seconds: f64) {
-    bench.rounds("saturation", seconds, |bench, nth| {
-        for candidate in bench.turns(&[], nth) {
-            bench.begin_turn(candidate);
-            let saturation = Background(start(pgbench(bench, 600), &thousand_of(candidate)));
-            use_up(bench, candidate);
-            std::thread::sleep(Duration::from_millis(200));
-            let (issued, began) = (status(&mut bench.session).issued, Instant::now());
-            time_calls(bench, candidate);
-            if candidate == CANDIDATES[0] {
-                let issued = (status(&mut bench.session).issued - issued) as f64;
-                note_sustained(bench, issued, began.elapsed().as_secs_f64());
-            }
-            drop(saturation);
-            bench.wait_for_clients(0);
-        }
+/// Eight clients take 1,000 values per query, and use up what the layout allows: nanoseconds for each ID of the server.
+pub fn sustained(bench: &mut Bench, seconds: f64) {
+    let ours = CANDIDATES[0];
+    bench.rounds("sustained", seconds, |bench, _| {
+        bench.begin_turn(ours);
+        let clients = Background(start(pgbench(bench, 600), &thousand_of(ours)));
+        use_up(bench, ours);
+        std::thread::sleep(Duration::from_millis(200));
+        let (issued, began) = (status(&mut bench.session).issued, Instant::now());
+        std::thread::sleep(Duration::from_secs(2));
+        let issued = (status(&mut bench.session).issued - issued) as f64;
+        note_sustained(bench, issued, began.elapsed().as_secs_f64());
+        drop(clients);
+        bench.wait_for_clients(0);
     });
 }
 
@@ -65,26 +59,6 @@ fn note_sustained(bench: &mut Bench, issued: f64, seconds: f64) {
     assert!(issued <= allowed, "{issued} IDs in {seconds} s, where {allowed} are allowed");
     bench.note("sustained_ns", CANDIDATES[0].key, seconds * 1e9 / issued);
     bench.note("sustained_ns", "cap", 1e9 / CAP);
-}
-
-/// Calls of one session, timed inside the server, whose clock has microseconds. Between two calls it does some 20 µs of
-/// other work. A session that only calls would take whole milliseconds when it has a core, and hide its few waits among
-/// thousands of calls.
-fn time_calls(bench: &mut Bench, candidate: Candidate) {
-    let calls = format!(
-        "SELECT (extract(epoch FROM after - before) * 1e6)::float8
-         FROM (SELECT clock_timestamp() AS before, {}, clock_timestamp() AS after,
-                      md5(repeat(n::text, 2000)) AS work
-               FROM generate_series(100001, 100000 + {TIMED_CALLS}) AS n OFFSET 0) s
-         WHERE work IS NOT NULL",
-        candidate.call
-    );
-    let rows = bench.session.query(&calls, &[]).expect("calls can be timed");
-    let micros: Vec<f64> = rows.iter().map(|row| row.get(0)).collect();
-    for (name, share) in [("saturated_p50_us", 0.5), ("saturated_p99_us", 0.99), ("saturated_p999_us", 0.999)]
-    {
-        bench.note(name, candidate.key, quantile(&micros, share));
-    }
 }
 
 /// Makes IDs run ahead as far as they may, so that the measurement shows the rate that can be sustained. Called once

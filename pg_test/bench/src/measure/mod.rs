@@ -2,7 +2,6 @@
 
 mod calls;
 mod clients;
-mod lookups;
 mod reading;
 mod rows;
 
@@ -22,15 +21,14 @@ const fn measurement(name: &'static str, seconds: f64, measure: fn(&mut Bench, f
     Measurement { name, seconds, measure }
 }
 
-/// In the order in which they run: `lookups` needs the tables of `rows`.
-pub const MEASUREMENTS: [Measurement; 9] = [
+/// In the order in which they run.
+pub const MEASUREMENTS: [Measurement; 8] = [
     measurement("call", 35.0, calls::call),
     measurement("wal", 3.0, calls::wal),
     measurement("reading", 10.0, reading::reading),
     measurement("single", 40.0, clients::single),
     measurement("thousand", 20.0, clients::thousand),
-    measurement("saturation", 35.0, clients::saturation),
+    measurement("sustained", 10.0, clients::sustained),
     measurement("copy", 25.0, rows::copy),
     measurement("rows", 60.0, rows::rows),
-    measurement("lookups", 10.0, lookups::lookups),
 ];

@@ -2,8 +2,8 @@
 
 use super::frame::Frame;
 use super::{Area, Axis, COLOURS, HEAD, INK, MARGIN, RGBColor, RULE, Result, SOFT, WIDTH, card, line, text};
-use crate::stats::Spread;
-use crate::text::digits;
+use crate::figures::stats::Spread;
+use crate::figures::text::digits;
 use plotters::prelude::{Circle, WHITE};
 use plotters::style::Color;
 use plotters::style::text_anchor::HPos;
@@ -128,7 +128,7 @@ fn dot(area: &Area, at: (i32, i32), mark: usize, colour: &RGBColor) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::tick;
+    use crate::figures::text::tick;
 
     #[test]
     fn every_number_is_inside_the_card() {

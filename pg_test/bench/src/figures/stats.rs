@@ -1,4 +1,4 @@
-//! Statistics of measured and simulated values.
+//! Statistics of measured values.
 
 use statrs::statistics::{Data, OrderStatistics};
 
@@ -49,11 +49,6 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     Data::new(values.to_vec()).quantile(share)
 }
 
-/// The arithmetic mean.
-pub fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +89,5 @@ mod tests {
         for (share, expected) in [(0.5, 500.5), (0.99, 990.0), (0.999, 999.0), (1.0, 1000.0)] {
             assert!((quantile(&values, share) - expected).abs() < 0.7, "{share}");
         }
-        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
     }
 }

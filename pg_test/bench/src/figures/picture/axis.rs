@@ -1,4 +1,4 @@
-//! An axis: scale, range and ticks.
+//! A logarithmic axis: range and ticks.
 
 /// The axis of a picture. It reaches from the tick below the least value to the tick above the greatest.
 #[derive(Clone, Debug)]
@@ -7,32 +7,13 @@ pub struct Axis {
     pub name: String,
     /// Formats a tick.
     pub text: fn(f64) -> String,
-    scale: Scale,
     from: f64,
     to: f64,
     ticks: Vec<f64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    Linear,
-    Log,
-}
-
 impl Axis {
-    /// From zero.
-    pub fn linear(name: &str, text: fn(f64) -> String, greatest: f64) -> Self {
-        let rough = greatest / 5.0;
-        let size = 10_f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|step| step * size >= rough * 0.999);
-        let step = step.unwrap_or(10.0) * size;
-        let count = (greatest / step * 0.999).ceil() as u32;
-        let ticks: Vec<f64> = (0..=count).map(|n| f64::from(n) * step).collect();
-        let to = ticks[ticks.len() - 1];
-        Self { name: name.to_owned(), text, scale: Scale::Linear, from: 0.0, to, ticks }
-    }
-
-    /// Logarithmic. Ticks are 1, 2, 5 and their multiples by ten; over many decades, the powers of ten.
+    /// Ticks are 1, 2, 5 and their multiples by ten; over many decades, the powers of ten.
     ///
     /// # Panics
     /// If a value is not positive, or there is none.
@@ -50,14 +31,7 @@ impl Axis {
         let is_within = |tick: &f64| (from * 0.999..=to * 1.001).contains(tick);
         let fine = to / from < 150.0;
         let ticks = steps(if fine { &[1.0, 2.0, 5.0] } else { &[1.0] }).filter(is_within).collect();
-        Self { name: name.to_owned(), text, scale: Scale::Log, from, to, ticks }
-    }
-
-    /// Logarithmic, with ticks that double, and one at the end: for numbers of cores.
-    pub fn doubling(name: &str, text: fn(f64) -> String, from: f64, to: f64) -> Self {
-        let doubled = (0..32).map(|n| from * f64::from(1_u32 << n)).take_while(|tick| *tick < to);
-        let ticks = doubled.chain([to]).collect();
-        Self { name: name.to_owned(), text, scale: Scale::Log, from, to, ticks }
+        Self { name: name.to_owned(), text, from, to, ticks }
     }
 
     /// The ticks.
@@ -67,8 +41,7 @@ impl Axis {
 
     /// The position of a value, from 0 to 1; `None` beyond the ends.
     pub fn share(&self, value: f64) -> Option<f64> {
-        let at = |value: f64| if self.scale == Scale::Log { value.ln() } else { value };
-        let share = (at(value) - at(self.from)) / (at(self.to) - at(self.from));
+        let share = (value / self.from).ln() / (self.to / self.from).ln();
         (-0.001..=1.001).contains(&share).then_some(share)
     }
 
@@ -81,14 +54,7 @@ impl Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::tick;
-
-    #[test]
-    fn a_linear_axis_begins_at_zero_and_reaches_the_data() {
-        assert_eq!(Axis::linear("", tick, 100.0).ticks(), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(Axis::linear("", tick, 13.2).ticks(), [0.0, 5.0, 10.0, 15.0]);
-        assert_eq!(Axis::linear("", tick, 13.2).share(15.0), Some(1.0));
-    }
+    use crate::figures::text::tick;
 
     #[test]
     fn a_logarithmic_axis_ends_at_the_steps_around_the_data() {
@@ -103,13 +69,6 @@ mod tests {
         let axis = Axis::log("", tick, &[1.0, 10.0]);
         assert_eq!((axis.share(0.5), axis.share(0.0), axis.share(20.0)), (None, None, None));
         assert_eq!((axis.clamped(0.0), axis.clamped(20.0)), (0.0, 1.0));
-    }
-
-    #[test]
-    fn cores_double_and_the_last_has_a_tick() {
-        let axis = Axis::doubling("", tick, 1.0, 96.0);
-        assert_eq!(axis.ticks(), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 96.0]);
-        assert_eq!(axis.share(96.0), Some(1.0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rectangle of a panel: grid, ticks, and the way from values to pixels.
 
-use super::{Area, Axis, INK, Point, RULE, Result, SOFT, line, text};
+use super::{Area, Axis, INK, RULE, Result, SOFT, line, text};
 use plotters::style::text_anchor::HPos;
 
 /// A panel's rectangle, in pixels.
@@ -18,11 +18,6 @@ impl Frame {
         self.left + (share * f64::from(self.right - self.left)).round() as i32
     }
 
-    /// The pixel of a share of the height, counted from the bottom.
-    pub fn y(self, share: f64) -> i32 {
-        self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
-    }
-
     fn middle(self) -> i32 {
         (self.left + self.right) / 2
     }
@@ -37,22 +32,5 @@ impl Frame {
         }
         text(area, &axis.name, (self.middle(), self.bottom + 32), 13, &INK, HPos::Center)?;
         line(area, vec![(self.left, self.bottom), (self.right, self.bottom)], &SOFT, 1)
-    }
-
-    /// The grid's horizontal lines, and the ticks' texts if the panel has no aligned one to its left.
-    pub fn draw_y(self, area: &Area, axis: &Axis, has_texts: bool) -> Result<()> {
-        for tick in axis.ticks() {
-            let y = self.y(axis.clamped(*tick));
-            line(area, vec![(self.left, y), (self.right, y)], &RULE, 1)?;
-            if has_texts {
-                text(area, &(axis.text)(*tick), (self.left - 8, y), 12, &SOFT, HPos::Right)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The place of a point, if the axes reach it.
-    pub fn place(self, x: &Axis, y: &Axis, point: (f64, f64)) -> Option<Point> {
-        Some((self.x(x.share(point.0)?), self.y(y.share(point.1)?)))
     }
 }

@@ -60,6 +60,7 @@ pub fn write(files: &[File]) {
 }
 
 /// The made files that differ from those in the repository, and pictures in their folders that nothing makes.
+#[cfg(test)]
 pub fn stale(files: &[File]) -> Vec<String> {
     let differs = |(path, text): &&File| fs::read_to_string(root().join(path)).ok().as_ref() != Some(text);
     let mut stale: Vec<String> = files.iter().filter(differs).map(|(path, _)| path.clone()).collect();
