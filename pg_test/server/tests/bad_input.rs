@@ -860,8 +860,9 @@ fn no_error_has_a_text_of_rust() {
 // ---- texts of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 14] = [
+const OTHERS: [(&str, &str); 17] = [
     ("bigint", "1"),
+    ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
     ("integer", "1"),
     ("interval", "interval '1 s'"),
@@ -870,7 +871,9 @@ const OTHERS: [(&str, &str); 14] = [
     ("oid", "1::oid"),
     ("oid[]", "'{}'::oid[]"),
     ("regclass", "'big'::regclass"),
+    ("regclass[]", "'{big}'::regclass[]"),
     ("regrole", "'postgres'::regrole"),
+    ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),
     ("text", "'x'"),
     ("timestamp with time zone", "now()"),
