@@ -343,9 +343,9 @@ fn what_is_converted_works_and_what_does_not_was_refused() {
         Some(rounds) => drawn >= rounds,
         None => {
             drawn >= 20
-                && ["converted", "a set is converted", "reverted"]
+                && [("converted", 5), ("a set is converted", 1), ("reverted", 5)]
                     .iter()
-                    .all(|outcome| outcomes.get(*outcome) > Some(&5))
+                    .all(|(outcome, count)| outcomes.get(*outcome) > Some(count))
         }
     };
     for seed in first.. {

@@ -132,9 +132,10 @@ const FOREIGN: &str = "
         AND NOT (d.refclassid = 'pg_class'::regclass AND EXISTS (
             SELECT FROM pg_class
             WHERE oid = d.refobjid AND relkind = 'c' AND reltype IN (SELECT objid FROM members)))
-        -- Of a table, the type is a member from PostgreSQL 18 on.
+        -- Types of tables and arrays are members from PostgreSQL 18 on.
         AND NOT (d.refclassid = 'pg_type'::regclass AND EXISTS (
-            SELECT FROM pg_type WHERE oid = d.refobjid AND typrelid IN (SELECT objid FROM members)))
+            SELECT FROM pg_type WHERE oid = d.refobjid
+                AND (typrelid IN (SELECT objid FROM members) OR typelem IN (SELECT objid FROM members))))
         AND (d.refclassid, d.refobjid) NOT IN (SELECT classid, objid FROM members)";
 
 #[test]
@@ -654,9 +655,20 @@ fn a_view_of_somebody_else_gains_nothing_from_a_conversion() {
     }
     run(
         &mut session,
-        "SELECT snowflake_convert_schema('app'); SELECT snowflake_convert_schema('app', false)",
+        "CREATE FUNCTION public.tell() RETURNS event_trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG '% by %', tg_tag, current_user; END $$;
+         CREATE EVENT TRIGGER tell ON ddl_command_start EXECUTE FUNCTION public.tell();
+         SELECT snowflake_convert_schema('app'); SELECT snowflake_convert_schema('app', false);
+         DROP EVENT TRIGGER tell",
     );
-    assert!(!server.log().contains("trapped"), "{}", server.log());
+    let log = server.log();
+    assert!(!log.contains("trapped"), "{log}");
+    for tag in ["ALTER VIEW", "DROP VIEW", "CREATE VIEW", "CREATE TRIGGER", "CREATE RULE", "GRANT"] {
+        assert!(log.contains(&format!("{tag} by mallory")), "{tag}: {log}");
+        let others = ["bob", "postgres"].map(|role| format!("{tag} by {role}"));
+        assert!(!others.iter().any(|line| log.contains(line)), "{tag}: {log}");
+    }
+    assert!(log.contains("ALTER TABLE by bob"), "{log}");
     let owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'app.spy'::regclass";
     assert_eq!(one::<String>(&mut session, owner), "mallory");
     for session in [&mut bob, &mut mallory, &mut session] {
