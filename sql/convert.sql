@@ -77,6 +77,18 @@ BEGIN
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
         WHERE k.is_small)
     ORDER BY c.oid::regclass::text, a.attnum;
+    RETURN QUERY SELECT format('ALTER INDEX %s DEPENDS ON EXTENSION %I', c.oid::regclass, e.extname),
+        format('ACCESS EXCLUSIVE on %s', c.oid::regclass), false, NULL::text, 'the change of type resets it', owner
+    FROM pg_class c
+    JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'x'
+        AND x.refclassid = 'pg_extension'::regclass
+    JOIN pg_extension e ON e.oid = x.refobjid
+    WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition AND EXISTS (
+        SELECT FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE k.is_small)
+    ORDER BY c.oid::regclass::text, e.extname;
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false, NULL::text,
@@ -169,6 +181,9 @@ DECLARE
     asked       snowflake_internal.snowflake_key[];
     key         snowflake_internal.snowflake_key;
     refusal     record;
+    views       text[];
+    calls       jsonb;
+    planted     record;
 BEGIN
     SELECT r.* INTO refusal FROM (
         SELECT * FROM snowflake_internal.snowflake_convert_check_call(
@@ -185,6 +200,8 @@ BEGIN
             SELECT * FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default)
             UNION ALL
             SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
+            UNION ALL
+            SELECT * FROM snowflake_internal.snowflake_convert_check_types(keys)
             UNION ALL
             SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
             UNION ALL
@@ -225,6 +242,8 @@ BEGIN
             ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
     END IF;
 
+    views := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
+    calls := (SELECT jsonb_agg(c) FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) c);
     step := 0;
     FOR statement, locks, rewrites, size, note, runs_as IN
         SELECT p.* FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default, highest) p
@@ -235,6 +254,23 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
+
+    -- With a bigint, a name finds another function or operator of its schema. Whoever reads the view executes it: it must
+    -- belong to a superuser, to the view's owner, or to somebody whose functions the view has called before.
+    SELECT n.view, pg_describe_object(n.classid, n.objid, 0) AS what, n.owner INTO planted
+    FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) n
+    JOIN pg_roles o ON o.oid = n.owner
+    JOIN pg_class c ON c.oid = n.view::regclass
+    WHERE NOT dry_run AND NOT o.rolsuper AND n.owner <> c.relowner AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(calls) AS b (view text, owner oid) WHERE (b.view, b.owner) = (n.view, n.owner))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('view %s would call %s', planted.view, planted.what),
+            DETAIL = format('That belongs to %s, and the view called no function of that role for the narrower type.',
+                            planted.owner::regrole),
+            HINT = 'In one transaction, drop the view, convert, and create it again.';
+    END IF;
 END
 $$;
 

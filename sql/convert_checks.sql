@@ -244,6 +244,58 @@ BEGIN
 END
 $$;
 
+-- Of these types, those that another role than the owner has made, or made a part of; null if there are none. To read a
+-- literal of a type, PostgreSQL calls the functions of a domain within it, with the rights of whoever reads it: an object
+-- that is created again would give its owner's rights to the owner of the type. Of base types only superusers are owners.
+CREATE FUNCTION snowflake_internal.snowflake_convert_others_types(owner oid, types oid[]) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE inside (id) AS (
+            SELECT unnest(types)
+            UNION
+            SELECT n.id
+            FROM inside i
+            JOIN pg_type t ON t.oid = i.id
+            LEFT JOIN pg_range r ON t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, r.rngmultitypid),
+            LATERAL (
+                SELECT unnest(ARRAY[t.typelem, t.typbasetype, r.rngtypid, r.rngsubtype])
+                UNION
+                SELECT a.atttypid FROM pg_attribute a WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+            ) AS n (id)
+        )
+        SELECT string_agg(format('%s of %s', pg_describe_object('pg_type'::regclass, t.oid, 0), o.rolname), ', '
+                          ORDER BY t.oid)
+        FROM inside i JOIN pg_type t ON t.oid = i.id JOIN pg_roles o ON o.oid = t.typowner
+        WHERE t.typtype IN ('c', 'd', 'r', 'm') AND t.typowner <> owner AND NOT o.rolsuper);
+END
+$$;
+
+-- Looks for expressions that name types of others; they are evaluated, or created again.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_types(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', format('cannot evaluate %s', pg_describe_object(d.classid, d.objid, 0)),
+        format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
+        'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'
+    FROM (
+        SELECT DISTINCT k.relid, d.classid, d.objid
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE d.classid IN ('pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
+                            'pg_policy'::regclass, 'pg_statistic_ext'::regclass) AND d.objid <> k.relid
+    ) AS d
+    JOIN pg_class c ON c.oid = d.relid,
+    LATERAL (
+        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.refobjid)) AS others
+        FROM pg_depend u
+        WHERE u.classid = d.classid AND u.objid = d.objid AND u.refclassid = 'pg_type'::regclass
+    ) AS types
+    WHERE types.others IS NOT NULL;
+END
+$$;
+
 -- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
 -- conversion. This names all of a key before.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
@@ -537,6 +589,10 @@ COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(snowflake_
     'internal: checks that those who insert rows may execute the default';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_inserters(regclass) IS
     'internal: returns the roles that may insert rows into a table';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_others_types(oid, oid[]) IS
+    'internal: returns the types that a role should not read literals of';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_types(snowflake_internal.snowflake_key[]) IS
+    'internal: checks the types that expressions name';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_widening(snowflake_internal.snowflake_key[]) IS
     'internal: checks what becomes bigint';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_values(

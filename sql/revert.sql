@@ -81,7 +81,13 @@ BEGIN
                         SELECT FROM pg_depend d
                         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
                             OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
-                EXIT WHEN is_there;
+                IF is_there THEN
+                    -- Others may have had its values: it never goes back.
+                    first := greatest(first, (
+                        SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
+                        WHERE s.position < 9223372036854775807));
+                    EXIT;
+                END IF;
             END IF;
             EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
             suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
@@ -102,7 +108,8 @@ BEGIN
     FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname,
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum,
     LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
     LATERAL (VALUES
         (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
@@ -115,6 +122,11 @@ BEGIN
         (becomes <> 'bigserial' AND NOT a.attnotnull, '55000', format('%s accepts nulls', described),
             'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
                 'becomes => ''bigserial''.', k.relid, k.attname)),
+        (becomes <> 'bigserial' AND (a.attidentity <> ''
+                OR pg_get_expr(d.adbin, d.adrelid) <> '@extschema@.snowflake_nextval()'::regprocedure::text), '55000',
+            format('%s has a default of its own', described),
+            'Only what inherits from the table has the snowflake default, and the parent would get the identity.',
+            'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
         (k.value = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
             'No value is left for a sequence.', 'Remove that row first.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
@@ -244,7 +256,8 @@ BEGIN
         FOREACH key IN ARRAY keys LOOP
             highest := highest || snowflake_internal.snowflake_execute_as(
                 (SELECT relowner FROM pg_class WHERE oid = key.relid),
-                format('SELECT max(%I) FROM %s', key.attname, key.relid))::bigint;
+                -- A text, whose column can have the default too, would not be compared as a number.
+                format('SELECT max(%I::bigint) FROM %s', key.attname, key.relid))::bigint;
         END LOOP;
         SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, highest) r LIMIT 1;
     END IF;
