@@ -370,6 +370,17 @@ BEGIN
     JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
     WHERE w.is_small;
 
+    -- PostgreSQL builds the index of a partition again under another name, and forgets that it was the replica identity:
+    -- UPDATE and DELETE of a published table would fail.
+    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid,
+               pg_describe_object('pg_class'::regclass, i.indexrelid, 0)),
+        format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid)
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_index i ON i.indrelid = w.relid AND i.indisreplident AND w.attnum = ANY (i.indkey)
+    JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition
+    WHERE w.is_small;
+
     RETURN QUERY SELECT '42501', format('owner of table %s may not reference table %s', f.conrelid::regclass,
                                         f.confrelid::regclass),
         format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
