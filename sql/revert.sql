@@ -43,6 +43,7 @@ DECLARE
     key    record;
     taken  text[] := '{}';
     parts  text[];
+    bytes  integer[];
     suffix text;
 BEGIN
     FOR key IN
@@ -62,20 +63,27 @@ BEGIN
         first := greatest(key.value, 0) + 1;
         suffix := '';
         LOOP
-            -- PostgreSQL shortens the longer of the two names.
+            -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
             parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
-            WHILE octet_length(array_to_string(parts, '_')) > 63 LOOP
-                IF octet_length(parts[1]) > octet_length(parts[2]) THEN
-                    parts[1] := left(parts[1], -1);
+            bytes := ARRAY[octet_length(parts[1]), octet_length(parts[2])];
+            WHILE bytes[1] + bytes[2] + octet_length(parts[3]) + 2 > 63 LOOP
+                IF bytes[1] > bytes[2] THEN
+                    bytes[1] := bytes[1] - 1;
                 ELSE
-                    parts[2] := left(parts[2], -1);
+                    bytes[2] := bytes[2] - 1;
                 END IF;
+            END LOOP;
+            FOR i IN 1..2 LOOP
+                WHILE octet_length(parts[i]) > bytes[i] LOOP
+                    parts[i] := left(parts[i], -1);
+                END LOOP;
             END LOOP;
             name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
             IF suffix = '' THEN
                 is_owned := key.owned IS NOT NULL;
                 name := coalesce(key.owned::text, name);
-                is_there := is_owned OR EXISTS (
+                -- Two keys may have the same such name, and each needs a sequence of its own.
+                is_there := is_owned OR name <> ALL (taken) AND EXISTS (
                     SELECT FROM pg_class c
                     WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
                         SELECT FROM pg_depend d

@@ -519,6 +519,25 @@ fn no_value_comes_again_after_the_way_back() {
         let insert = format!("INSERT INTO {table} DEFAULT VALUES RETURNING id::text");
         assert_eq!(one::<String>(&mut session, &insert), first, "{table}");
     }
+    // Both keys would have the name of the sequence that the first has kept.
+    run(
+        &mut session,
+        "CREATE TABLE a (b_c bigserial PRIMARY KEY); CREATE TABLE a_b (c bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         SELECT snowflake_convert('a', 'b_c', false, keep_sequence => true); INSERT INTO a VALUES (1), (7)",
+    );
+    let said = calls(&server, &mut session, "snowflake_revert_tables", "'{a, a_b}'");
+    assert!(said[3].starts_with("CREATE SEQUENCE public.a_b_c_seq1 "), "{said:?}");
+    assert_eq!(one::<i64>(&mut session, "INSERT INTO a DEFAULT VALUES RETURNING b_c"), 8);
+    // A kept sequence is found where PostgreSQL has shortened its name within a character.
+    let (table, key) = ("ä".repeat(31), "ß".repeat(30) + "s");
+    run(
+        &mut session,
+        &format!(
+            "CREATE TABLE {table} ({key} bigserial PRIMARY KEY); SELECT snowflake_convert('{table}', '{key}', false, true)"
+        ),
+    );
+    let said = calls(&server, &mut session, "snowflake_revert", &format!("'{table}', '{key}'"));
+    assert!(said[1].starts_with("ALTER SEQUENCE public"), "{said:?}");
     // A parent with another default cannot get the identity.
     run(
         &mut session,
