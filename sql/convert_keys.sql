@@ -228,6 +228,12 @@ BEGIN
                 -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
                 PERFORM snowflake_internal.snowflake_execute_as(
                     hit.relowner, format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole));
+                -- GRANT and REVOKE lock no view, and what is revoked meanwhile must not come back. Only a superuser can
+                -- lock these rows.
+                IF has_table_privilege('pg_class', 'UPDATE') THEN
+                    PERFORM FROM pg_class WHERE oid = hit.oid FOR UPDATE;
+                    PERFORM FROM pg_attribute WHERE attrelid = hit.oid FOR UPDATE;
+                END IF;
             END IF;
             -- The name may now belong to another object, for instance to a view that calls its owner's functions.
             IF to_regclass(hit.label) IS DISTINCT FROM hit.oid THEN

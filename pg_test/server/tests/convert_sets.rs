@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, ms, secs};
+use snowflake_server_tests::{Server, ms, secs, wait_until};
 use std::thread;
 use std::time::Instant;
 
@@ -499,6 +499,39 @@ fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identi
     assert!(failure.detail.contains("replica identity index public.p1_pkey"), "{failure}");
     run(&mut session, "ALTER TABLE p1 REPLICA IDENTITY FULL");
     calls(&server, &mut session, "snowflake_convert", "'p', 'id'");
+}
+
+#[test]
+fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE reader; CREATE TABLE t (id serial PRIMARY KEY, n integer); CREATE VIEW v AS SELECT id, n FROM t;
+         GRANT SELECT, INSERT ON v TO reader; GRANT UPDATE (n) ON v TO reader",
+    );
+    let mut other = server.connect();
+    for (revoke, right) in [
+        ("REVOKE SELECT ON v FROM reader", "has_table_privilege('reader', 'v', 'SELECT')"),
+        ("REVOKE UPDATE (n) ON v FROM reader", "has_column_privilege('reader', 'v', 'n', 'UPDATE')"),
+    ] {
+        run(&mut other, "BEGIN");
+        run(&mut other, revoke);
+        thread::scope(|scope| {
+            let conversion = scope.spawn(|| {
+                run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false)");
+                let is_left: bool = one(&mut session, &format!("SELECT {right}"));
+                run(&mut session, "ROLLBACK");
+                is_left
+            });
+            let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            wait_until("the conversion's wait", secs(60), || {
+                one::<bool>(&mut server.connect(), waits).then_some(())
+            });
+            run(&mut other, "COMMIT");
+            assert!(!conversion.join().expect("the conversion ends"), "{revoke}");
+        });
+    }
 }
 
 // ---- the way back ----
