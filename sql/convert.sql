@@ -162,12 +162,15 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
     SET search_path = pg_catalog, pg_temp
     -- Row-level security raises an error instead of hiding rows: the highest value must be that of all rows.
     SET row_security = off
-    -- Names and literals are written in one way, whatever the session has set.
+    -- Names and literals are written, and read, in one way, whatever the session has set.
     SET quote_all_identifiers = off
     SET standard_conforming_strings = on
     SET datestyle = 'ISO'
     SET intervalstyle = 'postgres'
     SET extra_float_digits = 3
+    SET array_nulls = on
+    SET transform_null_equals = off
+    SET xmloption = content
     -- The queries are long and their tables small: compiling them would take seconds while the locks are held.
     SET jit = off
 AS $$

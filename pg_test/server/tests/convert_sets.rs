@@ -491,6 +491,12 @@ fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identi
          CREATE TABLE p (id serial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
          CREATE TABLE p1 PARTITION OF p DEFAULT; ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1_pkey",
     );
+    run(
+        &mut session,
+        "CREATE TABLE of_extension (id serial PRIMARY KEY); ALTER EXTENSION snowflake_id ADD SEQUENCE of_extension_id_seq",
+    );
+    let failure = refused(&server, &mut session, "snowflake_convert('of_extension', 'id')", "2BP01");
+    assert_eq!(failure.detail, "These objects depend on it: extension snowflake_id.");
     let said = calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
     assert_eq!(said[2], "ALTER INDEX public.i DEPENDS ON EXTENSION snowflake_id");
     let dependencies = "SELECT count(*) FROM pg_depend WHERE objid = 'i'::regclass AND deptype = 'x'";
@@ -499,6 +505,56 @@ fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identi
     assert!(failure.detail.contains("replica identity index public.p1_pkey"), "{failure}");
     run(&mut session, "ALTER TABLE p1 REPLICA IDENTITY FULL");
     calls(&server, &mut session, "snowflake_convert", "'p', 'id'");
+}
+
+#[test]
+fn a_view_keeps_its_literals_whatever_the_session_has_set() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY, n integer); INSERT INTO t VALUES (1, NULL);
+         CREATE VIEW v AS SELECT '{NULL,\"NULL\"}'::text[] AS a, n = NULL AS e, 1.1::float8 AS f,
+             '2026-01-02 03:04'::timestamptz AS z, E'\\\\\\'' AS q, '\\x005c'::bytea AS b, '-1 day 2 h'::interval AS i
+             FROM t WHERE id > 0;
+         CREATE TABLE before AS SELECT v::text AS r FROM v; ALTER DATABASE postgres SET array_nulls = off",
+    );
+    let mut other = server.connect();
+    run(
+        &mut other,
+        "SET transform_null_equals = on; SET standard_conforming_strings = off;
+         SET extra_float_digits = -5; SET datestyle = 'SQL, DMY'; SET intervalstyle = 'sql_standard';
+         SET bytea_output = escape; SET timezone = 'Asia/Kolkata'; SELECT snowflake_convert('t', 'id', false)",
+    );
+    let is_same = "SELECT v::text = r FROM v, before";
+    assert!(one::<bool>(&mut session, is_same), "{}", one::<String>(&mut session, "SELECT v::text FROM v"));
+}
+
+#[test]
+fn a_view_that_gets_another_owner_meanwhile_keeps_it() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE app; GRANT CREATE ON SCHEMA public TO app; CREATE TABLE t (id serial PRIMARY KEY);
+         CREATE VIEW v AS SELECT id FROM t",
+    );
+    let mut other = server.connect();
+    run(&mut other, "BEGIN; ALTER VIEW v OWNER TO app");
+    let call = "SELECT snowflake_convert('t', 'id', false)";
+    thread::scope(|scope| {
+        let conversion = scope.spawn(|| fails(&mut session, "55006", call));
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        wait_until("the conversion's wait", secs(60), || {
+            one::<bool>(&mut server.connect(), waits).then_some(())
+        });
+        run(&mut other, "COMMIT");
+        conversion.join().expect("the conversion ends");
+    });
+    let owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'v'::regclass";
+    assert_eq!(one::<String>(&mut other, owner), "app");
+    run(&mut other, call);
+    assert_eq!(one::<String>(&mut other, owner), "app");
 }
 
 #[test]
