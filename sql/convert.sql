@@ -3,7 +3,7 @@
 
 -- The statements of a conversion that passed the checks, in the order of their execution.
 CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
-    keys snowflake_internal.snowflake_key[], keep_sequence boolean, locked oid[], new_default text, highest bigint[]
+    keys snowflake_internal.snowflake_key[], keep_sequence boolean, locked oid[], new_default regprocedure, highest bigint[]
 ) RETURNS TABLE (statement text, locks text, rewrites boolean, size text, note text, runs_as oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -77,6 +77,18 @@ BEGIN
             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
         WHERE k.is_small)
     ORDER BY c.oid::regclass::text, a.attnum;
+    RETURN QUERY SELECT format('ALTER INDEX %s DEPENDS ON EXTENSION %I', c.oid::regclass, e.extname),
+        format('ACCESS EXCLUSIVE on %s', c.oid::regclass), false, NULL::text, 'the change of type resets it', owner
+    FROM pg_class c
+    JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = c.oid AND x.deptype = 'x'
+        AND x.refclassid = 'pg_extension'::regclass
+    JOIN pg_extension e ON e.oid = x.refobjid
+    WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition AND EXISTS (
+        SELECT FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid
+            AND d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE k.is_small)
+    ORDER BY c.oid::regclass::text, e.extname;
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false, NULL::text,
@@ -150,18 +162,21 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
     SET search_path = pg_catalog, pg_temp
     -- Row-level security raises an error instead of hiding rows: the highest value must be that of all rows.
     SET row_security = off
-    -- Names and literals are written in one way, whatever the session has set.
+    -- Names and literals are written, and read, in one way, whatever the session has set.
     SET quote_all_identifiers = off
     SET standard_conforming_strings = on
     SET datestyle = 'ISO'
     SET intervalstyle = 'postgres'
     SET extra_float_digits = 3
+    SET array_nulls = on
+    SET transform_null_equals = off
+    SET xmloption = content
     -- The queries are long and their tables small: compiling them would take seconds while the locks are held.
     SET jit = off
 AS $$
 #variable_conflict use_variable
 DECLARE
-    new_default text;
+    new_default regprocedure;
     runs_as     oid;
     locked      oid[];
     highest     bigint[] := '{}';
@@ -169,6 +184,9 @@ DECLARE
     asked       snowflake_internal.snowflake_key[];
     key         snowflake_internal.snowflake_key;
     refusal     record;
+    views       text[];
+    calls       jsonb;
+    planted     record;
 BEGIN
     SELECT r.* INTO refusal FROM (
         SELECT * FROM snowflake_internal.snowflake_convert_check_call(
@@ -186,6 +204,8 @@ BEGIN
             UNION ALL
             SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
             UNION ALL
+            SELECT * FROM snowflake_internal.snowflake_convert_check_types(keys)
+            UNION ALL
             SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
             UNION ALL
             SELECT * FROM snowflake_internal.snowflake_convert_check_views(keys)
@@ -198,7 +218,7 @@ BEGIN
             SELECT (k.key_relid, k.key_attname)::snowflake_internal.snowflake_key
             FROM snowflake_internal.snowflake_convert_columns(keys) k
             LEFT JOIN pg_attrdef d ON d.oid = k.default_id
-            WHERE k.is_small OR k.is_key AND pg_get_expr(d.adbin, d.adrelid) IS DISTINCT FROM new_default
+            WHERE k.is_small OR k.is_key AND pg_get_expr(d.adbin, d.adrelid) IS DISTINCT FROM new_default::text
             GROUP BY k.key_relid, k.key_attname
             ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
         IF keys = '{}' THEN
@@ -225,6 +245,8 @@ BEGIN
             ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
     END IF;
 
+    views := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
+    calls := (SELECT jsonb_agg(c) FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) c);
     step := 0;
     FOR statement, locks, rewrites, size, note, runs_as IN
         SELECT p.* FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default, highest) p
@@ -235,6 +257,23 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
+
+    -- With a bigint, a name finds another function or operator of its schema. Whoever reads the view executes it: it must
+    -- belong to a superuser, to the view's owner, or to somebody whose functions the view has called before.
+    SELECT n.view, pg_describe_object(n.classid, n.objid, 0) AS what, n.owner INTO planted
+    FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) n
+    JOIN pg_roles o ON o.oid = n.owner
+    JOIN pg_class c ON c.oid = n.view::regclass
+    WHERE NOT dry_run AND NOT o.rolsuper AND n.owner <> c.relowner AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(calls) AS b (view text, owner oid) WHERE (b.view, b.owner) = (n.view, n.owner))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('view %s would call %s', planted.view, planted.what),
+            DETAIL = format('That belongs to %s, and the view called no function of that role for the narrower type.',
+                            planted.owner::regrole),
+            HINT = 'In one transaction, drop the view, convert, and create it again.';
+    END IF;
 END
 $$;
 
@@ -296,7 +335,7 @@ REVOKE ALL ON FUNCTION snowflake_convert_tables(regclass[], boolean, boolean) FR
 REVOKE ALL ON FUNCTION snowflake_convert_schema(regnamespace, boolean, boolean) FROM PUBLIC;
 
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_plan(
-    snowflake_internal.snowflake_key[], boolean, oid[], text, bigint[]
+    snowflake_internal.snowflake_key[], boolean, oid[], regprocedure, bigint[]
 ) IS 'internal: returns the statements of a conversion';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_plan_lock(oid[]) IS
     'internal: returns the statement that locks the tables';

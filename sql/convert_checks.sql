@@ -139,7 +139,7 @@ $$;
 
 -- Looks at the indexes, the defaults and the sequences of the keys.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
-    keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default text
+    keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -172,7 +172,7 @@ BEGIN
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_attrdef d ON d.oid = k.default_id,
     LATERAL pg_get_expr(d.adbin, d.adrelid) AS expression
-    WHERE k.is_key AND expression <> new_default AND NOT EXISTS (
+    WHERE k.is_key AND expression <> new_default::text AND NOT EXISTS (
         -- A serial column calls nextval(), a column of pgEdge's extension snowflake.nextval().
         SELECT FROM snowflake_internal.snowflake_convert_sequences(keys) s
         WHERE regexp_replace(expression, '^snowflake\.', '')
@@ -206,7 +206,7 @@ $$;
 
 -- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_rights(
-    keys snowflake_internal.snowflake_key[], new_default text
+    keys snowflake_internal.snowflake_key[], new_default regprocedure
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -215,7 +215,7 @@ BEGIN
         format('First run GRANT USAGE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
-    JOIN pg_proc p ON p.oid = new_default::regprocedure
+    JOIN pg_proc p ON p.oid = new_default
     JOIN pg_namespace n ON n.oid = p.pronamespace
     WHERE NOT has_schema_privilege(c.relowner, n.oid, 'USAGE');
 
@@ -226,7 +226,7 @@ BEGIN
     FROM snowflake_internal.snowflake_convert_columns(keys) k,
     LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS i (role),
     LATERAL (SELECT CASE i.role WHEN 0 THEN 'PUBLIC' ELSE i.role::regrole::text END) AS r (label)
-    WHERE k.is_key AND NOT has_function_privilege(i.role, new_default::regprocedure, 'EXECUTE')
+    WHERE k.is_key AND NOT has_function_privilege(i.role, new_default, 'EXECUTE')
     GROUP BY k.key_relid;
 END
 $$;
@@ -241,6 +241,58 @@ BEGIN
     UNION
     SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
     WHERE t.attrelid = relid AND a.privilege_type = 'INSERT';
+END
+$$;
+
+-- Of these types, those that another role than the owner has made, or made a part of; null if there are none. To read a
+-- literal of a type, PostgreSQL calls the functions of a domain within it, with the rights of whoever reads it: an object
+-- that is created again would give its owner's rights to the owner of the type. Of base types only superusers are owners.
+CREATE FUNCTION snowflake_internal.snowflake_convert_others_types(owner oid, types oid[]) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE inside (id) AS (
+            SELECT unnest(types)
+            UNION
+            SELECT n.id
+            FROM inside i
+            JOIN pg_type t ON t.oid = i.id
+            LEFT JOIN pg_range r ON t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, r.rngmultitypid),
+            LATERAL (
+                SELECT unnest(ARRAY[t.typelem, t.typbasetype, r.rngtypid, r.rngsubtype])
+                UNION
+                SELECT a.atttypid FROM pg_attribute a WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+            ) AS n (id)
+        )
+        SELECT string_agg(format('%s of %s', pg_describe_object('pg_type'::regclass, t.oid, 0), o.rolname), ', '
+                          ORDER BY t.oid)
+        FROM inside i JOIN pg_type t ON t.oid = i.id JOIN pg_roles o ON o.oid = t.typowner
+        WHERE t.typtype IN ('c', 'd', 'r', 'm') AND t.typowner <> owner AND NOT o.rolsuper);
+END
+$$;
+
+-- Looks for expressions that name types of others; they are evaluated, or created again.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_types(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (code text, message text, detail text, hint text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT '42501', format('cannot evaluate %s', pg_describe_object(d.classid, d.objid, 0)),
+        format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
+        'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'
+    FROM (
+        SELECT DISTINCT k.relid, d.classid, d.objid
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        WHERE d.classid IN ('pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
+                            'pg_policy'::regclass, 'pg_statistic_ext'::regclass) AND d.objid <> k.relid
+    ) AS d
+    JOIN pg_class c ON c.oid = d.relid,
+    LATERAL (
+        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.refobjid)) AS others
+        FROM pg_depend u
+        WHERE u.classid = d.classid AND u.objid = d.objid AND u.refclassid = 'pg_type'::regclass
+    ) AS types
+    WHERE types.others IS NOT NULL;
 END
 $$;
 
@@ -316,6 +368,17 @@ BEGIN
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
+    WHERE w.is_small;
+
+    -- PostgreSQL builds the index of a partition again under another name, and forgets that it was the replica identity:
+    -- UPDATE and DELETE of a published table would fail.
+    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid,
+               pg_describe_object('pg_class'::regclass, i.indexrelid, 0)),
+        format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid)
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_index i ON i.indrelid = w.relid AND i.indisreplident AND w.attnum = ANY (i.indkey)
+    JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition
     WHERE w.is_small;
 
     RETURN QUERY SELECT '42501', format('owner of table %s may not reference table %s', f.conrelid::regclass,
@@ -531,12 +594,16 @@ COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_owners(oid[]) IS
     'internal: checks that one owner has all tables of a call and sees all rows';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_columns(snowflake_internal.snowflake_key[]) IS
     'internal: checks the columns of a conversion and their tables';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_keys(snowflake_internal.snowflake_key[], boolean, text) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_keys(snowflake_internal.snowflake_key[], boolean, regprocedure) IS
     'internal: checks indexes, defaults and sequences of keys';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(snowflake_internal.snowflake_key[], text) IS
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(snowflake_internal.snowflake_key[], regprocedure) IS
     'internal: checks that those who insert rows may execute the default';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_inserters(regclass) IS
     'internal: returns the roles that may insert rows into a table';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_others_types(oid, oid[]) IS
+    'internal: returns the types that a role should not read literals of';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_types(snowflake_internal.snowflake_key[]) IS
+    'internal: checks the types that expressions name';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_widening(snowflake_internal.snowflake_key[]) IS
     'internal: checks what becomes bigint';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_values(

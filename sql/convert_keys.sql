@@ -136,8 +136,8 @@ BEGIN
             UNION ALL
             SELECT pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid)
             FROM pg_depend d
-            WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype = 'a'
-                AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k)
+            WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid AND (d.deptype = 'e' OR d.deptype = 'a'
+                AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k))
         ) AS u (what))
     FROM sequences s
     ORDER BY s.oid::regclass::text COLLATE "C";
@@ -199,7 +199,7 @@ BEGIN
                     END;
         END LOOP;
         FOR hit IN
-            SELECT c.oid, c.relkind, c.relowner, c.relnamespace, label
+            SELECT c.oid, c.relkind, c.relowner, c.relnamespace, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
             LEFT JOIN snowflake_internal.snowflake_convert_views(keys) w ON w.relid = c.oid,
@@ -228,6 +228,19 @@ BEGIN
                 -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
                 PERFORM snowflake_internal.snowflake_execute_as(
                     hit.relowner, format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole));
+                -- Unless somebody has given it to another owner meanwhile, which this would undo.
+                IF (SELECT c.xmin FROM pg_class c WHERE c.oid = hit.oid) IS DISTINCT FROM hit.xmin THEN
+                    RAISE EXCEPTION USING ERRCODE = 'object_in_use',
+                        MESSAGE = format('could not lock %s: it was changed', hit.label),
+                        DETAIL = 'Its owner or its rights may have changed while the call waited for the lock.',
+                        HINT = 'Run the call again.';
+                END IF;
+                -- GRANT and REVOKE lock no view, and what is revoked meanwhile must not come back. Only a superuser can
+                -- lock these rows.
+                IF has_table_privilege('pg_class', 'UPDATE') THEN
+                    PERFORM FROM pg_class WHERE oid = hit.oid FOR UPDATE;
+                    PERFORM FROM pg_attribute WHERE attrelid = hit.oid FOR UPDATE;
+                END IF;
             END IF;
             -- The name may now belong to another object, for instance to a view that calls its owner's functions.
             IF to_regclass(hit.label) IS DISTINCT FROM hit.oid THEN

@@ -39,14 +39,50 @@ BEGIN
 END
 $$;
 
+-- What the query, the rules, the defaults and the triggers of a view name.
+CREATE FUNCTION snowflake_internal.snowflake_convert_view_uses(view regclass) RETURNS TABLE (classid oid, objid oid)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT DISTINCT d.refclassid, d.refobjid
+    FROM (
+        SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE r.ev_class = view
+        UNION ALL
+        SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = view
+        UNION ALL
+        SELECT 'pg_trigger'::regclass, g.oid FROM pg_trigger g WHERE g.tgrelid = view
+    ) AS part (class, id)
+    JOIN pg_depend d ON d.classid = part.class AND d.objid = part.id
+    WHERE d.refobjid <> view;
+END
+$$;
+
+-- The functions and operators that each view calls, with their owners.
+CREATE FUNCTION snowflake_internal.snowflake_convert_view_calls(views regclass[])
+    RETURNS TABLE (view text, classid oid, objid oid, owner oid)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT v::text, u.classid, u.objid, coalesce(p.proowner, o.oprowner)
+    FROM unnest(views) AS v, LATERAL snowflake_internal.snowflake_convert_view_uses(v) u
+    LEFT JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid
+    LEFT JOIN pg_operator o ON u.classid = 'pg_operator'::regclass AND o.oid = u.objid
+    WHERE coalesce(p.oid, o.oid) IS NOT NULL;
+END
+$$;
+
 -- The rights that a view has and those that it would have right after its creation, which the default privileges of its
--- owner decide; in the order in which one may depend on another.
+-- owner decide; each with its distance from the owner, in whose order one may depend on another.
 CREATE FUNCTION snowflake_internal.snowflake_convert_view_rights(view regclass)
-    RETURNS TABLE (is_wanted boolean, attname name, grantor oid, grantee oid, privilege text, is_grantable boolean, n bigint)
+    RETURNS TABLE (
+        is_wanted boolean, attname name, grantor oid, grantee oid, privilege text, is_grantable boolean, n bigint,
+        distance integer
+    )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
+    WITH RECURSIVE rights AS MATERIALIZED (
     SELECT a.is_wanted, a.attname, e.grantor, e.grantee, e.privilege_type, e.is_grantable, e.n
     FROM (
         SELECT true, NULL, coalesce(c.relacl, acldefault('r', c.relowner)) FROM pg_class c WHERE c.oid = view
@@ -64,7 +100,24 @@ BEGIN
             AND d.defaclnamespace = c.relnamespace
         WHERE c.oid = view
     ) AS a (is_wanted, attname, acl),
-    LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n);
+    LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
+    ), chain (attname, grantor, grantee, privilege_type, is_grantable, distance) AS (
+        SELECT r.attname, r.grantor, r.grantee, r.privilege_type, r.is_grantable, 1
+        FROM rights r JOIN pg_class c ON c.oid = view AND c.relowner = r.grantor
+        WHERE r.is_wanted
+        UNION
+        -- The order of the rights in a list says nothing: an entry keeps its place when it gets another right.
+        SELECT r.attname, r.grantor, r.grantee, r.privilege_type, r.is_grantable, h.distance + 1
+        FROM chain h JOIN rights r ON r.is_wanted AND r.grantor = h.grantee AND r.privilege_type = h.privilege_type
+            AND (h.attname IS NULL OR h.attname = r.attname)
+        WHERE h.is_grantable
+    )
+    SELECT r.*, coalesce((
+        SELECT min(h.distance) FROM chain h
+        WHERE r.is_wanted AND h.attname IS NOT DISTINCT FROM r.attname
+            AND (h.grantor, h.grantee, h.privilege_type, h.is_grantable)
+                = (r.grantor, r.grantee, r.privilege_type, r.is_grantable)), 1)
+    FROM rights r;
 END
 $$;
 
@@ -96,6 +149,17 @@ BEGIN
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace,
     LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
+    LATERAL (
+        SELECT string_agg(DISTINCT quote_ident(s.nspname), ', ') AS missing
+        FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u,
+        LATERAL pg_identify_object(u.classid, u.objid, 0) AS i
+        JOIN pg_namespace s ON quote_ident(s.nspname) = i.schema
+        WHERE NOT has_schema_privilege(c.relowner, s.oid, 'USAGE')
+    ) AS used,
+    LATERAL (
+        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.objid)) AS others
+        FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u WHERE u.classid = 'pg_type'::regclass
+    ) AS types,
     LATERAL (VALUES
         (EXISTS (SELECT FROM pg_depend d WHERE d.deptype IN ('e', 'x') AND (
                      d.classid = 'pg_class'::regclass AND d.objid = c.oid OR d.classid = 'pg_trigger'::regclass
@@ -108,12 +172,16 @@ BEGIN
             '42501', refusal,
             format('Its owner %s may not create objects in the schema %I.', c.relowner::regrole, n.nspname),
             format('First run GRANT USAGE, CREATE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)),
-        (EXISTS (SELECT FROM pg_depend d JOIN pg_rewrite w ON w.oid = d.objid AND w.ev_class = c.oid
-                 JOIN pg_class u ON u.oid = d.refobjid
-                 WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
-                     AND NOT has_schema_privilege(c.relowner, u.relnamespace, 'USAGE')), '42501', refusal,
-            format('Its owner %s has no right on the schema of a table that it reads.', c.relowner::regrole),
-            format('First grant USAGE on the schemas of these tables to %s.', c.relowner::regrole)),
+        (used.missing IS NOT NULL, '42501', refusal,
+            format('Its owner %s has no right on schemas whose objects it uses: %s.', c.relowner::regrole, used.missing),
+            format('First run GRANT USAGE ON SCHEMA %s TO %s.', used.missing, c.relowner::regrole)),
+        (types.others IS NOT NULL, '42501', refusal,
+            format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
+            'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'),
+        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid
+                     AND NOT has_function_privilege(c.relowner, g.tgfoid, 'EXECUTE')), '42501', refusal,
+            format('Its owner %s may not execute the function of one of its triggers.', c.relowner::regrole),
+            format('First grant EXECUTE on that function to %s, or drop the trigger.', c.relowner::regrole)),
         (EXISTS (SELECT FROM snowflake_internal.snowflake_convert_view_rights(c.oid) a
                  WHERE a.is_wanted AND NOT pg_has_role(a.grantor, 'USAGE')), '42501', refusal,
             'Another role granted rights on it, and only that role can grant them again.',
@@ -182,8 +250,7 @@ BEGIN
                 = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
         GROUP BY v.depth, v.relid, v.name, v.relowner, g.label
         UNION ALL
-        -- A right on a column may depend on one on the view.
-        SELECT 1, v.depth, v.relid, min(r.n) + CASE WHEN r.attname IS NULL THEN 5 ELSE 10000 END, format('GRANT %s ON %s TO %s%s', string_agg(
+        SELECT 1, v.depth, v.relid, 5 + r.distance, format('GRANT %s ON %s TO %s%s', string_agg(
                 r.privilege || CASE WHEN r.attname IS NULL THEN '' ELSE format(' (%I)', r.attname) END, ', ' ORDER BY r.n), v.name, g.label,
                 CASE WHEN r.is_grantable THEN ' WITH GRANT OPTION' END),
             CASE WHEN r.grantor <> v.relowner THEN format('by %s', r.grantor::regrole) END, r.grantor
@@ -193,7 +260,7 @@ BEGIN
             SELECT FROM rights w
             WHERE NOT w.is_wanted AND (w.relid, w.grantor, w.grantee, w.privilege, w.is_grantable)
                 = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
-        GROUP BY v.depth, v.relid, v.name, v.relowner, r.grantor, g.label, r.is_grantable, r.attname
+        GROUP BY v.depth, v.relid, v.name, v.relowner, r.grantor, g.label, r.is_grantable, r.attname, r.distance
         UNION ALL
         -- Before the rights, because the owner may have given up the one to create triggers.
         SELECT 1, v.depth, v.relid, s.n, s.statement, NULL, v.relowner
@@ -208,10 +275,10 @@ BEGIN
         UNION ALL
         SELECT 2, v.depth, v.relid, s.n, s.statement, NULL, v.relowner
         FROM views v
-        JOIN pg_rewrite r ON r.ev_class = v.relid AND r.ev_type <> '1'
+        JOIN pg_rewrite r ON r.ev_class = v.relid
         LEFT JOIN pg_description d ON d.classoid = 'pg_rewrite'::regclass AND d.objoid = r.oid,
         LATERAL (VALUES
-            (true, 1, rtrim(pg_get_ruledef(r.oid), ';')),
+            (r.ev_type <> '1', 1, rtrim(pg_get_ruledef(r.oid), ';')),
             (d.objoid IS NOT NULL, 2, format('COMMENT ON RULE %I ON %s IS %L', r.rulename, v.name, d.description))
         ) AS s (is_so, n, statement)
         WHERE s.is_so
@@ -224,6 +291,10 @@ $$;
 
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_views(snowflake_internal.snowflake_key[]) IS
     'internal: returns the views that read a widened column';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_uses(regclass) IS
+    'internal: returns what a view names';
+COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_calls(regclass[]) IS
+    'internal: returns the functions and operators that views call';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_rights(regclass) IS
     'internal: returns the rights on a view, and those right after its creation';
 COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_views(snowflake_internal.snowflake_key[]) IS

@@ -43,6 +43,7 @@ DECLARE
     key    record;
     taken  text[] := '{}';
     parts  text[];
+    bytes  integer[];
     suffix text;
 BEGIN
     FOR key IN
@@ -62,26 +63,39 @@ BEGIN
         first := greatest(key.value, 0) + 1;
         suffix := '';
         LOOP
-            -- PostgreSQL shortens the longer of the two names.
+            -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
             parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
-            WHILE octet_length(array_to_string(parts, '_')) > 63 LOOP
-                IF octet_length(parts[1]) > octet_length(parts[2]) THEN
-                    parts[1] := left(parts[1], -1);
+            bytes := ARRAY[octet_length(parts[1]), octet_length(parts[2])];
+            WHILE bytes[1] + bytes[2] + octet_length(parts[3]) + 2 > 63 LOOP
+                IF bytes[1] > bytes[2] THEN
+                    bytes[1] := bytes[1] - 1;
                 ELSE
-                    parts[2] := left(parts[2], -1);
+                    bytes[2] := bytes[2] - 1;
                 END IF;
+            END LOOP;
+            FOR i IN 1..2 LOOP
+                WHILE octet_length(parts[i]) > bytes[i] LOOP
+                    parts[i] := left(parts[i], -1);
+                END LOOP;
             END LOOP;
             name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
             IF suffix = '' THEN
                 is_owned := key.owned IS NOT NULL;
                 name := coalesce(key.owned::text, name);
-                is_there := is_owned OR EXISTS (
+                -- Two keys may have the same such name, and each needs a sequence of its own.
+                is_there := is_owned OR name <> ALL (taken) AND EXISTS (
                     SELECT FROM pg_class c
                     WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
                         SELECT FROM pg_depend d
                         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
                             OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
-                EXIT WHEN is_there;
+                IF is_there THEN
+                    -- Others may have had its values: it never goes back.
+                    first := greatest(first, (
+                        SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
+                        WHERE s.position < 9223372036854775807));
+                    EXIT;
+                END IF;
             END IF;
             EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
             suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
@@ -102,7 +116,8 @@ BEGIN
     FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname,
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum,
     LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
     LATERAL (VALUES
         (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
@@ -115,6 +130,11 @@ BEGIN
         (becomes <> 'bigserial' AND NOT a.attnotnull, '55000', format('%s accepts nulls', described),
             'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
                 'becomes => ''bigserial''.', k.relid, k.attname)),
+        (becomes <> 'bigserial' AND (a.attidentity <> ''
+                OR pg_get_expr(d.adbin, d.adrelid) <> '@extschema@.snowflake_nextval()'::regprocedure::text), '55000',
+            format('%s has a default of its own', described),
+            'Only what inherits from the table has the snowflake default, and the parent would get the identity.',
+            'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
         (k.value = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
             'No value is left for a sequence.', 'Remove that row first.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
@@ -123,7 +143,7 @@ $$;
 
 -- The statements of the way back.
 CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
-    keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default text, highest bigint[]
+    keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure, highest bigint[]
 ) RETURNS TABLE (statement text, locks text, size text, note text, runs_as oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -134,7 +154,7 @@ BEGIN
     RETURN QUERY
     WITH family AS MATERIALIZED (
         SELECT k.key_relid, k.key_attname, k.relid,
-            pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default AS is_snowflake
+            pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text AS is_snowflake
         FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id
         WHERE k.is_key
     ), targets AS (
@@ -200,7 +220,7 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_keys(
 AS $$
 #variable_conflict use_variable
 DECLARE
-    new_default text;
+    new_default regprocedure;
     runs_as     oid;
     locked      oid[];
     highest     bigint[] := '{}';
@@ -212,7 +232,7 @@ BEGIN
         SELECT * FROM snowflake_internal.snowflake_convert_check_call(
             caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END)
         UNION ALL
-        SELECT '22023', format('becomes must not be "%s"', becomes), 'It says which kind of key a column becomes.',
+        SELECT '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
             'Use ''bigserial'', ''identity by default'' or ''identity always''.'
         WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always')
     ) AS r LIMIT 1;
@@ -232,7 +252,7 @@ BEGIN
             SELECT (k.key_relid, k.key_attname)::snowflake_internal.snowflake_key
             FROM snowflake_internal.snowflake_convert_columns(keys) k
             JOIN pg_attrdef d ON d.oid = k.default_id
-            WHERE k.is_key AND pg_get_expr(d.adbin, d.adrelid) = new_default
+            WHERE k.is_key AND pg_get_expr(d.adbin, d.adrelid) = new_default::text
             GROUP BY k.key_relid, k.key_attname
             ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
         IF keys = '{}' THEN
@@ -244,7 +264,8 @@ BEGIN
         FOREACH key IN ARRAY keys LOOP
             highest := highest || snowflake_internal.snowflake_execute_as(
                 (SELECT relowner FROM pg_class WHERE oid = key.relid),
-                format('SELECT max(%I) FROM %s', key.attname, key.relid))::bigint;
+                -- A text, whose column can have the default too, would not be compared as a number.
+                format('SELECT max(%I::bigint) FROM %s', key.attname, key.relid))::bigint;
         END LOOP;
         SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, highest) r LIMIT 1;
     END IF;
@@ -313,7 +334,7 @@ COMMENT ON FUNCTION snowflake_internal.snowflake_revert_sequences(snowflake_inte
 COMMENT ON FUNCTION snowflake_internal.snowflake_revert_check(snowflake_internal.snowflake_key[], text, bigint[]) IS
     'internal: checks that keys can have a sequence';
 COMMENT ON FUNCTION snowflake_internal.snowflake_revert_plan(
-    snowflake_internal.snowflake_key[], text, oid[], text, bigint[]
+    snowflake_internal.snowflake_key[], text, oid[], regprocedure, bigint[]
 ) IS 'internal: returns the statements that give keys a sequence';
 COMMENT ON FUNCTION snowflake_internal.snowflake_revert_keys(text, snowflake_internal.snowflake_key[], boolean, text) IS
     'internal: gives keys a sequence';

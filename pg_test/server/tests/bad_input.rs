@@ -860,7 +860,7 @@ fn no_error_has_a_text_of_rust() {
 // ---- texts of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 17] = [
+const OTHERS: [(&str, &str); 18] = [
     ("bigint", "1"),
     ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
@@ -872,6 +872,7 @@ const OTHERS: [(&str, &str); 17] = [
     ("oid[]", "'{}'::oid[]"),
     ("regclass", "'big'::regclass"),
     ("regclass[]", "'{big}'::regclass[]"),
+    ("regprocedure", "'pg_catalog.now()'::regprocedure"),
     ("regrole", "'postgres'::regrole"),
     ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),

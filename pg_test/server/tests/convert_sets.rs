@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, ms, secs};
+use snowflake_server_tests::{Server, ms, secs, wait_until};
 use std::thread;
 use std::time::Instant;
 
@@ -392,7 +392,279 @@ fn a_view_that_cannot_be_created_again_is_refused() {
     assert!(rights.contains("reader=r*/keeper") && rights.contains("other=r/reader"), "{rights}");
 }
 
+#[test]
+fn rights_that_depend_on_others_come_after_them() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    // The entry of c, whom b gave INSERT first, stands before that of b, to whom a gave SELECT later.
+    run(
+        &mut session,
+        "CREATE ROLE a; CREATE ROLE b; CREATE ROLE c; CREATE ROLE d;
+         CREATE TABLE t (id serial PRIMARY KEY, n integer); CREATE VIEW v AS SELECT id, n FROM t;
+         GRANT INSERT ON v TO b WITH GRANT OPTION; SET ROLE b; GRANT INSERT ON v TO c WITH GRANT OPTION; RESET ROLE;
+         GRANT SELECT ON v TO a WITH GRANT OPTION; SET ROLE a; GRANT SELECT ON v TO b WITH GRANT OPTION;
+         SET ROLE b; GRANT SELECT ON v TO c; GRANT SELECT (n) ON v TO d; RESET ROLE;
+         COMMENT ON RULE \"_RETURN\" ON v IS 'the query'",
+    );
+    let rights = "SELECT string_agg(r::text, ' ' ORDER BY r::text) FROM (
+        SELECT unnest(relacl)::text AS r FROM pg_class WHERE oid = 'v'::regclass UNION ALL
+        SELECT unnest(attacl)::text FROM pg_attribute WHERE attrelid = 'v'::regclass) AS r";
+    let before: String = one(&mut session, rights);
+    assert!(before.contains("c=a*r/b") && before.contains("d=r/b"), "{before}");
+    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    assert_eq!(one::<String>(&mut session, rights), before);
+    let comment = "SELECT obj_description(oid, 'pg_rewrite') FROM pg_rewrite WHERE ev_class = 'v'::regclass";
+    assert_eq!(one::<String>(&mut session, comment), "the query");
+}
+
+#[test]
+fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE mallory LOGIN; CREATE ROLE lib; GRANT CREATE ON SCHEMA public TO mallory, lib;
+         CREATE FUNCTION f(integer) RETURNS text LANGUAGE sql AS 'SELECT ''an integer'''; ALTER FUNCTION f(integer) OWNER TO lib;
+         CREATE TABLE t (id serial PRIMARY KEY); CREATE VIEW v AS SELECT f(id) FROM t; INSERT INTO t DEFAULT VALUES",
+    );
+    // The name would find the function that somebody else has put beside it.
+    let mut mallory = server.connect_as("mallory");
+    run(&mut mallory, "CREATE FUNCTION f(bigint) RETURNS text LANGUAGE sql AS 'SELECT current_user::text'");
+    let before = server.dump("postgres", &[]);
+    let failure = fails(&mut session, "42501", "SELECT snowflake_convert('t', 'id', false)");
+    assert_eq!(failure.message, "view public.v would call function public.f(bigint)");
+    assert!(failure.detail.contains("mallory") && !failure.hint.is_empty(), "{failure}");
+    assert_eq!(server.dump("postgres", &[]), before);
+    run(&mut session, "ALTER FUNCTION f(bigint) OWNER TO lib");
+    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+
+    // To read a literal, PostgreSQL calls the functions of its type's owner.
+    run(
+        &mut mallory,
+        "CREATE FUNCTION g(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN true; END';
+         CREATE DOMAIN few AS integer CHECK (public.g(VALUE)); CREATE TYPE pair AS (a few); CREATE TYPE plain AS (a integer)",
+    );
+    let objects = [
+        ("view public.w", "CREATE VIEW w AS SELECT id FROM u WHERE id <> ALL ('{1}'::few[])", "DROP VIEW w"),
+        ("view public.w", "CREATE VIEW w AS SELECT id, '(1)'::pair FROM u", "DROP VIEW w"),
+        ("view public.w", "CREATE VIEW w AS SELECT id, '(1)'::plain FROM u", "DROP VIEW w"),
+        (
+            "view public.w",
+            "CREATE VIEW w AS SELECT id, 1 AS n FROM u;
+             ALTER VIEW w ALTER COLUMN n SET DEFAULT cardinality('{1}'::few[])",
+            "DROP VIEW w",
+        ),
+        ("index public.i", "CREATE INDEX i ON u ((id + cardinality('{1}'::few[])))", "DROP INDEX i"),
+        (
+            "constraint c on table public.u",
+            "ALTER TABLE u ADD CONSTRAINT c CHECK (id <> ALL ('{1}'::few[]))",
+            "ALTER TABLE u DROP CONSTRAINT c",
+        ),
+    ];
+    run(&mut session, "CREATE TABLE u (id serial PRIMARY KEY)");
+    for (what, create, remove) in objects {
+        run(&mut session, create);
+        run(
+            &mut mallory,
+            "CREATE OR REPLACE FUNCTION g(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
+             'BEGIN RAISE ''I am %'', current_user; END'",
+        );
+        let failure = refused(&server, &mut session, "snowflake_convert('u', 'id')", "42501");
+        assert!(
+            failure.message.contains(what) && failure.detail.contains("of mallory"),
+            "{create}: {failure}"
+        );
+        run(
+            &mut mallory,
+            "CREATE OR REPLACE FUNCTION g(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN true; END'",
+        );
+        run(&mut session, remove);
+    }
+    run(&mut session, objects[0].1);
+    run(&mut session, "ALTER DOMAIN few OWNER TO postgres");
+    calls(&server, &mut session, "snowflake_convert", "'u', 'id'");
+}
+
+#[test]
+fn a_view_whose_owner_could_not_name_its_parts_is_refused_by_the_dry_run() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE other; CREATE SCHEMA lib; GRANT CREATE ON SCHEMA public TO other; GRANT USAGE ON SCHEMA lib TO other;
+         CREATE FUNCTION lib.f(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';
+         CREATE FUNCTION lib.g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
+         CREATE TABLE t (id serial PRIMARY KEY); GRANT SELECT ON t TO other; SET ROLE other;
+         CREATE VIEW v AS SELECT id, lib.f(1) FROM t;
+         CREATE TRIGGER g INSTEAD OF INSERT ON v FOR EACH ROW EXECUTE FUNCTION lib.g(); RESET ROLE;
+         REVOKE USAGE ON SCHEMA lib FROM other; REVOKE EXECUTE ON FUNCTION lib.g FROM PUBLIC",
+    );
+    let failure = refused(&server, &mut session, "snowflake_convert('t', 'id')", "42501");
+    assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA lib TO other.");
+    run(&mut session, "GRANT USAGE ON SCHEMA lib TO other");
+    let failure = refused(&server, &mut session, "snowflake_convert('t', 'id')", "42501");
+    assert!(failure.detail.contains("may not execute the function of one of its triggers"), "{failure}");
+    run(&mut session, "GRANT EXECUTE ON FUNCTION lib.g TO other");
+    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+}
+
+#[test]
+fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identity() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY); CREATE INDEX i ON t (id); ALTER INDEX i DEPENDS ON EXTENSION snowflake_id;
+         CREATE TABLE p (id serial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE p1 PARTITION OF p DEFAULT; ALTER TABLE p1 REPLICA IDENTITY USING INDEX p1_pkey",
+    );
+    run(
+        &mut session,
+        "CREATE TABLE of_extension (id serial PRIMARY KEY); ALTER EXTENSION snowflake_id ADD SEQUENCE of_extension_id_seq",
+    );
+    let failure = refused(&server, &mut session, "snowflake_convert('of_extension', 'id')", "2BP01");
+    assert_eq!(failure.detail, "These objects depend on it: extension snowflake_id.");
+    let said = calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    assert_eq!(said[2], "ALTER INDEX public.i DEPENDS ON EXTENSION snowflake_id");
+    let dependencies = "SELECT count(*) FROM pg_depend WHERE objid = 'i'::regclass AND deptype = 'x'";
+    assert_eq!(one::<i64>(&mut session, dependencies), 1);
+    let failure = refused(&server, &mut session, "snowflake_convert('p', 'id')", "0A000");
+    assert!(failure.detail.contains("replica identity index public.p1_pkey"), "{failure}");
+    run(&mut session, "ALTER TABLE p1 REPLICA IDENTITY FULL");
+    calls(&server, &mut session, "snowflake_convert", "'p', 'id'");
+}
+
+#[test]
+fn a_view_keeps_its_literals_whatever_the_session_has_set() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE t (id serial PRIMARY KEY, n integer); INSERT INTO t VALUES (1, NULL);
+         CREATE VIEW v AS SELECT '{NULL,\"NULL\"}'::text[] AS a, n = NULL AS e, 1.1::float8 AS f,
+             '2026-01-02 03:04'::timestamptz AS z, E'\\\\\\'' AS q, '\\x005c'::bytea AS b, '-1 day 2 h'::interval AS i
+             FROM t WHERE id > 0;
+         CREATE TABLE before AS SELECT v::text AS r FROM v; ALTER DATABASE postgres SET array_nulls = off",
+    );
+    let mut other = server.connect();
+    run(
+        &mut other,
+        "SET transform_null_equals = on; SET standard_conforming_strings = off;
+         SET extra_float_digits = -5; SET datestyle = 'SQL, DMY'; SET intervalstyle = 'sql_standard';
+         SET bytea_output = escape; SET timezone = 'Asia/Kolkata'; SELECT snowflake_convert('t', 'id', false)",
+    );
+    let is_same = "SELECT v::text = r FROM v, before";
+    assert!(one::<bool>(&mut session, is_same), "{}", one::<String>(&mut session, "SELECT v::text FROM v"));
+}
+
+#[test]
+fn a_view_that_gets_another_owner_meanwhile_keeps_it() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE app; GRANT CREATE ON SCHEMA public TO app; CREATE TABLE t (id serial PRIMARY KEY);
+         CREATE VIEW v AS SELECT id FROM t",
+    );
+    let mut other = server.connect();
+    run(&mut other, "BEGIN; ALTER VIEW v OWNER TO app");
+    let call = "SELECT snowflake_convert('t', 'id', false)";
+    thread::scope(|scope| {
+        let conversion = scope.spawn(|| fails(&mut session, "55006", call));
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        wait_until("the conversion's wait", secs(60), || {
+            one::<bool>(&mut server.connect(), waits).then_some(())
+        });
+        run(&mut other, "COMMIT");
+        conversion.join().expect("the conversion ends");
+    });
+    let owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'v'::regclass";
+    assert_eq!(one::<String>(&mut other, owner), "app");
+    run(&mut other, call);
+    assert_eq!(one::<String>(&mut other, owner), "app");
+}
+
+#[test]
+fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE reader; CREATE TABLE t (id serial PRIMARY KEY, n integer); CREATE VIEW v AS SELECT id, n FROM t;
+         GRANT SELECT, INSERT ON v TO reader; GRANT UPDATE (n) ON v TO reader",
+    );
+    let mut other = server.connect();
+    for (revoke, right) in [
+        ("REVOKE SELECT ON v FROM reader", "has_table_privilege('reader', 'v', 'SELECT')"),
+        ("REVOKE UPDATE (n) ON v FROM reader", "has_column_privilege('reader', 'v', 'n', 'UPDATE')"),
+    ] {
+        run(&mut other, "BEGIN");
+        run(&mut other, revoke);
+        thread::scope(|scope| {
+            let conversion = scope.spawn(|| {
+                run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false)");
+                let is_left: bool = one(&mut session, &format!("SELECT {right}"));
+                run(&mut session, "ROLLBACK");
+                is_left
+            });
+            let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            wait_until("the conversion's wait", secs(60), || {
+                one::<bool>(&mut server.connect(), waits).then_some(())
+            });
+            run(&mut other, "COMMIT");
+            assert!(!conversion.join().expect("the conversion ends"), "{revoke}");
+        });
+    }
+}
+
 // ---- the way back ----
+
+#[test]
+fn no_value_comes_again_after_the_way_back() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE as_text (id text PRIMARY KEY DEFAULT snowflake_nextval()); INSERT INTO as_text VALUES ('99'), ('100');
+         CREATE TABLE kept (id bigserial PRIMARY KEY); SELECT setval('kept_id_seq', 1000);
+         SELECT snowflake_convert('kept', 'id', false, keep_sequence => true);
+         CREATE TABLE negative (id bigint PRIMARY KEY DEFAULT snowflake_nextval()); INSERT INTO negative VALUES (-5)",
+    );
+    for (table, first) in [("as_text", "101"), ("kept", "1001"), ("negative", "1")] {
+        calls(&server, &mut session, "snowflake_revert", &format!("'{table}', 'id'"));
+        let insert = format!("INSERT INTO {table} DEFAULT VALUES RETURNING id::text");
+        assert_eq!(one::<String>(&mut session, &insert), first, "{table}");
+    }
+    // Both keys would have the name of the sequence that the first has kept.
+    run(
+        &mut session,
+        "CREATE TABLE a (b_c bigserial PRIMARY KEY); CREATE TABLE a_b (c bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         SELECT snowflake_convert('a', 'b_c', false, keep_sequence => true); INSERT INTO a VALUES (1), (7)",
+    );
+    let said = calls(&server, &mut session, "snowflake_revert_tables", "'{a, a_b}'");
+    assert!(said[3].starts_with("CREATE SEQUENCE public.a_b_c_seq1 "), "{said:?}");
+    assert_eq!(one::<i64>(&mut session, "INSERT INTO a DEFAULT VALUES RETURNING b_c"), 8);
+    // A kept sequence is found where PostgreSQL has shortened its name within a character.
+    let (table, key) = ("ä".repeat(31), "ß".repeat(30) + "s");
+    run(
+        &mut session,
+        &format!(
+            "CREATE TABLE {table} ({key} bigserial PRIMARY KEY); SELECT snowflake_convert('{table}', '{key}', false, true)"
+        ),
+    );
+    let said = calls(&server, &mut session, "snowflake_revert", &format!("'{table}', '{key}'"));
+    assert!(said[1].starts_with("ALTER SEQUENCE public"), "{said:?}");
+    // A parent with another default cannot get the identity.
+    run(
+        &mut session,
+        "CREATE TABLE p (id bigserial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE p1 PARTITION OF p DEFAULT; ALTER TABLE p1 ALTER COLUMN id SET DEFAULT snowflake_nextval()",
+    );
+    let call = "snowflake_revert('p', 'id', becomes => 'identity always')";
+    let failure = refused(&server, &mut session, call, "55000");
+    assert_eq!(failure.message, "column \"id\" of table public.p has a default of its own");
+    calls(&server, &mut session, "snowflake_revert", "'p', 'id'");
+}
 
 #[test]
 fn a_schema_goes_back_to_sequences_or_identities_and_the_extension_can_be_dropped() {

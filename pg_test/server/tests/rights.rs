@@ -758,10 +758,20 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
          CREATE INDEX ON app.t (id) WHERE app.trap('predicate', 1) = snowflake_worker(4096);
          CREATE STATISTICS app.s ON id, (app.trap('statistics', snowflake_worker(id))) FROM app.t;
          CREATE MATERIALIZED VIEW app.m AS SELECT app.trap('view', snowflake_worker(id)) FROM app.t;
-         INSERT INTO app.t VALUES (4096, DEFAULT, 4096)",
+         INSERT INTO app.t VALUES (4096, DEFAULT, 4096);
+         CREATE DOMAIN app.few AS integer CHECK (app.trap('literal', VALUE) >= 0)",
     );
+    // To read the literal is to call the functions of the domain's owner.
+    let own = "CREATE TABLE own (id bigint, CHECK (snowflake_worker(id) <> ALL ('{1}'::app.few[])))";
+    run(&mut server.connect(), own);
     let before = server.log().len();
     server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
+    let note = "SELECT note FROM snowflake_layout_steps() WHERE statement IS NULL";
+    assert_eq!(
+        one::<String>(&mut server.connect(), note),
+        "Check the rows against constraint own_id_check on table public.own by hand, because it names types of others: \
+         type app.few of mallory's."
+    );
     let log = &server.log()[before..];
     assert!(!log.contains("trapped a superuser"), "{log}");
     for place in ["domain", "generated", "check", "index", "predicate", "statistics", "view"] {
