@@ -374,7 +374,7 @@ fn a_view_that_cannot_be_created_again_is_refused() {
          CREATE VIEW shop.of_hidden AS SELECT id FROM shop.t, hidden.h; ALTER VIEW shop.of_hidden OWNER TO other",
     );
     let failure = refused(&server, &mut session, call, "42501");
-    assert_eq!(failure.hint, "First grant USAGE on the schemas of these tables to other.");
+    assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA hidden TO other.");
     run(&mut session, "DROP VIEW shop.of_hidden; ALTER EXTENSION snowflake_id ADD VIEW shop.v");
     let failure = refused(&server, &mut session, call, "0A000");
     assert!(failure.detail.contains("belongs to an extension"), "{failure}");
