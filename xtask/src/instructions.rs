@@ -3,10 +3,9 @@
 //! but give the sum of a program or of a function with all that it calls, not the part of one library in it.
 
 use crate::callgrind;
-use crate::installation::Installation;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
-use snowflake_server_tests::Server;
+use snowflake_server_tests::{Server, pg_config};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -138,7 +137,7 @@ fn counted() -> Result<(Server, String)> {
     let mut valgrind = server.client_program("/usr/bin/valgrind", "postgres");
     valgrind.args(["--tool=callgrind", "--vgdb=no", &format!("--dump-before={MARK}")]);
     valgrind.arg(format!("--callgrind-out-file={}", folder.join("dump").display()));
-    valgrind.arg(Installation::new()?.bindir.join("postgres"));
+    valgrind.arg(Path::new(&pg_config("--bindir")).join("postgres"));
     single(&mut valgrind);
     valgrind.env("TZ", "UTC").env("LD_PRELOAD", snowflake_server_tests::clock::library());
     valgrind.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
@@ -221,7 +220,7 @@ pub fn main(accept: bool) -> Result<()> {
 fn print_table(costs: &Costs) -> Result<()> {
     let rustc = Command::new("rustc").arg("--version").output()?;
     let rustc = String::from_utf8_lossy(&rustc.stdout).trim().to_owned();
-    println!("{}, {}, {rustc}\n", Installation::new()?.version, std::env::consts::ARCH);
+    println!("{}, {}, {rustc}\n", pg_config("--version"), std::env::consts::ARCH);
     println!("| of one call, the library alone | instructions | calls out of it |\n| --- | --- | --- |");
     for (name, cost) in costs {
         println!("| {name} | {} | {} |", cost.instructions, cost.out);
