@@ -34,39 +34,22 @@ struct Measured {
 }
 
 const PATHS: [Measured; 5] = [
-    Measured {
-        name: "nextval, same tick",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)",
-    },
-    Measured {
-        name: "nextval, new tick",
-        clock: Advancing,
-        ids: 1000,
-        query: "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)",
-    },
-    Measured {
-        name: "nextval_batch, an ID",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(*) FROM snowflake_nextval_batch(1000)",
-    },
-    Measured {
-        name: "nextval_range(10)",
-        clock: Standing,
-        ids: 100,
-        query: "SELECT count(r) FROM (SELECT snowflake_nextval_range(10) AS r \
-            FROM generate_series(1, 100) OFFSET 0) AS s",
-    },
-    Measured {
-        name: "decode, all fields",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(created_at), count(datacenter_id), count(worker_id), count(sequence) \
-            FROM (SELECT (snowflake_decode(382501920606015488 + n)).* FROM generate_series(1, 1000) AS n OFFSET 0) AS s",
-    },
+    measured("nextval, same tick", Standing, 1000, NEXTVAL),
+    measured("nextval, new tick", Advancing, 1000, NEXTVAL),
+    measured("nextval_batch, an ID", Standing, 1000, "SELECT count(*) FROM snowflake_nextval_batch(1000)"),
+    measured("nextval_range(10)", Standing, 100, RANGE),
+    measured("decode, all fields", Standing, 1000, DECODE),
 ];
+
+const NEXTVAL: &str = "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)";
+const RANGE: &str = "SELECT count(r) FROM (SELECT snowflake_nextval_range(10) AS r \
+    FROM generate_series(1, 100) OFFSET 0) AS s";
+const DECODE: &str = "SELECT count(created_at), count(datacenter_id), count(worker_id), count(sequence) \
+    FROM (SELECT (snowflake_decode(382501920606015488 + n)).* FROM generate_series(1, 1000) AS n OFFSET 0) AS s";
+
+const fn measured(name: &'static str, clock: Clock, ids: i64, query: &'static str) -> Measured {
+    Measured { name, clock, ids, query }
+}
 
 /// A single-process server reads one statement per line. callgrind writes a dump and starts over whenever this function
 /// is called, so a statement between two marks has a dump of its own: dump.2 is the first, dump.4 the second.
