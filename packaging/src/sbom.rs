@@ -33,13 +33,8 @@ impl Linked {
     pub fn into_library(major: &str) -> Result<Self> {
         let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         tree.args(["tree", "--locked", "--package=snowflake_id", "--no-default-features"]);
-        tree.args([
-            "--edges=normal,no-proc-macro",
-            "--charset=ascii",
-            "--prefix=depth",
-            "--format=|{p}|{l}|{r}",
-        ]);
-        tree.arg(format!("--features=pg{major}"));
+        tree.args(["--edges=normal,no-proc-macro", "--charset=ascii", "--prefix=depth"]);
+        tree.arg("--format=|{p}|{l}|{r}").arg(format!("--features=pg{major}"));
         let mut linked = Self::in_tree(&output(&mut tree)?, &checksums(&fs::read_to_string("Cargo.lock")?))?;
         linked.add_standard_library()?;
         Ok(linked)
@@ -140,14 +135,9 @@ fn serial_number(sum: &str) -> String {
     format!("urn:uuid:{}-{}-8{}-8{}-{}", &sum[..8], &sum[8..12], &sum[13..16], &sum[17..20], &sum[20..32])
 }
 
-/// Those of the archives on crates.io, by "NAME VERSION".
+/// Those of the archives on crates.io, by "NAME VERSION". Their entries have a name, a version, a source and a checksum.
 fn checksums(lock: &str) -> BTreeMap<String, String> {
-    let entry = |package: &str| {
-        let value = |name: &str| {
-            let line = package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \""));
-            Some(line?.trim_end_matches('"').to_owned())
-        };
-        Some((format!("{} {}", value("name")?, value("version")?), value("checksum")?))
-    };
-    lock.split("[[package]]").filter_map(entry).collect()
+    let archives = lock.split("[[package]]").filter(|entry| entry.contains("\nchecksum = "));
+    let quoted = archives.map(|entry| entry.split('"').skip(1).step_by(2).collect::<Vec<_>>());
+    quoted.map(|entry| (format!("{} {}", entry[0], entry[1]), entry[3].to_owned())).collect()
 }

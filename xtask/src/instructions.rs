@@ -3,10 +3,9 @@
 //! but give the sum of a program or of a function with all that it calls, not the part of one library in it.
 
 use crate::callgrind;
-use crate::installation::Installation;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
-use snowflake_server_tests::Server;
+use snowflake_server_tests::{Server, pg_config};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -35,39 +34,22 @@ struct Measured {
 }
 
 const PATHS: [Measured; 5] = [
-    Measured {
-        name: "nextval, same tick",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)",
-    },
-    Measured {
-        name: "nextval, new tick",
-        clock: Advancing,
-        ids: 1000,
-        query: "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)",
-    },
-    Measured {
-        name: "nextval_batch, an ID",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(*) FROM snowflake_nextval_batch(1000)",
-    },
-    Measured {
-        name: "nextval_range(10)",
-        clock: Standing,
-        ids: 100,
-        query: "SELECT count(r) FROM (SELECT snowflake_nextval_range(10) AS r \
-            FROM generate_series(1, 100) OFFSET 0) AS s",
-    },
-    Measured {
-        name: "decode, all fields",
-        clock: Standing,
-        ids: 1000,
-        query: "SELECT count(created_at), count(datacenter_id), count(worker_id), count(sequence) \
-            FROM (SELECT (snowflake_decode(382501920606015488 + n)).* FROM generate_series(1, 1000) AS n OFFSET 0) AS s",
-    },
+    measured("nextval, same tick", Standing, 1000, NEXTVAL),
+    measured("nextval, new tick", Advancing, 1000, NEXTVAL),
+    measured("nextval_batch, an ID", Standing, 1000, "SELECT count(*) FROM snowflake_nextval_batch(1000)"),
+    measured("nextval_range(10)", Standing, 100, RANGE),
+    measured("decode, all fields", Standing, 1000, DECODE),
 ];
+
+const NEXTVAL: &str = "SELECT count(snowflake_nextval()) FROM generate_series(1, 1000)";
+const RANGE: &str = "SELECT count(r) FROM (SELECT snowflake_nextval_range(10) AS r \
+    FROM generate_series(1, 100) OFFSET 0) AS s";
+const DECODE: &str = "SELECT count(created_at), count(datacenter_id), count(worker_id), count(sequence) \
+    FROM (SELECT (snowflake_decode(382501920606015488 + n)).* FROM generate_series(1, 1000) AS n OFFSET 0) AS s";
+
+const fn measured(name: &'static str, clock: Clock, ids: i64, query: &'static str) -> Measured {
+    Measured { name, clock, ids, query }
+}
 
 /// A single-process server reads one statement per line. callgrind writes a dump and starts over whenever this function
 /// is called, so a statement between two marks has a dump of its own: dump.2 is the first, dump.4 the second.
@@ -138,7 +120,7 @@ fn counted() -> Result<(Server, String)> {
     let mut valgrind = server.client_program("/usr/bin/valgrind", "postgres");
     valgrind.args(["--tool=callgrind", "--vgdb=no", &format!("--dump-before={MARK}")]);
     valgrind.arg(format!("--callgrind-out-file={}", folder.join("dump").display()));
-    valgrind.arg(Installation::new()?.bindir.join("postgres"));
+    valgrind.arg(Path::new(&pg_config("--bindir")).join("postgres"));
     single(&mut valgrind);
     valgrind.env("TZ", "UTC").env("LD_PRELOAD", snowflake_server_tests::clock::library());
     valgrind.env("FAKETIME_TIMESTAMP_FILE", &clock).env("FAKETIME_NO_CACHE", "1");
@@ -221,7 +203,7 @@ pub fn main(accept: bool) -> Result<()> {
 fn print_table(costs: &Costs) -> Result<()> {
     let rustc = Command::new("rustc").arg("--version").output()?;
     let rustc = String::from_utf8_lossy(&rustc.stdout).trim().to_owned();
-    println!("{}, {}, {rustc}\n", Installation::new()?.version, std::env::consts::ARCH);
+    println!("{}, {}, {rustc}\n", pg_config("--version"), std::env::consts::ARCH);
     println!("| of one call, the library alone | instructions | calls out of it |\n| --- | --- | --- |");
     for (name, cost) in costs {
         println!("| {name} | {} | {} |", cost.instructions, cost.out);

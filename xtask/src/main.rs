@@ -4,7 +4,6 @@
 mod callgrind;
 mod command;
 mod fleet;
-mod installation;
 mod instructions;
 mod mutants;
 mod package;

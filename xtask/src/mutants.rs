@@ -16,12 +16,12 @@
 use crate::command::read;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MUTANTS: &str = "crates/snowflake_core/mutants";
+const CAUGHT: &str = "caught";
 
 /// A fault in the code, and the test that must find it.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,29 +73,6 @@ impl Mutant {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Caught,
-    /// The replacements cannot be made.
-    Misfit,
-    NoBuild,
-    Survived,
-    /// A wrong name of the test would otherwise count as caught.
-    NotRun,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Outcome::Caught => "caught",
-            Outcome::Misfit => "MISFIT",
-            Outcome::NoBuild => "NO-BUILD",
-            Outcome::Survived => "SURVIVED",
-            Outcome::NotRun => "NOT-RUN",
-        })
-    }
-}
-
 /// A copy of the workspace, in which tests are built and run.
 struct Workshop {
     root: PathBuf,
@@ -129,18 +106,10 @@ impl Workshop {
     /// succeeds, and its output.
     fn test(&self, file: &str, args: &[&str]) -> Result<(bool, String)> {
         let mut cargo = Command::new("cargo");
-        cargo
-            .args(["test", "--quiet", "-p", "snowflake_core", "--test", file])
-            .args(args)
-            .current_dir(self.tree());
-        cargo
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "2")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("MODEL_SHRINK", "0");
-        cargo
-            .env("RUST_BACKTRACE", "0")
-            .env("CARGO_TARGET_DIR", self.folder.join("target"))
-            .env_remove("RUSTFLAGS");
+        cargo.args(["test", "--quiet", "-p", "snowflake_core", "--test", file]).args(args);
+        cargo.envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "2"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
+        cargo.envs([("MODEL_SHRINK", "0"), ("RUST_BACKTRACE", "0")]).env_remove("RUSTFLAGS");
+        cargo.env("CARGO_TARGET_DIR", self.folder.join("target")).current_dir(self.tree());
         if std::env::var_os("MODEL_SECONDS").is_none() {
             cargo.env("MODEL_SECONDS", "20");
         }
@@ -153,26 +122,26 @@ impl Workshop {
     }
 
     /// What becomes of a mutant, and what to show of it.
-    fn try_mutant(&self, mutant: &Mutant) -> Result<(Outcome, String)> {
+    fn try_mutant(&self, mutant: &Mutant) -> Result<(&'static str, String)> {
         if let Err(misfit) = mutant.apply(&self.tree()) {
-            return Ok((Outcome::Misfit, format!("{misfit:#}\n")));
+            return Ok(("MISFIT", format!("{misfit:#}\n")));
         }
         let (file, test) = &mutant.caught_by;
         let (is_built, said) = self.test(file, &["--no-run"])?;
         if !is_built {
-            return Ok((Outcome::NoBuild, said));
+            return Ok(("NO-BUILD", said));
         }
         let (passes, said) = self.test(file, &["--", "--exact", test])?;
         Ok((judged(passes, &said), String::new()))
     }
 }
 
-/// Of a run of the one test that must fail.
-fn judged(passes: bool, said: &str) -> Outcome {
+/// Of a run of the one test that must fail. A wrong name of the test would otherwise count as caught.
+fn judged(passes: bool, said: &str) -> &'static str {
     match said.contains("test result: FAILED. 0 passed; 1 failed") {
-        _ if passes => Outcome::Survived,
-        true => Outcome::Caught,
-        false => Outcome::NotRun,
+        _ if passes => "SURVIVED",
+        true => CAUGHT,
+        false => "NOT-RUN",
     }
 }
 
@@ -200,7 +169,7 @@ pub fn main(names: &[String]) -> Result<()> {
         let mutant = Mutant::parse(&fs::read_to_string(file)?).with_context(|| name(file))?;
         let (outcome, shown) = shop.try_mutant(&mutant)?;
         mutant.mend(&shop.tree(), &shop.root)?;
-        survivors += usize::from(outcome != Outcome::Caught);
+        survivors += usize::from(outcome != CAUGHT);
         let (tests, test) = &mutant.caught_by;
         println!("{shown}{:<32} {outcome:<8} {tests}: {test}", name(file));
     }
@@ -249,9 +218,9 @@ mod tests {
 
     #[test]
     fn only_the_failure_of_the_named_test_counts_as_caught() {
-        assert_eq!(judged(true, "test result: ok. 1 passed; 0 failed"), Outcome::Survived);
-        assert_eq!(judged(false, "test result: FAILED. 0 passed; 1 failed; 0 ignored"), Outcome::Caught);
-        assert_eq!(judged(true, "test result: ok. 0 passed; 0 failed; 0 ignored"), Outcome::Survived);
-        assert_eq!(judged(false, "error: could not compile"), Outcome::NotRun);
+        assert_eq!(judged(true, "test result: ok. 1 passed; 0 failed"), "SURVIVED");
+        assert_eq!(judged(false, "test result: FAILED. 0 passed; 1 failed; 0 ignored"), CAUGHT);
+        assert_eq!(judged(true, "test result: ok. 0 passed; 0 failed; 0 ignored"), "SURVIVED");
+        assert_eq!(judged(false, "error: could not compile"), "NOT-RUN");
     }
 }

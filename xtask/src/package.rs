@@ -6,11 +6,10 @@ mod rpm;
 mod sbom;
 
 use crate::command::{as_root, read, run};
-use crate::installation::Installation;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use snowflake_server_tests::sql::{next, one, run as sql};
-use snowflake_server_tests::{Server, wait_until};
+use snowflake_server_tests::{Server, pg_config, wait_until};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -93,7 +92,7 @@ impl Package {
         let said = dpkg(&self.root, "--install", self.file.as_ref())?;
         ensure!(!said.contains(AFTER_UPGRADE), "a first installation says {said}");
         self.check_files()?;
-        self.check_owner(&copy)?;
+        self.check_owner()?;
         // By another process, because one process knows one PostgreSQL.
         self.by_the_copy(&copy, "settings")?;
         let listed = self.installed()?;
@@ -115,17 +114,14 @@ impl Package {
     /// Copies a PostgreSQL without the extension that other tests may have installed there. It finds its files relative
     /// to its programs; Debian's folders, which dpkg uses, are links to them.
     fn lay_out_server(&self) -> Result<Copy> {
-        let from = Installation::new()?;
-        let top =
-            common_parent(&[&from.bindir, &from.pkglibdir, &from.sharedir]).context("one is below none")?;
-        let to =
-            |path: &Path| Ok::<_, anyhow::Error>(self.root.join("server").join(path.strip_prefix(&top)?));
-        let copy = Copy {
-            bindir: to(&from.bindir)?,
-            library: to(&from.pkglibdir)?,
-            extension: to(&from.sharedir)?.join("extension"),
-        };
-        for folder in [&from.bindir, &from.pkglibdir, &from.sharedir] {
+        let [bindir, library, shared] =
+            ["--bindir", "--pkglibdir", "--sharedir"].map(|what| PathBuf::from(pg_config(what)));
+        let mut above = bindir.ancestors().skip(1);
+        let top = above.find(|top| library.starts_with(top) && shared.starts_with(top)).context("a root")?;
+        let to = |path: &Path| Ok::<_, anyhow::Error>(self.root.join("server").join(path.strip_prefix(top)?));
+        let copy =
+            Copy { bindir: to(&bindir)?, library: to(&library)?, extension: to(&shared)?.join("extension") };
+        for folder in [&bindir, &library, &shared] {
             fs::create_dir_all(to(folder)?)?;
             run(Command::new("cp").arg("-r").arg(folder.join(".")).arg(to(folder)?))?;
         }
@@ -206,26 +202,20 @@ impl Package {
         check_links(&self.root, &installed)?;
         let copyright = fs::read_to_string(documents.join("copyright"))?;
         ensure!(
-            licence_of_package(&copyright) == licence(&fs::read_to_string("LICENSE")?),
+            copyright
+                .ends_with(&format!("License: PostgreSQL\n{}", licence(&fs::read_to_string("LICENSE")?))),
             "the copyright file has another licence than LICENSE"
         );
         Ok(())
     }
 
-    fn check_owner(&self, copy: &Copy) -> Result<()> {
-        for file in self.installed()? {
-            let found = read(Command::new("stat").args(["-c", "%U:%G %a"]).arg(self.root.join(&file)))?;
-            ensure!(found.trim() == "root:root 644", "{file} is {found}, not root's, or not 644");
-        }
+    fn check_owner(&self) -> Result<()> {
         let contents = read(Command::new("dpkg-deb").arg("--contents").arg(&self.file))?;
         let is_right = |line: &&str| {
             ["drwxr-xr-x root/root ", "-rw-r--r-- root/root "].iter().any(|s| line.starts_with(s))
         };
         let wrong: Vec<&str> = contents.lines().filter(|line| !is_right(line)).collect();
         ensure!(wrong.is_empty(), "not as a package's files should be: {wrong:#?}");
-        let library = copy.library.join("snowflake_id.so");
-        let sections = read(Command::new("readelf").args(["--sections", "--wide"]).arg(library))?;
-        ensure!(!sections.contains(" .symtab "), "the library is not stripped");
         println!("   all of them are root's, and nobody else can write them");
         Ok(())
     }
@@ -264,12 +254,8 @@ fn dpkg(root: &Path, action: &str, what: &OsStr) -> Result<String> {
 
 /// The folders in which the programs of the original PostgreSQL find their libraries, which may be relative to theirs.
 fn original_libraries() -> Result<String> {
-    let config = std::env::var("PG_CONFIG")?;
-    let folder = |option: &str| -> Result<PathBuf> {
-        Ok(PathBuf::from(read(Command::new(&config).arg(option))?.trim()))
-    };
-    let bindir = folder("--bindir")?;
-    let mut folders = BTreeSet::from([folder("--libdir")?]);
+    let bindir = PathBuf::from(pg_config("--bindir"));
+    let mut folders = BTreeSet::from([PathBuf::from(pg_config("--libdir"))]);
     for program in ["postgres", "initdb"] {
         let libraries = read(Command::new("ldd").arg(bindir.join(program)))?;
         let found = libraries.split_whitespace().filter(|word| word.starts_with('/'));
@@ -410,50 +396,9 @@ fn check_links(root: &Path, installed: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// The longest path that all of these are below.
-fn common_parent(paths: &[&Path]) -> Option<PathBuf> {
-    let (first, others) = paths.split_first()?;
-    first.ancestors().skip(1).find(|top| others.iter().all(|path| path.starts_with(top))).map(Path::to_owned)
-}
-
-/// The text of LICENSE after the names of its owners.
-fn licence(text: &str) -> Vec<&str> {
-    text.lines().skip_while(|line| !line.starts_with("Copyright")).skip(2).collect()
-}
-
-/// The same out of the package, where the format indents it, and has a dot in an empty line.
-fn licence_of_package(text: &str) -> Vec<&str> {
-    let lines = text.lines().skip_while(|line| !line.starts_with("License:")).skip(1);
-    lines
-        .map(|line| line.strip_prefix(' ').unwrap_or(line))
-        .map(|line| if line == "." { "" } else { line })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_package_names_its_postgresql_and_its_c_library() {
-        assert!(check_needs("postgresql-15, libc6 (>= 2.34)", "15").is_ok());
-        assert!(check_needs("postgresql-155, libc6 (>= 2.34)", "15").is_err());
-        assert!(check_needs("postgresql-15, libc6", "15").is_err());
-    }
-
-    #[test]
-    fn the_common_parent_is_the_longest() {
-        let paths = ["/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/15/lib", "/usr/share/postgresql/15"]
-            .map(Path::new);
-        assert_eq!(common_parent(&paths), Some("/usr".into()));
-        assert_eq!(common_parent(&[Path::new("/a/b/bin"), Path::new("/a/b/lib")]), Some("/a/b".into()));
-    }
-
-    #[test]
-    fn the_licence_is_compared_without_its_indentation() {
-        let ours = "PostgreSQL License\n\nCopyright (c) 2026, somebody\n\nPermission\n\nIN NO EVENT\n";
-        let theirs = "Format: x\nLicense: PostgreSQL\n Permission\n .\n IN NO EVENT\n";
-        assert_eq!(licence(ours), licence_of_package(theirs));
-        assert_ne!(licence(ours), licence_of_package(&theirs.replace("NO", "ANY")));
-    }
+/// The text of LICENSE after the names of its owners, as the format of a copyright file has it: indented, with a dot in an
+/// empty line.
+fn licence(text: &str) -> String {
+    let lines = text.lines().skip_while(|line| !line.starts_with("Copyright")).skip(2);
+    lines.map(|line| format!(" {}\n", if line.is_empty() { "." } else { line })).collect()
 }

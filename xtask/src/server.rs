@@ -1,8 +1,7 @@
 //! A private server, for a command that runs beside it.
 
-use crate::installation::Installation;
 use anyhow::{Context, Result};
-use snowflake_server_tests::Server;
+use snowflake_server_tests::{Server, pg_config};
 use std::process::Command;
 
 /// Runs the command with PostgreSQL's programs in its path, and with the environment by which they find a new server;
@@ -22,13 +21,12 @@ pub fn run_beside(settings: &[String], command: &[String]) -> Result<()> {
     let server = builder.start();
     eprintln!("-- A private server is in {}", server.folder().display());
     let (program, args) = command.split_first().context("no command")?;
-    let bindir = Installation::new()?.bindir;
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PG") && !name.starts_with("PG_")) {
         command.env_remove(name);
     }
-    command.env("PATH", format!("{}:{path}", bindir.display())).env("PGHOST", server.folder());
+    command.env("PATH", format!("{}:{path}", pg_config("--bindir"))).env("PGHOST", server.folder());
     command.env("PGPORT", "5432").env("PGUSER", "postgres").env("PGDATABASE", "postgres").env("PGTZ", "UTC");
     crate::command::run(command.args(args))
 }

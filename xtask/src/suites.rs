@@ -1,12 +1,11 @@
 //! Tests in PostgreSQL's own form, run by its own drivers: those of pg_test/regress, and those in PostgreSQL's source.
 
 use crate::command;
-use crate::installation::Installation;
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use snowflake_server_tests::server::Builder;
 use snowflake_server_tests::sql::{one, run as sql};
-use snowflake_server_tests::{Server, Stop};
+use snowflake_server_tests::{Server, Stop, pg_config};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,8 +33,7 @@ fn own(suite: &str, sources: &str) -> Result<()> {
     names.sort();
     let database = format!("{suite}_tests");
     server.tool("createdb", &[&database]);
-    let installation = Installation::new()?;
-    let mut driver = driver(&server, &installation, suite, &folder);
+    let mut driver = driver(&server, suite, &folder);
     driver.args(["--use-existing", &format!("--dbname={database}")]).args(names);
     if !driver.status()?.success() {
         println!("{}", fs::read_to_string(folder.join("regression.diffs")).unwrap_or_default());
@@ -45,13 +43,14 @@ fn own(suite: &str, sources: &str) -> Result<()> {
 }
 
 /// The command that runs tests in a folder of the servers' owner.
-fn driver(server: &Server, installation: &Installation, suite: &str, folder: &Path) -> Command {
+fn driver(server: &Server, suite: &str, folder: &Path) -> Command {
     let program = if suite == "isolation" { "isolation/pg_isolation_regress" } else { "regress/pg_regress" };
-    let program = installation.tests.join(program);
+    // Of src/makefiles/pgxs.mk and src/test.
+    let program = Path::new(&pg_config("--pgxs")).with_file_name("../test").join(program);
     let mut driver = server.client_program(&program.to_string_lossy(), "postgres");
     let option = |name: &str, value: &Path| format!("--{name}={}", value.display());
     driver.arg(option("inputdir", folder)).arg(option("outputdir", folder));
-    driver.arg(option("bindir", &installation.bindir)).arg(option("host", server.folder()));
+    driver.arg(option("bindir", Path::new(&pg_config("--bindir")))).arg(option("host", server.folder()));
     driver.args(["--port=5432", "--user=postgres"]);
     driver
 }
@@ -85,29 +84,21 @@ pub fn can_upgrade() -> Result<()> {
     let mut old = plain(Server::builder().of_older_version()).start();
     let new = plain(Server::builder()).create();
     let version: String = one(&mut old.connect(), "SHOW server_version");
-    println!("-- Can pg_upgrade bring a plain table from {version} to {}?", Installation::new()?.version);
+    println!("-- Can pg_upgrade bring a plain table from {version} to {}?", pg_config("--version"));
     sql(&mut old.connect(), "CREATE TABLE plain (a integer)");
     old.stop(Stop::Fast);
-    if !has_checksums(&old, &new)? {
+    // pg_upgrade wants both to have checksums or neither; new clusters have them from PostgreSQL 18 on.
+    let checksums = |server: &Server| {
+        let told = server.tool("pg_controldata", &["-D", "data"]);
+        told.lines().find(|line| line.contains("checksum version")).map(str::to_owned)
+    };
+    if checksums(&old) != checksums(&new) {
         old.tool("pg_checksums", &["--enable", "-D", "data"]);
     }
     let said = old.upgrade_to(&new, &[]);
     let error =
         |said: &str| said.lines().find(|line| line.to_lowercase().contains("error:")).map(str::to_owned);
     said.map(drop).map_err(|said| anyhow::anyhow!("no: {}", error(&said).unwrap_or(said)))
-}
-
-/// pg_upgrade wants both to have checksums or neither; new clusters have them from PostgreSQL 18 on.
-fn has_checksums(old: &Server, new: &Server) -> Result<bool> {
-    let told = |server: &Server| -> Result<String> {
-        let said = server.tool("pg_controldata", &["-D", "data"]);
-        Ok(said
-            .lines()
-            .find(|line| line.contains("checksum version"))
-            .context("no line on checksums")?
-            .to_owned())
-    };
-    Ok(told(old)? == told(new)?)
 }
 
 // ---- the suites in PostgreSQL's source ----
@@ -130,7 +121,7 @@ fn plain() -> Builder {
 /// # Errors
 /// Tests that do not pass, unless they give the same without the extension.
 pub fn upstream(sources: &Path) -> Result<()> {
-    println!("-- The suites in {}, and {}", sources.display(), Installation::new()?.version);
+    println!("-- The suites in {}, and {}", sources.display(), pg_config("--version"));
     check(sources, "regress")?;
     check(sources, "isolation")
 }
@@ -149,7 +140,7 @@ fn check(sources: &Path, suite: &str) -> Result<()> {
         Outcome::of(suite, sources, &plain().without_library().start(), &[])
     };
     let mut with = vec![run_with()?];
-    let tests = with[0].tests();
+    let tests = with[0].tests()?;
     if with[0].differences.is_empty() {
         println!("{suite}: all {tests} tests pass with the extension, in {} s", began.elapsed().as_secs());
         return Ok(());
@@ -217,12 +208,11 @@ struct Outcome {
 impl Outcome {
     fn of(suite: &str, sources: &Path, server: &Server, options: &[&str]) -> Result<Self> {
         let work = work_folder(server)?;
-        let installation = Installation::new()?;
         let folder = work.join(suite);
         copy(&sources.join("src/test").join(suite), &folder, server)?;
-        build_libraries(sources, &work, &installation)?;
+        build_libraries(sources, &work)?;
         give(&work, server)?;
-        let mut driver = driver(server, &installation, suite, &folder);
+        let mut driver = driver(server, suite, &folder);
         if suite == "regress" {
             spare_registry(&folder)?;
             driver
@@ -243,13 +233,9 @@ impl Outcome {
     }
 
     /// Both output formats of pg_regress: up to PostgreSQL 15, and later.
-    fn tests(&self) -> usize {
-        let is_result = |line: &&str| {
-            ["ok ", "not ok "].iter().any(|start| line.starts_with(start))
-                || line.contains("... ok")
-                || line.contains("... FAILED")
-        };
-        self.output.lines().filter(is_result).count()
+    fn tests(&self) -> Result<usize> {
+        let result = Regex::new(r"(?m)^(not )?ok |\.\.\. (ok|FAILED)").context("a pattern")?;
+        Ok(result.find_iter(&self.output).count())
     }
 
     fn difference(&self, test: &str) -> &str {
@@ -274,21 +260,13 @@ fn by_test(differences: &str, folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// The C functions that the tests use; refint is built as contrib/spi's own Makefile does it.
-fn build_libraries(sources: &Path, folder: &Path, installation: &Installation) -> Result<()> {
+fn build_libraries(sources: &Path, folder: &Path) -> Result<()> {
     for library in ["src/test/regress/regress.c", "contrib/spi/refint.c", "contrib/spi/autoinc.c"] {
         let source = sources.join(library);
         let name = source.file_stem().context("a file")?;
         let mut compiler = Command::new("cc");
-        compiler.args([
-            "-O2",
-            "-fPIC",
-            "-fwrapv",
-            "-fno-strict-aliasing",
-            "-shared",
-            "-DREFINT_VERBOSE",
-            "-I",
-        ]);
-        compiler.arg(source.parent().context("in a folder")?).arg("-I").arg(&installation.include_server);
+        compiler.args("-O2 -fPIC -fwrapv -fno-strict-aliasing -shared -DREFINT_VERBOSE -I".split(' '));
+        compiler.arg(source.parent().context("in a folder")?).arg("-I").arg(pg_config("--includedir-server"));
         compiler.arg("-o").arg(folder.join(name).with_extension("so")).arg(&source);
         command::run(&mut compiler)?;
     }
@@ -336,24 +314,14 @@ impl Drop for Clients {
 mod tests {
     use super::*;
 
-    fn outcome(output: &str) -> Outcome {
-        Outcome { output: output.to_owned(), differences: BTreeMap::new() }
-    }
-
     #[test]
-    fn results_up_to_postgresql_15_are_read() {
-        let seen = outcome(
-            "test tablespace  ... ok  100 ms\n     boolean  ... ok  3 ms\n     char     ... FAILED  5 ms\n 1 of 3 tests failed.\n",
-        );
-        assert_eq!(seen.tests(), 3);
-    }
-
-    #[test]
-    fn results_of_later_versions_are_read() {
-        let seen = outcome(
-            "# using postmaster\nok 1         - test_setup    100 ms\nok 2         + boolean   9 ms\nnot ok 3     + char   5 ms\n1..3\n",
-        );
-        assert_eq!(seen.tests(), 3);
+    fn the_results_of_all_versions_are_counted() {
+        let to_15 = "test tablespace  ... ok  100 ms\n     boolean  ... ok  3 ms\n     char     ... FAILED  5 ms\n 1 of 3 tests failed.\n";
+        let later = "# using postmaster\nok 1         - test_setup    100 ms\nok 2         + boolean   9 ms\nnot ok 3     + char   5 ms\n1..3\n";
+        for output in [to_15, later] {
+            let seen = Outcome { output: output.to_owned(), differences: BTreeMap::new() };
+            assert_eq!(seen.tests().unwrap(), 3, "{output}");
+        }
     }
 
     #[test]
