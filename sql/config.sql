@@ -1,4 +1,5 @@
--- The layout of this database's IDs. pg_dump carries the row, and a server with another layout refuses it.
+-- The layout of this database's IDs. pg_dump carries the row, and where a server has another layout, the database that is
+-- restored generates and reads no IDs.
 
 CREATE TABLE snowflake_internal.snowflake_config (
     layout  text NOT NULL,
@@ -6,7 +7,9 @@ CREATE TABLE snowflake_internal.snowflake_config (
     epoch   timestamptz NOT NULL,
     -- The key has one value, so the table has at most one row. The key is also the replica identity, so a publisher's
     -- change of its row applies to the row here, whatever values the two have.
-    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    -- Whether the database has generated IDs. CREATE EXTENSION stores the server's layout with false, the first ID true.
+    is_used boolean NOT NULL DEFAULT false
 );
 
 -- A restore brings the row of the dump after CREATE EXTENSION has inserted the server's, and logical replication of all
@@ -17,6 +20,8 @@ CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
+    -- A restore has created the extension just now, or the database has generated no ID.
+    is_new constant boolean := NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
     -- The members of pg_write_all_data may change the rows of any table, but not what these rows mean for every session.
@@ -37,6 +42,19 @@ BEGIN
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
+        IF TG_OP = 'INSERT' AND NOT is_replicated AND NEW.is_used AND is_new THEN
+            -- An error would undo this row alone: most restores go on with the rows of the tables, and their IDs would be
+            -- read and continued with the server's layout.
+            DELETE FROM snowflake_internal.snowflake_config;
+            RAISE WARNING USING
+                MESSAGE = 'the dump''s snowflake layout differs from this server''s',
+                DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s. '
+                    'So this database generates and reads no snowflake IDs.',
+                    NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
+                HINT = 'Set snowflake_id.layout, tick and epoch to the dump''s layout and restart the server; or restore '
+                    'into another server.';
+            RETURN NEW;
+        END IF;
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = CASE WHEN is_replicated THEN 'the publisher''s snowflake layout differs from this server''s'
@@ -70,7 +88,9 @@ BEGIN
             HINT = 'Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the '
                 'database has no snowflake IDs, delete the row of snowflake_config first.';
     END IF;
-    IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
+    IF TG_OP = 'INSERT' AND NOT is_replicated AND NEW.is_used AND is_new THEN
+        DELETE FROM snowflake_internal.snowflake_config;
+    ELSIF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
         RETURN NULL;
     END IF;
     RETURN NEW;
@@ -91,7 +111,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
         RAISE WARNING USING
             MESSAGE = 'snowflake_id is not in shared_preload_libraries, so this server generates no IDs',
-            HINT = 'Put snowflake_id into shared_preload_libraries, set snowflake_id.worker_id, and restart the server.';
+            HINT = 'To generate IDs, put snowflake_id into shared_preload_libraries, set snowflake_id.worker_id, and restart '
+                'the server. A registry needs none of this.';
     END IF;
 END
 $$;
@@ -101,7 +122,7 @@ SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config'
 REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check() FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_internal.snowflake_config IS
-    'layout of the snowflake IDs in this database; a server with another layout refuses to restore it';
+    'layout of the snowflake IDs in this database; a server with another layout generates and reads none';
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
     'internal: keeps snowflake_config to one row with this server''s layout';
 COMMENT ON FUNCTION snowflake_internal.server_layout() IS

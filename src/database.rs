@@ -15,6 +15,7 @@ use snowflake_core::{Layout, Tick};
 const LAYOUT: i32 = 1;
 const TICK_MS: i32 = 2;
 const EPOCH: i32 = 3;
+const IS_USED: i32 = 5;
 
 /// How far the result of a comparison holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,15 +36,13 @@ pub fn compare(own: &Layout) -> Result<Holds, Error> {
     if is_upgrade {
         return Ok(Holds::InThisProcess);
     }
-    let Some(Row { bits, tick_ms, epoch, is_ours }) = row() else {
+    let Some(row) = row() else {
         return Ok(if has_written { Holds::ForNow } else { Holds::InThisProcess });
     };
-    if bits == own.bits().to_string()
-        && tick_ms == own.tick().millis()
-        && epoch == to_postgres(own.epoch_us())
-    {
-        return Ok(if is_ours { Holds::ForNow } else { Holds::InThisProcess });
+    if row.is_of(own) {
+        return Ok(if row.is_ours { Holds::ForNow } else { Holds::InThisProcess });
     }
+    let Row { bits, tick_ms, epoch, .. } = row;
     let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
     Err(reading::other_database(&format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
@@ -53,14 +52,15 @@ pub fn is_checked(own: &Layout) -> bool {
     row().is_some() && compare(own).is_ok()
 }
 
-/// Stores this server's layout, if the database has none and nothing is in the way: another transaction that stores it,
-/// or one of this session that may not write. Needs a transaction.
-pub fn store_layout() {
+/// Stores that the database has IDs of this layout, unless it has those of another, or something is in the way: another
+/// transaction that stores it, or one of this session that may not write. Needs a transaction.
+pub fn store_use(own: &Layout) {
+    let is_to_store = || row().is_none_or(|row| !row.is_used && row.is_of(own));
     // SAFETY: flags, and questions about this transaction.
     let may_write =
         unsafe { !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade };
     let table = table();
-    if !may_write || table == pg_sys::InvalidOid || row().is_some() {
+    if !may_write || table == pg_sys::InvalidOid || !is_to_store() {
         return;
     }
     // Two transactions that insert the row would wait for each other, and a call waits for none.
@@ -73,12 +73,13 @@ pub fn store_layout() {
     };
     // It may have been stored, or the table dropped, before the lock.
     if let Some(owner) = owner
-        && row().is_none()
+        && is_to_store()
     {
+        // Its trigger puts the row in the place of that which CREATE EXTENSION stored.
         execute_as(
             owner,
-            c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch)
-              SELECT layout, tick_ms, epoch FROM snowflake_internal.server_layout()",
+            c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
+              SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()",
         );
     }
 }
@@ -101,8 +102,18 @@ struct Row {
     bits: String,
     tick_ms: i64,
     epoch: pg_sys::TimestampTz,
+    /// The database has generated IDs.
+    is_used: bool,
     /// This transaction has written it.
     is_ours: bool,
+}
+
+impl Row {
+    fn is_of(&self, layout: &Layout) -> bool {
+        self.bits == layout.bits().to_string()
+            && self.tick_ms == layout.tick().millis()
+            && self.epoch == to_postgres(layout.epoch_us())
+    }
 }
 
 fn row() -> Option<Row> {
@@ -124,6 +135,7 @@ fn row() -> Option<Row> {
                 bits: quote(<&[u8]>::from_datum(value(LAYOUT)?, false)?),
                 tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
                 epoch: i64::from_datum(value(EPOCH)?, false)?,
+                is_used: bool::from_datum(value(IS_USED)?, false)?,
                 is_ours: pg_sys::TransactionIdIsCurrentTransactionId(written_by),
             })
         }

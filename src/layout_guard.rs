@@ -78,10 +78,10 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
     let Some(settings) = settings::get() else { return Err(gate::not_preloaded()) };
-    // The database gets its row from the first ID: an error undoes that, and with another layout in the state there is
-    // no ID.
+    // The first ID marks the database's row, or stores one: an error undoes that, and with another layout in the state
+    // there is no ID.
     if unadopted_layout().is_none() {
-        database::store_layout();
+        database::store_use(&settings.layout);
     }
     // An error about the state comes first, because the database cannot be converted before it is gone.
     let compared =

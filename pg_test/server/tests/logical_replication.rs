@@ -138,7 +138,7 @@ fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
     is_synchronised(&subscriber);
     run(
         &mut publisher.connect(),
-        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+        "INSERT INTO snowflake_internal.snowflake_config SELECT l.*, true, true FROM snowflake_server_layout() AS l",
     );
     let log = wait_until("the refusal", secs(30), || {
         let log = subscriber.log();
