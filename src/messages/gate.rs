@@ -274,7 +274,7 @@ pub fn closed(why: ClosedReason) -> Error {
             "the configured snowflake layout differs from that of existing IDs",
             existing_ids(&old),
             "Set snowflake_id.layout, tick and epoch back and restart the server. If the layout was changed on \
-             purpose, with all servers of the fleet stopped, call snowflake_adopt.",
+             purpose, call snowflake_adopt while all other servers of the fleet are stopped.",
         ),
         ClosedReason::Foreign(identifier) => not_ready(
             format!(
