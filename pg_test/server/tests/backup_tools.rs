@@ -93,15 +93,26 @@ impl PgBackRest {
         }
         write(&conf, &text);
         let this = Self { program, folder, server };
-        this.run(&["stanza-create"]);
+        let output = this.command(&["stanza-create"]).output().expect("it can be run");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        if said.contains("is this version of PostgreSQL supported?") {
+            skipped("pgBackRest");
+            return None;
+        }
+        assert!(output.status.success(), "{said}");
         Some((this, standby))
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.server.client_program(&self.program.display().to_string(), "postgres");
+        command.arg(format!("--config={}/pgbackrest.conf", self.folder.display()));
+        command.args(["--stanza=main", "--log-level-console=warn"]).args(args);
+        command
     }
 
     #[track_caller]
     fn run(&self, args: &[&str]) {
-        let mut command = self.server.client_program(&self.program.display().to_string(), "postgres");
-        command.arg(format!("--config={}/pgbackrest.conf", self.folder.display()));
-        said(command.args(["--stanza=main", "--log-level-console=warn"]).args(args));
+        said(&mut self.command(args));
     }
 
     /// A server from the last backup, in a new directory, started.

@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, ms, secs, wait_until};
+use snowflake_server_tests::{Server, ms, pg_version, secs, wait_until};
 use std::thread;
 use std::time::Instant;
 
@@ -550,9 +550,12 @@ fn a_view_keeps_its_literals_whatever_the_session_has_set() {
          CREATE TABLE before AS SELECT v::text AS r FROM v; ALTER DATABASE postgres SET array_nulls = off",
     );
     let mut other = server.connect();
+    if pg_version() < 19 {
+        run(&mut other, "SET standard_conforming_strings = off");
+    }
     run(
         &mut other,
-        "SET transform_null_equals = on; SET standard_conforming_strings = off;
+        "SET transform_null_equals = on;
          SET extra_float_digits = -5; SET datestyle = 'SQL, DMY'; SET intervalstyle = 'sql_standard';
          SET bytea_output = escape; SET timezone = 'Asia/Kolkata'; SELECT snowflake_convert('t', 'id', false)",
     );
@@ -605,7 +608,13 @@ fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
         run(&mut other, revoke);
         thread::scope(|scope| {
             let conversion = scope.spawn(|| {
-                run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false)");
+                let convert = "BEGIN; SELECT snowflake_convert('t', 'id', false)";
+                // From PostgreSQL 18 on, it sees the change only after its lock, and asks to be called again.
+                if let Err(error) = session.batch_execute(convert) {
+                    assert_eq!(error.code().map(|code| code.code()), Some("55006"), "{error}");
+                    run(&mut session, "ROLLBACK");
+                    run(&mut session, convert);
+                }
                 let is_left: bool = one(&mut session, &format!("SELECT {right}"));
                 run(&mut session, "ROLLBACK");
                 is_left
