@@ -1,8 +1,8 @@
 //! A dump records what its IDs mean: on a server with another layout, the restored database is closed.
 
 use postgres::Client;
+use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Builder, Server};
 
 fn server() -> Server {
     Server::builder().start_with_extension()
