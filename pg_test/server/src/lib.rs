@@ -39,6 +39,7 @@ pub mod sql;
 pub mod traffic;
 
 pub use clock::Clock;
+pub use dump::UNMARKED;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
 pub use install::{companions, extension_folder, has_contrib, has_extension, pg_config, pg_version};

@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, take};
-use snowflake_server_tests::{Builder, Server, Stop, ms, secs, wait_until};
+use snowflake_server_tests::{Builder, Server, Stop, UNMARKED, ms, secs, wait_until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -21,9 +21,9 @@ fn convert(session: &mut Client, arguments: &str, dry_run: bool) -> Vec<String> 
 #[track_caller]
 fn converts(server: &Server, session: &mut Client, arguments: &str) -> Vec<String> {
     let database: String = one(session, "SELECT current_database()::text");
-    let before = server.dump(&database, &[]);
+    let before = server.dump(&database, UNMARKED);
     let said = convert(session, arguments, true);
-    assert_eq!(server.dump(&database, &[]), before, "the dry run of {arguments} changes nothing");
+    assert_eq!(server.dump(&database, UNMARKED), before, "the dry run of {arguments} changes nothing");
     assert_eq!(convert(session, arguments, false), said, "{arguments}");
     said
 }
@@ -31,9 +31,9 @@ fn converts(server: &Server, session: &mut Client, arguments: &str) -> Vec<Strin
 /// A conversion that is refused, by the dry run and by the real one, with nothing changed.
 #[track_caller]
 fn refused(server: &Server, session: &mut Client, arguments: &str, code: &str) -> Failure {
-    let before = server.dump("postgres", &[]);
+    let before = server.dump("postgres", UNMARKED);
     let failure = refuses(session, arguments, code);
-    assert_eq!(server.dump("postgres", &[]), before, "{arguments} was refused, and changes nothing");
+    assert_eq!(server.dump("postgres", UNMARKED), before, "{arguments} was refused, and changes nothing");
     failure
 }
 
@@ -1003,14 +1003,14 @@ fn what_cannot_be_converted_is_refused_with_nothing_changed() {
     for (setup, ..) in REFUSED {
         run(&mut session, setup);
     }
-    let before = server.dump("postgres", &[]);
+    let before = server.dump("postgres", UNMARKED);
     for (_, arguments, code, words) in REFUSED {
         let failure = refuses(&mut session, arguments, code);
         for word in *words {
             assert!(failure.text().contains(word), "{arguments}: {word:?} is missing in: {failure}");
         }
     }
-    assert_eq!(server.dump("postgres", &[]), before);
+    assert_eq!(server.dump("postgres", UNMARKED), before);
 }
 
 /// Obstacles that the types of columns do not show, and that are cheap to find.
@@ -1690,13 +1690,13 @@ fn a_conversion_is_part_of_its_transaction() {
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer REFERENCES t);
          INSERT INTO t DEFAULT VALUES",
     );
-    let before = server.dump("postgres", &[]);
+    let before = server.dump("postgres", UNMARKED);
     run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false); INSERT INTO t DEFAULT VALUES");
     let others = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
         AND relation IN ('t'::regclass, 'u'::regclass)";
     assert_eq!(one::<i64>(&mut session, others), 2, "both are locked until the end");
     run(&mut session, "ROLLBACK");
-    assert_eq!(server.dump("postgres", &[]), before);
+    assert_eq!(server.dump("postgres", UNMARKED), before);
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}"));
         let failure = fails(&mut session, "25001", "SELECT snowflake_convert('t', 'id', false)");

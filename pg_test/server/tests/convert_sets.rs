@@ -3,12 +3,9 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, ms, pg_version, secs, wait_until};
+use snowflake_server_tests::{Server, UNMARKED, ms, pg_version, secs, wait_until};
 use std::thread;
 use std::time::Instant;
-
-/// Of a dump: the mark that the database has IDs is left out, because a dry run tries the expressions with new IDs.
-const UNMARKED: &[&str] = &["--exclude-table-data=snowflake_internal.snowflake_config"];
 
 /// The statements of a call, which the dry run returns and changes nothing, and the real run executes.
 #[track_caller]
