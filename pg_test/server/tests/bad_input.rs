@@ -1117,7 +1117,10 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
     all_fail(&mut session, "55000", &["exhausted"]);
     // If the clock was only ahead, IDs are available again once it is corrected. (To a time after the server's start,
     // which may have taken minutes, because no worker generates IDs of a time before that.)
-    server.step_back(hours(24) + ms(TINY_TICKS as u64 - 1_000) + secs(10));
+    let beyond =
+        "SELECT (extract(epoch FROM clock_timestamp() - expires_at) * 1000)::bigint FROM snowflake_status";
+    let beyond: i64 = one(&mut session, beyond);
+    server.step_back(ms(beyond as u64) + secs(4));
     let id = next(&mut session);
     ids.push(id);
     assert!(id > 0 && ticks(id) < TINY_TICKS);
