@@ -86,7 +86,8 @@ fn figures_of(group: &Group, runs: &[Run]) -> String {
 fn table_of(group: &Group, runs: &[Run]) -> String {
     let majors: Vec<String> = runs.iter().map(|run| run.major.to_string()).collect();
     let mut heads = vec![format!("PostgreSQL {}", majors.join("; "))];
-    heads.extend(group.columns.iter().map(|(_, title)| title.to_string()));
+    let name = |title: &str| if title.is_empty() { "times ours".to_owned() } else { title.to_owned() };
+    heads.extend(group.columns.iter().map(|(_, title)| name(title)));
     let row = |candidate: &Candidate| {
         let cell = |(measurement, _): &(&str, &str)| {
             let medians: Vec<Option<String>> =
