@@ -36,26 +36,30 @@ pub fn summary(run: &Run) -> String {
 
 // ---------------------------------------------------------------- parts
 
+/// A line per run, and what runs share once.
 fn about(runs: &[Run]) -> String {
+    let place = |run: &Run| format!("snowflake_id {}. {}.", run.snowflake_id, run.machine);
+    let is_shared = runs.iter().all(|run| place(run) == place(&runs[0]));
     let line = |run: &Run| {
         let (all, disturbed) = run.disturbed();
+        let own = if is_shared { String::new() } else { format!(" {}", place(run)) };
         format!(
-            "- **PostgreSQL {}**, snowflake_id {}, measured {} in {} minutes; {disturbed} of {all} rounds were \
-             disturbed. {}.",
-            run.postgres, run.snowflake_id, run.date, run.minutes, run.machine
+            "- **PostgreSQL {}**, measured {}; {disturbed} of {all} rounds were disturbed.{own}\n",
+            run.postgres, run.date
         )
     };
-    runs.iter().map(line).collect::<Vec<_>>().join("\n")
+    let lines: String = runs.iter().map(line).collect();
+    if is_shared && !runs.is_empty() { format!("{lines}\n{}", place(&runs[0])) } else { lines }
 }
 
 fn targets(runs: &[Run]) -> String {
     let mut heads = vec!["what".to_owned(), "compared with".to_owned(), "target".to_owned()];
-    heads.extend(runs.iter().flat_map(|run| [format!("PostgreSQL {}", run.major), String::new()]));
+    heads.extend(runs.iter().map(|run| format!("PostgreSQL {}", run.major)));
     let row = |target: &Target| {
         let mut row = vec![target.what.to_owned(), target.against.to_owned(), format!("≤ {}", target.limit)];
-        row.extend(runs.iter().flat_map(|run| match target.judge(run) {
-            None => ["not measured".to_owned(), String::new()],
-            Some((found, verdict)) => [spread(found), word(verdict).to_owned()],
+        row.extend(runs.iter().map(|run| match target.judge(run) {
+            None => "not measured".to_owned(),
+            Some((found, verdict)) => spread(found) + word(verdict),
         }));
         row
     };
@@ -64,35 +68,36 @@ fn targets(runs: &[Run]) -> String {
     table(&heads, &rows)
 }
 
+/// Behind a result. The page says that a target without a word is met.
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed => "**missed**",
-        Verdict::Unclear => "unclear",
+        Verdict::Met => "",
+        Verdict::Missed => " **missed**",
+        Verdict::Unclear => " unclear",
     }
 }
 
-/// The picture, and the same as a table.
+/// The picture, which has the spreads, and the medians as a table.
 fn figures_of(group: &Group, runs: &[Run]) -> String {
     format!("![{}](benchmarks/{}.svg)\n\n{}", group.title, group.name, table_of(group, runs))
 }
 
+/// A cell has the medians of all runs, so that a row fits a screen.
 fn table_of(group: &Group, runs: &[Run]) -> String {
-    let mut heads = vec![String::new()];
-    for (_, title) in group.columns {
-        heads.extend(runs.iter().map(|run| {
-            let version = format!("PostgreSQL {}", run.major);
-            if title.is_empty() { version } else { format!("{title}, {version}") }
-        }));
-    }
+    let majors: Vec<String> = runs.iter().map(|run| run.major.to_string()).collect();
+    let mut heads = vec![format!("PostgreSQL {}", majors.join("; "))];
+    let name = |title: &str| if title.is_empty() { "times ours".to_owned() } else { title.to_owned() };
+    heads.extend(group.columns.iter().map(|(_, title)| name(title)));
     let row = |candidate: &Candidate| {
-        let mut row = vec![head(candidate)];
-        for (measurement, _) in group.columns {
-            row.extend(
-                runs.iter().map(|run| group.of(run, measurement, candidate).map(spread).unwrap_or_default()),
-            );
-        }
-        row
+        let cell = |(measurement, _): &(&str, &str)| {
+            let medians: Vec<Option<String>> =
+                runs.iter().map(|run| Some(digits(group.of(run, measurement, candidate)?.median))).collect();
+            if medians.iter().all(Option::is_none) {
+                return String::new();
+            }
+            medians.into_iter().map(|median| median.unwrap_or("–".to_owned())).collect::<Vec<_>>().join("; ")
+        };
+        [head(candidate)].into_iter().chain(group.columns.iter().map(cell)).collect()
     };
     let is_other = |candidate: &&Candidate| **candidate != CANDIDATES[0];
     let candidates = group.shown(runs);
@@ -103,12 +108,12 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
 fn repeated(runs: &[Run]) -> String {
     let of = |run: &Run| {
         let found = run.of("fill_repeated", "gist");
-        found.map(|found| format!("{} per round on PostgreSQL {}", spread(found), run.major))
+        found.map(|found| format!("{} per round on PostgreSQL {}", digits(found.median), run.major))
     };
     let found: Vec<String> = runs.iter().filter_map(of).collect();
     format!(
-        "The PL/pgSQL function is not unique when several sessions use it: {} of the 400 statements of the four \
-         clients failed because a key existed already, and were repeated.",
+        "The PL/pgSQL function is not unique across sessions: {} of the four clients' 400 statements failed on a \
+         duplicate key, and were repeated.",
         found.join(" and ")
     )
 }
@@ -218,7 +223,7 @@ mod tests {
         run.note_probe("call", 5.0);
         let summary = summary(&run);
         assert!(
-            summary.contains("| time of a call | `nextval()` | ≤ 0.25 | 0.500 | **missed** |"),
+            summary.contains("| time of a call | `nextval()` | ≤ 0.25 | 0.500 **missed** |"),
             "{summary}"
         );
         assert!(summary.contains("| bigserial | 2.00 |") && !summary.contains("INSERT"), "{summary}");
