@@ -20,7 +20,7 @@
 //!   omitted lines;
 //! * `yaml`: must be YAML, and name only settings that the server has;
 //! * `sh packages`: `xtask package` runs it, in the folder with the packages of `scripts/package`;
-//! * other `sh`, `java` and blocks without a language are ignored.
+//! * other `sh`, `java` and blocks without a language are ignored; an indented block is an error.
 
 use postgres::{Client, SimpleQueryMessage};
 use snowflake_server_tests::partman;
@@ -304,6 +304,10 @@ fn parts(text: &str) -> Vec<Part> {
                 text.push('\n');
             }
             (None, None) => {
+                assert!(
+                    !line.trim_start().starts_with("```"),
+                    "line {number}: an indented block is not played"
+                );
                 let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
                 parts.extend(comment.map(|comment| Part::Comment(number, comment.trim().to_owned())));
             }
@@ -948,11 +952,16 @@ fn the_tables_of_functions_are_those_of_the_extension() {
     let actual: BTreeSet<(String, String)> =
         actual.iter().map(|row| (short(&row[0]), short(&row[1]))).collect();
 
+    // A row has functions that return the same.
+    let signatures = |row: &Vec<String>| {
+        let returned = code(&row[1]).remove(0);
+        code(&row[0]).into_iter().map(|function| (function, returned.clone())).collect::<Vec<_>>()
+    };
     let stated: BTreeSet<(String, String)> =
         ["generating IDs", "reading IDs", "guarding replicated rows", "administering", "keeping a registry"]
             .into_iter()
             .flat_map(|header| tables(&[header, "returns"]))
-            .map(|row| (code(&row[0]).remove(0), code(&row[1]).remove(0)))
+            .flat_map(|row| signatures(&row))
             .collect();
     assert_eq!(stated, actual);
 }
