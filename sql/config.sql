@@ -20,6 +20,7 @@ CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
+    difference text;
     -- A restore has created the extension just now, or the database has generated no ID.
     is_new constant boolean := NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
@@ -42,17 +43,18 @@ BEGIN
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
-        IF TG_OP = 'INSERT' AND NOT is_replicated AND NEW.is_used AND is_new THEN
+        difference := format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
+            NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch);
+        IF TG_OP = 'INSERT' AND NOT is_replicated AND is_new THEN
             -- An error would undo this row alone: most restores go on with the rows of the tables, and their IDs would be
-            -- read and continued with the server's layout.
+            -- read and continued with the server's layout. They can have IDs without the mark: copied or replicated ones.
             DELETE FROM snowflake_internal.snowflake_config;
             RAISE WARNING USING
                 MESSAGE = 'the dump''s snowflake layout differs from this server''s',
-                DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s. '
-                    'So this database generates and reads no snowflake IDs.',
-                    NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
-                HINT = 'Set snowflake_id.layout, tick and epoch to the dump''s layout and restart the server; or restore '
-                    'into another server.';
+                DETAIL = difference || ' So this database generates and reads no snowflake IDs.',
+                HINT = 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and restore '
+                    'again; or restore into another server.' || CASE WHEN NEW.is_used THEN ''
+                    ELSE ' If the dump has no snowflake IDs, delete the row of snowflake_config.' END;
             RETURN NEW;
         END IF;
         RAISE EXCEPTION USING
@@ -60,13 +62,12 @@ BEGIN
             MESSAGE = CASE WHEN is_replicated THEN 'the publisher''s snowflake layout differs from this server''s'
                 WHEN TG_OP = 'UPDATE' THEN 'the row''s snowflake layout differs from this server''s'
                 ELSE 'the dump''s snowflake layout differs from this server''s' END,
-            DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
-                NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
+            DETAIL = difference,
             HINT = CASE WHEN is_replicated
                 THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
                 WHEN TG_OP = 'UPDATE' THEN 'Run the statements that snowflake_layout_steps() returns.'
-                ELSE 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
-                    'restore again; or restore into another server.' END;
+                ELSE 'Drop what was restored, and restore it into a server with the dump''s snowflake_id.layout, tick and '
+                    'epoch.' END;
     END IF;
     -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server
     -- whose state was lost does not know the layout of these IDs.
@@ -102,6 +103,14 @@ CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowf
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
 
+-- Sessions remember that they have compared the row, until this tells them of its change. AFTER, because BEFORE one a
+-- session could compare the old row again.
+CREATE FUNCTION snowflake_internal.snowflake_config_changed() RETURNS trigger
+    LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_config_changed';
+CREATE TRIGGER snowflake_config_changed AFTER INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_config
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_changed();
+ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_changed;
+
 INSERT INTO snowflake_internal.snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
@@ -119,12 +128,14 @@ $$;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
 
-REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check() FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check(), snowflake_internal.snowflake_config_changed() FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_internal.snowflake_config IS
     'layout of the snowflake IDs in this database; a server with another layout generates and reads none';
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
     'internal: keeps snowflake_config to one row with this server''s layout';
+COMMENT ON FUNCTION snowflake_internal.snowflake_config_changed() IS
+    'internal: has all sessions compare their layout with the row again';
 COMMENT ON FUNCTION snowflake_internal.server_layout() IS
     'internal: snowflake_server_layout(), for code that knows no other schema';
 COMMENT ON FUNCTION snowflake_server_layout() IS

@@ -17,52 +17,52 @@ const TICK_MS: i32 = 2;
 const EPOCH: i32 = 3;
 const IS_USED: i32 = 5;
 
-/// How far the result of a comparison holds.
+/// What a comparison without a difference has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// For this process: the row is committed, and its trigger keeps it as this server's layout.
-    InThisProcess,
-    /// For now: the transaction has written the row, or perhaps deleted it, and may still roll back.
-    ForNow,
+pub struct Compared {
+    /// The table, of whose changes PostgreSQL tells every process. `None`: there is none, or this is pg_upgrade.
+    pub table: Option<pg_sys::Oid>,
+    /// The row says that the database has generated IDs.
+    pub is_used: bool,
 }
 
 /// Compares this server's layout with that of the database's IDs; an error if they differ. Needs a transaction.
-pub fn compare(own: &Layout) -> Result<Holds, Error> {
-    // SAFETY: a plain flag, and a question about this transaction. pg_upgrade evaluates the expressions of indexes, but
-    // on no row of the database.
-    let (is_upgrade, has_written) = unsafe {
-        (pg_sys::IsBinaryUpgrade, pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId)
-    };
-    if is_upgrade {
-        return Ok(Holds::InThisProcess);
+pub fn compare(own: &Layout) -> Result<Compared, Error> {
+    // SAFETY: a plain flag. pg_upgrade evaluates the expressions of indexes, but on no row of the database.
+    let is_upgrade = unsafe { pg_sys::IsBinaryUpgrade };
+    let found = if is_upgrade { None } else { read() };
+    let Some((table, row)) = found else { return Ok(Compared { table: None, is_used: false }) };
+    match row {
+        Some(row) if !row.is_of(own) => {
+            let Row { bits, tick_ms, epoch, .. } = row;
+            let tick =
+                Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
+            Err(reading::other_database(&format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
+        }
+        row => Ok(Compared { table: Some(table), is_used: row.is_some_and(|row| row.is_used) }),
     }
-    let Some(row) = row() else {
-        return Ok(if has_written { Holds::ForNow } else { Holds::InThisProcess });
-    };
-    if row.is_of(own) {
-        return Ok(if row.is_ours { Holds::ForNow } else { Holds::InThisProcess });
-    }
-    let Row { bits, tick_ms, epoch, .. } = row;
-    let tick = Tick::from_millis(tick_ms).map_or_else(|| format!("{tick_ms}ms"), |tick| tick.to_string());
-    Err(reading::other_database(&format!("{bits} {tick} {}", timestamp(from_postgres(epoch)))))
 }
 
 /// Whether this database has stored its layout, and it is this server's. Needs a transaction.
 pub fn is_checked(own: &Layout) -> bool {
-    row().is_some() && compare(own).is_ok()
+    read().and_then(|(_, row)| row).is_some_and(|row| row.is_of(own))
 }
 
 /// Stores that the database has IDs of this layout, unless it has those of another, or something is in the way: another
 /// transaction that stores it, or one of this session that may not write. Needs a transaction.
 pub fn store_use(own: &Layout) {
-    let is_to_store = || row().is_none_or(|row| !row.is_used && row.is_of(own));
-    // SAFETY: flags, and questions about this transaction.
+    let table_to_mark = || {
+        read()
+            .filter(|(_, row)| row.as_ref().is_none_or(|row| !row.is_used && row.is_of(own)))
+            .map(|(table, _)| table)
+    };
+    // SAFETY: flags, and a question about this transaction.
     let may_write =
         unsafe { !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade };
-    let table = table();
-    if !may_write || table == pg_sys::InvalidOid || !is_to_store() {
+    if !may_write {
         return;
     }
+    let Some(table) = table_to_mark() else { return };
     // Two transactions that insert the row would wait for each other, and a call waits for none.
     // SAFETY: a table of this database; the transaction's end releases the lock.
     let owner = unsafe {
@@ -73,7 +73,7 @@ pub fn store_use(own: &Layout) {
     };
     // It may have been stored, or the table dropped, before the lock.
     if let Some(owner) = owner
-        && is_to_store()
+        && table_to_mark() == Some(table)
     {
         // Its trigger puts the row in the place of that which CREATE EXTENSION stored.
         execute_as(
@@ -104,8 +104,6 @@ struct Row {
     epoch: pg_sys::TimestampTz,
     /// The database has generated IDs.
     is_used: bool,
-    /// This transaction has written it.
-    is_ours: bool,
 }
 
 impl Row {
@@ -116,69 +114,59 @@ impl Row {
     }
 }
 
-fn row() -> Option<Row> {
-    // SAFETY: a row of pg_extension, whose first columns are never null and have fixed lengths.
-    first(pg_sys::ExtensionRelationId, |row, _| unsafe {
-        let extension = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_extension>();
-        (pg_sys::name_data_to_str(&extension.extname) == "snowflake_id").then_some(())
-    })?;
-    first(table(), |row, columns| {
-        // SAFETY: the extension's script gave the columns these types.
-        unsafe {
-            let value = |column| {
-                let mut is_null = false;
-                let value = pg_sys::heap_getattr(row, column, columns, &mut is_null);
-                (!is_null).then_some(value)
-            };
-            let written_by = (*(*row).t_data).t_choice.t_heap.t_xmin;
-            Some(Row {
-                bits: quote(<&[u8]>::from_datum(value(LAYOUT)?, false)?),
-                tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
-                epoch: i64::from_datum(value(EPOCH)?, false)?,
-                is_used: bool::from_datum(value(IS_USED)?, false)?,
-                is_ours: pg_sys::TransactionIdIsCurrentTransactionId(written_by),
-            })
-        }
-    })
-}
-
-/// The table's ID, or an invalid one if there is no such schema or table.
-fn table() -> pg_sys::Oid {
+/// The table's ID; `None` if there is no such extension, schema or table.
+fn table() -> Option<pg_sys::Oid> {
+    let valid = |oid| (oid != pg_sys::InvalidOid).then_some(oid);
     // SAFETY: static names, within a transaction.
     unsafe {
-        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
-        pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema)
+        valid(pg_sys::get_extension_oid(c"snowflake_id".as_ptr(), true))?;
+        let schema = valid(pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true))?;
+        valid(pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema))
     }
 }
 
-/// The first non-`None` result of `read` over the rows of a table.
-fn first<T>(
-    table: pg_sys::Oid,
-    read: impl Fn(pg_sys::HeapTuple, pg_sys::TupleDesc) -> Option<T>,
-) -> Option<T> {
+/// The table, and its row if it has one; `None` if there is no table. The lock comes first, and with it the messages of
+/// all changes before it, so whoever remembers the row is told of the changes that come after it.
+fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
+    let table = table()?;
     // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error
-    // ends the statement. A row is valid until the next one is fetched.
+    // ends the statement.
     unsafe {
         let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
         let relation = pg_sys::try_table_open(table, lock);
         if relation.is_null() {
             return None;
         }
-        let mut found = None;
-        if (*(*relation).rd_rel).relkind as u8 == pg_sys::RELKIND_RELATION {
+        let is_table = (*(*relation).rd_rel).relkind as u8 == pg_sys::RELKIND_RELATION;
+        let row = is_table.then(|| {
             let (no_index, no_keys) = (pg_sys::InvalidOid, std::ptr::null_mut());
             let scan =
                 pg_sys::systable_beginscan(relation, no_index, false, std::ptr::null_mut(), 0, no_keys);
-            while found.is_none() {
-                let row = pg_sys::systable_getnext(scan);
-                if row.is_null() {
-                    break;
-                }
-                found = read(row, (*relation).rd_att);
-            }
+            let row = pg_sys::systable_getnext(scan);
+            let row = if row.is_null() { None } else { values(row, (*relation).rd_att) };
             pg_sys::systable_endscan(scan);
-        }
+            row
+        });
         pg_sys::table_close(relation, lock);
-        found
+        row.map(|row| (table, row))
+    }
+}
+
+/// # Safety
+/// A row of the table, which is open.
+unsafe fn values(row: pg_sys::HeapTuple, columns: pg_sys::TupleDesc) -> Option<Row> {
+    // SAFETY: by this function's contract; the extension's script gave the columns these types.
+    unsafe {
+        let value = |column| {
+            let mut is_null = false;
+            let value = pg_sys::heap_getattr(row, column, columns, &mut is_null);
+            (!is_null).then_some(value)
+        };
+        Some(Row {
+            bits: quote(<&[u8]>::from_datum(value(LAYOUT)?, false)?),
+            tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
+            epoch: i64::from_datum(value(EPOCH)?, false)?,
+            is_used: bool::from_datum(value(IS_USED)?, false)?,
+        })
     }
 }

@@ -1,22 +1,76 @@
 //! Decides whether IDs may be generated and read by this server's layout: it must be the layout of the server's state
 //! and of the database's IDs.
 //!
-//! A process compares once, before its first ID or reading, and remembers only success, and only with a row that no
-//! transaction of its own can take back. So later calls pay nothing, and a refusal ends as soon as its cause does. This
-//! is sound because a process has one database all its life, the postmaster, whose memory all processes inherit, has
-//! none, and a layout changes only while the server is stopped.
+//! A process compares before its first ID or reading, and remembers success, and only that: later calls pay nothing, and
+//! a refusal ends as soon as its cause does. It forgets when PostgreSQL tells it that the table of the row has changed:
+//! a trigger of the row has that told, as CREATE and DROP EXTENSION, ALTER TABLE and TRUNCATE do by themselves, to this
+//! session with the next command and a rollback, to the others, and on standbys, with the commit. They hear it with the
+//! next lock that they take, at the latest with their next transaction. The settings change only while the server is
+//! stopped.
 
-use crate::database::{self, Holds};
+use crate::database::{self, Compared};
 use crate::messages::{Error, gate};
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::{self, SharedGenerator};
+use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Layout};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-// ---- reading ----
+// ---- what is remembered, and until when ----
 
 /// This process has compared the layouts, and IDs may be read.
 static MAY_READ: AtomicBool = AtomicBool::new(false);
+
+/// The generator, once this process has compared the layouts and may generate IDs in a database that is marked as used.
+static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The table whose row was compared; 0 if none was.
+static TABLE: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The statement that generates IDs without a mark, as in a transaction that may not write: the next one tries again.
+    static UNMARKED: Cell<Option<Statement>> = const { Cell::new(None) };
+}
+
+/// When the transaction and the statement began. A procedure has many transactions in one statement.
+type Statement = (pg_sys::TimestampTz, pg_sys::TimestampTz);
+
+fn statement() -> Statement {
+    // SAFETY: plain reads of process-local variables of PostgreSQL.
+    unsafe { (pg_sys::GetCurrentTransactionStartTimestamp(), pg_sys::GetCurrentStatementStartTimestamp()) }
+}
+
+/// Has PostgreSQL tell every process of changes of tables. Called once by the postmaster, while it loads libraries; the
+/// other processes inherit it.
+pub fn install_callback() {
+    // SAFETY: the function is of the type that PostgreSQL calls, and ignores the argument.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::null()) }
+}
+
+/// Forgets, if this is the table that was compared, or none in particular: PostgreSQL has lost messages.
+#[pg_guard]
+unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, table: pg_sys::Oid) {
+    let compared = pg_sys::Oid::from(TABLE.load(Ordering::Relaxed));
+    if table == compared || table == pg_sys::InvalidOid {
+        MAY_READ.store(false, Ordering::Relaxed);
+        GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
+        UNMARKED.set(None);
+    }
+    if table == compared && table != pg_sys::InvalidOid {
+        // The planner has put IDs in the place of immutable calls, such as the bounds of snowflake_between().
+        // SAFETY: it marks plans, as PostgreSQL's own callbacks do.
+        unsafe { pg_sys::ResetPlanCache() };
+    }
+}
+
+fn compare(settings: &Settings) -> Result<Compared, Error> {
+    let compared = database::compare(&settings.layout)?;
+    TABLE.store(compared.table.map_or(0, pg_sys::Oid::to_u32), Ordering::Relaxed);
+    Ok(compared)
+}
+
+// ---- reading ----
 
 /// The settings, for reading an ID: an error unless the state, on a standby too, and this database's IDs have their
 /// layout.
@@ -49,7 +103,7 @@ fn check(settings: &Settings) -> Result<(), Error> {
     if let Some(layout) = unadopted_layout() {
         return Err(gate::closed(ClosedReason::OtherLayout(layout)));
     }
-    if database::compare(&settings.layout)? == Holds::InThisProcess {
+    if compare(settings)?.table.is_some() {
         MAY_READ.store(true, Ordering::Relaxed);
     }
     Ok(())
@@ -64,9 +118,6 @@ pub fn unadopted_layout() -> Option<Layout> {
 
 // ---- generating ----
 
-/// The generator, once this process has compared the layouts and may generate IDs.
-static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
-
 /// The generator, if this process may generate IDs with it. Does not call PostgreSQL.
 #[inline]
 pub fn known_for_generating() -> Option<&'static SharedGenerator> {
@@ -74,9 +125,12 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Compares the database's layout with the generator's.
+/// Compares the database's layout with the generator's, and marks the database as used.
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
+    if UNMARKED.get() == Some(statement()) {
+        return Ok(());
+    }
     let Some(settings) = settings::get() else { return Err(gate::not_preloaded()) };
     // The first ID marks the database's row, or stores one: an error undoes that, and with another layout in the state
     // there is no ID.
@@ -84,10 +138,10 @@ pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> 
         database::store_use(&settings.layout);
     }
     // An error about the state comes first, because the database cannot be converted before it is gone.
-    let compared =
-        database::compare(&settings.layout).map_err(|differs| for_reading().err().unwrap_or(differs))?;
-    if compared == Holds::InThisProcess {
+    if compare(settings).map_err(|differs| for_reading().err().unwrap_or(differs))?.is_used {
         GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
+    } else {
+        UNMARKED.set(Some(statement()));
     }
     Ok(())
 }

@@ -48,6 +48,7 @@ pub extern "C-unwind" fn _PG_init() {
     if !binary_upgrade {
         shmem::install_hooks(start::note_standby);
         session::install_hook();
+        layout_guard::install_callback();
         keeper::register();
         registrar::register();
     }

@@ -1,6 +1,7 @@
 //! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
 
 mod administering;
+mod config;
 mod copying;
 mod executing;
 mod foreign;

@@ -370,7 +370,8 @@ pub fn not_adopted(why: AdoptError, floor_us: i64) -> Error {
             "cannot adopt the configured snowflake layout: new IDs would be lower than existing ones",
             existing_ids(&old),
             "Set snowflake_id.layout, tick and epoch back, or to a layout whose IDs are now higher than all existing \
-             ones, and restart the server.",
+             ones, and restart the server. If there are no snowflake IDs, a superuser can call snowflake_adopt with the \
+             former epoch as floor and lower => true.",
         ),
     }
 }

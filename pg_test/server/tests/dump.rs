@@ -91,7 +91,28 @@ fn a_database_with_ids_refuses_a_dump_with_another_layout() {
     run(&mut session, "SELECT snowflake_nextval()");
     let errors = other.try_restore("postgres", &dump).expect_err("another epoch");
     assert!(errors.contains("ERROR:  the dump's snowflake layout differs from this server's"), "{errors}");
+    assert!(errors.contains("HINT:  Drop what was restored, and restore it into a server with"), "{errors}");
     run(&mut session, "SELECT snowflake_nextval()");
+}
+
+/// The IDs of a subscriber, or of a table that COPY has filled: the database has generated none, and its dump has some.
+#[test]
+fn a_dump_of_a_database_that_has_generated_no_id_closes_another_layouts_database_too() {
+    let source = server();
+    let fill = "CREATE TABLE orders AS SELECT snowflake_encode('2025-06-01Z', 1, n) AS id FROM generate_series(1, 3) AS n";
+    run(&mut source.connect(), fill);
+    let dump = source.dump("postgres", &[]);
+    let other =
+        Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z").start_with_extension();
+    let said = other.try_restore("postgres", &dump).expect_err("a warning");
+    assert!(said.contains("WARNING:  the dump's snowflake layout differs"), "{said}");
+    assert!(said.contains("If the dump has no snowflake IDs, delete the row of snowflake_config."), "{said}");
+    let mut session = other.connect();
+    let read = "SELECT snowflake_timestamp(id) FROM orders";
+    fails(&mut session, "55000", read);
+    fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
+    run(&mut session, &format!("{read}; SELECT snowflake_nextval()"));
 }
 
 #[test]
@@ -158,6 +179,7 @@ fn a_server_whose_state_has_another_layout_stores_none() {
 fn nobody_makes_the_table_say_anything_else() {
     let server = server();
     let mut session = server.connect();
+    run(&mut session, "SELECT snowflake_nextval()");
     for statement in [
         "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'",
         "UPDATE snowflake_internal.snowflake_config SET tick_ms = 10",

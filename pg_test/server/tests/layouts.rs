@@ -228,6 +228,167 @@ fn a_comparison_waits_for_a_lock_no_longer_than_a_statement_may() {
     assert!(ended.as_ref().is_err_and(|failure| failure.code == "42883") || ended.is_ok(), "{ended:?}");
 }
 
+// ---- a row that changes while sessions live ----
+
+/// A dump with the default layout.
+fn dump_of_another() -> String {
+    let source = Server::builder().start_with_extension();
+    run(&mut source.connect(), "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    run(&mut source.connect(), "INSERT INTO orders DEFAULT VALUES");
+    source.dump("postgres", &[])
+}
+
+#[track_caller]
+fn restore_another(server: &Server, database: &str, dump: &str) {
+    let said = server.try_restore(database, dump).expect_err("a warning");
+    assert!(said.contains("WARNING:  the dump's snowflake layout") && !said.contains("ERROR"), "{said}");
+}
+
+const READ_ONE: &str = "SELECT snowflake_worker(1)";
+const IS_USED: &str = "SELECT is_used FROM snowflake_internal.snowflake_config";
+
+/// As the sessions of a pool, which have compared the layouts with a row that said nothing yet.
+#[test]
+fn sessions_that_looked_before_a_restore_refuse_after_it() {
+    let dump = dump_of_another();
+    let server = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
+    let bounds = "EXECUTE since_2025";
+    let looks = [
+        READ_ONE.to_owned(),
+        format!("BEGIN READ ONLY; {MAKE}; {READ_ONE}; COMMIT"),
+        format!("BEGIN; {MAKE}; ROLLBACK"),
+        format!("BEGIN; SAVEPOINT s; {MAKE}; ROLLBACK TO s; COMMIT"),
+        // The plan has the bounds, and calls nothing.
+        format!(
+            "PREPARE since_2025 AS SELECT count(*) FROM generate_series(1::bigint, 3) AS id
+                 WHERE snowflake_between(id, '2025-01-01Z', 'infinity'); {bounds}"
+        ),
+    ];
+    let mut sessions = looks.map(|look| {
+        let mut session = server.connect();
+        run(&mut session, &look);
+        session
+    });
+    assert!(!one::<bool>(&mut server.connect(), IS_USED));
+    restore_another(&server, "postgres", &dump);
+    assert_refused(&mut sessions[4], bounds);
+    for session in &mut sessions {
+        for call in [READ, MAKE, "INSERT INTO orders DEFAULT VALUES"] {
+            assert_refused(session, call);
+        }
+    }
+}
+
+/// A session that has generated IDs marks the next row, too, and refuses that of another layout.
+#[test]
+fn a_session_does_not_go_by_a_row_that_is_gone() {
+    let dump = dump_of_another();
+    let server = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
+    let ways = [
+        ("dropped", "DROP EXTENSION snowflake_id CASCADE; CREATE EXTENSION snowflake_id"),
+        ("deleted", "DELETE FROM snowflake_internal.snowflake_config"),
+        ("truncated", "TRUNCATE snowflake_internal.snowflake_config"),
+    ];
+    for (database, way) in ways {
+        run(&mut server.connect(), &format!("CREATE DATABASE {database} TEMPLATE postgres"));
+        let mut session = session_in(&server, database);
+        run(&mut session, &format!("{MAKE}; {READ_ONE}"));
+        run(&mut session_in(&server, database), way);
+        run(&mut session, MAKE);
+        assert!(one::<bool>(&mut session_in(&server, database), IS_USED), "{way}");
+        run(&mut session_in(&server, database), way);
+        restore_another(&server, database, &dump);
+        for call in [READ, MAKE] {
+            assert_refused(&mut session, call);
+        }
+    }
+}
+
+#[test]
+fn a_session_on_a_standby_refuses_after_the_restore_on_the_primary() {
+    let dump = dump_of_another();
+    let primary = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
+    let standby = primary.standby(|builder| builder);
+    let mut session = standby.connect();
+    run(&mut session, READ_ONE);
+    restore_another(&primary, "postgres", &dump);
+    standby.catch_up_with(&primary);
+    assert_refused(&mut session, READ_ONE);
+}
+
+#[test]
+fn a_restore_counts_at_once_and_is_taken_back_with_its_savepoint() {
+    let server = Server::builder().setting(EPOCH, EARLIER).start_with_extension();
+    let mut session = server.connect();
+    let restore =
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, '2024-01-01Z', true, true)";
+    for call in [READ_ONE, MAKE] {
+        run(&mut session, READ_ONE);
+        assert_refused(
+            &mut session,
+            &format!("DO $$ BEGIN PERFORM snowflake_worker(1); {restore}; PERFORM ({call}); END $$"),
+        );
+        run(&mut session, &format!("{READ_ONE}; BEGIN; SAVEPOINT s; {restore}"));
+        assert_refused(&mut session, call);
+        run(&mut session, &format!("ROLLBACK TO s; {READ_ONE}; COMMIT"));
+        assert!(!one::<bool>(&mut session, IS_USED));
+    }
+    run(
+        &mut session,
+        &format!(
+            "DO $$ BEGIN
+                 BEGIN {restore}; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN END;
+                 PERFORM snowflake_worker(1), snowflake_nextval();
+             END $$"
+        ),
+    );
+    assert!(one::<bool>(&mut session, IS_USED));
+}
+
+#[test]
+fn the_first_id_that_can_mark_the_database_does_so() {
+    let server = Server::builder().start_with_extension();
+    let (mut session, mut other) = (server.connect(), server.connect());
+    let mut watcher = server.connect();
+    let mut is_used = || one::<bool>(&mut watcher, IS_USED);
+    run(&mut session, &format!("BEGIN READ ONLY; {MAKE}; COMMIT"));
+    // While another transaction marks it, in vain.
+    run(&mut other, &format!("BEGIN; {MAKE}"));
+    run(&mut session, MAKE);
+    run(&mut other, "ROLLBACK");
+    run(&mut session, &format!("BEGIN; {MAKE}; ROLLBACK"));
+    assert!(!is_used());
+    let taken_back = "BEGIN PERFORM snowflake_nextval(); RAISE division_by_zero;
+                      EXCEPTION WHEN division_by_zero THEN END;";
+    run(&mut session, &format!("DO $$ BEGIN {taken_back} END $$"));
+    assert!(!is_used());
+    run(&mut session, &format!("DO $$ BEGIN {taken_back} PERFORM snowflake_nextval(); END $$"));
+    assert!(is_used());
+}
+
+/// A report on a database that generates no IDs itself, and IDs that cannot mark it.
+#[test]
+fn a_statement_reads_the_row_a_few_times_however_many_ids_it_has() {
+    let server = Server::builder().start_with_extension();
+    let (mut session, mut other) = (server.connect(), server.connect());
+    run(&mut other, &format!("BEGIN; {MAKE}"));
+    let scans = "SELECT pg_stat_get_xact_numscans('snowflake_internal.snowflake_config'::regclass)";
+    for (mode, call) in [
+        ("READ WRITE", "snowflake_worker(id)"),
+        ("READ ONLY", "snowflake_nextval()"),
+        ("READ WRITE", "snowflake_nextval()"),
+    ] {
+        run(
+            &mut session,
+            &format!("BEGIN {mode}; SELECT count({call}) FROM generate_series(1::bigint, 1000) AS id"),
+        );
+        let scans: i64 = one(&mut session, scans);
+        // PostgreSQL may count those of the transactions before, too.
+        assert!(scans < 20, "{mode} {call}: {scans}");
+        run(&mut session, "ROLLBACK");
+    }
+}
+
 // ---- a change of the layout ----
 
 /// Everything that stores values computed from an ID, in schemas that are in no search_path.
