@@ -4,6 +4,7 @@ use crate::messages::{Awaited, gate};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -75,24 +76,23 @@ pub fn until_readable(file: RawFd, length: Duration, awaited: Awaited) {
     }
 }
 
+unsafe extern "C" {
+    // PostgreSQL's own, which pgrx does not declare: of a timer of this process.
+    fn get_timeout_active(timer: c_int) -> bool;
+    fn get_timeout_start_time(timer: c_int) -> pg_sys::TimestampTz;
+    fn get_timeout_finish_time(timer: c_int) -> pg_sys::TimestampTz;
+}
+
+/// PostgreSQL's timer of this name.
+const STATEMENT_TIMEOUT: c_int = 3;
+
 /// When `statement_timeout` ends this statement, by the monotonic clock. Counted from the statement's first wait, so
 /// PostgreSQL's own timeout comes earlier, unless the clock went back.
 fn statement_deadline(now: Instant) -> Option<Instant> {
     thread_local! {
         static FIRST_WAIT: Cell<Option<(pg_sys::TimestampTz, Instant)>> = const { Cell::new(None) };
     }
-    // SAFETY: plain reads of process-local variables of PostgreSQL.
-    let (timeout, statement, is_session) = unsafe {
-        let is_session = pg_sys::MyBackendType == pg_sys::BackendType::B_BACKEND;
-        (
-            pg_sys::StatementTimeout,
-            pg_sys::GetCurrentStatementStartTimestamp(),
-            is_session || pg_sys::ParallelWorkerNumber >= 0,
-        )
-    };
-    if timeout <= 0 || !is_session {
-        return None;
-    }
+    let (statement, timeout) = statement_timeout()?;
     let first = match FIRST_WAIT.get() {
         Some((of, first)) if of == statement => first,
         _ => {
@@ -100,7 +100,25 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
             now
         }
     };
-    Some(first + Duration::from_millis(timeout as u64))
+    Some(first + timeout)
+}
+
+/// When the statement began, and its timeout; `None` if it has none. A session has set its timer, which starts anew with
+/// each statement of a message, and which a later value of the setting does not change. A parallel worker has no timer.
+fn statement_timeout() -> Option<(pg_sys::TimestampTz, Duration)> {
+    // SAFETY: plain reads of process-local variables of PostgreSQL.
+    unsafe {
+        if pg_sys::ParallelWorkerNumber >= 0 {
+            let timeout = u64::try_from(pg_sys::StatementTimeout).ok().filter(|timeout| *timeout > 0)?;
+            return Some((pg_sys::GetCurrentStatementStartTimestamp(), Duration::from_millis(timeout)));
+        }
+        if !get_timeout_active(STATEMENT_TIMEOUT) {
+            return None;
+        }
+        let began = get_timeout_start_time(STATEMENT_TIMEOUT);
+        let micros = get_timeout_finish_time(STATEMENT_TIMEOUT).saturating_sub(began);
+        Some((began, Duration::from_micros(micros.max(0) as u64)))
+    }
 }
 
 /// The wait event that `pg_stat_activity` shows.

@@ -10,7 +10,7 @@ use model::server::{HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, config};
 use snowflake_core::host::{FileIdentity, SLOT_BYTES};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
-use snowflake_core::{Start, Unopened, WorkerSource};
+use snowflake_core::{ClosedReason, Start, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -875,6 +875,23 @@ fn a_standby_holds_its_number_and_uses_it_at_once_when_it_is_promoted() {
     );
     assert_eq!((standby.id().worker % 256, standby.contact().node), (6, node));
     assert_eq!(standby.meet(&registry), Answered::Renewed);
+}
+
+/// It would speak to the registry for the server that runs there, and end that one's lease.
+#[test]
+fn a_server_that_recovers_in_the_directory_of_another_holds_nothing() {
+    let registry = Registry::new();
+    let machine = Machine::alone(confirmed(5));
+    machine.join(&registry);
+    machine.crash();
+    let (start, writes) = (machine.start.get(), machine.disk.writes.get());
+    machine.disk.is_taken.set(true);
+    assert_eq!(machine.with(|generator| generator.hold(&start)), Err(ClosedReason::Taken));
+    assert_eq!(machine.disk.writes.get(), writes);
+    assert_eq!(machine.with(|generator| generator.contact()), Ok(None));
+    machine.disk.is_taken.set(false);
+    machine.hold();
+    assert_eq!(machine.meet(&registry), Answered::Renewed);
 }
 
 /// The registry's floor is durable before the lanes are there to be raised.

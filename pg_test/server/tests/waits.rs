@@ -270,6 +270,40 @@ fn a_wait_answers_statement_timeout_although_the_clock_went_back_earlier_in_the_
     assert!((ms(1_990)..went + secs(2) + AT_ONCE).contains(&took), "{took:?}, of which {went:?} before");
 }
 
+/// PostgreSQL times each statement of a message anew, and by the value that the setting had when the statement began.
+#[test]
+fn a_wait_ends_no_sooner_than_postgresqls_own_timeout() {
+    let server = server_that_waits();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE took (call text, took interval);
+         CREATE FUNCTION hasty() RETURNS bigint LANGUAGE plpgsql SET statement_timeout = '10ms'
+             AS 'BEGIN RETURN snowflake_nextval(); END';
+         SET statement_timeout = '2s'",
+    );
+    let statement = |call: &str| {
+        format!(
+            "DO $$ DECLARE began timestamptz := clock_timestamp(); took interval; BEGIN
+                 PERFORM {call};
+             EXCEPTION WHEN query_canceled THEN
+                 took := clock_timestamp() - began;
+                 -- PostgreSQL's own timeout may come only now.
+                 BEGIN
+                     PERFORM pg_sleep(0.2);
+                 EXCEPTION WHEN query_canceled THEN
+                 END;
+                 INSERT INTO took VALUES ('{call}', took);
+             END $$;"
+        )
+    };
+    let calls = ["snowflake_nextval()", "snowflake_nextval()", "hasty()"];
+    run(&mut session, &calls.map(statement).concat());
+    let too_soon = "SELECT string_agg(took::text, ', ') FROM took WHERE took < interval '1.99 s'";
+    assert_eq!(one::<Option<String>>(&mut session, too_soon), None);
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM took"), 3);
+}
+
 #[test]
 fn waiting_calls_hold_no_lock_and_profit_from_a_rotation() {
     let server = server_that_waits();

@@ -33,7 +33,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             if matches!(cold.gate, Gate::Open | Gate::Settling) {
                 return Ok(());
             }
-            let loaded = disk.load().map_err(ClosedReason::Os)?;
+            let loaded = self.load()?;
             let (promises, (timeline, depth), held, is_own) =
                 self.evidence(cold, start).hold(loaded.as_ref())?;
             let is_whole = loaded.is_some_and(|loaded| disk.write_again(&loaded).is_ok());
