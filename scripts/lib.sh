@@ -51,7 +51,7 @@ trap 'exit 130' INT TERM HUP
 
 # step "What, and how long it takes" command...: keeps the output in a file and shows its end on failure.
 step() {
-    local what=$1 start=$SECONDS log status
+    local what=$1 log status
     shift
     log=$(mktemp "${TMPDIR:-/tmp}/snowflake_id-step.XXXXXX")
     say "-- $what"
@@ -65,7 +65,6 @@ step() {
         die "failed: $* (all of its output: $log)"
     fi
     rm -f "$log"
-    if ((SECONDS - start >= 5)); then say "   done in $((SECONDS - start)) s"; fi
 }
 
 SUDO=()

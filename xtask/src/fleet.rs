@@ -1,7 +1,7 @@
 //! What `scripts/demo --fleet` shows: a registry, and servers without a worker of their own, while one of them is
 //! killed, one is copied, and the registry is stopped for a moment.
 
-use crate::command::run;
+use crate::run;
 use anyhow::Result;
 use snowflake_server_tests::fleet::{home, ids, member, registry};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs};

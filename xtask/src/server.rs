@@ -28,5 +28,5 @@ pub fn run_beside(settings: &[String], command: &[String]) -> Result<()> {
     }
     command.env("PATH", format!("{}:{path}", pg_config("--bindir"))).env("PGHOST", server.folder());
     command.env("PGPORT", "5432").env("PGUSER", "postgres").env("PGDATABASE", "postgres").env("PGTZ", "UTC");
-    crate::command::run(command.args(args))
+    crate::run(command.args(args))
 }

@@ -19,7 +19,7 @@
 //! * a block of any language with `from=FILE`: the file has these lines, in this order; a line with only `…` stands for
 //!   omitted lines;
 //! * `yaml`: must be YAML, and name only settings that the server has;
-//! * `sh packages`: `xtask package` runs it, in the folder with the packages of `scripts/package`;
+//! * `sh packages`: `scripts/inspect` runs it, in the folder with the packages of `scripts/package`;
 //! * other `sh`, `java` and blocks without a language are ignored; an indented block is an error.
 
 use postgres::{Client, SimpleQueryMessage};

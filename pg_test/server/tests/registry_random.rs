@@ -665,7 +665,7 @@ fn no_history_grants_one_tick_of_a_worker_to_two() {
     println!("{:?}", began.elapsed());
 }
 
-/// Each mutant has the shape of those of the core (xtask/src/mutants.rs), with a function in the place of the file.
+/// Each mutant has the shape of those of the core (scripts/mutants), with a function in the place of the file.
 #[test]
 fn every_mutant_of_the_sql_is_found() {
     let (_server, mut session) = registry();
