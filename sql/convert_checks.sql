@@ -224,23 +224,23 @@ BEGIN
         format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
         format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', '))
     FROM snowflake_internal.snowflake_convert_columns(keys) k,
-    LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS i (role),
-    LATERAL (SELECT CASE i.role WHEN 0 THEN 'PUBLIC' ELSE i.role::regrole::text END) AS r (label)
-    WHERE k.is_key AND NOT has_function_privilege(i.role, new_default, 'EXECUTE')
+    LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS r
+    WHERE k.is_key AND NOT has_function_privilege(r.role, new_default, 'EXECUTE')
     GROUP BY k.key_relid;
 END
 $$;
 
 -- The roles that may insert rows into a table, or into some of its columns; 0 for PUBLIC.
-CREATE FUNCTION snowflake_internal.snowflake_convert_inserters(relid regclass) RETURNS SETOF oid
+CREATE FUNCTION snowflake_internal.snowflake_convert_inserters(relid regclass) RETURNS TABLE (role oid, label text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT a.grantee
-    FROM pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
-    WHERE c.oid = relid AND a.privilege_type = 'INSERT'
-    UNION
-    SELECT a.grantee FROM pg_attribute t, aclexplode(t.attacl) a
-    WHERE t.attrelid = relid AND a.privilege_type = 'INSERT';
+    RETURN QUERY SELECT DISTINCT a.grantee, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+    FROM (
+        SELECT coalesce(c.relacl, acldefault('r', c.relowner)) FROM pg_class c WHERE c.oid = relid
+        UNION ALL
+        SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = relid
+    ) AS o (acl), aclexplode(o.acl) AS a
+    WHERE a.privilege_type = 'INSERT';
 END
 $$;
 
@@ -414,22 +414,21 @@ BEGIN
 END
 $$;
 
--- Looks whether new IDs are above all values of the keys, whose highest come in the order of the keys, and whether a
--- partition takes them.
+-- Looks whether new IDs are above all values of the keys, and whether a partition takes them.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
-    keys snowflake_internal.snowflake_key[], highest bigint[], new_id bigint
+    keys snowflake_internal.snowflake_key[], new_id bigint
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Another worker of this server may generate an ID below new_id, but none below the clock.
     RETURN QUERY SELECT '55000',
         format('column "%s" of table %s has values that are not lower than new IDs', k.attname, k.relid),
-        format('The highest value is %s; an ID generated now is %s.', k.value, new_id),
+        format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
         'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
         'passed.'
-    FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
-    WHERE k.value >= new_id OR k.value >= 0 AND @extschema@.snowflake_timestamp(k.value)
+    FROM unnest(keys) AS k
+    WHERE k.highest >= new_id OR k.highest >= 0 AND @extschema@.snowflake_timestamp(k.highest)
         + current_setting('snowflake_id.tick')::interval > clock_timestamp();
 
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
@@ -587,27 +586,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_call(text, snowflake_internal.snowflake_key[]) IS
-    'internal: checks a call and the tables that it names';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_owners(oid[]) IS
-    'internal: checks that one owner has all tables of a call and sees all rows';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_columns(snowflake_internal.snowflake_key[]) IS
-    'internal: checks the columns of a conversion and their tables';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_keys(snowflake_internal.snowflake_key[], boolean, regprocedure) IS
-    'internal: checks indexes, defaults and sequences of keys';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_rights(snowflake_internal.snowflake_key[], regprocedure) IS
-    'internal: checks that those who insert rows may execute the default';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_inserters(regclass) IS
-    'internal: returns the roles that may insert rows into a table';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_others_types(oid, oid[]) IS
-    'internal: returns the types that a role should not read literals of';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_types(snowflake_internal.snowflake_key[]) IS
-    'internal: checks the types that expressions name';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_widening(snowflake_internal.snowflake_key[]) IS
-    'internal: checks what becomes bigint';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_values(
-    snowflake_internal.snowflake_key[], bigint[], bigint
-) IS 'internal: compares the values of keys with new IDs';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_expressions(snowflake_internal.snowflake_key[], bigint) IS
-    'internal: evaluates what depends on the columns with a new ID';

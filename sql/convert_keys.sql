@@ -9,31 +9,55 @@
 -- The internal functions run with their caller's rights, read what everybody may read, and lock only what the caller
 -- owns. PUBLIC may execute them, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
 
-CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name);
+-- With its highest value, once that is known.
+CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name, highest bigint);
+
+-- A reason to refuse a call.
+CREATE TYPE snowflake_internal.snowflake_refusal AS (code text, message text, detail text, hint text);
+
+-- Raises the error, if there is a reason.
+CREATE FUNCTION snowflake_internal.snowflake_refuse(refusal snowflake_internal.snowflake_refusal) RETURNS void
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF refusal.code IS NOT NULL THEN
+        RAISE EXCEPTION USING
+            ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
+    END IF;
+END
+$$;
+
+-- The relations of a schema, without those of extensions, which are not the user's.
+CREATE FUNCTION snowflake_internal.snowflake_convert_relations(of_schema regnamespace) RETURNS regclass[]
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT c.oid::regclass FROM pg_class c
+        WHERE c.relnamespace = of_schema AND NOT EXISTS (
+            SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'));
+END
+$$;
 
 -- The serial, identity and snowflake columns in the primary key of each table, or in unique indexes if it has none.
-CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[])
-    RETURNS TABLE (relid regclass, attname name)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY
-    SELECT DISTINCT c.oid::regclass, a.attname
-    FROM pg_class c
-    JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-        AND (i.indisprimary OR NOT EXISTS (SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))
-    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-        AND a.attinhcount = 0 AND a.attgenerated = ''
-    LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-    WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND (
-        a.attidentity <> '' OR EXISTS (
-            SELECT FROM pg_depend s
-            LEFT JOIN pg_class q ON s.refclassid = 'pg_class'::regclass AND q.oid = s.refobjid AND q.relkind = 'S'
-            LEFT JOIN pg_depend e ON s.refclassid = 'pg_proc'::regclass AND e.classid = s.refclassid
-                AND e.objid = s.refobjid AND e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
-                AND e.refobjid = (SELECT x.oid FROM pg_extension x WHERE x.extname = 'snowflake_id')
-            WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND (q.oid IS NOT NULL OR e.objid IS NOT NULL)))
-    ORDER BY 1, 2;
+    RETURN ARRAY(
+        SELECT DISTINCT (c.oid::regclass, a.attname, NULL)::snowflake_internal.snowflake_key
+        FROM pg_class c
+        JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+            AND (i.indisprimary OR NOT EXISTS (SELECT FROM pg_index p WHERE p.indrelid = c.oid AND p.indisprimary))
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+            AND a.attinhcount = 0 AND a.attgenerated = ''
+        LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+        WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND (
+            a.attidentity <> '' OR EXISTS (
+                SELECT FROM pg_depend s
+                LEFT JOIN pg_class q ON s.refclassid = 'pg_class'::regclass AND q.oid = s.refobjid AND q.relkind = 'S'
+                LEFT JOIN pg_depend e ON s.refclassid = 'pg_proc'::regclass AND e.classid = s.refclassid
+                    AND e.objid = s.refobjid AND e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
+                    AND e.refobjid = (SELECT x.oid FROM pg_extension x WHERE x.extname = 'snowflake_id')
+                WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND (q.oid IS NOT NULL OR e.objid IS NOT NULL)))
+        ORDER BY 1);
 END
 $$;
 
@@ -257,12 +281,73 @@ BEGIN
 END
 $$;
 
+-- The keys that are not yet what they are to be, in the order of the locks. If there are none, a notice names each key.
+CREATE FUNCTION snowflake_internal.snowflake_convert_left(
+    keys snowflake_internal.snowflake_key[], goes_back boolean, locked oid[], new_default regprocedure
+) RETURNS snowflake_internal.snowflake_key[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    key  snowflake_internal.snowflake_key;
+    rest constant snowflake_internal.snowflake_key[] := ARRAY(
+        SELECT (k.key_relid, k.key_attname, NULL)::snowflake_internal.snowflake_key
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        LEFT JOIN pg_attrdef d ON d.oid = k.default_id,
+        LATERAL (SELECT pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text) AS s (is_snowflake)
+        WHERE CASE WHEN goes_back THEN k.is_key AND s.is_snowflake ELSE k.is_small OR k.is_key AND NOT s.is_snowflake END
+        GROUP BY k.key_relid, k.key_attname
+        ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
+BEGIN
+    IF rest = '{}' THEN
+        FOREACH key IN ARRAY keys LOOP
+            RAISE NOTICE 'column "%" of table % % snowflake IDs, skipping', key.attname, key.relid,
+                CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
+        END LOOP;
+    END IF;
+    RETURN rest;
+END
+$$;
+
+-- The keys with their highest values, which the tables' owners read.
+CREATE FUNCTION snowflake_internal.snowflake_convert_highest(keys snowflake_internal.snowflake_key[])
+    RETURNS snowflake_internal.snowflake_key[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    FOR i IN 1..cardinality(keys) LOOP
+        -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
+        -- knows the highest of these alone.
+        keys[i].highest := snowflake_internal.snowflake_execute_as(
+            (SELECT c.relowner FROM pg_class c WHERE c.oid = keys[i].relid), format(
+                CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
+                    AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
+                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid))::bigint;
+    END LOOP;
+    RETURN keys;
+END
+$$;
+
+-- A statement of a plan, and the role with whose rights it is executed.
+CREATE TYPE snowflake_internal.snowflake_step AS (
+    statement text, locks text, rewrites boolean, size text, note text, runs_as oid
+);
+
+-- Executes a plan, unless it is a dry run, and returns it.
+CREATE FUNCTION snowflake_internal.snowflake_convert_execute(plan snowflake_internal.snowflake_step[], dry_run boolean)
+    RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    runs_as oid;
+BEGIN
+    step := 0;
+    FOREACH statement, locks, rewrites, size, note, runs_as IN ARRAY plan LOOP
+        step := step + 1;
+        IF NOT dry_run THEN
+            PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 COMMENT ON TYPE snowflake_internal.snowflake_key IS 'internal: a key of a conversion';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_find(regclass[]) IS
-    'internal: returns the serial, identity and snowflake keys of tables';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_columns(snowflake_internal.snowflake_key[]) IS
-    'internal: returns the columns that hold values of keys';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_sequences(snowflake_internal.snowflake_key[]) IS
-    'internal: returns the sequences of keys';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_lock(snowflake_internal.snowflake_key[], boolean, boolean) IS
-    'internal: locks the views, tables and sequences of a call';
+COMMENT ON TYPE snowflake_internal.snowflake_refusal IS 'internal: a reason to refuse a call';
+COMMENT ON TYPE snowflake_internal.snowflake_step IS 'internal: a statement of a plan';

@@ -191,11 +191,10 @@ BEGIN
 END
 $$;
 
--- The statements that drop the views and create them again.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (is_drop boolean, statement text, locks text, note text, runs_as oid)
+-- The statements that drop the views, or those that create them again.
+CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(keys snowflake_internal.snowflake_key[], drops boolean)
+    RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
 DECLARE
     tables_owner constant oid := (SELECT c.relowner FROM pg_class c WHERE c.oid = (keys[1]).relid);
 BEGIN
@@ -204,7 +203,8 @@ BEGIN
         SELECT v.relid, v.depth, v.relid::text AS name, c.relowner, c.reloptions
         FROM snowflake_internal.snowflake_convert_views(keys) v JOIN pg_class c ON c.oid = v.relid
     ), rights AS MATERIALIZED (
-        SELECT v.relid, a.* FROM views v, LATERAL snowflake_internal.snowflake_convert_view_rights(v.relid) a
+        SELECT v.relid, a.*, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS label
+        FROM views v, LATERAL snowflake_internal.snowflake_convert_view_rights(v.relid) a
     ), parts (part, depth, relid, n, statement, note, runs_as) AS (
         -- A rule may name a view on its own view.
         SELECT -1, v.depth, v.relid, 0, format('DROP RULE %I ON %s', r.rulename, v.name), 'it is created again below',
@@ -241,26 +241,24 @@ BEGIN
         UNION ALL
         -- What the default privileges of the owner give, and the view did not have.
         SELECT 1, v.depth, v.relid, 5, format('REVOKE %s ON %s FROM %s', string_agg(r.privilege, ', ' ORDER BY r.n),
-                                              v.name, g.label), NULL, v.relowner
-        FROM views v JOIN rights r ON r.relid = v.relid AND NOT r.is_wanted,
-        LATERAL (SELECT CASE r.grantee WHEN 0 THEN 'PUBLIC' ELSE r.grantee::regrole::text END) AS g (label)
+                                              v.name, r.label), NULL, v.relowner
+        FROM views v JOIN rights r ON r.relid = v.relid AND NOT r.is_wanted
         WHERE NOT EXISTS (
             SELECT FROM rights w
             WHERE w.is_wanted AND w.attname IS NULL AND (w.relid, w.grantor, w.grantee, w.privilege, w.is_grantable)
                 = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
-        GROUP BY v.depth, v.relid, v.name, v.relowner, g.label
+        GROUP BY v.depth, v.relid, v.name, v.relowner, r.label
         UNION ALL
         SELECT 1, v.depth, v.relid, 5 + r.distance, format('GRANT %s ON %s TO %s%s', string_agg(
-                r.privilege || CASE WHEN r.attname IS NULL THEN '' ELSE format(' (%I)', r.attname) END, ', ' ORDER BY r.n), v.name, g.label,
+                r.privilege || CASE WHEN r.attname IS NULL THEN '' ELSE format(' (%I)', r.attname) END, ', ' ORDER BY r.n), v.name, r.label,
                 CASE WHEN r.is_grantable THEN ' WITH GRANT OPTION' END),
             CASE WHEN r.grantor <> v.relowner THEN format('by %s', r.grantor::regrole) END, r.grantor
-        FROM views v JOIN rights r ON r.relid = v.relid AND r.is_wanted,
-        LATERAL (SELECT CASE r.grantee WHEN 0 THEN 'PUBLIC' ELSE r.grantee::regrole::text END) AS g (label)
+        FROM views v JOIN rights r ON r.relid = v.relid AND r.is_wanted
         WHERE r.attname IS NOT NULL OR NOT EXISTS (
             SELECT FROM rights w
             WHERE NOT w.is_wanted AND (w.relid, w.grantor, w.grantee, w.privilege, w.is_grantable)
                 = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
-        GROUP BY v.depth, v.relid, v.name, v.relowner, r.grantor, g.label, r.is_grantable, r.attname, r.distance
+        GROUP BY v.depth, v.relid, v.name, v.relowner, r.grantor, r.label, r.is_grantable, r.attname, r.distance
         UNION ALL
         -- Before the rights, because the owner may have given up the one to create triggers.
         SELECT 1, v.depth, v.relid, s.n, s.statement, NULL, v.relowner
@@ -283,21 +281,9 @@ BEGIN
         ) AS s (is_so, n, statement)
         WHERE s.is_so
     )
-    SELECT p.part <= 0, p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), p.note, p.runs_as
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), false, NULL, p.note, p.runs_as
     FROM parts p
+    WHERE (p.part <= 0) = drops
     ORDER BY p.part, p.depth, p.relid::text COLLATE "C", p.n, p.statement COLLATE "C";
 END
 $$;
-
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_views(snowflake_internal.snowflake_key[]) IS
-    'internal: returns the views that read a widened column';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_uses(regclass) IS
-    'internal: returns what a view names';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_calls(regclass[]) IS
-    'internal: returns the functions and operators that views call';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_view_rights(regclass) IS
-    'internal: returns the rights on a view, and those right after its creation';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_check_views(snowflake_internal.snowflake_key[]) IS
-    'internal: checks that views can be created again';
-COMMENT ON FUNCTION snowflake_internal.snowflake_convert_plan_views(snowflake_internal.snowflake_key[]) IS
-    'internal: returns the statements that create views again';

@@ -129,7 +129,5 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION snowflake_layout_steps() FROM PUBLIC;
-COMMENT ON FUNCTION snowflake_internal.snowflake_execute_as(oid, text) IS
-    'internal: executes a statement with the rights of the owner of what it reads or changes';
 COMMENT ON FUNCTION snowflake_layout_steps() IS
     'returns the statements that give this database the server''s layout, for psql''s \gexec; executes none of them';

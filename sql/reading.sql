@@ -47,10 +47,6 @@ COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'returns the lowest ID of the 
 COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
     'returns whether an ID was created at or after since, and before until';
-COMMENT ON FUNCTION snowflake_internal.snowflake_between_from(timestamptz) IS
-    'internal: the lowest ID created at or after a time, for snowflake_between';
-COMMENT ON FUNCTION snowflake_internal.snowflake_between_until(timestamptz) IS
-    'internal: the highest ID created before a time, for snowflake_between';
 COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'converts an ID to 11 base62 characters that sort as the IDs do';
 COMMENT ON FUNCTION snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
 COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
@@ -64,4 +60,3 @@ COMMENT ON FUNCTION snowflake_worker(bigint, text) IS
 COMMENT ON FUNCTION snowflake_sequence(bigint, text) IS
     'returns the sequence of another system''s ID, or null if that system has none';
 COMMENT ON VIEW snowflake_layouts IS 'systems whose IDs snowflake_decode can read by name';
-COMMENT ON FUNCTION snowflake_internal.snowflake_layouts_rows() IS 'internal: the rows of the view snowflake_layouts';

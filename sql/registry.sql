@@ -301,14 +301,15 @@ CREATE FUNCTION @extschema@.snowflake_registry_create(
 DECLARE
     place   record;
     parsed  record;
-    rights  record;
-    refusal record;
+    others  text;
+    rights  text;
+    refusal snowflake_internal.snowflake_refusal;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
     SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
             || format(' by %s', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END), ', '
-            ORDER BY o.described, a.privilege_type, a.grantee), 500) AS listed
+            ORDER BY o.described, a.privilege_type, a.grantee), 500)
     INTO rights
     FROM pg_depend d, LATERAL (
         SELECT format('table %s', c.relname), c.relowner, c.relacl FROM pg_class c
@@ -326,16 +327,13 @@ BEGIN
         AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
         AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_free_from')
             AND a.grantee = 'pg_monitor'::regrole);
-    SELECT r.* INTO refusal FROM (VALUES
-        (EXISTS (SELECT FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-                 WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
-                     AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole)), '55000',
-            format('other roles have CREATE on schema %s of the registry', place.schema),
-            format('They are: %s.', (
-                SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname)
-                FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-                WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE' AND r.rolsuper IS NOT TRUE
-                    AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole))),
+    SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname) INTO others
+    FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
+    WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE'
+        AND r.rolsuper IS NOT TRUE AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole);
+    SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
+        (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', place.schema),
+            format('They are: %s.', others),
             'Revoke it: a function with a name of the extension''s would stop the registry.'),
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance) > 0, '22004',
             'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
@@ -344,8 +342,8 @@ BEGIN
             'A database can be the registry of one fleet.',
             'Grant EXECUTE on snowflake_registry_contact, and USAGE on its schema, to let another role in.'),
         -- Rights that somebody has granted since the installation, by name or by default.
-        (rights.listed IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
-            format('With these rights they could change which server may generate which IDs: %s.', rights.listed),
+        (rights IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
+            format('With these rights they could change which server may generate which IDs: %s.', rights),
             'Revoke them, and call snowflake_registry_create again.'),
         (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
             'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
@@ -363,10 +361,7 @@ BEGIN
             'epoch must be between the year 1 and now', format('The value is %s.', epoch),
             'Use snowflake_id.epoch of the servers, and check the clock.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
-            HINT = refusal.hint;
-    END IF;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably();
     SELECT * INTO STRICT parsed FROM snowflake_internal.snowflake_fleet_layout(layout, tick_ms, backup_workers);
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
@@ -470,7 +465,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(
 #variable_conflict use_column
 DECLARE
     registry record;
-    refusal  record;
+    refusal  snowflake_internal.snowflake_refusal;
     tick     bigint;
     latest   bigint;
     is_in_doubt boolean;
@@ -535,7 +530,7 @@ BEGIN
     FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
-    SELECT r.* INTO refusal FROM (VALUES
+    SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
         (octet_length(words) > 1020, '22023', 'note must not have more than 1020 bytes',
@@ -563,10 +558,8 @@ BEGIN
             CASE WHEN own.node_id IS NULL THEN 'Reserve another worker, or wait until then.'
                 ELSE 'Reserve another worker; or stop that server, and wait until its lease has ended.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
-            HINT = refusal.hint;
-    ELSIF own.node_id IS NOT NULL THEN
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    IF own.node_id IS NOT NULL THEN
         PERFORM snowflake_internal.snowflake_fleet_end(own.whole, false);
     END IF;
     -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.

@@ -127,9 +127,11 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_check_contact(
 ) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    refusal record;
+    refusal snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT r.* INTO refusal FROM (VALUES
+    SELECT r.state, r.message, r.detail,
+        coalesce(r.hint, 'Install the same version of snowflake_id on the server and the registry.') INTO refusal
+    FROM (VALUES
         (pg_is_in_recovery(), '25006', 'cannot contact the registry during recovery',
             'A standby of the registry leases no workers.',
             'Connect with target_session_attrs = read-write, and name all hosts of the registry.'),
@@ -153,10 +155,7 @@ BEGIN
             'system_identifier must have 64 bits', format('It is %s.', left(system_identifier::text, 64)), NULL),
         (NOT isfinite(clock), '22023', 'clock must be finite', format('The value is %s.', clock), NULL)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = refusal.state, MESSAGE = refusal.message, DETAIL = refusal.detail,
-            HINT = coalesce(refusal.hint, 'Install the same version of snowflake_id on the server and the registry.');
-    END IF;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
 END
 $$;
 
@@ -397,7 +396,6 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
 AS $$
 DECLARE
     fleet snowflake_internal.snowflake_registry;
-    told  record;
 BEGIN
     PERFORM snowflake_internal.snowflake_fleet_place();
     -- Before any query: each copies all of a text that it names, and this caller may be anybody who got in.
@@ -417,13 +415,10 @@ BEGIN
     fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;
     registry_clock := clock_timestamp();
-    told := snowflake_internal.snowflake_fleet_unfit(
-        fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, wanted_worker_id);
-    IF told.reason IS NOT NULL THEN
+    SELECT u.reason, u.detail, u.hint INTO reason, detail, hint FROM snowflake_internal.snowflake_fleet_unfit(
+        fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, wanted_worker_id) AS u;
+    IF reason IS NOT NULL THEN
         answer := 'refused';
-        reason := told.reason;
-        detail := told.detail;
-        hint := told.hint;
         RETURN;
     END IF;
     IF snowflake_internal.snowflake_fleet_is_elsewhere(fleet) THEN
@@ -437,47 +432,16 @@ BEGIN
         END IF;
         fleet := snowflake_internal.snowflake_fleet_current();
     END IF;
-    told := snowflake_internal.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
+    -- What is leased is null unless it is granted.
+    SELECT a.answer, a.here, (a.leased).worker_id, (a.leased).floor, (a.leased).until, a.reason, a.detail, a.hint, a.free_at
+    INTO answer, registry_clock, worker_id, floor, until, reason, detail, hint, free_at
+    FROM snowflake_internal.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
         lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version,
-        system_identifier)::snowflake_internal.snowflake_registry_groups, wanted_worker_id);
-    answer := told.answer;
-    registry_clock := told.here;
-    reason := told.reason;
-    detail := told.detail;
-    hint := told.hint;
-    free_at := told.free_at;
-    IF answer = 'granted' THEN
-        worker_id := (told.leased).worker_id;
-        floor := (told.leased).floor;
-        until := (told.leased).until;
-    END IF;
+        system_identifier)::snowflake_internal.snowflake_registry_groups, wanted_worker_id) AS a;
 END
 $$;
 
 REVOKE ALL ON FUNCTION
-    snowflake_internal.snowflake_fleet_check(), snowflake_internal.snowflake_fleet_guard(),
-    snowflake_internal.snowflake_fleet_place(),
-    snowflake_internal.snowflake_fleet_here(), snowflake_internal.snowflake_fleet_current(),
-    snowflake_internal.snowflake_fleet_is_elsewhere(snowflake_internal.snowflake_registry), snowflake_internal.snowflake_fleet_settle(),
-    snowflake_internal.snowflake_fleet_doubt(bigint), snowflake_internal.snowflake_fleet_vouch(timestamptz),
-    snowflake_internal.snowflake_fleet_commit_durably(), snowflake_internal.snowflake_fleet_free_from(),
-    snowflake_internal.snowflake_fleet_find_out(snowflake_internal.snowflake_registry, timestamptz),
-    snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups, boolean),
-    snowflake_internal.snowflake_fleet_add_groups(snowflake_internal.snowflake_registry, integer, integer),
-    snowflake_internal.snowflake_fleet_operate(text, integer, text, timestamptz),
-    snowflake_internal.snowflake_fleet_tick(timestamptz, integer, timestamptz),
-    snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz),
-    snowflake_internal.snowflake_fleet_layout(text, integer, integer), snowflake_internal.snowflake_fleet_control_file(),
-    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, text, integer, bigint, bigint),
-    snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz),
-    snowflake_internal.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz),
-    snowflake_internal.snowflake_fleet_unfit(
-        snowflake_internal.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer),
-    snowflake_internal.snowflake_fleet_bad_clock(snowflake_internal.snowflake_registry, timestamptz, timestamptz),
-    snowflake_internal.snowflake_fleet_renew(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, uuid,
-        bigint, uuid, bigint, bigint, bigint),
-    snowflake_internal.snowflake_fleet_lock(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups),
-    snowflake_internal.snowflake_fleet_answer(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, integer),
     @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval),
     @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
     @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(timestamptz),
@@ -511,68 +475,6 @@ COMMENT ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, timestamptz, text,
         integer, timestamptz, integer, integer, integer, boolean, text, numeric) IS
     'claims or renews the lease of a worker; servers call it';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_check() IS
-    'internal: marks a row that was restored, whose registry is in doubt';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_guard() IS
-    'internal: keeps the rows of the registry from everybody but their owner';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_place() IS
-    'internal: rejects a registry in a schema that no superuser owns';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_here() IS
-    'internal: where the row of the registry would be written now';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_control_file() IS
-    'internal: the inode and the time of birth of the control file, which no copy of the server has';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_current() IS
-    'internal: the row of the registry';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_is_elsewhere(snowflake_internal.snowflake_registry) IS
-    'internal: whether commits of the registry may have been lost, and nobody has found out';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_settle() IS
-    'internal: writes where the registry is, and closes its tables';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_doubt(bigint) IS
-    'internal: begins a doubt of the registry';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_vouch(timestamptz) IS
-    'internal: takes an operator''s word about lost commits';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_commit_durably() IS
-    'internal: makes the transaction durable before it is acknowledged';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_free_from() IS
-    'internal: when a registry in doubt leases workers again';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_find_out(snowflake_internal.snowflake_registry, timestamptz) IS
-    'internal: has a contact begin the doubt of a registry';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups, boolean) IS
-    'internal: ends a lease';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_add_groups(snowflake_internal.snowflake_registry, integer, integer) IS
-    'internal: inserts the rows of a block of workers';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_operate(text, integer, text, timestamptz) IS
-    'internal: what operators do with workers of the fleet';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_tick(timestamptz, integer, timestamptz) IS
-    'internal: the tick of a time';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz) IS
-    'internal: the start of a tick';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_layout(text, integer, integer) IS
-    'internal: the widths of a layout that a fleet can have';
-COMMENT ON FUNCTION
-    snowflake_internal.snowflake_fleet_refusal(snowflake_internal.snowflake_registry, integer, text, integer, bigint, bigint) IS
-    'internal: why no worker can be leased now';
-COMMENT ON FUNCTION
-    snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry, integer, text, integer, timestamptz) IS
-    'internal: chooses the worker of a new lease';
-COMMENT ON FUNCTION
-    snowflake_internal.snowflake_fleet_check_contact(integer, integer, text, bigint, text, numeric, timestamptz) IS
-    'internal: rejects arguments that no server sends';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_unfit(
-    snowflake_internal.snowflake_registry, uuid, text, integer, timestamptz, integer, integer, integer) IS
-    'internal: why a server does not belong to the fleet';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_bad_clock(snowflake_internal.snowflake_registry, timestamptz, timestamptz) IS
-    'internal: why the clock of a server allows no lease';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_renew(snowflake_internal.snowflake_registry,
-    snowflake_internal.snowflake_registry_groups, uuid, bigint, uuid, bigint, bigint, bigint) IS
-    'internal: whether a server still has the lease that it shows';
-
-COMMENT ON FUNCTION
-    snowflake_internal.snowflake_fleet_lock(snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups) IS
-    'internal: locks the row of the workers that a contact is about';
-COMMENT ON FUNCTION snowflake_internal.snowflake_fleet_answer(
-    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, integer) IS
-    'internal: the answer to a server that belongs to the fleet';
 
 -- As CREATE EXTENSION has set it, for what follows.
 SET LOCAL search_path = @extschema@, pg_temp;

@@ -2,41 +2,38 @@
 -- snowflake_revert_schema() do so for a set. IDs stay, and what references them.
 
 -- The keys of tables, with a snowflake default: of a column that is inherited, the column that it comes from.
-CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[])
-    RETURNS TABLE (relid regclass, attname name)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY
-    WITH RECURSIVE up (relid, attname, attnum) AS (
-        SELECT a.attrelid, a.attname, a.attnum
-        FROM pg_extension x
-        JOIN pg_depend e ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
-            AND e.classid = 'pg_proc'::regclass
-        JOIN pg_proc p ON p.oid = e.objid AND p.proname = 'snowflake_nextval'
-        JOIN pg_depend u ON u.refclassid = e.classid AND u.refobjid = p.oid AND u.classid = 'pg_attrdef'::regclass
-        JOIN pg_attrdef d ON d.oid = u.objid
-        JOIN pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
-        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
-        WHERE x.extname = 'snowflake_id' AND c.oid = ANY (tables)
-            AND pg_get_expr(d.adbin, d.adrelid) = p.oid::regprocedure::text
-        UNION
-        SELECT a.attrelid, a.attname, a.attnum
-        FROM up JOIN pg_inherits i ON i.inhrelid = up.relid
-        JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = up.attname AND NOT a.attisdropped
-    )
-    SELECT up.relid::regclass, up.attname
-    FROM up JOIN pg_attribute a ON a.attrelid = up.relid AND a.attnum = up.attnum AND a.attinhcount = 0
-    ORDER BY 1, 2;
+    RETURN ARRAY(
+        WITH RECURSIVE up (relid, attname, attnum) AS (
+            SELECT a.attrelid, a.attname, a.attnum
+            FROM pg_extension x
+            JOIN pg_depend e ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
+                AND e.classid = 'pg_proc'::regclass
+            JOIN pg_proc p ON p.oid = e.objid AND p.proname = 'snowflake_nextval'
+            JOIN pg_depend u ON u.refclassid = e.classid AND u.refobjid = p.oid AND u.classid = 'pg_attrdef'::regclass
+            JOIN pg_attrdef d ON d.oid = u.objid
+            JOIN pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+            JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
+            WHERE x.extname = 'snowflake_id' AND c.oid = ANY (tables)
+                AND pg_get_expr(d.adbin, d.adrelid) = p.oid::regprocedure::text
+            UNION
+            SELECT a.attrelid, a.attname, a.attnum
+            FROM up JOIN pg_inherits i ON i.inhrelid = up.relid
+            JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = up.attname AND NOT a.attisdropped
+        )
+        SELECT (up.relid, up.attname, NULL)::snowflake_internal.snowflake_key
+        FROM up JOIN pg_attribute a ON a.attrelid = up.relid AND a.attnum = up.attnum AND a.attinhcount = 0
+        ORDER BY 1);
 END
 $$;
 
 -- Where the values of each key will come from. A sequence that its column still owns, or one that snowflake_convert() has
 -- kept under the name that PostgreSQL gives such sequences, is taken again if nothing else uses it. Any other name that is
 -- taken is left alone, and a number follows, as for CREATE TABLE.
-CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(
-    keys snowflake_internal.snowflake_key[], highest bigint[]
-) RETURNS TABLE (relid regclass, attname name, relowner oid, name text, is_there boolean, is_owned boolean, first bigint)
+CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(keys snowflake_internal.snowflake_key[])
+    RETURNS TABLE (relid regclass, attname name, relowner oid, name text, is_there boolean, is_owned boolean, first bigint)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -47,20 +44,20 @@ DECLARE
     suffix text;
 BEGIN
     FOR key IN
-        SELECT k.relid AS table_id, k.attname AS column_name, k.value, c.relname, c.relnamespace, c.relowner AS owner,
+        SELECT k.relid AS table_id, k.attname AS column_name, k.highest, c.relname, c.relnamespace, c.relowner AS owner,
             n.nspname, (
                 SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
                 WHERE s.is_owned AND s.users IS NULL AND s.relid = k.relid AND s.attname = k.attname
                     AND s.relowner = c.relowner LIMIT 1
             ) AS owned
-        FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+        FROM unnest(keys) AS k
         JOIN pg_class c ON c.oid = k.relid
         JOIN pg_namespace n ON n.oid = c.relnamespace
     LOOP
         relid := key.table_id;
         attname := key.column_name;
         relowner := key.owner;
-        first := greatest(key.value, 0) + 1;
+        first := greatest(key.highest, 0) + 1;
         suffix := '';
         LOOP
             -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
@@ -108,12 +105,12 @@ $$;
 
 -- Returns the reasons to refuse. The owner of the table creates the sequence.
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
-    keys snowflake_internal.snowflake_key[], becomes text, highest bigint[]
+    keys snowflake_internal.snowflake_key[], becomes text
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
-    FROM ROWS FROM (unnest(keys), unnest(highest)) AS k (relid, attname, value)
+    FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
@@ -135,7 +132,7 @@ BEGIN
             format('%s has a default of its own', described),
             'Only what inherits from the table has the snowflake default, and the parent would get the identity.',
             'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
-        (k.value = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
+        (k.highest = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
             'No value is left for a sequence.', 'Remove that row first.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
@@ -143,13 +140,11 @@ $$;
 
 -- The statements of the way back.
 CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
-    keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure, highest bigint[]
-) RETURNS TABLE (statement text, locks text, size text, note text, runs_as oid)
+    keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure
+) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
 BEGIN
-    RETURN QUERY SELECT t.statement, t.locks, NULL::text, t.note, c.relowner
-    FROM snowflake_internal.snowflake_convert_plan_lock(locked) t JOIN pg_class c ON c.oid = (keys[1]).relid;
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_lock(keys, locked);
 
     RETURN QUERY
     WITH family AS MATERIALIZED (
@@ -167,12 +162,12 @@ BEGIN
             SELECT FROM family o
             WHERE o.key_relid = f.key_relid AND o.key_attname = f.key_attname AND NOT o.is_snowflake)
     ), inserters AS (
-        SELECT f.key_relid, f.key_attname, i.role, CASE i.role WHEN 0 THEN 'PUBLIC' ELSE i.role::regrole::text END AS label
+        SELECT f.key_relid, f.key_attname, i.role, i.label
         FROM (SELECT DISTINCT key_relid, key_attname, relid FROM family) AS f,
-        LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i (role)
+        LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), p.size, p.note, s.relowner
-    FROM snowflake_internal.snowflake_revert_sequences(keys, highest) s,
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), false, p.size, p.note, s.relowner
+    FROM snowflake_internal.snowflake_revert_sequences(keys) s,
     LATERAL (
         SELECT 1, CASE WHEN s.is_there
             THEN format('ALTER SEQUENCE %s AS bigint%s NO MINVALUE NO MAXVALUE NO CYCLE START WITH %s RESTART OWNED BY %s.%I',
@@ -218,15 +213,10 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_keys(
     SET standard_conforming_strings = on
     SET jit = off
 AS $$
-#variable_conflict use_variable
 DECLARE
     new_default regprocedure;
-    runs_as     oid;
     locked      oid[];
-    highest     bigint[] := '{}';
-    asked       snowflake_internal.snowflake_key[];
-    key         snowflake_internal.snowflake_key;
-    refusal     record;
+    refusal     snowflake_internal.snowflake_refusal;
 BEGIN
     SELECT r.* INTO refusal FROM (
         SELECT * FROM snowflake_internal.snowflake_convert_check_call(
@@ -236,54 +226,25 @@ BEGIN
             'Use ''bigserial'', ''identity by default'' or ''identity always''.'
         WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always')
     ) AS r LIMIT 1;
-    IF NOT FOUND THEN
-        new_default := '@extschema@.snowflake_nextval()'::regprocedure;
-        locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
-        SELECT r.* INTO refusal FROM (
-            SELECT * FROM snowflake_internal.snowflake_convert_check_owners(locked)
-            UNION ALL
-            -- Whatever type a column has, it has the default.
-            SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
-        ) AS r LIMIT 1;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    new_default := '@extschema@.snowflake_nextval()'::regprocedure;
+    locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
+    SELECT r.* INTO refusal FROM (
+        SELECT * FROM snowflake_internal.snowflake_convert_check_owners(locked)
+        UNION ALL
+        -- Whatever type a column has, it has the default.
+        SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
+    ) AS r LIMIT 1;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);
+    IF keys = '{}' THEN
+        RETURN;
     END IF;
-    IF NOT FOUND THEN
-        asked := keys;
-        keys := ARRAY(
-            SELECT (k.key_relid, k.key_attname)::snowflake_internal.snowflake_key
-            FROM snowflake_internal.snowflake_convert_columns(keys) k
-            JOIN pg_attrdef d ON d.oid = k.default_id
-            WHERE k.is_key AND pg_get_expr(d.adbin, d.adrelid) = new_default::text
-            GROUP BY k.key_relid, k.key_attname
-            ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
-        IF keys = '{}' THEN
-            FOREACH key IN ARRAY asked LOOP
-                RAISE NOTICE 'column "%" of table % does not generate snowflake IDs, skipping', key.attname, key.relid;
-            END LOOP;
-            RETURN;
-        END IF;
-        FOREACH key IN ARRAY keys LOOP
-            highest := highest || snowflake_internal.snowflake_execute_as(
-                (SELECT relowner FROM pg_class WHERE oid = key.relid),
-                -- A text, whose column can have the default too, would not be compared as a number.
-                format('SELECT max(%I::bigint) FROM %s', key.attname, key.relid))::bigint;
-        END LOOP;
-        SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, highest) r LIMIT 1;
-    END IF;
-    IF FOUND THEN
-        RAISE EXCEPTION USING
-            ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
-    END IF;
-
-    step := 0;
-    FOR statement, locks, size, note, runs_as IN
-        SELECT p.* FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default, highest) p
-    LOOP
-        step := step + 1;
-        IF NOT dry_run THEN
-            PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
-        END IF;
-        RETURN NEXT;
-    END LOOP;
+    keys := snowflake_internal.snowflake_convert_highest(keys);
+    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes) r LIMIT 1;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), dry_run) e;
 END
 $$;
 
@@ -293,7 +254,7 @@ CREATE FUNCTION snowflake_revert(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert', ARRAY[(table_name, column_name)::snowflake_internal.snowflake_key], dry_run, becomes);
+        'snowflake_revert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, becomes);
 END
 $$;
 
@@ -303,9 +264,8 @@ CREATE FUNCTION snowflake_revert_tables(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert_tables', CASE WHEN array_position(tables, NULL) IS NULL AND tables IS NOT NULL THEN ARRAY(
-            SELECT (f.relid, f.attname)::snowflake_internal.snowflake_key
-            FROM snowflake_internal.snowflake_revert_find(tables) f) END, dry_run, becomes);
+        'snowflake_revert_tables', CASE WHEN array_position(tables, NULL) IS NULL
+            THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes);
 END
 $$;
 
@@ -315,29 +275,14 @@ CREATE FUNCTION snowflake_revert_schema(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert_schema', CASE WHEN schema_name IS NOT NULL THEN ARRAY(
-            SELECT (f.relid, f.attname)::snowflake_internal.snowflake_key
-            FROM snowflake_internal.snowflake_revert_find(
-                ARRAY(SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = schema_name)) f) END,
-        dry_run, becomes);
+        'snowflake_revert_schema', snowflake_internal.snowflake_revert_find(
+            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, becomes);
 END
 $$;
 
-REVOKE ALL ON FUNCTION snowflake_revert(regclass, name, boolean, text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION snowflake_revert_tables(regclass[], boolean, text) FROM PUBLIC;
-REVOKE ALL ON FUNCTION snowflake_revert_schema(regnamespace, boolean, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_revert(regclass, name, boolean, text),
+    snowflake_revert_tables(regclass[], boolean, text), snowflake_revert_schema(regnamespace, boolean, text) FROM PUBLIC;
 
-COMMENT ON FUNCTION snowflake_internal.snowflake_revert_find(regclass[]) IS
-    'internal: returns the keys of tables with a snowflake default';
-COMMENT ON FUNCTION snowflake_internal.snowflake_revert_sequences(snowflake_internal.snowflake_key[], bigint[]) IS
-    'internal: returns the sequences that keys get';
-COMMENT ON FUNCTION snowflake_internal.snowflake_revert_check(snowflake_internal.snowflake_key[], text, bigint[]) IS
-    'internal: checks that keys can have a sequence';
-COMMENT ON FUNCTION snowflake_internal.snowflake_revert_plan(
-    snowflake_internal.snowflake_key[], text, oid[], regprocedure, bigint[]
-) IS 'internal: returns the statements that give keys a sequence';
-COMMENT ON FUNCTION snowflake_internal.snowflake_revert_keys(text, snowflake_internal.snowflake_key[], boolean, text) IS
-    'internal: gives keys a sequence';
 COMMENT ON FUNCTION snowflake_revert(regclass, name, boolean, text) IS
     'makes a snowflake key a bigserial or identity again, or in a dry run returns the steps';
 COMMENT ON FUNCTION snowflake_revert_tables(regclass[], boolean, text) IS

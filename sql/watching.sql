@@ -11,10 +11,6 @@ REVOKE ALL ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_inte
 COMMENT ON SCHEMA snowflake_internal IS 'internal: the tables of the extension snowflake_id, and what its functions call';
 COMMENT ON FUNCTION snowflake_nextval() IS
     'generates an ID: unique, and higher than each ID of this server that was returned before the call began';
-COMMENT ON FUNCTION snowflake_internal.snowflake_nextval_in_copy(internal) IS
-    'internal: snowflake_nextval() in a default that COPY evaluates; no SQL can call it';
-COMMENT ON FUNCTION snowflake_internal.snowflake_nextval_support(internal) IS
-    'internal: lets COPY write rows with snowflake_nextval() in batches';
 COMMENT ON FUNCTION snowflake_nextval_batch(integer) IS 'generates n IDs, one per row';
 COMMENT ON FUNCTION snowflake_nextval_range(integer) IS
     'generates n consecutive IDs from one tick, and returns the lowest and the highest';
@@ -32,8 +28,6 @@ COMMENT ON VIEW snowflake_status IS 'state, clock and counters of this server''s
 COMMENT ON VIEW snowflake_workers IS 'workers of this server, one row per lane';
 COMMENT ON TYPE snowflake_internal.snowflake_status_fields IS 'internal: the columns of the view snowflake_status';
 COMMENT ON TYPE snowflake_internal.snowflake_workers_fields IS 'internal: the columns of the view snowflake_workers';
-COMMENT ON FUNCTION snowflake_internal.snowflake_status_row() IS 'internal: the row of the view snowflake_status';
-COMMENT ON FUNCTION snowflake_internal.snowflake_workers_rows() IS 'internal: the rows of the view snowflake_workers';
 COMMENT ON FUNCTION snowflake_rotate() IS
     'moves to the next usable backup worker and returns its number; for administrators';
 COMMENT ON FUNCTION snowflake_adopt(timestamptz, boolean) IS

@@ -84,13 +84,9 @@ CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
 fn foreign_timestamp(id: i64, layout: GivenText<'_>) -> TimestampWithTimeZone {
     read_foreign(id, layout, created_at)
 }
-hot_reader!(
-    foreign_timestamp_hot,
-    pg_finfo_foreign_timestamp_hot,
-    foreign_timestamp_wrapper,
-    try_read_foreign,
-    created_at
-);
+hot_reader! {
+    foreign_timestamp_hot, pg_finfo_foreign_timestamp_hot, foreign_timestamp_wrapper, try_read_foreign, created_at
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
@@ -99,13 +95,9 @@ CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
 fn foreign_datacenter(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, datacenter)
 }
-hot_reader!(
-    foreign_datacenter_hot,
-    pg_finfo_foreign_datacenter_hot,
-    foreign_datacenter_wrapper,
-    try_read_foreign,
-    datacenter
-);
+hot_reader! {
+    foreign_datacenter_hot, pg_finfo_foreign_datacenter_hot, foreign_datacenter_wrapper, try_read_foreign, datacenter
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
@@ -114,13 +106,9 @@ CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
 fn foreign_worker(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, worker)
 }
-hot_reader!(
-    foreign_worker_hot,
-    pg_finfo_foreign_worker_hot,
-    foreign_worker_wrapper,
-    try_read_foreign,
-    worker
-);
+hot_reader! {
+    foreign_worker_hot, pg_finfo_foreign_worker_hot, foreign_worker_wrapper, try_read_foreign, worker
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
@@ -129,13 +117,9 @@ CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
 fn foreign_sequence(id: i64, layout: GivenText<'_>) -> Option<i32> {
     read_foreign(id, layout, sequence)
 }
-hot_reader!(
-    foreign_sequence_hot,
-    pg_finfo_foreign_sequence_hot,
-    foreign_sequence_wrapper,
-    try_read_foreign,
-    sequence
-);
+hot_reader! {
+    foreign_sequence_hot, pg_finfo_foreign_sequence_hot, foreign_sequence_wrapper, try_read_foreign, sequence
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_internal.snowflake_layouts_rows()

@@ -74,4 +74,12 @@ extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", req
 extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);
 extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["convert_views"]);
 extension_sql_file!("../../sql/revert.sql", name = "revert", requires = ["convert"]);
+extension_sql_file! {
+    "../../sql/internal.sql",
+    name = "internal_functions",
+    requires = [
+        "registry_nodes", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
+        snowflake_status_row, snowflake_workers_rows
+    ]
+}
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -26,27 +26,14 @@ CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
 "#,
     name = "snowflake_base62"
 );
-extension_sql_file!(
+extension_sql_file! {
     "../../sql/reading.sql",
     requires = [
-        snowflake_timestamp,
-        snowflake_datacenter,
-        snowflake_worker,
-        snowflake_sequence,
-        snowflake_encode,
-        snowflake_min,
-        snowflake_max,
-        snowflake_between_from,
-        snowflake_between_until,
-        snowflake_to_base62,
-        snowflake_from_base62,
-        foreign_timestamp,
-        foreign_datacenter,
-        foreign_worker,
-        foreign_sequence,
-        snowflake_layouts_rows
+        snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence, snowflake_encode, snowflake_min,
+        snowflake_max, snowflake_between_from, snowflake_between_until, snowflake_to_base62, snowflake_from_base62,
+        foreign_timestamp, foreign_datacenter, foreign_worker, foreign_sequence, snowflake_layouts_rows
     ]
-);
+}
 
 extension_sql_file!(
     "../../sql/partitions.sql",
@@ -108,13 +95,9 @@ CREATE FUNCTION snowflake_timestamp(id bigint) RETURNS timestamptz
 fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
     read(id, created_at)
 }
-hot_reader!(
-    snowflake_timestamp_hot,
-    pg_finfo_snowflake_timestamp_hot,
-    snowflake_timestamp_wrapper,
-    try_read,
-    created_at
-);
+hot_reader! {
+    snowflake_timestamp_hot, pg_finfo_snowflake_timestamp_hot, snowflake_timestamp_wrapper, try_read, created_at
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_datacenter(id bigint) RETURNS integer
@@ -123,13 +106,9 @@ CREATE FUNCTION snowflake_datacenter(id bigint) RETURNS integer
 fn snowflake_datacenter(id: i64) -> Option<i32> {
     read(id, datacenter)
 }
-hot_reader!(
-    snowflake_datacenter_hot,
-    pg_finfo_snowflake_datacenter_hot,
-    snowflake_datacenter_wrapper,
-    try_read,
-    datacenter
-);
+hot_reader! {
+    snowflake_datacenter_hot, pg_finfo_snowflake_datacenter_hot, snowflake_datacenter_wrapper, try_read, datacenter
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_worker(id bigint) RETURNS integer
@@ -138,7 +117,9 @@ CREATE FUNCTION snowflake_worker(id bigint) RETURNS integer
 fn snowflake_worker(id: i64) -> i32 {
     read(id, worker)
 }
-hot_reader!(snowflake_worker_hot, pg_finfo_snowflake_worker_hot, snowflake_worker_wrapper, try_read, worker);
+hot_reader! {
+    snowflake_worker_hot, pg_finfo_snowflake_worker_hot, snowflake_worker_wrapper, try_read, worker
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_sequence(id bigint) RETURNS integer
@@ -147,13 +128,9 @@ CREATE FUNCTION snowflake_sequence(id bigint) RETURNS integer
 fn snowflake_sequence(id: i64) -> i32 {
     read(id, sequence)
 }
-hot_reader!(
-    snowflake_sequence_hot,
-    pg_finfo_snowflake_sequence_hot,
-    snowflake_sequence_wrapper,
-    try_read,
-    sequence
-);
+hot_reader! {
+    snowflake_sequence_hot, pg_finfo_snowflake_sequence_hot, snowflake_sequence_wrapper, try_read, sequence
+}
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane integer)

@@ -16,7 +16,7 @@ extension_sql_file!(
     name = "registry",
     requires = ["revert", snowflake_fleet_layout, snowflake_fleet_control_file]
 );
-extension_sql_file!("../../sql/registry_nodes.sql", requires = ["registry"]);
+extension_sql_file!("../../sql/registry_nodes.sql", name = "registry_nodes", requires = ["registry"]);
 
 /// The layout of a fleet, or why it cannot be one, and what to do.
 fn fleet_layout(given: GivenText<'_>, tick_ms: i32, backups: i32) -> Result<Layout, (String, &'static str)> {

@@ -62,44 +62,11 @@ CREATE TYPE snowflake_internal.snowflake_workers_fields AS (
 #[pg_extern(
     requires = ["row_types"],
     sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_status_row() RETURNS SETOF snowflake_internal.snowflake_status_fields
-    VOLATILE STRICT PARALLEL SAFE ROWS 1 LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE FUNCTION snowflake_internal.snowflake_status_row() RETURNS snowflake_internal.snowflake_status_fields
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#
 )]
-#[allow(clippy::type_complexity, reason = "a view's columns")]
-fn snowflake_status_row() -> TableIterator<
-    'static,
-    (
-        name!(state, String),
-        name!(reason, Option<String>),
-        name!(worker_id, Option<i32>),
-        name!(home_worker_id, Option<i32>),
-        name!(lane, Option<i32>),
-        name!(last_id_at, Option<TimestampWithTimeZone>),
-        name!(ahead_ms, Option<i64>),
-        name!(reserved_until, Option<TimestampWithTimeZone>),
-        name!(issued, Option<i64>),
-        name!(waits, Option<i64>),
-        name!(wait_ms, Option<i64>),
-        name!(rollbacks, Option<i64>),
-        name!(largest_rollback_ms, Option<i64>),
-        name!(forward_jumps, Option<i64>),
-        name!(rotations, Option<i64>),
-        name!(refusals, Option<i64>),
-        name!(layout, Option<String>),
-        name!(epoch, Option<TimestampWithTimeZone>),
-        name!(expires_at, Option<TimestampWithTimeZone>),
-        name!(layout_checked, bool),
-        name!(keeper_pid, Option<i32>),
-        name!(write_error, Option<String>),
-        name!(stats_reset, Option<TimestampWithTimeZone>),
-        name!(node_name, Option<String>),
-        name!(registry_state, Option<&'static str>),
-        name!(granted_until, Option<TimestampWithTimeZone>),
-        name!(last_contact_at, Option<TimestampWithTimeZone>),
-        name!(registry_error, Option<String>),
-    ),
-> {
+fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
     let generator = shmem::generator();
     let (state, reason) = generator::state();
     let status = generator.map(|generator| generator.status());
@@ -108,36 +75,38 @@ fn snowflake_status_row() -> TableIterator<
     let member = Member::now();
     let count = |counter: u64| counter as i64;
     let millis = |micros: i64| micros / 1_000;
-    TableIterator::once((
-        state.to_owned(),
-        reason,
-        status.filter(|s| s.home.is_some()).map(|s| s.worker as i32),
-        status.and_then(|s| s.home).or_else(configured_home).map(|home| home as i32),
-        status.map(|s| s.lane as i32),
-        status.and_then(|s| s.last_id_at_us).map(timestamp),
-        status.map(|s| millis(s.ahead_us)),
-        status.and_then(|s| s.reserved_until_us).map(timestamp),
-        status.map(|s| count(s.issued)),
-        status.map(|s| count(s.waits)),
-        status.map(|s| millis(count(s.wait_us))),
-        status.map(|s| count(s.rollbacks)),
-        status.map(|s| millis(s.largest_rollback_us)),
-        status.map(|s| count(s.forward_jumps)),
-        status.map(|s| count(s.rotations)),
-        status.map(|s| count(s.refusals)),
-        layout.map(|layout| layout.bits().to_string()),
-        layout.map(|layout| timestamp(layout.epoch_us())),
-        layout.map(|layout| timestamp(layout.ends_at_us())),
-        layout.is_some_and(|layout| database::is_checked(&layout)),
-        bell::pid_of(Who::Keeper),
-        status.and_then(|s| s.write_error).map(os_error),
-        status.map(|s| timestamp(s.since_us)),
-        member.as_ref().map(|_| settings::node_name()),
-        member.as_ref().map(|m| m.state),
-        member.as_ref().and_then(|m| m.granted_until_us).map(timestamp),
-        member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp),
-        member.as_ref().and_then(|m| m.notes.unleased()).map(|why| why.error),
-    ))
+    let row = [
+        state.to_owned().into_datum(),
+        reason.into_datum(),
+        status.filter(|s| s.home.is_some()).map(|s| s.worker as i32).into_datum(),
+        status.and_then(|s| s.home).or_else(configured_home).map(|home| home as i32).into_datum(),
+        status.map(|s| s.lane as i32).into_datum(),
+        status.and_then(|s| s.last_id_at_us).map(timestamp).into_datum(),
+        status.map(|s| millis(s.ahead_us)).into_datum(),
+        status.and_then(|s| s.reserved_until_us).map(timestamp).into_datum(),
+        status.map(|s| count(s.issued)).into_datum(),
+        status.map(|s| count(s.waits)).into_datum(),
+        status.map(|s| millis(count(s.wait_us))).into_datum(),
+        status.map(|s| count(s.rollbacks)).into_datum(),
+        status.map(|s| millis(s.largest_rollback_us)).into_datum(),
+        status.map(|s| count(s.forward_jumps)).into_datum(),
+        status.map(|s| count(s.rotations)).into_datum(),
+        status.map(|s| count(s.refusals)).into_datum(),
+        layout.map(|layout| layout.bits().to_string()).into_datum(),
+        layout.map(|layout| timestamp(layout.epoch_us())).into_datum(),
+        layout.map(|layout| timestamp(layout.ends_at_us())).into_datum(),
+        layout.is_some_and(|layout| database::is_checked(&layout)).into_datum(),
+        bell::pid_of(Who::Keeper).into_datum(),
+        status.and_then(|s| s.write_error).map(os_error).into_datum(),
+        status.map(|s| timestamp(s.since_us)).into_datum(),
+        member.as_ref().map(|_| settings::node_name()).into_datum(),
+        member.as_ref().map(|m| m.state).into_datum(),
+        member.as_ref().and_then(|m| m.granted_until_us).map(timestamp).into_datum(),
+        member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp).into_datum(),
+        member.as_ref().and_then(|m| m.notes.unleased()).map(|why| why.error).into_datum(),
+    ];
+    // SAFETY: PostgreSQL's own pointer to this call; the type above has these columns.
+    unsafe { record(call, row) }
 }
 
 fn configured_home() -> Option<i64> {

@@ -63,18 +63,10 @@ pub struct Setting {
     pub(super) hint: &'static str,
 }
 
-/// The setting's variable, the range of an integer, and PostgreSQL's hooks.
+/// The setting's variable; of an integer its range; and PostgreSQL's hooks: to check a value, and of an integer to assign it.
 enum Kind {
-    Integer {
-        variable: &'static GucSetting<i32>,
-        range: (i32, i32),
-        hook: pg_sys::GucIntCheckHook,
-        assign: pg_sys::GucIntAssignHook,
-    },
-    Text {
-        variable: &'static GucSetting<Option<CString>>,
-        hook: pg_sys::GucStringCheckHook,
-    },
+    Integer(&'static GucSetting<i32>, (i32, i32), pg_sys::GucIntCheckHook, pg_sys::GucIntAssignHook),
+    Text(&'static GucSetting<Option<CString>>, pg_sys::GucStringCheckHook),
     Policy,
     SequenceStart,
 }
@@ -86,12 +78,7 @@ pub static SETTINGS: [Setting; 13] = [
             c"This server's worker number; -1 for none: then a registry assigns one, or no IDs are generated.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Integer {
-            variable: &WORKER_ID,
-            range: (-1, i32::MAX),
-            hook: Some(guc::check_worker),
-            assign: None,
-        },
+        kind: Kind::Integer(&WORKER_ID, (-1, i32::MAX), Some(guc::check_worker), None),
         check: Some(an_integer),
         hint: "Use a number that no other server has.",
     },
@@ -100,12 +87,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"This server's datacenter number, if the layout has datacenter bits.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Integer {
-            variable: &DATACENTER_ID,
-            range: (0, i32::MAX),
-            hook: Some(guc::check_datacenter),
-            assign: None,
-        },
+        kind: Kind::Integer(&DATACENTER_ID, (0, i32::MAX), Some(guc::check_datacenter), None),
         check: Some(an_integer),
         hint: "Use the number of this server's datacenter.",
     },
@@ -114,12 +96,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"Backup workers per server; the same number on all servers of a fleet.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Integer {
-            variable: &BACKUP_WORKERS,
-            range: (0, MAX_LANES as i32 - 1),
-            hook: None,
-            assign: None,
-        },
+        kind: Kind::Integer(&BACKUP_WORKERS, (0, MAX_LANES as i32 - 1), None, None),
         check: Some(an_integer),
         hint: "Use the number that all servers of the fleet have.",
     },
@@ -129,7 +106,7 @@ pub static SETTINGS: [Setting; 13] = [
             c"Widths of the fields in bits: time/worker/sequence or time/datacenter+worker/sequence.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &LAYOUT, hook: Some(guc::check_layout) },
+        kind: Kind::Text(&LAYOUT, Some(guc::check_layout)),
         check: Some(|_, text| check_layout(text)),
         hint: LAYOUT_HINT,
     },
@@ -138,7 +115,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"Time unit of IDs: 1ms, 10ms or 1s.",
         is_reloadable: false,
         flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer { variable: &TICK, range: (1, 1_000), hook: Some(guc::check_tick), assign: None },
+        kind: Kind::Integer(&TICK, (1, 1_000), Some(guc::check_tick), None),
         check: Some(|row, text| check_tick(parse_integer(text, row.flags).unwrap_or_default())),
         hint: TICK_HINT,
     },
@@ -147,7 +124,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"Start of the time field: a date and time with an explicit offset.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &EPOCH, hook: Some(guc::check_epoch) },
+        kind: Kind::Text(&EPOCH, Some(guc::check_epoch)),
         check: Some(|_, text| check_epoch(text)),
         hint: EPOCH_HINT,
     },
@@ -167,12 +144,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"How far ID times may run ahead of the system clock.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer {
-            variable: &MAX_AHEAD,
-            range: (0, LONGEST_MS),
-            hook: None,
-            assign: Some(guc::assign_max_ahead),
-        },
+        kind: Kind::Integer(&MAX_AHEAD, (0, LONGEST_MS), None, Some(guc::assign_max_ahead)),
         check: Some(an_integer),
         hint: OTHER_HINT,
     },
@@ -181,12 +153,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"How long a call waits for the clock before the server rotates to a backup worker.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer {
-            variable: &MAX_WAIT,
-            range: (0, LONGEST_MS),
-            hook: None,
-            assign: Some(guc::assign_max_wait),
-        },
+        kind: Kind::Integer(&MAX_WAIT, (0, LONGEST_MS), None, Some(guc::assign_max_wait)),
         check: Some(an_integer),
         hint: OTHER_HINT,
     },
@@ -195,12 +162,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"How far beyond the newest ID time is reserved on disk.",
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer {
-            variable: &RESERVE,
-            range: (1, LONGEST_MS),
-            hook: None,
-            assign: Some(guc::assign_reserve),
-        },
+        kind: Kind::Integer(&RESERVE, (1, LONGEST_MS), None, Some(guc::assign_reserve)),
         check: Some(an_integer),
         hint: OTHER_HINT,
     },
@@ -222,7 +184,7 @@ pub static SETTINGS: [Setting; 13] = [
         // It may have a password.
         flags: GucFlags::SUPERUSER_ONLY,
         // As primary_conninfo, it is not checked: only libpq can, and no session loads that.
-        kind: Kind::Text { variable: &REGISTRY, hook: None },
+        kind: Kind::Text(&REGISTRY, None),
         check: None,
         hint: OTHER_HINT,
     },
@@ -231,7 +193,7 @@ pub static SETTINGS: [Setting; 13] = [
         description: c"This server's name in the registry; empty for the name of its host and its port.",
         is_reloadable: false,
         flags: PLAIN,
-        kind: Kind::Text { variable: &NODE_NAME, hook: Some(guc::check_node_name) },
+        kind: Kind::Text(&NODE_NAME, Some(guc::check_node_name)),
         check: Some(|_, text| check_node_name(text)),
         hint: NODE_NAME_HINT,
     },
@@ -246,7 +208,7 @@ impl Setting {
         // SAFETY: the hooks have the types that PostgreSQL calls. They are guarded, so they cannot unwind into it.
         unsafe {
             match self.kind {
-                Kind::Integer { variable, range: (least, greatest), hook, assign } => {
+                Kind::Integer(variable, (least, greatest), hook, assign) => {
                     GucRegistry::define_int_guc_with_hooks(
                         name,
                         description,
@@ -261,7 +223,7 @@ impl Setting {
                         None,
                     );
                 }
-                Kind::Text { variable, hook } => GucRegistry::define_string_guc_with_hooks(
+                Kind::Text(variable, hook) => GucRegistry::define_string_guc_with_hooks(
                     name,
                     description,
                     long,
@@ -365,9 +327,7 @@ fn check_node_name(text: &str) -> Result<(), String> {
 }
 
 fn an_integer(row: &Setting, text: &str) -> Result<(), String> {
-    let Kind::Integer { range: (least, greatest), .. } = row.kind else {
-        unreachable!("a row of another kind")
-    };
+    let Kind::Integer(_, (least, greatest), ..) = row.kind else { unreachable!("a row of another kind") };
     match parse_integer(text, row.flags) {
         Some(value) if (least..=greatest).contains(&value) => Ok(()),
         Some(value) => Err(format!("{value} is outside the valid range ({least} .. {greatest}).")),

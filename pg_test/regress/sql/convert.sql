@@ -153,7 +153,7 @@ GRANT EXECUTE ON FUNCTION snowflake_convert TO passer_by;
 SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
 -- the internal functions give no role any rights
-SELECT snowflake_internal.snowflake_convert_keys('itself', ARRAY[('customer', 'id')::snowflake_internal.snowflake_key],
+SELECT snowflake_internal.snowflake_convert_keys('itself', ARRAY[('customer', 'id', NULL)::snowflake_internal.snowflake_key],
                                                  false, false);
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;

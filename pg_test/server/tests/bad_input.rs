@@ -860,7 +860,7 @@ fn no_error_has_a_text_of_rust() {
 // ---- texts of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 18] = [
+const OTHERS: [(&str, &str); 21] = [
     ("bigint", "1"),
     ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
@@ -872,9 +872,12 @@ const OTHERS: [(&str, &str); 18] = [
     ("oid[]", "'{}'::oid[]"),
     ("regclass", "'big'::regclass"),
     ("regclass[]", "'{big}'::regclass[]"),
+    ("regnamespace", "'public'::regnamespace"),
     ("regprocedure", "'pg_catalog.now()'::regprocedure"),
     ("regrole", "'postgres'::regrole"),
     ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
+    ("snowflake_internal.snowflake_refusal", "NULL::snowflake_internal.snowflake_refusal"),
+    ("snowflake_internal.snowflake_step[]", "'{}'::snowflake_internal.snowflake_step[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),
     ("text", "'x'"),
     ("timestamp with time zone", "now()"),

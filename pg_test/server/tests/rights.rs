@@ -185,6 +185,8 @@ fn an_installation_is_bound_to_nothing_that_lies_in_its_schema() {
             ("pg_extension_config_dump(text, text)", "void"),
             ("pg_extension_config_dump(regclass, varchar)", "void"),
             ("format(text, text)", "text"),
+            ("format(text, text, text)", "text"),
+            ("starts_with(text, varchar)", "boolean"),
             ("current_setting(varchar)", "text"),
         ] {
             run(

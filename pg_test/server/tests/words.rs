@@ -577,7 +577,7 @@ fn a_violation_is_found_wherever_it_is_planted() {
         ),
         ("%s is not a key', k.attname", "%s is not a key.', k.attname"),
         ("skipping'", "skipping.'"),
-        ("'internal: returns the sequences of keys'", "'Returns the sequences of keys'"),
+        ("'internal: a statement of a plan'", "'A statement of a plan'"),
         ("Check the names and run the call again.'", "Check the names'"),
     ] {
         assert!(is_found(texts_of_sql(&plant(&convert, from, to))), "{to}");

@@ -179,28 +179,11 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// The part of a record that the promises do not hold, with `active` as the active lane.
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
-        if let Some(held) = &cold.held {
-            let (origins, max_ahead_us) = (held.origins, cold.journal.promises.facts.max_ahead_us);
-            return Heading {
-                layout,
-                origins,
-                timeline,
-                depth,
-                active,
-                max_ahead_us,
-                of_primary: Some(held.said),
-            };
-        }
-        let max_ahead_us = self.control.switch.max_ahead_us();
-        Heading {
-            layout,
-            origins: self.origins(cold),
-            timeline,
-            depth,
-            active,
-            max_ahead_us,
-            of_primary: None,
-        }
+        let (origins, max_ahead_us, of_primary) = match &cold.held {
+            Some(held) => (held.origins, cold.journal.promises.facts.max_ahead_us, Some(held.said)),
+            None => (self.origins(cold), self.control.switch.max_ahead_us(), None),
+        };
+        Heading { layout, origins, timeline, depth, active, max_ahead_us, of_primary }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.

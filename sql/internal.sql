@@ -1,0 +1,92 @@
+-- What the functions of snowflake_internal are for. Those of the registry are for their owner, and for functions with the
+-- owner's rights.
+
+-- Nothing that others have created in the extension's schema is taken for a function or operator of PostgreSQL.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+DO $$
+DECLARE
+    own record;
+BEGIN
+    FOR own IN SELECT * FROM (VALUES
+        ('snowflake_nextval_in_copy', 'snowflake_nextval() in a default that COPY evaluates; no SQL can call it'),
+        ('snowflake_nextval_support', 'lets COPY write rows with snowflake_nextval() in batches'),
+        ('snowflake_between_from', 'the lowest ID created at or after a time, for snowflake_between'),
+        ('snowflake_between_until', 'the highest ID created before a time, for snowflake_between'),
+        ('snowflake_layouts_rows', 'the rows of the view snowflake_layouts'),
+        ('snowflake_status_row', 'the row of the view snowflake_status'),
+        ('snowflake_workers_rows', 'the rows of the view snowflake_workers'),
+        ('snowflake_execute_as', 'executes a statement with the rights of the owner of what it reads or changes'),
+        ('snowflake_refuse', 'refuses a call for a reason'),
+        ('snowflake_convert_relations', 'returns the relations of a schema'),
+        ('snowflake_convert_find', 'returns the serial, identity and snowflake keys of tables'),
+        ('snowflake_convert_columns', 'returns the columns that hold values of keys'),
+        ('snowflake_convert_sequences', 'returns the sequences of keys'),
+        ('snowflake_convert_lock', 'locks the views, tables and sequences of a call'),
+        ('snowflake_convert_left', 'returns the keys that are left to change'),
+        ('snowflake_convert_highest', 'returns keys with their highest values'),
+        ('snowflake_convert_execute', 'executes a plan'),
+        ('snowflake_convert_check_call', 'checks a call and the tables that it names'),
+        ('snowflake_convert_check_owners', 'checks that one owner has all tables of a call and sees all rows'),
+        ('snowflake_convert_check_columns', 'checks the columns of a conversion and their tables'),
+        ('snowflake_convert_check_keys', 'checks indexes, defaults and sequences of keys'),
+        ('snowflake_convert_check_rights', 'checks that those who insert rows may execute the default'),
+        ('snowflake_convert_inserters', 'returns the roles that may insert rows into a table'),
+        ('snowflake_convert_others_types', 'returns the types that a role should not read literals of'),
+        ('snowflake_convert_check_types', 'checks the types that expressions name'),
+        ('snowflake_convert_check_widening', 'checks what becomes bigint'),
+        ('snowflake_convert_check_values', 'compares the values of keys with new IDs'),
+        ('snowflake_convert_check_expressions', 'evaluates what depends on the columns with a new ID'),
+        ('snowflake_convert_views', 'returns the views that read a widened column'),
+        ('snowflake_convert_view_uses', 'returns what a view names'),
+        ('snowflake_convert_view_calls', 'returns the functions and operators that views call'),
+        ('snowflake_convert_view_rights', 'returns the rights on a view, and those right after its creation'),
+        ('snowflake_convert_check_views', 'checks that views can be created again'),
+        ('snowflake_convert_plan_views', 'returns the statements that drop views or create them again'),
+        ('snowflake_convert_plan', 'returns the statements of a conversion'),
+        ('snowflake_convert_plan_lock', 'returns the statement that locks the tables'),
+        ('snowflake_convert_size', 'returns the size of a table with its indexes and children'),
+        ('snowflake_convert_keys', 'converts keys'),
+        ('snowflake_revert_find', 'returns the keys of tables with a snowflake default'),
+        ('snowflake_revert_sequences', 'returns the sequences that keys get'),
+        ('snowflake_revert_check', 'checks that keys can have a sequence'),
+        ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
+        ('snowflake_revert_keys', 'gives keys a sequence'),
+        ('snowflake_fleet_check', 'marks a row that was restored, whose registry is in doubt'),
+        ('snowflake_fleet_guard', 'keeps the rows of the registry from everybody but their owner'),
+        ('snowflake_fleet_place', 'rejects a registry in a schema that no superuser owns'),
+        ('snowflake_fleet_here', 'where the row of the registry would be written now'),
+        ('snowflake_fleet_control_file', 'the inode and the time of birth of the control file, which no copy of the server has'),
+        ('snowflake_fleet_current', 'the row of the registry'),
+        ('snowflake_fleet_is_elsewhere', 'whether commits of the registry may have been lost, and nobody has found out'),
+        ('snowflake_fleet_settle', 'writes where the registry is, and closes its tables'),
+        ('snowflake_fleet_doubt', 'begins a doubt of the registry'),
+        ('snowflake_fleet_vouch', 'takes an operator''s word about lost commits'),
+        ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),
+        ('snowflake_fleet_free_from', 'when a registry in doubt leases workers again'),
+        ('snowflake_fleet_find_out', 'has a contact begin the doubt of a registry'),
+        ('snowflake_fleet_end', 'ends a lease'),
+        ('snowflake_fleet_add_groups', 'inserts the rows of a block of workers'),
+        ('snowflake_fleet_operate', 'what operators do with workers of the fleet'),
+        ('snowflake_fleet_tick', 'the tick of a time'),
+        ('snowflake_fleet_time', 'the start of a tick'),
+        ('snowflake_fleet_layout', 'the widths of a layout that a fleet can have'),
+        ('snowflake_fleet_refusal', 'why no worker can be leased now'),
+        ('snowflake_fleet_claim', 'chooses the worker of a new lease'),
+        ('snowflake_fleet_check_contact', 'rejects arguments that no server sends'),
+        ('snowflake_fleet_unfit', 'why a server does not belong to the fleet'),
+        ('snowflake_fleet_bad_clock', 'why the clock of a server allows no lease'),
+        ('snowflake_fleet_renew', 'whether a server still has the lease that it shows'),
+        ('snowflake_fleet_lock', 'locks the row of the workers that a contact is about'),
+        ('snowflake_fleet_answer', 'the answer to a server that belongs to the fleet')
+    ) AS f (name, purpose) LOOP
+        EXECUTE format('COMMENT ON FUNCTION snowflake_internal.%I IS %L', own.name, 'internal: ' || own.purpose);
+        IF starts_with(own.name, 'snowflake_fleet_') THEN
+            EXECUTE format('REVOKE ALL ON FUNCTION snowflake_internal.%I FROM PUBLIC', own.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- As CREATE EXTENSION has set it, for what follows.
+SET LOCAL search_path = @extschema@, pg_temp;
