@@ -8,7 +8,6 @@ use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Preload, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -661,25 +660,6 @@ fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_futur
     ids.assert_unique();
 }
 
-// ---- adopting ----
-
-#[test]
-fn adopt_respects_ids_of_an_earlier_life_and_refuses_a_far_future() {
-    let server = server();
-    let mut session = server.connect();
-    next(&mut session);
-    let floor: String = one(&mut session, "SELECT clock_timestamp()::text");
-    run(&mut session, &format!("SELECT snowflake_adopt('{floor}')"));
-    let above: bool =
-        one(&mut session, &format!("SELECT snowflake_timestamp(snowflake_nextval()) > '{floor}'"));
-    assert!(above);
-    let before = next(&mut session);
-    run(&mut session, "SELECT snowflake_adopt('2024-06-01 00:00+00')");
-    assert!(next(&mut session) > before, "an early floor lowers nothing");
-    let failure = fails(&mut session, "22023", "SELECT snowflake_adopt(now() + interval '2 days')");
-    assert!(failure.text().contains("more than one day ahead"), "{failure}");
-}
-
 // ---- copies, standbys, failover ----
 
 #[test]
@@ -863,13 +843,4 @@ fn a_base_backup_taken_while_ids_are_made_is_a_sound_standby() {
     ids.add("the standby", take_soon(&standby, secs(10)).0);
     ids.add("the standby", burst(&standby));
     ids.assert_unique();
-}
-
-#[test]
-fn files_are_private_to_the_server() {
-    let server = server();
-    next(&mut server.connect());
-    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(state_file(&server)), 0o600);
-    assert_eq!(mode(server.data().join("snowflake_id")), 0o700);
 }
