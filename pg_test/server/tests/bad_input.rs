@@ -598,46 +598,6 @@ fn only_superusers_see_the_registrys_connection_string_and_only_the_servers_file
     server.reload("snowflake_id.registry", "host=a,b target_session_attrs=read-write");
 }
 
-#[test]
-fn an_ordinary_role_makes_and_reads_ids_and_administers_nothing() {
-    let server = Server::builder().start_with_extension();
-    run(
-        &mut server.connect(),
-        "CREATE ROLE app LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher",
-    );
-    let mut app = server.connect_as("app");
-    let id = next(&mut app);
-    run(
-        &mut app,
-        &format!(
-            "SELECT snowflake_nextval_batch(2), snowflake_nextval_range(2), snowflake_lastval(),
-                    (snowflake_decode({id})).*, snowflake_owner({id}), snowflake_timestamp({id}),
-                    snowflake_worker({id}), snowflake_sequence({id})"
-        ),
-    );
-    let rotations = status(&mut server.connect()).rotations;
-    let administers = ["SELECT snowflake_rotate()", "SELECT snowflake_reset_stats()"];
-    for role in ["app", "watcher"] {
-        let mut session = server.connect_as(role);
-        for statement in administers {
-            fails(&mut session, "42501", statement);
-        }
-    }
-    for view in ["snowflake_status", "snowflake_workers"] {
-        fails(&mut app, "42501", &format!("SELECT * FROM {view}"));
-    }
-    assert_eq!(status(&mut server.connect()).rotations, rotations);
-
-    let mut watcher = server.connect_as("watcher");
-    let now = status(&mut watcher);
-    assert_eq!((now.state.as_str(), now.home_worker_id), ("open", Some(1)));
-    assert_eq!(one::<i64>(&mut watcher, "SELECT count(*) FROM snowflake_workers"), 8);
-
-    // The right can be granted.
-    run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_rotate() TO watcher");
-    assert_eq!(one::<i32>(&mut watcher, "SELECT snowflake_rotate()"), 257);
-}
-
 // ---- arguments ----
 
 #[test]
@@ -1245,24 +1205,4 @@ fn a_promoted_standby_with_the_primarys_worker_never_meets_it() {
     ids.assert_unique();
     assert_eq!(old_workers, HashSet::from([1, 257, 513, 769]));
     assert_eq!(new_workers, HashSet::from([129, 385, 641, 897]));
-}
-
-#[test]
-fn each_timeline_starts_on_a_lane_of_its_own() {
-    let mut servers = vec![Server::builder().start_with_extension()];
-    let mut ids = Ids::new();
-    for timeline in 1..=3 {
-        if timeline > 1 {
-            let standby = servers[servers.len() - 1].standby(|settings| settings);
-            standby.promote();
-            servers.push(standby);
-        }
-        let mut session = servers[servers.len() - 1].connect();
-        let made = take(&mut session, 1_000);
-        let now = status(&mut session);
-        assert_eq!(now.lane, Some(timeline - 1), "timeline {timeline}: {now:?}");
-        assert!(made.iter().all(|id| worker(*id) == 1 + 128 * (timeline - 1)));
-        ids.add(format!("timeline {timeline}"), made);
-    }
-    ids.assert_unique();
 }

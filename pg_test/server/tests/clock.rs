@@ -229,11 +229,6 @@ fn hold_keeps_ascending_after_a_step_of_1_ms() {
 }
 
 #[test]
-fn hold_keeps_ascending_after_a_step_of_3_ms() {
-    a_step_that_is_held("hold", ms(3));
-}
-
-#[test]
 fn hold_keeps_ascending_after_a_step_of_500_ms() {
     a_step_that_is_held("hold", ms(500));
 }
@@ -244,31 +239,11 @@ fn hold_rotates_after_a_step_of_10_s() {
 }
 
 #[test]
-fn hold_rotates_after_a_step_of_60_s() {
-    a_step_that_rotates("hold", secs(60));
-}
-
-#[test]
-fn hold_rotates_after_a_step_of_an_hour() {
-    a_step_that_rotates("hold", hours(1));
-}
-
-#[test]
 fn hold_rotates_after_a_step_of_a_year() {
     a_step_that_rotates("hold", YEAR);
 }
 
 // Up to max_ahead nothing is missing, so there is nothing to replay.
-
-#[test]
-fn replay_keeps_ascending_after_a_step_of_1_ms() {
-    a_step_that_is_held("replay", ms(1));
-}
-
-#[test]
-fn replay_keeps_ascending_after_a_step_of_3_ms() {
-    a_step_that_is_held("replay", ms(3));
-}
 
 #[test]
 fn replay_keeps_ascending_after_a_step_of_500_ms() {
@@ -285,11 +260,6 @@ fn replay_follows_the_clock_back_by_5_s() {
 #[test]
 fn replay_rotates_after_a_step_of_60_s() {
     a_step_that_rotates("replay", secs(60));
-}
-
-#[test]
-fn replay_rotates_after_a_step_of_an_hour() {
-    a_step_that_rotates("replay", hours(1));
 }
 
 #[test]
@@ -321,15 +291,16 @@ fn a_step_a_little_beyond_max_ahead_is_waited_for() {
 
 #[test]
 fn a_step_beyond_max_ahead_by_less_than_the_default_max_wait_does_not_rotate() {
+    let server = server("hold");
+    let mut session = server.connect();
     for round in 0..3 {
-        let server = server("hold");
-        let mut session = server.connect();
         let newest = next(&mut session);
         server.clock().back(MAX_AHEAD + ms(4));
         let id = next(&mut session);
         assert!(id > newest, "round {round}");
         assert_eq!(worker(id), 1, "round {round}");
         assert_eq!(status_of(&server).rotations, 0);
+        server.clock().forward(MAX_AHEAD + ms(4));
     }
 }
 
@@ -444,11 +415,6 @@ fn steps_in_a_row(policy: &str, by: Duration) {
 #[test]
 fn hold_goes_to_further_lanes_at_a_second_and_a_third_step_of_5_s() {
     steps_in_a_row("hold", secs(5));
-}
-
-#[test]
-fn hold_goes_to_further_lanes_at_a_second_and_a_third_step_of_an_hour() {
-    steps_in_a_row("hold", hours(1));
 }
 
 #[test]

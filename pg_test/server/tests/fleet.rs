@@ -253,19 +253,6 @@ fn a_volume_that_was_rolled_back_is_a_new_node() {
     assert_ne!(home(&server), first);
 }
 
-#[test]
-fn of_two_servers_with_one_worker_the_second_is_told_who_has_it() {
-    let registry = registry("1 hour");
-    let first = member(&registry, "the first").setting("snowflake_id.worker_id", "7").start_with_extension();
-    assert_eq!(home(&first), 7);
-    let second =
-        member(&registry, "the second").setting("snowflake_id.worker_id", "7").start_with_extension();
-    let refused = error(&mut second.connect());
-    assert_eq!(refused.code, "55000");
-    assert!(refused.detail.contains("the first"), "{}", refused.text());
-    check(&[ids(&first, 100)]);
-}
-
 /// A server with a configured number, which the registry confirms.
 fn confirmed(registry: &Server, name: &str, worker: i32) -> Builder {
     member(registry, name).setting("snowflake_id.worker_id", &worker.to_string())

@@ -5,7 +5,7 @@ use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Dense, Ids, assert_ascending, assert_disjoint};
 use snowflake_server_tests::process::is_stopped;
-use snowflake_server_tests::sql::{column, next, one, run, status, take, unpack};
+use snowflake_server_tests::sql::{column, one, run, status, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{Kind, Server, Traffic, alone, ms, secs, wait_until};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -252,26 +252,4 @@ fn after_a_backend_was_killed_the_server_comes_back_and_no_id_repeats() {
     assert!(made.len() > 500, "only {}", made.len());
     ids.add("clients", made);
     ids.assert_unique();
-}
-
-#[test]
-fn a_restart_with_a_true_clock_repeats_nothing() {
-    let mut server = Server::builder().start_with_extension();
-    let mut made: Vec<i64> = Vec::new();
-    for round in 0..3 {
-        let mut session = server.connect();
-        for _ in 0..100 {
-            made.push(next(&mut session));
-        }
-        drop(session);
-        match round {
-            0 => server.restart(),
-            1 => {
-                server.stop(snowflake_server_tests::Stop::Immediate);
-                server.start();
-            }
-            _ => {}
-        }
-    }
-    assert_ascending("three lives of a server", &made);
 }

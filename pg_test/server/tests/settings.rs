@@ -264,15 +264,6 @@ fn a_datacenter_has_its_own_bits() {
 }
 
 #[test]
-fn without_datacenter_bits_the_datacenter_is_null() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
-    let id = next(&mut session);
-    let told: Option<i32> = one(&mut session, &format!("SELECT datacenter_id FROM snowflake_decode({id})"));
-    assert_eq!(told, None);
-}
-
-#[test]
 fn an_epoch_with_an_offset_is_read_without_regard_to_the_time_zone() {
     let server = Server::builder()
         .setting("snowflake_id.epoch", "2024-01-01T02:00:00+02:00")

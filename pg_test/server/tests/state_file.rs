@@ -319,33 +319,3 @@ fn on_a_third_timeline_a_server_whose_clock_is_back_starts_above_the_last_replay
     let most = least + 2_000;
     assert!(highest <= most, "{} ms further than need be", highest - most);
 }
-
-/// IDs may have been generated in the mark's own tick.
-#[test]
-fn reserved_until_is_the_tick_after_the_mark_in_the_file() {
-    for (tick, layout) in [("1ms", "41/10/12"), ("1s", "32/10/20")] {
-        let server = Server::builder()
-            .setting("snowflake_id.tick", tick)
-            .setting("snowflake_id.layout", layout)
-            .start_with_extension();
-        let mut session = server.connect();
-        first_id(&mut session);
-        let row = wait_until("a moment in which nobody writes", secs(20), || {
-            let read = |session: &mut Client| -> (i64, i64) {
-                let row = session
-                    .query_one(
-                        "SELECT (extract(epoch FROM reserved_until) * 1000)::bigint,
-                                (extract(epoch FROM mark) * 1000)::bigint
-                         FROM snowflake_status, snowflake_workers WHERE active",
-                        &[],
-                    )
-                    .expect("a reservation");
-                (row.get(0), row.get(1))
-            };
-            let before = read(&mut session);
-            (before == read(&mut session)).then_some(before)
-        });
-        let length = if tick == "1s" { 1_000 } else { 1 };
-        assert_eq!(row.0 - row.1, length, "{tick}");
-    }
-}
