@@ -53,7 +53,7 @@ BEGIN
     RETURN QUERY SELECT format('ALTER STATISTICS %I.%I %s', n.nspname, s.stxname, a.action),
         format('SHARE UPDATE EXCLUSIVE on table %s', s.stxrelid::regclass), false, NULL::text,
         'the change of type resets it',
-        CASE s.stxowner WHEN owner THEN owner ELSE current_user::regrole::oid END
+        CASE s.stxowner WHEN owner THEN owner ELSE (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) END
     FROM pg_statistic_ext s
     JOIN pg_namespace n ON n.oid = s.stxnamespace,
     LATERAL (VALUES
