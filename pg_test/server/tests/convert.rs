@@ -1292,6 +1292,7 @@ fn each_obstacle_to_widening_is_one_for_postgresql_too() {
         "CREATE PUBLICATION p FOR TABLE t WHERE (id > 0)",
         "CREATE PUBLICATION p FOR TABLE t (id)",
         "CREATE TABLE u (x t)",
+        "CREATE VIEW v AS SELECT t FROM t; CREATE TABLE u (x v[])",
         "CREATE TYPE pair AS (a t, b t); CREATE TABLE u (x pair)",
         "CREATE DOMAIN d AS t; CREATE TABLE u (x d[])",
     ] {
