@@ -361,10 +361,10 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_time_encoder(ts timestamptz) RETURNS "snowflake".snowflake_base62
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT "snowflake".snowflake_to_base62("snowflake".snowflake_min(ts))';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT "snowflake".snowflake_to_base62("snowflake".snowflake_min(ts)) $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_time_decoder(base62 text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT "snowflake".snowflake_timestamp("snowflake".snowflake_from_base62(base62))';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT "snowflake".snowflake_timestamp("snowflake".snowflake_from_base62(base62)) $$;
 
 -- ---- reading the IDs of other systems ----
 
@@ -426,13 +426,13 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ("snowflake".snowflake_decode(id, layout)).created_at';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ("snowflake".snowflake_decode(id, layout)).created_at $$;
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_datacenter(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ("snowflake".snowflake_decode(id, layout)).datacenter_id';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ("snowflake".snowflake_decode(id, layout)).datacenter_id $$;
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_worker(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ("snowflake".snowflake_decode(id, layout)).worker_id';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ("snowflake".snowflake_decode(id, layout)).worker_id $$;
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_sequence(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ("snowflake".snowflake_decode(id, layout)).sequence';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ("snowflake".snowflake_decode(id, layout)).sequence $$;
 
 -- ---- watching ----
 

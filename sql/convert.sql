@@ -61,7 +61,8 @@ BEGIN
     FROM (
         SELECT 1, format('ALTER STATISTICS %I.%I %s', n.nspname, x.stxname, a.action),
             format('SHARE UPDATE EXCLUSIVE on table %s', x.stxrelid::regclass),
-            CASE x.stxowner WHEN owner THEN owner ELSE current_user::regrole::oid END
+            CASE x.stxowner WHEN owner THEN owner
+                ELSE (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) END
         FROM rebuilt r
         JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid
         JOIN pg_namespace n ON n.oid = x.stxnamespace,

@@ -5,10 +5,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, key
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Only a superuser can lock the schema's row, which keeps its name.
+    -- Definitions of views and expressions are read again, and name what they use. Only a superuser can lock the rows of
+    -- all schemas, which keeps their names.
     IF has_table_privilege('pg_namespace', 'UPDATE') AND NOT current_setting('transaction_read_only')::boolean THEN
-        PERFORM FROM pg_namespace
-        WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'snowflake_id') FOR KEY SHARE;
+        PERFORM FROM pg_namespace FOR KEY SHARE;
     END IF;
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
         (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
@@ -333,11 +333,25 @@ BEGIN
         UNION ALL
         SELECT format('partition key of table %s', w.relid) WHERE w.is_partition
         UNION ALL
-        -- Columns that store whole rows of the table, and the type that defines a typed table.
+        -- Columns that store whole rows of the table, or of a view with such a column; and the type that defines a typed
+        -- table.
         SELECT pg_describe_object(d.classid, d.objid, d.objsubid)
-        FROM pg_depend d
+        FROM (
+            WITH RECURSIVE holding (oid, typarray) AS (
+                SELECT t.oid, t.typarray
+                UNION
+                SELECT y.oid, y.typarray
+                FROM holding h
+                JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_type'::regclass
+                    AND d.refobjid IN (h.oid, h.typarray)
+                JOIN pg_class v ON v.oid = d.objid AND v.relkind = 'v'
+                JOIN pg_type y ON y.oid = v.reltype
+            )
+            SELECT h.oid, h.typarray FROM holding h
+        ) AS h
+        JOIN pg_depend d ON d.refobjid IN (h.oid, h.typarray)
         LEFT JOIN pg_class v ON d.classid = 'pg_class'::regclass AND v.oid = d.objid
-        WHERE d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray) AND d.deptype <> 'i'
+        WHERE d.refclassid = 'pg_type'::regclass AND d.deptype <> 'i'
             AND d.classid IN ('pg_class'::regclass, 'pg_type'::regclass) AND v.relkind IS DISTINCT FROM 'v'
         UNION ALL
         SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0

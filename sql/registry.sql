@@ -94,7 +94,8 @@ CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON snowflake_internal.snowfla
 ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
 
 -- The members of pg_write_all_data may change the rows of any table. These say who may generate which IDs, so only the
--- owner changes them, or a function with the owner's rights.
+-- owner changes them, or a function with the owner's rights. Logical replication, which a subscription may apply with the
+-- rights of such a member, fires the triggers for rows alone.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_guard() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -105,7 +106,7 @@ BEGIN
             DETAIL = 'The rows of the registry say which server may generate which IDs.',
             HINT = 'Call the functions of the registry, or ask the owner of the extension.';
     END IF;
-    RETURN NULL;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END
 $$;
 CREATE TRIGGER snowflake_fleet_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON snowflake_internal.snowflake_registry
@@ -116,10 +117,19 @@ CREATE TRIGGER snowflake_fleet_guard
 CREATE TRIGGER snowflake_fleet_guard
     BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON snowflake_internal.snowflake_registry_leases
     EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
--- ALWAYS, because the setting that turns other triggers off can be granted.
+CREATE TRIGGER snowflake_fleet_row_guard BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_registry
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
+CREATE TRIGGER snowflake_fleet_row_guard BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_registry_groups
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
+CREATE TRIGGER snowflake_fleet_row_guard BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_registry_leases
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
+-- ALWAYS, because the setting that turns other triggers off can be granted, and replication has it.
 ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
 ALTER TABLE snowflake_internal.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
 ALTER TABLE snowflake_internal.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
+ALTER TABLE snowflake_internal.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
 
 -- A dump keeps them.
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry', '');

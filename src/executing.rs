@@ -5,11 +5,21 @@
 use pgrx::prelude::*;
 use std::ffi::CStr;
 
+/// PostgreSQL executes no statement of this kind within another: one that begins or ends a transaction, or a COPY from or
+/// to the client.
+#[derive(Debug)]
+pub struct WrongKind;
+
 /// Executes a statement as `owner`, and returns the first column of its first row, if it has one. Needs a transaction.
 ///
 /// SET ROLE would not do, because the functions that are called can RESET it. Here they cannot change the role, nor
 /// leave behind a setting, a deferred trigger or a temporary object that would act with the rights of the caller.
 pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<Vec<u8>> {
+    try_execute_as(owner, statement).expect("the statement is this library's own")
+}
+
+/// The same for any statement.
+pub fn try_execute_as(owner: pg_sys::Oid, statement: &CStr) -> Result<Option<Vec<u8>>, WrongKind> {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     // SAFETY: a question about a role, and plain settings of the session, which PostgreSQL resets itself if an error
     // ends the statement.
@@ -45,13 +55,16 @@ pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<Vec<u8>> {
 
 /// Executes a statement, and returns the first column of its first row as text. Not by pgrx, whose statements are in
 /// UTF-8 whatever the database's encoding is.
-fn execute(statement: &CStr) -> Option<Vec<u8>> {
+fn execute(statement: &CStr) -> Result<Option<Vec<u8>>, WrongKind> {
     // SAFETY: calls in the order that SPI asks for, within a transaction. The value is copied before its memory is freed,
     // and PostgreSQL cleans up if an error ends the statement.
     unsafe {
         pg_sys::SPI_connect();
         let outcome = pg_sys::SPI_execute(statement.as_ptr(), false, 0);
-        assert!(outcome >= 0, "{outcome}");
+        if outcome < 0 {
+            pg_sys::SPI_finish();
+            return Err(WrongKind);
+        }
         let rows = pg_sys::SPI_tuptable;
         let value = if rows.is_null() || pg_sys::SPI_processed == 0 {
             std::ptr::null_mut()
@@ -60,6 +73,6 @@ fn execute(statement: &CStr) -> Option<Vec<u8>> {
         };
         let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes().to_vec());
         pg_sys::SPI_finish();
-        value
+        Ok(value)
     }
 }

@@ -1,7 +1,7 @@
 //! Executing a statement with the rights of the owner of what it touches, for the parts in SQL.
 
 use crate::display::shown;
-use crate::executing::execute_as;
+use crate::executing::try_execute_as;
 use crate::messages::reading;
 use pgrx::prelude::*;
 use std::ffi::{CStr, CString};
@@ -20,7 +20,7 @@ fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8]) -> Option<Vec<u8>>
             reading::not_the_owner(&shown(name.to_bytes())).raise();
         }
     }
-    execute_as(owner, &statement)
+    try_execute_as(owner, &statement).unwrap_or_else(|_| reading::not_executed_as().raise())
 }
 
 /// Whether a role may SET ROLE to another.

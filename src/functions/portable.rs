@@ -5,10 +5,11 @@ use super::readers::{apply, filled, numbers, portable_readers, utc};
 use super::text::GivenText;
 use crate::display::shown;
 use crate::messages::{gate, reading};
-use crate::settings::{self, LAYOUT_HINT, TICK_HINT, TICKS};
+use crate::settings::{self, EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
 use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::foreign::{ForeignLayout, PRESETS};
+use snowflake_core::layout::is_epoch;
 use snowflake_core::{Bits, Layout, Limits, Tick};
 use std::ffi::CStr;
 
@@ -67,7 +68,13 @@ fn chosen_layout(
         let tick = is_time.then(|| Tick::from_millis(tick.micros() / 1_000)).flatten();
         tick.unwrap_or_else(|| invalid(&bits.to_string(), TICKS.to_owned(), TICK_HINT))
     });
-    let epoch_us = epoch.map_or(own.epoch_us(), |epoch| from_postgres(epoch.into()));
+    let epoch_us = epoch.map_or(own.epoch_us(), |epoch| {
+        let epoch_us = from_postgres(epoch.into());
+        if !is_epoch(epoch_us) {
+            invalid(&bits.to_string(), "The epoch is not in the years 1 to 9999.".to_owned(), EPOCH_HINT);
+        }
+        epoch_us
+    });
     let layout = Layout::new(bits, tick, epoch_us)
         .unwrap_or_else(|problem| invalid(&bits.to_string(), problem.to_string(), LAYOUT_HINT));
     let counts = 1_i64 << (63 - bits.time);
@@ -102,7 +109,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let is_extension = schema == EXTENSION_SCHEMA;
     let quoted =
         if is_extension { schema.to_owned() } else { format!("\"{}\"", schema.replace('"', "\"\"")) };
-    let dotted = format!("{quoted}.");
+    let dotted = "{s}";
     let in_literal = |text: &str| text.replace('\'', "''");
     let time_mask = (1_i64 << time_bits) - 1;
     let clock = "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) \
@@ -118,16 +125,9 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let id_of_state = apply(apply(time_of_id, "|", format!("({node_of_id})")), "|", sequence_of_id);
     let limits = Limits::default();
     let own = [
-        (
-            "{create_schema}",
-            if is_extension { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {quoted};\n") },
-        ),
         ("{keep_state}", if is_extension { keep_state() } else { String::new() }),
-        ("{readers}", portable_readers(&dotted)),
+        ("{readers}", portable_readers(dotted)),
         ("{id_of_state}", id_of_state),
-        ("{s}", dotted.clone()),
-        ("{s_literal}", in_literal(&dotted)),
-        ("{schema_name}", format!("'{}'", in_literal(&quoted))),
         ("{own_worker}", worker.to_string()),
         ("{tick_ms}", layout.tick().millis().to_string()),
         ("{clock}", clock),
@@ -148,7 +148,21 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{sequence_bits}", bits.sequence.to_string()),
         ("{presets}", presets()),
     ];
-    filled(&filled(TEMPLATE, &own), &numbers(layout))
+    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout));
+    // The schema's name comes last, and must not end the quotation of a body.
+    if schema.contains('$') {
+        let quotation = format!("${}$", "_".repeat(schema.len()));
+        text = text.replace("$$", &quotation).replace("$do$", &quotation);
+    }
+    let create_schema =
+        if is_extension { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {quoted};\n") };
+    let names = [
+        ("{create_schema}", create_schema),
+        ("{s_literal}", in_literal(&format!("{quoted}."))),
+        ("{schema_name}", format!("'{}'", in_literal(&quoted))),
+        ("{s}", format!("{quoted}.")),
+    ];
+    filled(&text, &names)
 }
 
 /// With a dump of an extension go only those of its tables and sequences that it names; its script makes the rest anew.

@@ -294,10 +294,10 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION {s}snowflake_time_encoder(ts timestamptz) RETURNS {s}snowflake_base62
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT {s}snowflake_to_base62({s}snowflake_min(ts))';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT {s}snowflake_to_base62({s}snowflake_min(ts)) $$;
 
 CREATE OR REPLACE FUNCTION {s}snowflake_time_decoder(base62 text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT {s}snowflake_timestamp({s}snowflake_from_base62(base62))';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT {s}snowflake_timestamp({s}snowflake_from_base62(base62)) $$;
 
 -- ---- reading the IDs of other systems ----
 
@@ -351,13 +351,13 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION {s}snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ({s}snowflake_decode(id, layout)).created_at';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).created_at $$;
 CREATE OR REPLACE FUNCTION {s}snowflake_datacenter(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ({s}snowflake_decode(id, layout)).datacenter_id';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).datacenter_id $$;
 CREATE OR REPLACE FUNCTION {s}snowflake_worker(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ({s}snowflake_decode(id, layout)).worker_id';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).worker_id $$;
 CREATE OR REPLACE FUNCTION {s}snowflake_sequence(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS 'SELECT ({s}snowflake_decode(id, layout)).sequence';
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).sequence $$;
 
 -- ---- watching ----
 

@@ -5,8 +5,8 @@ use super::{Error, NO_HINT, error, not_ready};
 use crate::display::{layout, postgres_timestamp, timestamp};
 use crate::settings;
 use pgrx::PgSqlErrorCode::{
-    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT,
-    ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_FEATURE_NOT_SUPPORTED as UNSUPPORTED,
+    ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
 };
 use pgrx::pg_sys;
 
@@ -134,6 +134,15 @@ pub fn not_the_owner(role: &str) -> Error {
         format!("permission denied to execute a statement as role \"{role}\""),
         "The tables of a role are read and changed with the rights of that role, because they can call its functions.",
         "Connect as that role, as a role that may SET ROLE to it, or as a superuser.",
+    )
+}
+
+pub fn not_executed_as() -> Error {
+    error(
+        UNSUPPORTED,
+        "cannot execute a statement of this kind as another role",
+        "It begins or ends a transaction, or is a COPY from or to the client.",
+        "Execute it in a session of that role.",
     )
 }
 

@@ -10,7 +10,7 @@ mod guc;
 mod table;
 
 pub use guc::publish_reloads_with;
-pub use table::{LAYOUT_HINT, TICK_HINT, TICKS};
+pub use table::{EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
 
 use crate::display::shown;
 use pgrx::GucSetting;

@@ -287,7 +287,7 @@ fn configured_text(name: &CStr) -> Option<CString> {
 
 pub const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
 pub const TICK_HINT: &str = "Use one of these values.";
-const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
 pub const LAYOUT_HINT: &str =
     "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
 const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";

@@ -360,6 +360,11 @@ impl Layout {
 /// The start of the year 1. PostgreSQL's timestamps reach further back, but no ID does.
 const EARLIEST_EPOCH_US: i64 = -62_135_596_800_000_000;
 
+/// Whether a Unix time in microseconds can be an epoch: any that `parse_epoch` returns.
+pub fn is_epoch(unix_us: i64) -> bool {
+    (EARLIEST_EPOCH_US..=jiff::Timestamp::MAX.as_microsecond()).contains(&unix_us)
+}
+
 /// Reads an epoch: a literal date and time with an explicit offset, such as `2024-01-01T00:00:00Z`, as a Unix time in
 /// microseconds. The error is a sentence that says what is wrong with the text.
 pub fn parse_epoch(text: &str) -> Result<i64, &'static str> {

@@ -800,12 +800,18 @@ fn no_error_has_a_text_of_rust() {
     for (worker, sequence) in [(-1, 0), (1_024, 0), (0, -1), (0, 4_096), (i32::MIN, i32::MAX)] {
         calls.push(format!("snowflake_encode(now(), {worker}, {sequence})"));
     }
+    for epoch in ["-infinity", "infinity", "0001-12-31 BC", "294276-12-31"] {
+        calls.push(format!("snowflake_generator_sql(1, epoch => '{epoch}')"));
+    }
+    for statement in ["COMMIT", "COPY pg_class TO STDOUT", "SAVEPOINT s"] {
+        calls.push(format!("snowflake_internal.snowflake_execute_as(10, '{statement}')"));
+    }
     calls.push("snowflake_adopt('infinity')".to_owned());
     calls.push("snowflake_lastval()".to_owned());
     for call in calls {
         let error = session.batch_execute(&format!("SELECT {call}")).expect_err(&call);
         let failure = Failure::from(&error);
-        assert!(["22023", "22008", "55000"].contains(&failure.code.as_str()), "{call}: {failure}");
+        assert!(["22023", "22008", "55000", "0A000"].contains(&failure.code.as_str()), "{call}: {failure}");
         assert_tells(&failure, &[]);
     }
     // The words refer to what was asked for.

@@ -290,6 +290,26 @@ fn outcome(session: &mut Client, expression: &str) -> String {
     }
 }
 
+/// A name can end the quotation of a literal or a body.
+#[test]
+fn its_schema_may_have_any_name() {
+    let server = Server::builder().start_with_extension();
+    let portable = plain().start();
+    for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}"] {
+        let mut session = portable.connect();
+        let literal = name.replace('\'', "''");
+        run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&server, &format!("3, '{literal}'"))));
+        run(&mut session, &format!("SET search_path = \"{}\"", name.replace('"', "\"\"")));
+        let id = next(&mut session);
+        let same = "snowflake_timestamp(id) = snowflake_time_decoder(snowflake_time_encoder(snowflake_timestamp(id)))
+                    AND snowflake_worker(id, 'twitter') = 3 AND (snowflake_decode(id)).worker_id = 3";
+        assert!(
+            one::<bool>(&mut session, &format!("SELECT {same} FROM (VALUES ({id}::bigint)) AS v (id)")),
+            "{name}"
+        );
+    }
+}
+
 #[test]
 fn its_functions_return_what_the_extensions_functions_return() {
     let portable = plain().setting("search_path", "\"my schema\", public").start();

@@ -3,7 +3,7 @@
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, ms};
+use snowflake_server_tests::{Server, ms, pg_version, secs, wait_until};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -390,6 +390,42 @@ fn who_may_write_all_data_changes_no_row_of_the_extension() {
     );
 }
 
+/// A subscription applies rows with its owner's rights, and fires no trigger for statements.
+#[test]
+fn a_subscription_of_who_may_write_all_data_changes_no_row_of_the_registry() {
+    let publisher = Server::builder().without_library().setting("wal_level", "logical").start();
+    let groups = "snowflake_internal.snowflake_registry_groups";
+    run(
+        &mut publisher.connect(),
+        &format!(
+            "CREATE SCHEMA snowflake_internal;
+             CREATE TABLE {groups} (datacenter_id integer, worker_id integer, PRIMARY KEY (datacenter_id, worker_id));
+             CREATE PUBLICATION planted FOR TABLE {groups}"
+        ),
+    );
+    let server = Server::builder().without_library().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE node; CREATE ROLE clerk LOGIN SUPERUSER IN ROLE pg_write_all_data, pg_read_all_data;
+         SELECT snowflake_registry_create('node')",
+    );
+    let options = if pg_version() < 16 { "" } else { ", run_as_owner = true, password_required = false" };
+    let from = publisher.data();
+    run(
+        &mut server.connect_as("clerk"),
+        &format!(
+            "CREATE SUBSCRIPTION planted CONNECTION 'host={} port=5432 user=postgres dbname=postgres'
+             PUBLICATION planted WITH (copy_data = false, enabled = false{options})",
+            from.parent().expect("the server's folder").display()
+        ),
+    );
+    run(&mut session, "ALTER ROLE clerk NOSUPERUSER; ALTER SUBSCRIPTION planted ENABLE");
+    run(&mut publisher.connect(), &format!("INSERT INTO {groups} VALUES (0, 3000)"));
+    server.wait_for_line("ERROR:  must be owner of table snowflake_registry_groups", secs(60));
+    assert_eq!(one::<i64>(&mut session, &format!("SELECT count(*) FROM {groups}")), 0);
+}
+
 // ---- restores ----
 
 /// Traps that the owner of a database sets for the extension's trigger.
@@ -619,6 +655,51 @@ fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
     // The trap would have been noticed.
     run(&mut server.connect(), "SELECT max(id) FROM app.wide");
     assert!(server.log().contains("trapped a superuser in predicate"));
+}
+
+/// What a view names in the schema of somebody who puts another schema in its place while the tables are rewritten.
+#[test]
+fn a_view_is_created_again_with_what_it_has_named() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE mallory LOGIN; CREATE ROLE owner; CREATE SCHEMA app AUTHORIZATION owner;
+         GRANT CREATE ON DATABASE postgres TO mallory; CREATE SCHEMA lib AUTHORIZATION mallory;
+         CREATE DOMAIN lib.label AS text; CREATE TABLE lib.other (n) AS SELECT 1;
+         GRANT USAGE ON SCHEMA lib TO owner; GRANT SELECT ON lib.other TO owner; SET ROLE owner;
+         CREATE TABLE app.t (id serial PRIMARY KEY, v text); INSERT INTO app.t (v) VALUES ('x');
+         CREATE VIEW app.v AS SELECT id, v::lib.label, n FROM app.t, lib.other; RESET ROLE",
+    );
+    let mut mallory = server.connect_as("mallory");
+    run(
+        &mut mallory,
+        "CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO PUBLIC;
+         CREATE FUNCTION evil.trap() RETURNS integer LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG 'trapped %', current_user; RETURN 1; END $$;
+         CREATE DOMAIN evil.label AS text CHECK (evil.trap() = 1);
+         CREATE VIEW evil.other AS SELECT evil.trap() AS n; GRANT SELECT ON evil.other TO PUBLIC;
+         SET lock_timeout = '1s'",
+    );
+    // The conversion waits for the sequence when it has dropped the view and rewritten the table.
+    let mut holder = server.connect();
+    run(&mut holder, "BEGIN; SELECT nextval('app.t_id_seq')");
+    thread::scope(|scope| {
+        let converter = scope.spawn(|| run(&mut session, "SELECT snowflake_convert('app.t', 'id', false)"));
+        wait_until("the conversion to wait", secs(60), || {
+            one::<bool>(&mut holder, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
+        });
+        let is_renamed = mallory.batch_execute("ALTER SCHEMA lib RENAME TO lib_real");
+        run(&mut holder, "COMMIT");
+        converter.join().expect("the conversion");
+        let refused = Failure::from(&is_renamed.expect_err("the schema was renamed meanwhile"));
+        assert_eq!(refused.code, "55P03", "{refused}");
+    });
+    run(&mut mallory, "ALTER SCHEMA lib RENAME TO lib_real; ALTER SCHEMA evil RENAME TO lib");
+    run(&mut session, "SELECT * FROM app.v");
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut session, "SELECT * FROM lib.other");
+    assert!(server.log().contains("trapped postgres"), "it would have been noticed");
 }
 
 /// The statements that create a view again run as its owner, who gets no right of the tables' owner or the superuser.
