@@ -422,7 +422,7 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 82] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 83] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "s", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
@@ -472,6 +472,7 @@ mod tests {
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_internal.snowflake_config_changed()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal)", "v", true, "u", true),
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.
         (
@@ -608,7 +609,7 @@ mod tests {
             );
         }
         assert!(is_true(&format!(
-            "count(*) > 20 AND bool_and(provolatile = 'v' AND NOT proisstrict AND proparallel = 'u'
+            "count(*) > 20 AND bool_and(provolatile = 'v' AND proparallel = 'u'
                  AND has_function_privilege('public', oid, 'EXECUTE')) FROM pg_proc WHERE {PARTS}"
         )));
     }
