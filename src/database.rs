@@ -10,6 +10,7 @@ use crate::messages::{Error, reading};
 use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Tick};
+use std::ffi::c_int;
 
 /// The table's columns, by number.
 const LAYOUT: i32 = 1;
@@ -49,7 +50,8 @@ pub fn is_checked(own: &Layout) -> bool {
 }
 
 /// Stores that the database has IDs of this layout, unless it has those of another, or something is in the way: another
-/// transaction that stores it, or one of this session that may not write. Needs a transaction.
+/// transaction that stores it, one of this session that may not write, or a session that applies replicated changes, from
+/// which the table's trigger takes no mark. Needs a transaction.
 pub fn store_use(own: &Layout) {
     let table_to_mark = || {
         read()
@@ -57,9 +59,11 @@ pub fn store_use(own: &Layout) {
             .map(|(table, _)| table)
     };
     // SAFETY: flags, and a question about this transaction.
-    let may_write =
-        unsafe { !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade };
-    if !may_write {
+    let may_mark = unsafe {
+        let is_replica = pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int;
+        !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade && !is_replica
+    };
+    if !may_mark {
         return;
     }
     let Some(table) = table_to_mark() else { return };

@@ -357,6 +357,11 @@ fn the_first_id_that_can_mark_the_database_does_so() {
     run(&mut session, MAKE);
     run(&mut other, "ROLLBACK");
     run(&mut session, &format!("BEGIN; {MAKE}; ROLLBACK"));
+    // As where changes are applied.
+    run(
+        &mut session,
+        &format!("SET session_replication_role = replica; {MAKE}; RESET session_replication_role"),
+    );
     assert!(!is_used());
     let taken_back = "BEGIN PERFORM snowflake_nextval(); RAISE division_by_zero;
                       EXCEPTION WHEN division_by_zero THEN END;";
