@@ -103,12 +103,18 @@ fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
     }
 }
 
+/// Stands for a brace of the schema's name, which has no such byte.
+const BRACE: &str = "\0";
+
 fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let bits = layout.bits();
     let (time_bits, sequences) = (bits.time, layout.sequences());
     let is_extension = schema == EXTENSION_SCHEMA;
-    let quoted =
-        if is_extension { schema.to_owned() } else { format!("\"{}\"", schema.replace('"', "\"\"")) };
+    let quoted = if is_extension {
+        schema.to_owned()
+    } else {
+        format!("\"{}\"", schema.replace('"', "\"\"").replace('{', BRACE))
+    };
     let dotted = "{s}";
     let in_literal = |text: &str| text.replace('\'', "''");
     let time_mask = (1_i64 << time_bits) - 1;
@@ -149,7 +155,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{presets}", presets()),
     ];
     let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout));
-    // The schema's name comes last, and must not end the quotation of a body.
+    // The schema's name comes last, and must not end the quotation of a body, nor name a place of the template.
     if schema.contains('$') {
         let quotation = format!("${}$", "_".repeat(schema.len()));
         text = text.replace("$$", &quotation).replace("$do$", &quotation);
@@ -162,7 +168,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{schema_name}", format!("'{}'", in_literal(&quoted))),
         ("{s}", format!("{quoted}.")),
     ];
-    filled(&text, &names)
+    filled(&text, &names).replace(BRACE, "{")
 }
 
 /// With a dump of an extension go only those of its tables and sequences that it names; its script makes the rest anew.

@@ -295,7 +295,7 @@ fn outcome(session: &mut Client, expression: &str) -> String {
 fn its_schema_may_have_any_name() {
     let server = Server::builder().start_with_extension();
     let portable = plain().start();
-    for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}"] {
+    for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}", "{s}; {s_literal} {schema_name}"] {
         let mut session = portable.connect();
         let literal = name.replace('\'', "''");
         run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&server, &format!("3, '{literal}'"))));
