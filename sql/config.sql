@@ -51,10 +51,10 @@ BEGIN
             DELETE FROM snowflake_internal.snowflake_config;
             RAISE WARNING USING
                 MESSAGE = 'the dump''s snowflake layout differs from this server''s',
-                DETAIL = difference || ' So this database generates and reads no snowflake IDs.',
-                HINT = 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and restore '
-                    'again; or restore into another server.' || CASE WHEN NEW.is_used THEN ''
-                    ELSE ' If the dump has no snowflake IDs, delete the row of snowflake_config.' END;
+                DETAIL = concat_ws(' ', difference, 'So this database generates and reads no snowflake IDs.'),
+                HINT = concat_ws(' ', 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
+                    'restore again; or restore into another server.', CASE WHEN NOT NEW.is_used
+                    THEN 'If the dump has no snowflake IDs, delete the row of snowflake_config.' END);
             RETURN NEW;
         END IF;
         RAISE EXCEPTION USING
