@@ -49,9 +49,9 @@ def adapt(app, page, source):
         path = folder / target
         if not path.exists() or path.suffix in (".md", ".svg"):
             return match[0]
-        if path.suffix == ".html":
-            return f'<a href="{target}">{text}</a>'
-        return f"[{text}]({SOURCE}/{path.resolve().relative_to(ROOT)})"
+        if path.suffix != ".html":
+            target = f"{SOURCE}/{path.resolve().relative_to(ROOT)}"
+        return f'<a href="{target}">{text}</a>'  # Markdown has no links to files of this machine
 
     text = re.sub(r"^\[?!\[.*(badge|shields).*\n", "", source[0], flags=re.MULTILINE)
     source[0] = re.sub(r"\[([^][]+)\]\(([^)#:\s]+)\)", link, text)
