@@ -119,17 +119,23 @@ fn files_that_are_restored_in_place_in_the_same_boot_are_recognized() {
     }
 }
 
-/// The inode and the time of birth are those that the record names, as after the rollback of a snapshot.
-#[test]
-fn a_state_that_was_rolled_back_in_place_is_recognized_in_the_same_boot() {
+/// A server that crashed, whose state file was written over with an earlier content, and its IDs.
+fn rolled_back() -> (Server, Ids) {
     let mut server = Server::builder().start_with_extension();
     let mut all = Ids::new();
     all.add("before", ids(&server));
     let snapshot = fs::read(file(&server)).unwrap();
     all.add("after the snapshot", later_ids(&server, &snapshot));
     server.crash();
-    // Writes over the file, which stays the same one.
+    // The file stays the same one.
     fs::write(file(&server), &snapshot).unwrap();
+    (server, all)
+}
+
+/// The inode and the time of birth are those that the record names, as after the rollback of a snapshot.
+#[test]
+fn a_state_that_was_rolled_back_in_place_is_recognized_in_the_same_boot() {
+    let (mut server, mut all) = rolled_back();
     server.start();
     closed(&server, PUT_BACK);
     for how in [Stop::Fast, Stop::Immediate] {
@@ -163,13 +169,7 @@ fn files_that_are_restored_in_place_after_a_stop_are_recognized_in_a_later_boot(
 
 #[test]
 fn a_state_that_was_rolled_back_in_an_earlier_boot_goes_on_above_the_clock() {
-    let mut server = Server::builder().start_with_extension();
-    let mut all = Ids::new();
-    all.add("before", ids(&server));
-    let snapshot = fs::read(file(&server)).unwrap();
-    all.add("after the snapshot", later_ids(&server, &snapshot));
-    server.crash();
-    fs::write(file(&server), &snapshot).unwrap();
+    let (mut server, mut all) = rolled_back();
     let _ = fs::remove_file(server.witness());
     server.start();
     all.add("after the rollback", ids(&server));
@@ -246,13 +246,7 @@ fn a_witness_that_was_deleted_under_a_server_is_held_again() {
 /// A new container has another `/dev/shm`: the start is the first of a boot.
 #[test]
 fn a_container_that_is_made_anew_goes_on_above_the_clock() {
-    let mut server = Server::builder().start_with_extension();
-    let mut all = Ids::new();
-    all.add("before", ids(&server));
-    let snapshot = fs::read(file(&server)).unwrap();
-    all.add("after the snapshot", later_ids(&server, &snapshot));
-    server.crash();
-    fs::write(file(&server), &snapshot).unwrap();
+    let (mut server, mut all) = rolled_back();
     if server.contain() {
         server.start();
         all.add("in the container", ids(&server));
