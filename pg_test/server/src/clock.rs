@@ -8,6 +8,11 @@
 //! handler that runs meanwhile. PostgreSQL waits there, and the handlers of its timeouts look at the clock, so a step
 //! back would not stretch the timeouts as it does on a real machine. A few lines of C let `epoll_wait` bypass
 //! libfaketime.
+//!
+//! They also deny libfaketime its named semaphores. It gives each process one with shared memory beside it, and a
+//! process that is killed leaves both. A later process with the same ID can then neither make them nor find its
+//! parent's, which the first of that one's children to end has removed, and exits: commands of an archive failed so.
+//! Nothing that tests use needs them.
 
 use crate::install::{install, run};
 use crate::sandbox;
@@ -18,6 +23,8 @@ use std::time::Duration;
 
 const STRAIGHT: &str = r#"
 #define _GNU_SOURCE
+#include <errno.h>
+#include <semaphore.h>
 #include <stddef.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -41,6 +48,12 @@ int select(int n, fd_set *in, fd_set *out, fd_set *other, struct timeval *left)
 int epoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
     return syscall(SYS_epoll_pwait, epfd, events, maxevents, timeout, NULL, 0);
+}
+
+sem_t *sem_open(const char *name, int flags, ...)
+{
+    errno = ENOSYS;
+    return SEM_FAILED;
 }
 "#;
 
