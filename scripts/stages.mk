@@ -4,19 +4,23 @@
 
 SCRIPT := scripts/test
 
-# With the oldest and the newest version: about the generator's behaviour, which no version in between could change alone.
-ENDS := clippy package faults chaos patroni
+# With the oldest version: about programs beside the server.
+OLDEST := clients patroni
+# With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
+# PostgreSQL took on once, and kept.
+ENDS := clippy package server faults chaos
 # With each version.
-EACH := postgres pg install regress instructions upstream server citus
+EACH := postgres pg install regress instructions upstream sql citus
 # What runs on an installed library.
-INSTALLED := regress instructions package upstream server faults chaos patroni citus
+INSTALLED := regress instructions package upstream sql server faults clients chaos patroni citus
 
 # What others wait for comes first, then what takes longest: make begins them in this order, as they become ready.
-ORDER := postgres pgrx pg install faults patroni server chaos upstream package upgrade clippy core loom fleet bench \
-    pgxn xtask site lint regress instructions citus fmt
+ORDER := postgres pgrx pg install faults server patroni clients sql chaos upstream package upgrade clippy core loom \
+    fleet bench pgxn xtask site lint regress instructions citus fmt
 
-first_and_last = $(sort $(firstword $1) $(lastword $1))
-with = $(if $(filter $1,$(EACH)),$(MAJORS),$(if $(filter $1,$(ENDS)),$(call first_and_last,$(MAJORS))))
+oldest = $(firstword $(MAJORS))
+ends = $(sort $(oldest) $(lastword $(MAJORS)))
+with = $(if $(filter $1,$(EACH)),$(MAJORS),$(if $(filter $1,$(ENDS)),$(ends),$(if $(filter $1,$(OLDEST)),$(oldest))))
 jobs = $(foreach stage,$1,$(or $(addprefix $(stage).,$(call with,$(stage))),$(stage)))
 
 ASKED := $(call jobs,$(filter $(STAGES),$(ORDER)))

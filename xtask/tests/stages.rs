@@ -44,7 +44,7 @@ fn played(stages: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn every_stage_runs_once_with_the_ends_or_with_each_version() {
+fn every_stage_runs_once_with_the_oldest_the_ends_or_each_version() {
     let all = all();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let mut played = played(&all);
@@ -55,7 +55,8 @@ fn every_stage_runs_once_with_the_ends_or_with_each_version() {
         majors.sort();
         let majors = majors.concat();
         let majors: Vec<&str> = majors.split_whitespace().collect();
-        assert!(majors.is_empty() || majors == ["15", "19"] || majors == MAJORS, "{stage}: {majors:?}");
+        let known: [&[&str]; 4] = [&[], &["15"], &["15", "19"], &MAJORS];
+        assert!(known.contains(&&majors[..]), "{stage}: {majors:?}");
     }
     assert_eq!(played, [""; 0], "twice, or no stage of the script");
 }
@@ -63,11 +64,11 @@ fn every_stage_runs_once_with_the_ends_or_with_each_version() {
 #[test]
 fn a_stage_waits_for_what_it_needs_which_runs_too() {
     assert_eq!(played(&["core"]), ["core"]);
-    let played = played(&["pg", "clippy", "server", "upgrade"]);
+    let played = played(&["pg", "clippy", "sql", "upgrade"]);
     let at = |args: &str| played.iter().position(|other| other == args).unwrap_or_else(|| panic!("{args}"));
     for major in MAJORS {
         let at = |stage: &str| at(&format!("--pg {major} {stage}"));
-        assert!(at("postgres") < at("pg") && at("pg") < at("install") && at("install") < at("server"));
+        assert!(at("postgres") < at("pg") && at("pg") < at("install") && at("install") < at("sql"));
     }
     assert!(at("pgrx") < at("--pg 15 pg").min(at("--pg 19 pg")), "{played:?}");
     assert!(at("--pg 19 postgres") < at("--pg 19 clippy"), "{played:?}");
