@@ -8,9 +8,9 @@ SCRIPT := scripts/test
 OLDEST := clients patroni
 # With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
 # PostgreSQL took on once, and kept.
-ENDS := clippy package server faults chaos
+ENDS := clippy pg package server faults chaos
 # With each version.
-EACH := postgres pg install regress instructions upstream sql citus
+EACH := postgres install regress instructions upstream sql citus
 # What runs on an installed library.
 INSTALLED := regress instructions package upstream sql server faults clients chaos patroni citus
 
@@ -38,7 +38,7 @@ $(call jobs,$(INSTALLED)): install$$(suffix $$@)
 upgrade: $(call jobs,install)
 
 # Cargo would take make's jobs for its own.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 .PHONY: all $(call jobs,$(ORDER))
 
 environment = $(if $(filter upgrade $(INSTALLED),$(basename $@)),SNOWFLAKE_IS_INSTALLED=1)
