@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends the
-/// keeper's process if it is told to stop.
+/// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends a
+/// background worker that is told to stop.
 ///
 /// PostgreSQL times `statement_timeout` by the wall clock. If that steps back, which is just when a generator waits,
 /// the timeout comes late by as much. So the waits check it by the monotonic clock too.
@@ -31,11 +31,11 @@ pub fn nap(length: Duration, awaited: Awaited) {
     }
 }
 
-/// Ends the keeper if it was told to stop: its signal handler only remembers that. In sessions, `check_for_interrupts!`
+/// Ends a background worker that was told to stop: its signal handler only remembers that. In sessions, `check_for_interrupts!`
 /// does this.
 fn leave_if_told() {
     // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
-    // to start the keeper again.
+    // to start the worker again.
     unsafe {
         if pg_sys::MyBackendType == pg_sys::BackendType::B_BG_WORKER && BackgroundWorker::sigterm_received() {
             pg_sys::proc_exit(1);

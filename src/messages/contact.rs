@@ -6,6 +6,8 @@ use crate::display::os_error;
 use snowflake_contact::{Failure, Kind};
 use snowflake_core::Errno;
 
+const SAME_VERSION: &str = "Install the same version of snowflake_id on the server and the registry.";
+
 /// Why a contact brought no lease.
 #[derive(Debug)]
 pub struct Unleased {
@@ -38,7 +40,7 @@ impl Unleased {
                  of the extension and EXECUTE on snowflake_registry_contact."
             }
             Kind::Call => "Check the log of the registry's server.",
-            Kind::Answer => "Install the same version of snowflake_id on the server and the registry.",
+            Kind::Answer => SAME_VERSION,
             Kind::Deadline => {
                 "Check the registry's server, the network between, and this server's name servers."
             }
@@ -49,8 +51,7 @@ impl Unleased {
 
     /// The registry's answer is none to what was asked.
     pub fn not_fitting() -> Self {
-        let hint = "Install the same version of snowflake_id on the server and the registry.";
-        Self::new("the registry's answer does not fit this server's settings", hint)
+        Self::new("the registry's answer does not fit this server's settings", SAME_VERSION)
     }
 
     /// A reload has left the server without a registry.

@@ -116,7 +116,7 @@ pub fn registry_back() {
     line(said("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
-/// Says, once a process, that the next restart begins a new node.
+/// Says, once a process, that the next start will not know what this host has seen.
 pub fn witness_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
     line(said(

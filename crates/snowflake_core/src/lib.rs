@@ -44,7 +44,7 @@
 //! | --- | --- |
 //! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed: a clock may stand before it |
 //! | worker | the value in the ID's worker field |
-//! | home worker | the worker that an operator configured |
+//! | home worker | the worker that an operator configured, or a registry leased |
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
 //! | half | the lanes that the current timeline may use |
 //! | origin | datacenter and worker side by side, as they stand in an ID |
@@ -64,7 +64,7 @@
 //! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
 //! | hold | let IDs ascend while the wall clock catches up |
 //! | keeper | the process that moves the reservation, so that calls need not |
-//! | cold lock | the one lock: rotation, reservation and start hold it |
+//! | cold lock | the one lock: whoever changes more than the hot path does holds it |
 //! | node | this server as the fleet's registry knows it: one data directory in one life |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
 //! | contact | one call of the registry, and its answer |

@@ -5,9 +5,9 @@
 //!
 //! * `LaneMemory`, one per lane: see `lane.rs`.
 //! * The ring of each lane: only `ledger.rs` writes it, by compare-and-swap and without a lock.
-//! * `Switch`: the active lane is written under the cold lock, after everything that a caller of the lane needs. A
-//!   reload writes the limits; no two of them need to change together.
-//! * `Counters`: every call adds to them at any time; no decision depends on them.
+//! * `Switch`: the active lane is written under the cold lock, after its frontier and restored mark, and so is the last
+//!   tick of the lease. A reload writes the limits; no two of them need to change together.
+//! * `Counters`: calls that leave the hot path add to them at any time; no decision depends on them.
 //! * `ColdState`: only the holder of the cold lock sees it.
 
 use crate::clock_watch::ClockWatch;
@@ -52,7 +52,7 @@ impl Switch {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Makes a lane the active one. Called under the cold lock, once the lane's reservation is published.
+    /// Makes a lane the active one. Called under the cold lock, once the lane's frontier and restored mark are published.
     pub(crate) fn activate(&self, lane: usize) {
         self.active.store(lane, Ordering::Release);
     }

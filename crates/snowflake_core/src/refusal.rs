@@ -61,7 +61,8 @@ pub enum Unopened {
     PreparedUnread,
 }
 
-/// Why the gate stays closed after a start, until `adopt` or another configuration opens it.
+/// Why the gate stays closed after a start. What the operating system refused is tried again; all else waits for `adopt`
+/// or another configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedReason {
     /// The file could not be read or created: the operating system's error.

@@ -17,7 +17,7 @@
 //! 6. Without a file, begin above the clock and the control file's time.
 //! 7. Begin no worker below what the host has seen of it. Make the decision durable; then open the gate.
 //!
-//! Steps 1 to 6 are pure functions: here, and in `enlist` for nodes of a registry. The generator does the seventh.
+//! What steps 1 to 6 decide is here, and in `enlist` for nodes of a registry. The generator reads and writes.
 
 use super::promises::Promises;
 use super::record::{Facts, Floor, NOT_OURS, Record};
