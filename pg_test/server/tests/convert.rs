@@ -11,7 +11,8 @@ use std::time::Instant;
 /// A database of the server that the tests share, with roles that none of them changes.
 #[track_caller]
 fn database() -> Database {
-    let builder = || Server::builder().setting("wal_level", "logical");
+    let builder =
+        || Server::builder().setting("wal_level", "logical").setting("plan_cache_mode", "force_generic_plan");
     Database::shared(builder, "CREATE ROLE owner LOGIN; CREATE ROLE app; CREATE ROLE reader")
 }
 
