@@ -101,12 +101,13 @@ impl Database {
         let watcher = watcher.get_or_insert_with(|| self.connect());
         let query: String = one(watcher, VERSIONS);
         let query = watcher.prepare(&query).expect("the tables of the database");
-        let mut versions = || -> Vec<String> {
-            let tables =
-                watcher.query(&query, &[]).unwrap_or_else(|e| panic!("{what}: {}", Failure::from(&e)));
-            tables.iter().map(|table| table.get(0)).collect()
+        // An error, if a table is gone.
+        let mut versions = || -> Result<Vec<String>, Failure> {
+            let tables = watcher.query(&query, &[]).map_err(|e| Failure::from(&e))?;
+            Ok(tables.iter().map(|table| table.get(0)).collect())
         };
         let before = versions();
+        assert!(before.is_ok(), "{before:?}");
         let outcome = run();
         assert_eq!(versions(), before, "{what} changes nothing");
         outcome
