@@ -1,10 +1,11 @@
 //! A harness for tests of `snowflake_id` against real PostgreSQL servers.
 //!
-//! Every test starts a server of its own in a temporary folder, connects to it over a Unix socket, and stops exactly
-//! that server when it goes out of scope. It shares nothing with other servers on the machine. The parts:
+//! A test starts a server of its own in a temporary folder, connects to it over a Unix socket, and stops exactly that
+//! server when it goes out of scope. It shares nothing with other servers on the machine. The parts:
 //!
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
 //! * [`clock`]: move the wall clock of a running server (libfaketime);
+//! * [`database`]: databases on a server that all tests of a program share, for tests that need no server of their own;
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`fleet`]: a registry, and servers that get their workers from it;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
@@ -22,6 +23,7 @@
 //! PostgreSQL refuses to run as root.
 
 pub mod clock;
+pub mod database;
 mod dump;
 pub mod faults;
 pub mod fleet;
@@ -39,6 +41,7 @@ pub mod sql;
 pub mod traffic;
 
 pub use clock::Clock;
+pub use database::Database;
 pub use dump::UNMARKED;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};

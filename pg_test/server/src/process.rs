@@ -1,5 +1,9 @@
 //! The state of a process as Linux reports it.
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
+use std::time::Duration;
+
 /// The fields of `/proc/PID/stat` from the third, the state, on; none if the process is gone.
 fn fields(pid: i32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -29,6 +33,13 @@ pub fn processor_ticks(pid: i32) -> u64 {
     assert!(!fields.is_empty(), "process {pid} is gone");
     // utime and stime, the 14th and 15th of all fields.
     fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum()
+}
+
+/// The processor time that a process has used, to the nanosecond.
+#[track_caller]
+pub fn processor_time(pid: i32) -> Duration {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).expect("the process is there");
+    clock.now().expect("the process is there").into()
 }
 
 /// The most memory that a process has had in use at once, in bytes.

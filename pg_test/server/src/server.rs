@@ -449,6 +449,14 @@ impl Server {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// For who reads the output of a test that failed.
+    pub(crate) fn show_end_of_log(&self) {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(40)..];
+        eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+    }
+
     /// Waits until the server has logged this.
     #[track_caller]
     pub fn wait_for_line(&self, line: &str, limit: Duration) {
@@ -586,10 +594,7 @@ impl Drop for Server {
             let _ = child.wait();
         }
         if std::thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(40)..];
-            eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+            self.show_end_of_log();
         }
         if self.data().exists() {
             let _ = std::fs::remove_file(self.witness());

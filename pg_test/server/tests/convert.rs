@@ -3,10 +3,18 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, take};
-use snowflake_server_tests::{Builder, Server, Stop, UNMARKED, ms, secs, wait_until};
+use snowflake_server_tests::{Builder, Database, Server, Stop, ms, secs, wait_until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
+
+/// A database of the server that the tests share, with roles that none of them changes.
+#[track_caller]
+fn database() -> Database {
+    let builder =
+        || Server::builder().setting("wal_level", "logical").setting("plan_cache_mode", "force_generic_plan");
+    Database::shared(builder, "CREATE ROLE owner LOGIN; CREATE ROLE app; CREATE ROLE reader")
+}
 
 /// The statements of a conversion, in their order; executed if `dry_run` is false.
 #[track_caller]
@@ -19,22 +27,16 @@ fn convert(session: &mut Client, arguments: &str, dry_run: bool) -> Vec<String> 
 
 /// The dry run changes nothing, and the real run executes what it said.
 #[track_caller]
-fn converts(server: &Server, session: &mut Client, arguments: &str) -> Vec<String> {
-    let database: String = one(session, "SELECT current_database()::text");
-    let before = server.dump(&database, UNMARKED);
-    let said = convert(session, arguments, true);
-    assert_eq!(server.dump(&database, UNMARKED), before, "the dry run of {arguments} changes nothing");
+fn converts(database: &Database, session: &mut Client, arguments: &str) -> Vec<String> {
+    let said = database.unchanged_by(arguments, || convert(session, arguments, true));
     assert_eq!(convert(session, arguments, false), said, "{arguments}");
     said
 }
 
 /// A conversion that is refused, by the dry run and by the real one, with nothing changed.
 #[track_caller]
-fn refused(server: &Server, session: &mut Client, arguments: &str, code: &str) -> Failure {
-    let before = server.dump("postgres", UNMARKED);
-    let failure = refuses(session, arguments, code);
-    assert_eq!(server.dump("postgres", UNMARKED), before, "{arguments} was refused, and changes nothing");
-    failure
+fn refused(database: &Database, session: &mut Client, arguments: &str, code: &str) -> Failure {
+    database.unchanged_by(arguments, || refuses(session, arguments, code))
 }
 
 /// As [`refused`], for tests that check the database themselves.
@@ -48,16 +50,6 @@ fn refuses(session: &mut Client, arguments: &str, code: &str) -> Failure {
     assert!(failure.hint.ends_with('.') || failure.hint.ends_with("'snowflake_id'"), "{failure}");
     assert!(failure.detail.is_empty() || failure.detail.ends_with('.'), "{failure}");
     failure
-}
-
-/// `pg_dump | psql` into a fresh database on the same server; a session there.
-#[track_caller]
-fn restored(server: &Server, name: &str) -> Client {
-    let dump = server.dump("postgres", &[]);
-    run(&mut server.connect(), &format!("CREATE DATABASE {name} TEMPLATE template0"));
-    server.restore(name, &dump);
-    assert_eq!(server.dump(name, &[]), dump, "what was restored is what was dumped");
-    server.config().dbname(name).connect(postgres::NoTls).expect("the fresh database")
 }
 
 /// A new row's key, which must be an ID generated now.
@@ -97,8 +89,8 @@ fn every_kind_of_key_is_converted_restored_and_goes_on() {
         ("k_plain_int", "integer PRIMARY KEY"),
         ("k_unique", "integer NOT NULL UNIQUE DEFERRABLE INITIALLY DEFERRED"),
     ];
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     for (table, kind) in kinds {
         let explicit = kind.contains("NOT NULL") || table.starts_with("k_plain");
         run(&mut session, &format!("CREATE TABLE {table} (id {kind}, item text)"));
@@ -121,7 +113,7 @@ fn every_kind_of_key_is_converted_restored_and_goes_on() {
         column(&mut session, "SELECT relname::text FROM pg_class WHERE relkind = 'S'");
     assert_eq!(sequences, [""; 0], "the old sequences are gone");
 
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for (table, _) in kinds {
         insert(&mut fresh, &format!("INSERT INTO {table} (item) VALUES ('restored')"), "id");
     }
@@ -129,12 +121,11 @@ fn every_kind_of_key_is_converted_restored_and_goes_on() {
 
 #[test]
 fn an_old_sequence_can_be_kept() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE reader; CREATE ROLE owner;
-         CREATE SEQUENCE \"It's a \"\"Seq\" AS integer START WITH 7 INCREMENT BY 3 MAXVALUE 1000 CYCLE;
+        "CREATE SEQUENCE \"It's a \"\"Seq\" AS integer START WITH 7 INCREMENT BY 3 MAXVALUE 1000 CYCLE;
          CREATE TABLE by_serial (id integer PRIMARY KEY DEFAULT nextval('\"It''s a \"\"Seq\"'));
          ALTER SEQUENCE \"It's a \"\"Seq\" OWNED BY by_serial.id;
          GRANT USAGE, SELECT ON SEQUENCE \"It's a \"\"Seq\" TO reader WITH GRANT OPTION;
@@ -146,10 +137,10 @@ fn an_old_sequence_can_be_kept() {
                     FROM pg_class WHERE relkind = 'S'";
     let before: String = one(&mut session, sequence);
     assert!(before.contains("it's kept") && before.contains("reader=r*U*/owner"), "{before}");
-    converts(&server, &mut session, "'by_serial', 'id', keep_sequence => true");
+    converts(&database, &mut session, "'by_serial', 'id', keep_sequence => true");
     assert_eq!(one::<String>(&mut session, sequence), before);
 
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         insert(session, "INSERT INTO by_serial DEFAULT VALUES", "id");
         // The sequence continues at its value, and dropping a table does not drop it.
@@ -167,14 +158,14 @@ fn an_old_sequence_can_be_kept() {
 /// The sequence goes with the identity, whoever converts.
 #[test]
 fn the_sequence_of_an_identity_cannot_be_kept() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE owner LOGIN; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO owner;
+        "CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO owner;
          GRANT EXECUTE ON FUNCTION snowflake_convert TO owner",
     );
-    let mut owner = server.connect_as("owner");
+    let mut owner = database.connect_as("owner");
     run(
         &mut owner,
         "CREATE TABLE app.always (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
@@ -187,7 +178,7 @@ fn the_sequence_of_an_identity_cannot_be_kept() {
     for session in [&mut owner, &mut session] {
         for table in ["always", "small", "parts"] {
             let failure =
-                refused(&server, session, &format!("'app.{table}', 'id', keep_sequence => true"), "0A000");
+                refused(&database, session, &format!("'app.{table}', 'id', keep_sequence => true"), "0A000");
             assert_eq!(
                 failure.message,
                 format!("cannot keep sequence app.{table}_id_seq of an identity column"),
@@ -197,12 +188,12 @@ fn the_sequence_of_an_identity_cannot_be_kept() {
         }
     }
     // Dropping the sequence needs everything that uses it to go, so the hint does not offer to keep it.
-    let failure = refused(&server, &mut owner, "'app.always', 'id'", "2BP01");
+    let failure = refused(&database, &mut owner, "'app.always', 'id'", "2BP01");
     assert!(failure.detail.contains("view app.numbers"), "{failure}");
     assert!(!failure.hint.contains("keep_sequence"), "{failure}");
     run(&mut owner, "DROP VIEW app.numbers");
     for table in ["always", "small", "parts"] {
-        converts(&server, &mut owner, &format!("'app.{table}', 'id'"));
+        converts(&database, &mut owner, &format!("'app.{table}', 'id'"));
         insert(&mut owner, &format!("INSERT INTO app.{table} DEFAULT VALUES"), "id");
     }
 }
@@ -211,8 +202,8 @@ fn the_sequence_of_an_identity_cannot_be_kept() {
 #[test]
 fn a_kept_sequence_repeats_no_value() {
     const TABLES: usize = 12;
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     let (is_over, drawn) = (AtomicBool::new(false), AtomicUsize::new(0));
     // Without a panic, which would wait for the callers for ever.
     let draw_more = || {
@@ -228,7 +219,7 @@ fn a_kept_sequence_repeats_no_value() {
     thread::scope(|scope| {
         let callers = [0, 1, 2].map(|_| {
             scope.spawn(|| {
-                let mut session = server.connect();
+                let mut session = database.connect();
                 let mut values = Vec::new();
                 while !is_over.load(Ordering::Relaxed) {
                     for table in 0..TABLES {
@@ -267,8 +258,8 @@ fn a_kept_sequence_repeats_no_value() {
 
 #[test]
 fn a_sequence_that_others_use_is_kept_or_the_conversion_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE first (id serial PRIMARY KEY);
@@ -276,17 +267,17 @@ fn a_sequence_that_others_use_is_kept_or_the_conversion_refused() {
          CREATE VIEW numbers AS SELECT nextval('first_id_seq') AS n;
          INSERT INTO first DEFAULT VALUES; INSERT INTO second DEFAULT VALUES",
     );
-    let failure = refused(&server, &mut session, "'first', 'id'", "2BP01");
+    let failure = refused(&database, &mut session, "'first', 'id'", "2BP01");
     assert!(failure.detail.contains("default value for column id of table public.second"), "{failure}");
     assert!(failure.detail.contains("view public.numbers"), "{failure}");
     assert!(failure.hint.contains("keep_sequence => true"), "{failure}");
-    let failure = refused(&server, &mut session, "'second', 'id'", "2BP01");
+    let failure = refused(&database, &mut session, "'second', 'id'", "2BP01");
     assert!(failure.detail.contains("column id of table public.first"), "{failure}");
 
-    converts(&server, &mut session, "'first', 'id', keep_sequence => true");
+    converts(&database, &mut session, "'first', 'id', keep_sequence => true");
     assert_eq!(one::<i64>(&mut session, "INSERT INTO second DEFAULT VALUES RETURNING id::bigint"), 3);
     run(&mut session, "DROP VIEW numbers");
-    let said = converts(&server, &mut session, "'second', 'id'");
+    let said = converts(&database, &mut session, "'second', 'id'");
     assert_eq!(said.last().map(String::as_str), Some("DROP SEQUENCE public.first_id_seq"));
 }
 
@@ -294,8 +285,8 @@ fn a_sequence_that_others_use_is_kept_or_the_conversion_refused() {
 
 #[test]
 fn integer_keys_are_widened_with_all_that_reference_them() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE author (id serial PRIMARY KEY, boss integer REFERENCES author);
@@ -323,7 +314,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
         SELECT page::text FROM page UNION ALL SELECT photo::text FROM photo UNION ALL
         SELECT sale::text FROM sale UNION ALL SELECT wide::text FROM wide) r";
     let before: String = one(&mut session, rows);
-    let said = converts(&server, &mut session, "'author', 'id'");
+    let said = converts(&database, &mut session, "'author', 'id'");
     assert_eq!(
         said,
         [
@@ -351,7 +342,7 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
             AND relname NOT LIKE 'snowflake\\_%' ORDER BY 1";
     assert_eq!(column::<String>(&mut session, narrow), ["book.part", "other.id", "other.n", "page.part"]);
 
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         let id = insert(session, "INSERT INTO author DEFAULT VALUES", "id");
         run(
@@ -370,8 +361,8 @@ fn integer_keys_are_widened_with_all_that_reference_them() {
 /// If a foreign key has two columns, only the one that references the key is widened, in either place.
 #[test]
 fn of_a_foreign_key_over_two_columns_one_is_widened() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE item (shop integer, id serial PRIMARY KEY, UNIQUE (shop, id), UNIQUE (id, shop));
@@ -383,7 +374,7 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
          INSERT INTO item (shop) VALUES (1), (2); INSERT INTO line VALUES (2, 2, 7);
          INSERT INTO price VALUES (2, 2); INSERT INTO offer VALUES (2, 2)",
     );
-    let said = converts(&server, &mut session, "'item', 'id'");
+    let said = converts(&database, &mut session, "'item', 'id'");
     assert_eq!(
         said[1..said.len() - 3],
         [
@@ -393,7 +384,7 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
             "ALTER TABLE public.price ALTER COLUMN item_no TYPE bigint",
         ]
     );
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         let id = insert(session, "INSERT INTO item (shop) VALUES (3)", "id");
         run(
@@ -410,8 +401,8 @@ fn of_a_foreign_key_over_two_columns_one_is_widened() {
 /// The key itself may be wide already.
 #[test]
 fn integer_columns_that_reference_a_bigint_key_are_widened() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id bigserial PRIMARY KEY);
@@ -421,7 +412,7 @@ fn integer_columns_that_reference_a_bigint_key_are_widened() {
          INSERT INTO t DEFAULT VALUES; INSERT INTO narrow VALUES (1); INSERT INTO wide VALUES (1);
          INSERT INTO beyond VALUES (1)",
     );
-    let said = converts(&server, &mut session, "'t', 'id'");
+    let said = converts(&database, &mut session, "'t', 'id'");
     assert_eq!(
         said,
         [
@@ -433,7 +424,7 @@ fn integer_columns_that_reference_a_bigint_key_are_widened() {
             "DROP SEQUENCE public.t_id_seq",
         ]
     );
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         let id = insert(session, "INSERT INTO t DEFAULT VALUES", "id");
         for table in ["narrow", "wide", "beyond"] {
@@ -442,17 +433,17 @@ fn integer_columns_that_reference_a_bigint_key_are_widened() {
     }
     // A column that is wide enough needs no change, whatever it references.
     run(&mut session, "CREATE TABLE u (id bigserial PRIMARY KEY); CREATE TABLE of_u (u bigint REFERENCES u)");
-    assert!(!converts(&server, &mut session, "'u', 'id'").join(" ").contains("of_u"));
+    assert!(!converts(&database, &mut session, "'u', 'id'").join(" ").contains("of_u"));
     // A column that references a snowflake key already.
     run(&mut session, "CREATE TABLE late (u integer REFERENCES u)");
-    converts(&server, &mut session, "'u', 'id'");
+    converts(&database, &mut session, "'u', 'id'");
     assert_eq!(kind_of(&mut session, "late", "u"), "bigint  no default");
 }
 
 #[test]
 fn a_cycle_of_foreign_keys_is_widened() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE egg (id serial PRIMARY KEY, hen integer UNIQUE);
@@ -460,19 +451,19 @@ fn a_cycle_of_foreign_keys_is_widened() {
          ALTER TABLE egg ADD FOREIGN KEY (hen) REFERENCES hen;
          INSERT INTO egg VALUES (1, NULL); INSERT INTO hen VALUES (1); UPDATE egg SET hen = 1",
     );
-    let said = converts(&server, &mut session, "'egg', 'id'");
+    let said = converts(&database, &mut session, "'egg', 'id'");
     assert!(said.contains(
         &"ALTER TABLE public.egg ALTER COLUMN id TYPE bigint, ALTER COLUMN hen TYPE bigint".to_owned()
     ));
-    insert(&mut restored(&server, "fresh"), "INSERT INTO egg DEFAULT VALUES", "id");
+    insert(&mut database.restored(), "INSERT INTO egg DEFAULT VALUES", "id");
 }
 
 // ---- partitions and inheritance ----
 
 #[test]
 fn a_partitioned_table_is_converted_with_its_partitions() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     // By time, with an integer key; by a hash of a bigint key; by lists of a bigint key; nested.
     run(
         &mut session,
@@ -491,26 +482,26 @@ fn a_partitioned_table_is_converted_with_its_partitions() {
          INSERT INTO ranges DEFAULT VALUES",
     );
     for partition in ["log_1", "log_1_a", "spread_0"] {
-        let failure = refused(&server, &mut session, &format!("'{partition}', 'id'"), "42P16");
+        let failure = refused(&database, &mut session, &format!("'{partition}', 'id'"), "42P16");
         assert!(failure.detail.contains("It comes from"), "{failure}");
     }
-    converts(&server, &mut session, "'log', 'id'");
-    converts(&server, &mut session, "'spread', 'id'");
+    converts(&database, &mut session, "'log', 'id'");
+    converts(&database, &mut session, "'spread', 'id'");
 
-    let failure = refused(&server, &mut session, "'ranges', 'id'", "55000");
+    let failure = refused(&database, &mut session, "'ranges', 'id'", "55000");
     assert!(failure.message.contains("no partition of table public.ranges"), "{failure}");
     run(&mut session, "CREATE TABLE ranges_1 PARTITION OF ranges FOR VALUES FROM (1000000) TO (MAXVALUE)");
-    converts(&server, &mut session, "'ranges', 'id'");
+    converts(&database, &mut session, "'ranges', 'id'");
     run(
         &mut session,
         "CREATE TABLE lists (id bigint PRIMARY KEY) PARTITION BY LIST (id);
          CREATE TABLE lists_0 PARTITION OF lists FOR VALUES IN (1, 2)",
     );
-    refused(&server, &mut session, "'lists', 'id'", "55000");
+    refused(&database, &mut session, "'lists', 'id'", "55000");
     run(&mut session, "CREATE TABLE lists_1 PARTITION OF lists DEFAULT");
-    converts(&server, &mut session, "'lists', 'id'");
+    converts(&database, &mut session, "'lists', 'id'");
 
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         insert(session, "INSERT INTO log (at) VALUES ('2026-05-05')", "id");
         insert(session, "INSERT INTO log_1_b (at) VALUES ('2026-06-06')", "id");
@@ -523,8 +514,8 @@ fn a_partitioned_table_is_converted_with_its_partitions() {
 /// If the key decides on the partition, at any level, a new ID must find one.
 #[test]
 fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     // Each with the partition that refuses it; none if it is converted.
     for (table, partitions, dead_end) in [
         (
@@ -616,18 +607,18 @@ fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
         run(&mut session, &format!("CREATE TABLE {table}; {partitions}; INSERT INTO {name} VALUES (1, 'a')"));
         match dead_end {
             None => {
-                converts(&server, &mut session, &format!("'{name}', 'id'"));
+                converts(&database, &mut session, &format!("'{name}', 'id'"));
                 insert(&mut session, &format!("INSERT INTO {name} (r) VALUES ('a')"), "id");
             }
             Some("is not a key") => {
-                refused(&server, &mut session, &format!("'{name}', 'id'"), "42P10");
+                refused(&database, &mut session, &format!("'{name}', 'id'"), "42P10");
             }
             Some(table) => {
-                let failure = refused(&server, &mut session, &format!("'{name}', 'id'"), "55000");
+                let failure = refused(&database, &mut session, &format!("'{name}', 'id'"), "55000");
                 let message = format!("no partition of table public.{table} accepts new IDs");
                 assert_eq!(failure.message, message, "{failure}");
                 run(&mut session, &format!("CREATE TABLE {table}_rest PARTITION OF {table} DEFAULT"));
-                converts(&server, &mut session, &format!("'{name}', 'id'"));
+                converts(&database, &mut session, &format!("'{name}', 'id'"));
                 insert(&mut session, &format!("INSERT INTO {name} (r) VALUES ('a')"), "id");
             }
         }
@@ -636,8 +627,8 @@ fn partitions_that_take_no_new_id_are_refused_and_others_are_not() {
 
 #[test]
 fn an_identity_of_a_partitioned_table_is_converted() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE parent (id integer GENERATED ALWAYS AS IDENTITY, at date) PARTITION BY RANGE (at);
@@ -645,8 +636,8 @@ fn an_identity_of_a_partitioned_table_is_converted() {
          ALTER TABLE parent ADD PRIMARY KEY (id, at);
          INSERT INTO parent (at) VALUES ('2026-05-05')",
     );
-    converts(&server, &mut session, "'parent', 'id'");
-    let mut fresh = restored(&server, "fresh");
+    converts(&database, &mut session, "'parent', 'id'");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         insert(session, "INSERT INTO parent (at) VALUES ('2026-05-05')", "id");
         insert(session, "INSERT INTO part (at) VALUES ('2026-05-05')", "id");
@@ -655,8 +646,8 @@ fn an_identity_of_a_partitioned_table_is_converted() {
 
 #[test]
 fn a_table_is_converted_with_those_that_inherit_from_it() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE city (id serial PRIMARY KEY, name text);
@@ -668,12 +659,12 @@ fn a_table_is_converted_with_those_that_inherit_from_it() {
          INSERT INTO city (name) VALUES ('Bath'); INSERT INTO capital (name) VALUES ('Oslo');
          INSERT INTO visit VALUES (2)",
     );
-    let failure = refused(&server, &mut session, "'capital', 'id'", "42P16");
+    let failure = refused(&database, &mut session, "'capital', 'id'", "42P16");
     assert_eq!(failure.detail, "It comes from table public.city.");
-    let failure = refused(&server, &mut session, "'city', 'id'", "42611");
+    let failure = refused(&database, &mut session, "'city', 'id'", "42611");
     assert!(failure.message.contains("table public.seaport"), "{failure}");
     run(&mut session, "ALTER TABLE seaport ALTER COLUMN id DROP DEFAULT");
-    let said = converts(&server, &mut session, "'city', 'id'");
+    let said = converts(&database, &mut session, "'city', 'id'");
     // Columns that reference a child's column are widened with it, and so are those that a referencing one inherits
     // from.
     assert!(said.contains(&"ALTER TABLE public.trip ALTER COLUMN city TYPE bigint".to_owned()), "{said:?}");
@@ -681,7 +672,7 @@ fn a_table_is_converted_with_those_that_inherit_from_it() {
         said.contains(&"ALTER TABLE public.visit ALTER COLUMN capital TYPE bigint".to_owned()),
         "{said:?}"
     );
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         for table in ["city", "capital", "seaport"] {
             insert(session, &format!("INSERT INTO {table} (name) VALUES ('new')"), "id");
@@ -704,8 +695,8 @@ const NAMES: [&str; 7] = [
 
 #[test]
 fn no_name_is_taken_for_anything_else() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE TABLE victim (id integer)");
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let literal = |name: &str| format!("'{}'", name.replace('\'', "''"));
@@ -745,7 +736,7 @@ fn no_name_is_taken_for_anything_else() {
         let failure = refuses(&mut session, &format!("{identity}, {}", literal("no'\"; such")), "42703");
         assert!(failure.message.contains("column \"no'\"; such\""), "{failure}");
     }
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     for name in NAMES {
         let ident = quoted(name);
         insert(&mut fresh, &format!("INSERT INTO {ident}.{ident} DEFAULT VALUES"), &ident);
@@ -755,8 +746,8 @@ fn no_name_is_taken_for_anything_else() {
 
 #[test]
 fn no_function_or_operator_of_the_same_name_comes_between() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); INSERT INTO t DEFAULT VALUES;
@@ -796,8 +787,8 @@ fn no_function_or_operator_of_the_same_name_comes_between() {
 
 #[test]
 fn it_makes_no_difference_how_a_session_writes_names_and_literals() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
@@ -815,18 +806,18 @@ fn it_makes_no_difference_how_a_session_writes_names_and_literals() {
 
 #[test]
 fn the_extension_may_lie_in_any_schema() {
-    let server = Server::builder().start();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE SCHEMA \"Our IDs\"; CREATE EXTENSION snowflake_id SCHEMA \"Our IDs\";
+        "CREATE SCHEMA \"Our IDs\"; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id SCHEMA \"Our IDs\";
          CREATE SCHEMA app; CREATE TABLE app.t (id serial PRIMARY KEY)",
     );
     run(&mut session, "SELECT \"Our IDs\".snowflake_convert('app.t', 'id', false)");
     run(&mut session, "INSERT INTO app.t DEFAULT VALUES");
     let before = "SELECT count(*) FROM \"Our IDs\".snowflake_convert('app.t', 'id', false)";
     assert_eq!(one::<i64>(&mut session, before), 0, "it is seen to be converted");
-    run(&mut restored(&server, "fresh"), "INSERT INTO app.t DEFAULT VALUES");
+    run(&mut database.restored(), "INSERT INTO app.t DEFAULT VALUES");
 }
 
 // ---- what is refused ----
@@ -998,26 +989,26 @@ const REFUSED: &[Case] = &[
 
 #[test]
 fn what_cannot_be_converted_is_refused_with_nothing_changed() {
-    let server = Server::builder().setting("wal_level", "logical").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     for (setup, ..) in REFUSED {
         run(&mut session, setup);
     }
-    let before = server.dump("postgres", UNMARKED);
-    for (_, arguments, code, words) in REFUSED {
-        let failure = refuses(&mut session, arguments, code);
-        for word in *words {
-            assert!(failure.text().contains(word), "{arguments}: {word:?} is missing in: {failure}");
+    database.unchanged_by("a refusal", || {
+        for (_, arguments, code, words) in REFUSED {
+            let failure = refuses(&mut session, arguments, code);
+            for word in *words {
+                assert!(failure.text().contains(word), "{arguments}: {word:?} is missing in: {failure}");
+            }
         }
-    }
-    assert_eq!(server.dump("postgres", UNMARKED), before);
+    });
 }
 
 /// Obstacles that the types of columns do not show, and that are cheap to find.
 #[test]
 fn what_only_the_real_run_would_meet_is_refused_before() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE FUNCTION even(integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 % 2 = 0';
@@ -1055,12 +1046,12 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
         ("f18", "0A000", "cannot rewrite table public.f18"),
         ("f19", "42501", "First run GRANT REFERENCES ON public.f19 TO no_references."),
     ] {
-        let failure = refused(&server, &mut session, &format!("'{table}', 'id'"), code);
+        let failure = refused(&database, &mut session, &format!("'{table}', 'id'"), code);
         assert!(failure.text().contains(words), "{table}: {failure}");
     }
     // A foreign key from a wide column is not rebuilt, and a check on a wide column stays as it is.
-    converts(&server, &mut session, "'f13', 'id'");
-    converts(&server, &mut session, "'f15', 'id'");
+    converts(&database, &mut session, "'f13', 'id'");
+    converts(&database, &mut session, "'f15', 'id'");
     run(&mut session, "BEGIN READ ONLY");
     let failure = fails(&mut session, "25006", "SELECT snowflake_convert('f9', 'id')");
     assert!(failure.message.contains("read-only"), "{failure}");
@@ -1069,22 +1060,22 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
     // Rows that the owner cannot see cannot be checked either.
     run(
         &mut session,
-        "CREATE ROLE owner LOGIN; GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
+        "GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
          CREATE TABLE g1 (id integer PRIMARY KEY); CREATE TABLE g2 (g1 integer REFERENCES g1, mine boolean);
          INSERT INTO g1 VALUES (1); INSERT INTO g2 VALUES (1, false);
          ALTER TABLE g1 OWNER TO owner; ALTER TABLE g2 OWNER TO owner;
          ALTER TABLE g2 ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; CREATE POLICY p ON g2 USING (mine)",
     );
-    let failure = refused(&server, &mut server.connect_as("owner"), "'g1', 'id'", "42501");
+    let failure = refused(&database, &mut database.connect_as("owner"), "'g1', 'id'", "42501");
     assert!(failure.message.contains("row-level security hides rows of table public.g2"), "{failure}");
-    converts(&server, &mut session, "'g1', 'id'");
+    converts(&database, &mut session, "'g1', 'id'");
 }
 
 /// PostgreSQL evaluates these at each INSERT or ANALYZE, so one that fails for a new ID would make those fail.
 #[test]
 fn what_does_not_accept_new_ids_is_refused_before() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE DOMAIN few AS bigint CHECK (VALUE < 100000)");
     for (dependent, code, words) in [
         ("CREATE INDEX ON t ((id::integer % 16))", "22003", "index public.t_expr_idx does not accept"),
@@ -1164,7 +1155,7 @@ fn what_does_not_accept_new_ids_is_refused_before() {
             &mut session,
             "CREATE TABLE v (id bigint PRIMARY KEY, g integer GENERATED ALWAYS AS (id) VIRTUAL)",
         );
-        let failure = refused(&server, &mut session, "'v', 'id'", "22003");
+        let failure = refused(&database, &mut session, "'v', 'id'", "22003");
         assert_eq!(failure.message, "generated column g of table public.v does not accept new IDs");
     }
     // What accepts them, or what only a row of nulls would break.
@@ -1201,28 +1192,28 @@ fn what_does_not_accept_new_ids_is_refused_before() {
 /// A check may depend on other columns, so a violation is told and not refused.
 #[test]
 fn a_check_that_new_ids_violate_is_told_in_a_warning() {
-    let server = Server::builder().start_with_extension();
+    let database = database();
     run(
-        &mut server.connect(),
+        &mut database.connect(),
         "CREATE TABLE t (id bigserial PRIMARY KEY, CONSTRAINT low CHECK (id < 1000), CONSTRAINT fine CHECK (id > 0))",
     );
-    let said = server.tool("psql", &["-c", "SELECT count(*) FROM snowflake_convert('t', 'id')", "postgres"]);
+    let call = "SELECT count(*) FROM snowflake_convert('t', 'id')";
+    let said = database.server().tool("psql", &["-c", call, database.name()]);
     assert!(said.contains("WARNING:  constraint low on table public.t does not accept new IDs"), "{said}");
     assert!(!said.contains("fine"), "{said}");
 }
 
 #[test]
 fn roles_that_may_insert_need_the_right_to_generate_ids() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE owner LOGIN; CREATE ROLE app; CREATE ROLE \"Some app\"; CREATE ROLE reader;
-         REVOKE EXECUTE ON FUNCTION snowflake_nextval() FROM PUBLIC;
+        "CREATE ROLE \"Some app\"; REVOKE EXECUTE ON FUNCTION snowflake_nextval() FROM PUBLIC;
          CREATE TABLE t (id bigserial PRIMARY KEY, n integer); ALTER TABLE t OWNER TO owner;
          GRANT INSERT ON t TO app; GRANT INSERT (n) ON t TO \"Some app\"; GRANT SELECT ON t TO reader",
     );
-    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    let failure = refused(&database, &mut session, "'t', 'id'", "42501");
     let message = "roles that may insert into table t may not execute snowflake_nextval()";
     assert_eq!(failure.message.replace("public.", ""), message, "{failure}");
     assert!(failure.detail.contains("\"Some app\", app, owner"), "{failure}");
@@ -1230,15 +1221,15 @@ fn roles_that_may_insert_need_the_right_to_generate_ids() {
     let (_, grant) = failure.hint.split_once("run ").expect("a statement");
     run(&mut session, grant.trim_end_matches('.'));
     run(&mut session, "GRANT INSERT ON t TO PUBLIC");
-    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    let failure = refused(&database, &mut session, "'t', 'id'", "42501");
     assert!(failure.hint.contains("TO PUBLIC."), "{failure}");
     run(&mut session, "REVOKE INSERT ON t FROM PUBLIC");
     // The owner executes the ALTER TABLE, which looks up the function by its name.
     run(&mut session, "REVOKE ALL ON SCHEMA public FROM PUBLIC");
-    let failure = refused(&server, &mut session, "'t', 'id'", "42501");
+    let failure = refused(&database, &mut session, "'t', 'id'", "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA public TO owner.");
     run(&mut session, "GRANT USAGE ON SCHEMA public TO owner, app");
-    converts(&server, &mut session, "'t', 'id'");
+    converts(&database, &mut session, "'t', 'id'");
     run(&mut session, "SET ROLE app");
     run(&mut session, "INSERT INTO t (n) VALUES (1)");
 }
@@ -1246,8 +1237,8 @@ fn roles_that_may_insert_need_the_right_to_generate_ids() {
 /// As in a database with Citus; only its table of distributed tables is looked at.
 #[test]
 fn a_column_by_which_citus_distributes_is_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "SET allow_system_table_mods = on;
@@ -1276,8 +1267,8 @@ fn a_column_by_which_citus_distributes_is_refused() {
 /// PostgreSQL itself refuses each of these, so none of the obstacles is imaginary.
 #[test]
 fn each_obstacle_to_widening_is_one_for_postgresql_too() {
-    let server = Server::builder().setting("wal_level", "logical").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END'");
     for obstacle in [
         "ALTER TABLE t ADD x integer GENERATED ALWAYS AS (id * 2) STORED",
@@ -1328,8 +1319,8 @@ fn each_obstacle_to_widening_is_one_for_postgresql_too() {
 
 #[test]
 fn what_depends_on_a_bigint_key_does_not_stand_in_the_way() {
-    let server = Server::builder().setting("wal_level", "logical").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id bigserial PRIMARY KEY, x bigint GENERATED ALWAYS AS (id * 2) STORED);
@@ -1344,8 +1335,8 @@ fn what_depends_on_a_bigint_key_does_not_stand_in_the_way() {
          CREATE TABLE u (x t);
          INSERT INTO t DEFAULT VALUES",
     );
-    converts(&server, &mut session, "'t', 'id'");
-    let mut fresh = restored(&server, "fresh");
+    converts(&database, &mut session, "'t', 'id'");
+    let mut fresh = database.restored();
     for session in [&mut session, &mut fresh] {
         let id = insert(session, "INSERT INTO t DEFAULT VALUES", "id");
         assert_eq!(one::<i64>(session, "SELECT max(id) FROM log"), id);
@@ -1356,8 +1347,8 @@ fn what_depends_on_a_bigint_key_does_not_stand_in_the_way() {
 
 #[test]
 fn a_table_of_an_extension_is_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); ALTER EXTENSION snowflake_id ADD TABLE t;
@@ -1369,21 +1360,21 @@ fn a_table_of_an_extension_is_refused() {
 
 #[test]
 fn a_published_integer_key_comes_with_a_word_on_subscribers() {
-    let server = Server::builder().setting("wal_level", "logical").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE TABLE t (id serial PRIMARY KEY); CREATE PUBLICATION \"P 1\" FOR ALL TABLES");
     let notes = "SELECT string_agg(note, ' ') FROM snowflake_convert('t', 'id')";
     let note: String = one(&mut session, notes);
     assert!(note.contains("published by \"P 1\": subscribers need the wider columns first"), "{note}");
     run(&mut session, "DROP PUBLICATION \"P 1\"");
     assert!(!one::<String>(&mut session, notes).contains("published"));
-    converts(&server, &mut session, "'t', 'id'");
+    converts(&database, &mut session, "'t', 'id'");
 }
 
 #[test]
 fn the_statistics_of_widened_columns_are_there_again() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer REFERENCES t, n integer);
@@ -1395,14 +1386,14 @@ fn the_statistics_of_widened_columns_are_there_again() {
                       AND tablename IN ('t', 'u') ORDER BY 1";
     let before: Vec<String> = column(&mut session, statistics);
     assert_eq!(before, ["t.id -1", "u.n -1", "u.t 10"]);
-    converts(&server, &mut session, "'t', 'id'");
+    converts(&database, &mut session, "'t', 'id'");
     assert_eq!(column::<String>(&mut session, statistics), before);
 }
 
 #[test]
 fn an_identitys_clause_changes_its_meaning_and_a_note_says_so() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE TABLE t (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY)");
     let insert = "INSERT INTO t OVERRIDING USER VALUE VALUES (77) RETURNING id";
     assert_eq!(one::<i64>(&mut session, insert), 1);
@@ -1414,8 +1405,8 @@ fn an_identitys_clause_changes_its_meaning_and_a_note_says_so() {
 /// As the manual says.
 #[test]
 fn a_statement_fails_until_it_is_prepared_again() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY, n integer); INSERT INTO t VALUES (1, 1);
@@ -1435,11 +1426,11 @@ fn a_statement_fails_until_it_is_prepared_again() {
 
 #[test]
 fn statistics_keep_their_owners_and_targets() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE owner LOGIN; CREATE ROLE analyst; GRANT ALL ON SCHEMA public TO owner, analyst;
+        "CREATE ROLE analyst; GRANT ALL ON SCHEMA public TO owner, analyst;
          GRANT EXECUTE ON FUNCTION snowflake_convert TO owner; SET ROLE owner;
          CREATE TABLE t (id serial PRIMARY KEY, n integer);
          CREATE STATISTICS \"S 1\" ON id, n FROM t; ALTER STATISTICS \"S 1\" SET STATISTICS 77;
@@ -1456,17 +1447,17 @@ fn statistics_keep_their_owners_and_targets() {
         before.contains(&"s2 analyst 0 kept".to_owned()) && before.contains(&"expr 55".to_owned()),
         "{before:?}"
     );
-    let failure = refused(&server, &mut server.connect_as("owner"), "'t', 'id'", "42501");
+    let failure = refused(&database, &mut database.connect_as("owner"), "'t', 'id'", "42501");
     assert_eq!(failure.message, "must be superuser to convert together with statistics object public.s2");
-    converts(&server, &mut server.connect_as("The Chief"), "'t', 'id'");
+    converts(&database, &mut database.connect_as("The Chief"), "'t', 'id'");
     assert_eq!(column::<String>(&mut session, kept), before);
     assert_eq!(kind_of(&mut session, "t", "id"), "bigint  snowflake_nextval() not null");
 }
 
 #[test]
 fn the_notes_tell_every_check_that_new_ids_must_meet() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id bigserial PRIMARY KEY, n integer, CHECK (id > n), CHECK (n > 0));
@@ -1487,8 +1478,8 @@ fn the_notes_tell_every_check_that_new_ids_must_meet() {
 
 #[test]
 fn the_notes_tell_the_highest_value_and_the_checks_that_new_ids_must_meet() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE TABLE t (id bigserial PRIMARY KEY, n integer CHECK (n > 0))");
     let note = "SELECT note FROM snowflake_convert('t', 'id') WHERE statement LIKE '%SET DEFAULT%'";
     assert_eq!(one::<String>(&mut session, note), "there is no value yet");
@@ -1505,8 +1496,8 @@ fn the_notes_tell_the_highest_value_and_the_checks_that_new_ids_must_meet() {
 
 #[test]
 fn only_the_owner_converts_and_only_if_allowed() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = Database::from(Server::builder().start_with_extension());
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE ROLE owner LOGIN; CREATE ROLE other LOGIN; CREATE ROLE stranger LOGIN;
@@ -1520,40 +1511,40 @@ fn only_the_owner_converts_and_only_if_allowed() {
          SET ROLE other; CREATE TABLE app.u (t integer REFERENCES app.t); RESET ROLE",
     );
     let convert_t = "SELECT snowflake_convert('app.t', 'id', false)";
-    let failure = fails(&mut server.connect_as("stranger"), "42501", convert_t);
+    let failure = fails(&mut database.connect_as("stranger"), "42501", convert_t);
     assert!(failure.message.contains("permission denied for function"), "{failure}");
-    let failure = fails(&mut server.connect_as("other"), "42501", convert_t);
+    let failure = fails(&mut database.connect_as("other"), "42501", convert_t);
     assert_eq!(failure.message, "must be owner of table app.t");
     assert!(failure.hint.contains("owner"), "{failure}");
     // A table that would have to be widened too belongs to somebody else.
-    let mut owner = server.connect_as("owner");
-    let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
+    let mut owner = database.connect_as("owner");
+    let failure = refused(&database, &mut owner, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "must be owner of table app.u");
     // So does a sequence that would be dropped.
-    let failure = refused(&server, &mut owner, "'app.wide', 'id'", "42501");
+    let failure = refused(&database, &mut owner, "'app.wide', 'id'", "42501");
     assert!(failure.message.contains("must be owner of sequence app.s"), "{failure}");
-    converts(&server, &mut owner, "'app.wide', 'id', keep_sequence => true");
+    converts(&database, &mut owner, "'app.wide', 'id', keep_sequence => true");
 
     // Its functions would run with the owner's rights, so a membership does not help.
     run(&mut session, "GRANT other TO owner");
-    let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
+    let failure = refused(&database, &mut owner, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "cannot convert tables of different owners together");
     assert!(
         failure.detail.contains("table app.t belongs to owner, table app.u belongs to other"),
         "{failure}"
     );
     run(&mut session, "ALTER TABLE app.u OWNER TO owner");
-    converts(&server, &mut owner, "'app.t', 'id'");
+    converts(&database, &mut owner, "'app.t', 'id'");
     insert(&mut owner, "INSERT INTO app.t DEFAULT VALUES", "id");
     // A role that may insert needs no further right, not even one for a sequence.
     run(&mut owner, "GRANT INSERT, SELECT ON app.wide TO stranger");
-    insert(&mut server.connect_as("stranger"), "INSERT INTO app.wide DEFAULT VALUES", "id");
+    insert(&mut database.connect_as("stranger"), "INSERT INTO app.wide DEFAULT VALUES", "id");
 }
 
 #[test]
 fn a_child_of_a_referencing_table_that_is_somebody_elses_is_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = Database::from(Server::builder().start_with_extension());
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE ROLE owner LOGIN; CREATE ROLE other; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO owner, other;
@@ -1562,46 +1553,46 @@ fn a_child_of_a_referencing_table_that_is_somebody_elses_is_refused() {
          CREATE TABLE app.u (t integer REFERENCES app.t); RESET ROLE;
          CREATE TABLE app.v () INHERITS (app.u); ALTER TABLE app.v OWNER TO other",
     );
-    let mut owner = server.connect_as("owner");
-    let failure = refused(&server, &mut owner, "'app.t', 'id'", "42501");
+    let mut owner = database.connect_as("owner");
+    let failure = refused(&database, &mut owner, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "must be owner of table app.v");
-    let failure = refused(&server, &mut session, "'app.t', 'id'", "42501");
+    let failure = refused(&database, &mut session, "'app.t', 'id'", "42501");
     assert_eq!(failure.message, "cannot convert tables of different owners together");
     // Who may become the owner converts as the owner.
     run(&mut session, "ALTER TABLE app.v OWNER TO owner; GRANT owner TO other; ALTER ROLE other LOGIN");
     run(&mut session, "GRANT EXECUTE ON FUNCTION snowflake_convert TO other");
-    converts(&server, &mut server.connect_as("other"), "'app.t', 'id'");
+    converts(&database, &mut database.connect_as("other"), "'app.t', 'id'");
     assert_eq!(kind_of(&mut session, "app.v", "t"), "bigint  no default");
 }
 
 #[test]
 fn values_that_row_level_security_hides_are_not_overlooked() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE owner LOGIN; GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
+        "GRANT EXECUTE ON FUNCTION snowflake_convert TO owner;
          CREATE TABLE t (id bigint PRIMARY KEY, mine boolean);
          INSERT INTO t VALUES (1, true), (9223372036854775807, false);
          ALTER TABLE t OWNER TO owner; ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
          CREATE POLICY p ON t USING (mine)",
     );
-    let mut owner = server.connect_as("owner");
-    let failure = refused(&server, &mut owner, "'t', 'id'", "42501");
+    let mut owner = database.connect_as("owner");
+    let failure = refused(&database, &mut owner, "'t', 'id'", "42501");
     assert!(failure.message.contains("row-level security hides rows of table public.t"), "{failure}");
-    refused(&server, &mut session, "'t', 'id'", "55000");
+    refused(&database, &mut session, "'t', 'id'", "55000");
     run(&mut owner, "ALTER TABLE t NO FORCE ROW LEVEL SECURITY");
-    refused(&server, &mut owner, "'t', 'id'", "55000");
+    refused(&database, &mut owner, "'t', 'id'", "55000");
     run(&mut owner, "DELETE FROM t WHERE NOT mine");
-    converts(&server, &mut owner, "'t', 'id'");
+    converts(&database, &mut owner, "'t', 'id'");
 }
 
 // ---- locks and transactions ----
 
 #[test]
 fn a_dry_run_stands_in_nobodys_way() {
-    let server = Server::builder().start_with_extension();
-    let (mut writer, mut session) = (server.connect(), server.connect());
+    let database = database();
+    let (mut writer, mut session) = (database.connect(), database.connect());
     run(&mut writer, "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer REFERENCES t)");
     run(&mut writer, "BEGIN; INSERT INTO t DEFAULT VALUES; INSERT INTO u VALUES (1)");
     run(&mut session, "SET lock_timeout = '1s'");
@@ -1613,7 +1604,7 @@ fn a_dry_run_stands_in_nobodys_way() {
     assert_eq!(one::<i64>(&mut session, strongest), 0);
     // A sequence is locked as nextval() locks it.
     run(&mut writer, "INSERT INTO t DEFAULT VALUES; LOCK TABLE t, u IN EXCLUSIVE MODE");
-    run(&mut server.connect(), "SET statement_timeout = '5s'; SELECT nextval('t_id_seq')");
+    run(&mut database.connect(), "SET statement_timeout = '5s'; SELECT nextval('t_id_seq')");
     run(&mut session, "ROLLBACK");
     // The real run waits for the writer, up to its limit.
     fails(&mut session, "55P03", "SELECT snowflake_convert('t', 'id', false)");
@@ -1623,15 +1614,15 @@ fn a_dry_run_stands_in_nobodys_way() {
 
 #[test]
 fn every_table_is_locked_before_any_value_is_looked_at() {
-    let server = Server::builder().start_with_extension();
-    let (mut writer, mut session) = (server.connect(), server.connect());
+    let database = database();
+    let (mut writer, mut session) = (database.connect(), database.connect());
     run(&mut writer, "CREATE TABLE t (id bigserial PRIMARY KEY)");
     run(&mut writer, "BEGIN; INSERT INTO t VALUES (9223372036854775807)");
     // It waits for the writer, and then sees the rows that the writer has left.
     let waits = std::thread::spawn(move || {
         fails(&mut session, "55000", "SELECT snowflake_convert('t', 'id', false)")
     });
-    wait_for_lock(&server);
+    wait_for_lock(&database);
     run(&mut writer, "COMMIT");
     let failure = waits.join().expect("it was refused");
     assert!(failure.detail.contains("9223372036854775807"), "{failure}");
@@ -1639,8 +1630,8 @@ fn every_table_is_locked_before_any_value_is_looked_at() {
 
 #[test]
 fn what_begins_to_reference_a_widened_column_meanwhile_is_widened_too() {
-    let server = Server::builder().start_with_extension();
-    let (mut writer, mut session) = (server.connect(), server.connect());
+    let database = database();
+    let (mut writer, mut session) = (database.connect(), database.connect());
     run(
         &mut writer,
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer PRIMARY KEY REFERENCES t);
@@ -1648,7 +1639,7 @@ fn what_begins_to_reference_a_widened_column_meanwhile_is_widened_too() {
     );
     run(&mut writer, "BEGIN; ALTER TABLE v ADD FOREIGN KEY (u) REFERENCES u");
     let waits = std::thread::spawn(move || convert(&mut session, "'t', 'id'", false));
-    wait_for_lock(&server);
+    wait_for_lock(&database);
     run(&mut writer, "COMMIT");
     let done = waits.join().expect("it was converted");
     assert!(done.contains(&"ALTER TABLE public.v ALTER COLUMN u TYPE bigint".to_owned()), "{done:?}");
@@ -1656,14 +1647,14 @@ fn what_begins_to_reference_a_widened_column_meanwhile_is_widened_too() {
 
 #[test]
 fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
-    let server = Server::builder().start_with_extension();
-    let (mut writer, mut session) = (server.connect(), server.connect());
+    let database = database();
+    let (mut writer, mut session) = (database.connect(), database.connect());
     run(&mut writer, "CREATE TABLE t (id bigserial PRIMARY KEY)");
     run(&mut writer, "BEGIN; ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id bigint PRIMARY KEY)");
     let waits = std::thread::spawn(move || {
         fails(&mut session, "55006", "SELECT snowflake_convert('t', 'id', false)")
     });
-    wait_for_lock(&server);
+    wait_for_lock(&database);
     run(&mut writer, "COMMIT");
     let failure = waits.join().expect("it was refused");
     assert!(failure.message.contains("could not lock public.t: it was renamed or moved"), "{failure}");
@@ -1673,10 +1664,11 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
 }
 
 /// Waits until somebody waits for a lock of a table.
-fn wait_for_lock(server: &Server) {
-    let mut watcher = server.connect();
+fn wait_for_lock(database: &Database) {
+    let mut watcher = database.connect();
     wait_until("somebody to wait for a lock", secs(30), || {
-        let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        let waits = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
+                     WHERE NOT granted AND datname = current_database()";
         std::thread::sleep(ms(10));
         (one::<i64>(&mut watcher, waits) > 0).then_some(())
     });
@@ -1684,20 +1676,20 @@ fn wait_for_lock(server: &Server) {
 
 #[test]
 fn a_conversion_is_part_of_its_transaction() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE TABLE u (t integer REFERENCES t);
          INSERT INTO t DEFAULT VALUES",
     );
-    let before = server.dump("postgres", UNMARKED);
-    run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false); INSERT INTO t DEFAULT VALUES");
-    let others = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
-        AND relation IN ('t'::regclass, 'u'::regclass)";
-    assert_eq!(one::<i64>(&mut session, others), 2, "both are locked until the end");
-    run(&mut session, "ROLLBACK");
-    assert_eq!(server.dump("postgres", UNMARKED), before);
+    database.unchanged_by("what is rolled back", || {
+        run(&mut session, "BEGIN; SELECT snowflake_convert('t', 'id', false); INSERT INTO t DEFAULT VALUES");
+        let others = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
+            AND relation IN ('t'::regclass, 'u'::regclass) AND pid = pg_backend_pid()";
+        assert_eq!(one::<i64>(&mut session, others), 2, "both are locked until the end");
+        run(&mut session, "ROLLBACK");
+    });
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}"));
         let failure = fails(&mut session, "25001", "SELECT snowflake_convert('t', 'id', false)");
@@ -1722,10 +1714,10 @@ fn a_server_that_makes_no_ids_is_not_given_such_a_default() {
         (Server::builder().without("snowflake_id.worker_id"), "snowflake_id.worker_id"),
     ];
     for (builder, word) in builders {
-        let server = builder.start_with_extension();
-        let mut session = server.connect();
+        let database = Database::from(builder.start_with_extension());
+        let mut session = database.connect();
         run(&mut session, "CREATE TABLE t (id serial PRIMARY KEY)");
-        let failure = refused(&server, &mut session, "'t', 'id'", "55000");
+        let failure = refused(&database, &mut session, "'t', 'id'", "55000");
         assert!(failure.message.contains(word), "{failure}");
     }
     let server = Server::builder().start_with_extension();
@@ -1754,16 +1746,18 @@ const PGEDGE: &str = "
 
 #[test]
 fn keys_of_pgedges_extension_go_on_above() {
-    let server = Server::builder()
-        .setting("snowflake_id.epoch", "2023-01-01T00:00:00Z")
-        .setting("snowflake_id.worker_id", "5")
-        .start_with_extension();
-    let mut session = server.connect();
+    let database = Database::from(
+        Server::builder()
+            .setting("snowflake_id.epoch", "2023-01-01T00:00:00Z")
+            .setting("snowflake_id.worker_id", "5")
+            .start_with_extension(),
+    );
+    let mut session = database.connect();
     run(&mut session, PGEDGE);
     let old: i64 = one(&mut session, "SELECT max(id) FROM by_serial");
     assert_eq!(one::<i32>(&mut session, &format!("SELECT snowflake_worker({old})")), 5);
     std::thread::sleep(ms(10));
-    converts(&server, &mut session, "'by_serial', 'id'");
+    converts(&database, &mut session, "'by_serial', 'id'");
     assert!(insert(&mut session, "INSERT INTO by_serial DEFAULT VALUES", "id") > old);
 
     // An identity that was converted by hand in the catalogs breaks dumps until it is repaired.
@@ -1776,7 +1770,7 @@ fn keys_of_pgedges_extension_go_on_above() {
     let (_, mend) = failure.hint.split_once(": ").expect("a statement");
     run(&mut session, mend.trim_end_matches('.'));
     run(&mut session, convert_it);
-    let mut fresh = restored(&server, "fresh");
+    let mut fresh = database.restored();
     insert(&mut fresh, "INSERT INTO by_serial DEFAULT VALUES", "id");
     insert(&mut fresh, "INSERT INTO by_identity DEFAULT VALUES", "id");
 }
@@ -1784,23 +1778,23 @@ fn keys_of_pgedges_extension_go_on_above() {
 #[test]
 fn values_of_another_epoch_above_the_new_ids_are_refused() {
     // IDs since 2023 lie a year above those since 2024.
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, PGEDGE);
-    let failure = refused(&server, &mut session, "'by_serial', 'id', keep_sequence => true", "55000");
+    let failure = refused(&database, &mut session, "'by_serial', 'id', keep_sequence => true", "55000");
     assert!(failure.hint.contains("IDs of another system"), "{failure}");
 }
 
 #[test]
 fn ids_of_this_server_become_the_default_of_their_column() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE TABLE t (id bigint PRIMARY KEY)");
     for id in take(&mut session, 1_000) {
         run(&mut session, &format!("INSERT INTO t VALUES ({id})"));
     }
     // The last ID's millisecond is over, and so is the time by which the server may have been ahead.
     std::thread::sleep(ms(50));
-    converts(&server, &mut session, "'t', 'id'");
+    converts(&database, &mut session, "'t', 'id'");
     insert(&mut session, "INSERT INTO t DEFAULT VALUES", "id");
 }

@@ -3,42 +3,38 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, UNMARKED, ms, pg_version, secs, wait_until};
+use snowflake_server_tests::{Database, Server, ms, pg_version, secs, wait_until};
 use std::thread;
 use std::time::Instant;
 
+/// A database of the server that the tests share, with roles that none of them changes.
+#[track_caller]
+fn database() -> Database {
+    let roles = ["keeper", "other", "reader", "app"].map(|role| format!("CREATE ROLE {role} LOGIN"));
+    Database::shared(Server::builder, &roles.join(";"))
+}
+
 /// The statements of a call, which the dry run returns and changes nothing, and the real run executes.
 #[track_caller]
-fn calls(server: &Server, session: &mut Client, function: &str, arguments: &str) -> Vec<String> {
+fn calls(database: &Database, session: &mut Client, function: &str, arguments: &str) -> Vec<String> {
     let call = |dry_run| {
         format!("SELECT statement FROM {function}({arguments}, dry_run => {dry_run}) ORDER BY step")
     };
-    let before = server.dump("postgres", UNMARKED);
-    let said: Vec<String> = column(session, &call(true));
-    assert_eq!(server.dump("postgres", UNMARKED), before, "a dry run changes nothing");
+    let said: Vec<String> = database.unchanged_by(arguments, || column(session, &call(true)));
     assert_eq!(column::<String>(session, &call(false)), said, "{function}({arguments})");
     said
 }
 
 /// A refusal of the dry run and of the real one, with nothing changed.
 #[track_caller]
-fn refused(server: &Server, session: &mut Client, call: &str, code: &str) -> Failure {
-    let before = server.dump("postgres", UNMARKED);
-    let said = fails(session, code, &format!("SELECT {call}"));
-    let failure = fails(session, code, &format!("SELECT {}, dry_run => false)", call.trim_end_matches(')')));
+fn refused(database: &Database, session: &mut Client, call: &str, code: &str) -> Failure {
+    let (said, failure) = database.unchanged_by(call, || {
+        let real = format!("SELECT {}, dry_run => false)", call.trim_end_matches(')'));
+        (fails(session, code, &format!("SELECT {call}")), fails(session, code, &real))
+    });
     assert_eq!(failure.message, said.message, "the dry run says what the real one will");
     assert!(failure.hint.ends_with('.') && failure.detail.ends_with('.'), "{failure}");
-    assert_eq!(server.dump("postgres", UNMARKED), before, "{call}");
     failure
-}
-
-#[track_caller]
-fn restored(server: &Server) -> Client {
-    let dump = server.dump("postgres", &[]);
-    run(&mut server.connect(), "CREATE DATABASE fresh TEMPLATE template0");
-    server.restore("fresh", &dump);
-    assert_eq!(server.dump("fresh", &[]), dump);
-    server.config().dbname("fresh").connect(postgres::NoTls).expect("the fresh database")
 }
 
 /// Tables that reference one another, in a circle too, and one that has no key of its own.
@@ -69,8 +65,8 @@ const NEW_ROWS: &str = "
 
 #[test]
 fn a_schema_is_converted_in_one_call_that_rewrites_each_table_once() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE SCHEMA shop");
     run(&mut session, SHOP);
     run(
@@ -80,7 +76,7 @@ fn a_schema_is_converted_in_one_call_that_rewrites_each_table_once() {
              'BEGIN INSERT INTO public.rewrites VALUES (pg_event_trigger_table_rewrite_oid()); END';
          CREATE EVENT TRIGGER count_them ON table_rewrite EXECUTE FUNCTION count_it()",
     );
-    let said = calls(&server, &mut session, "snowflake_convert_schema", "'shop'");
+    let said = calls(&database, &mut session, "snowflake_convert_schema", "'shop'");
     assert_eq!(
         said,
         [
@@ -110,11 +106,11 @@ fn a_schema_is_converted_in_one_call_that_rewrites_each_table_once() {
     );
     run(&mut session, "DROP EVENT TRIGGER count_them");
     assert_eq!(
-        calls(&server, &mut session, "snowflake_convert_schema", "'shop'"),
+        calls(&database, &mut session, "snowflake_convert_schema", "'shop'"),
         [""; 0],
         "nothing is left"
     );
-    for session in [&mut session, &mut restored(&server)] {
+    for session in [&mut session, &mut database.restored()] {
         run(session, NEW_ROWS);
         let ids: i64 =
             one(session, "SELECT count(*) FROM shop.lines WHERE id > 9 AND ordered > 9 AND buyer > 9");
@@ -124,8 +120,8 @@ fn a_schema_is_converted_in_one_call_that_rewrites_each_table_once() {
 
 #[test]
 fn a_dry_run_of_a_set_shows_sizes_and_locks() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE SCHEMA shop");
     run(&mut session, SHOP);
     let rows: Vec<String> = column(
@@ -146,12 +142,12 @@ fn a_dry_run_of_a_set_shows_sizes_and_locks() {
 
 #[test]
 fn a_set_is_refused_for_what_is_no_key_of_it() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, "CREATE SCHEMA shop");
     run(&mut session, SHOP);
     let failure =
-        refused(&server, &mut session, "snowflake_convert_tables('{shop.lines, shop.tags}')", "42P16");
+        refused(&database, &mut session, "snowflake_convert_tables('{shop.lines, shop.tags}')", "42P16");
     assert_eq!(failure.message, "table shop.tags has no serial or identity key");
     for call in [
         "snowflake_convert_tables(NULL)",
@@ -160,11 +156,11 @@ fn a_set_is_refused_for_what_is_no_key_of_it() {
         "snowflake_revert_tables(NULL)",
         "snowflake_revert_schema(NULL)",
     ] {
-        refused(&server, &mut session, call, "22004");
+        refused(&database, &mut session, call, "22004");
     }
     // What one table of the set cannot do, no table does.
     run(&mut session, "CREATE MATERIALIZED VIEW shop.m AS SELECT id FROM shop.customers");
-    let failure = refused(&server, &mut session, "snowflake_convert_schema('shop')", "2BP01");
+    let failure = refused(&database, &mut session, "snowflake_convert_schema('shop')", "2BP01");
     assert!(failure.detail.contains("materialized view shop.m"), "{failure}");
     // A table of an extension is none of the schema's.
     run(
@@ -180,8 +176,12 @@ fn a_set_is_refused_for_what_is_no_key_of_it() {
 
 #[test]
 fn sets_in_any_order_and_their_readers_do_not_wait_for_each_other() {
-    let server = Server::builder().setting("deadlock_timeout", "20ms").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
+    // With plans for any arguments, they wait for each other more than they plan.
+    for setting in ["deadlock_timeout = '20ms'", "plan_cache_mode = force_generic_plan"] {
+        run(&mut session, &format!("ALTER DATABASE {} SET {setting}", database.name()));
+    }
     run(&mut session, "CREATE SCHEMA shop");
     run(&mut session, SHOP);
     run(
@@ -191,9 +191,9 @@ fn sets_in_any_order_and_their_readers_do_not_wait_for_each_other() {
          CREATE VIEW shop.c AS SELECT count(*) FROM shop.b",
     );
     let repeat = |statements: &'static [&'static str]| {
-        let server = &server;
+        let database = &database;
         move || {
-            let mut session = server.connect();
+            let mut session = database.connect();
             let began = Instant::now();
             let mut rounds = 0;
             while rounds < 15 && began.elapsed() < secs(60) {
@@ -271,18 +271,18 @@ const OF_VIEWS: &str = "
 
 #[test]
 fn views_keep_definition_options_owner_rights_comments_defaults_triggers_and_rules() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = Database::from(Server::builder().start_with_extension());
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE ROLE keeper LOGIN; CREATE ROLE other; CREATE ROLE reader LOGIN; CREATE ROLE clerk; CREATE ROLE guest;
          CREATE SCHEMA shop AUTHORIZATION keeper; GRANT USAGE, CREATE ON SCHEMA shop TO other;
          GRANT USAGE ON SCHEMA shop TO reader; GRANT other TO keeper",
     );
-    let mut keeper = server.connect_as("keeper");
+    let mut keeper = database.connect_as("keeper");
     run(&mut keeper, SHOP);
     run(&mut keeper, VIEWS);
-    run(&mut server.connect_as("reader"), "GRANT SELECT ON shop.v TO clerk");
+    run(&mut database.connect_as("reader"), "GRANT SELECT ON shop.v TO clerk");
     // What these would give, no view has.
     run(
         &mut keeper,
@@ -291,32 +291,32 @@ fn views_keep_definition_options_owner_rights_comments_defaults_triggers_and_rul
     );
     let before: Vec<String> = column(&mut session, OF_VIEWS);
     assert!(before.len() == 4 && before[2].contains("reader"), "{before:#?}");
-    let said = calls(&server, &mut session, "snowflake_convert", "'shop.orders', 'id'");
+    let said = calls(&database, &mut session, "snowflake_convert", "'shop.orders', 'id'");
     assert!(said.contains(&"DROP VIEW shop.on_both".to_owned()), "{said:?}");
     assert_eq!(column::<String>(&mut session, OF_VIEWS), before);
     let types = "SELECT string_agg(DISTINCT atttypid::regtype::text, ' ' ORDER BY atttypid::regtype::text)
                  FROM pg_attribute WHERE attrelid IN ('shop.v'::regclass, 'shop.w'::regclass) AND attnum > 0";
     assert_eq!(one::<String>(&mut session, types), "bigint boolean integer");
-    let mut fresh = restored(&server);
+    let mut fresh = database.restored();
     assert_eq!(column::<String>(&mut fresh, OF_VIEWS), before);
     run(&mut session, "INSERT INTO shop.orders (customer) VALUES (1)");
     assert!(one::<i64>(&mut session, "SELECT max(id) FROM shop.v") > 9);
     // A second conversion meets views whose columns are wide in part.
-    let said = calls(&server, &mut session, "snowflake_convert", "'shop.customers', 'id'");
+    let said = calls(&database, &mut session, "snowflake_convert", "'shop.customers', 'id'");
     assert!(said.contains(&"DROP VIEW shop.v".to_owned()), "{said:?}");
     assert_eq!(column::<String>(&mut session, OF_VIEWS), before);
 }
 
 #[test]
 fn a_view_that_cannot_be_created_again_is_refused() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE keeper LOGIN; CREATE ROLE other LOGIN; CREATE ROLE reader LOGIN; CREATE SCHEMA shop AUTHORIZATION keeper;
+        "CREATE SCHEMA shop AUTHORIZATION keeper;
          GRANT EXECUTE ON FUNCTION snowflake_convert TO keeper; GRANT USAGE, CREATE ON SCHEMA shop TO other, reader",
     );
-    let mut keeper = server.connect_as("keeper");
+    let mut keeper = database.connect_as("keeper");
     run(
         &mut keeper,
         "CREATE TABLE shop.t (id serial PRIMARY KEY, n integer); CREATE VIEW shop.v AS SELECT id FROM shop.t;
@@ -347,46 +347,46 @@ fn a_view_that_cannot_be_created_again_is_refused() {
         ("CREATE TABLE shop.u (v shop.v)", "column v of table shop.u", "DROP TABLE shop.u"),
     ] {
         run(&mut keeper, obstacle);
-        let failure = refused(&server, &mut session, call, "2BP01");
+        let failure = refused(&database, &mut session, call, "2BP01");
         assert_eq!(failure.message, "cannot drop view shop.v and create it again", "{obstacle}");
         assert!(failure.detail.contains(words), "{obstacle}: {failure}");
         run(&mut keeper, remove);
     }
     // A temporary view may be another session's.
     run(&mut keeper, "CREATE TEMPORARY VIEW passing AS SELECT id FROM shop.v");
-    let failure = refused(&server, &mut session, call, "2BP01");
+    let failure = refused(&database, &mut session, call, "2BP01");
     assert!(failure.detail.contains("passing"), "{failure}");
     run(&mut keeper, "DROP VIEW passing");
 
     // What other roles own or granted, only a superuser creates again, and only if its owner could.
-    run(&mut server.connect_as("reader"), "GRANT SELECT ON shop.v TO other");
-    let failure = refused(&server, &mut keeper, call, "42501");
+    run(&mut database.connect_as("reader"), "GRANT SELECT ON shop.v TO other");
+    let failure = refused(&database, &mut keeper, call, "42501");
     assert!(failure.detail.starts_with("Another role granted rights on it"), "{failure}");
-    run(&mut server.connect_as("other"), "CREATE VIEW shop.of_other AS SELECT id FROM shop.t");
-    let failure = refused(&server, &mut keeper, call, "42501");
+    run(&mut database.connect_as("other"), "CREATE VIEW shop.of_other AS SELECT id FROM shop.t");
+    let failure = refused(&database, &mut keeper, call, "42501");
     assert_eq!(failure.message, "must be owner of view shop.of_other");
     run(&mut session, "REVOKE CREATE ON SCHEMA shop FROM other");
-    let failure = refused(&server, &mut session, call, "42501");
+    let failure = refused(&database, &mut session, call, "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE, CREATE ON SCHEMA shop TO other.");
     run(
         &mut session,
         "GRANT USAGE, CREATE ON SCHEMA shop TO other; CREATE SCHEMA hidden; CREATE TABLE hidden.h (n integer);
          CREATE VIEW shop.of_hidden AS SELECT id FROM shop.t, hidden.h; ALTER VIEW shop.of_hidden OWNER TO other",
     );
-    let failure = refused(&server, &mut session, call, "42501");
+    let failure = refused(&database, &mut session, call, "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA hidden TO other.");
     run(&mut session, "DROP VIEW shop.of_hidden; ALTER EXTENSION snowflake_id ADD VIEW shop.v");
-    let failure = refused(&server, &mut session, call, "0A000");
+    let failure = refused(&database, &mut session, call, "0A000");
     assert!(failure.detail.contains("belongs to an extension"), "{failure}");
     run(
         &mut session,
         "ALTER EXTENSION snowflake_id DROP VIEW shop.v; SET allow_system_table_mods = on;
          INSERT INTO pg_seclabel VALUES ('shop.v'::regclass, 'pg_class'::regclass, 1, 'provider', 'label')",
     );
-    let failure = refused(&server, &mut session, call, "0A000");
+    let failure = refused(&database, &mut session, call, "0A000");
     assert_eq!(failure.detail, "It has a security label.");
     run(&mut session, "DELETE FROM pg_seclabel; RESET allow_system_table_mods");
-    calls(&server, &mut session, "snowflake_convert", "'shop.t', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'shop.t', 'id'");
     let rights: String =
         one(&mut session, "SELECT relacl::text FROM pg_class WHERE oid = 'shop.v'::regclass");
     assert!(rights.contains("reader=r*/keeper") && rights.contains("other=r/reader"), "{rights}");
@@ -394,8 +394,8 @@ fn a_view_that_cannot_be_created_again_is_refused() {
 
 #[test]
 fn rights_that_depend_on_others_come_after_them() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     // The entry of c, whom b gave INSERT first, stands before that of b, to whom a gave SELECT later.
     run(
         &mut session,
@@ -411,7 +411,7 @@ fn rights_that_depend_on_others_come_after_them() {
         SELECT unnest(attacl)::text FROM pg_attribute WHERE attrelid = 'v'::regclass) AS r";
     let before: String = one(&mut session, rights);
     assert!(before.contains("c=a*r/b") && before.contains("d=r/b"), "{before}");
-    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
     assert_eq!(one::<String>(&mut session, rights), before);
     let comment = "SELECT obj_description(oid, 'pg_rewrite') FROM pg_rewrite WHERE ev_class = 'v'::regclass";
     assert_eq!(one::<String>(&mut session, comment), "the query");
@@ -419,8 +419,8 @@ fn rights_that_depend_on_others_come_after_them() {
 
 #[test]
 fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE ROLE mallory LOGIN; CREATE ROLE lib; GRANT CREATE ON SCHEMA public TO mallory, lib;
@@ -428,15 +428,14 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
          CREATE TABLE t (id serial PRIMARY KEY); CREATE VIEW v AS SELECT f(id) FROM t; INSERT INTO t DEFAULT VALUES",
     );
     // The name would find the function that somebody else has put beside it.
-    let mut mallory = server.connect_as("mallory");
+    let mut mallory = database.connect_as("mallory");
     run(&mut mallory, "CREATE FUNCTION f(bigint) RETURNS text LANGUAGE sql AS 'SELECT current_user::text'");
-    let before = server.dump("postgres", UNMARKED);
-    let failure = fails(&mut session, "42501", "SELECT snowflake_convert('t', 'id', false)");
+    let call = "SELECT snowflake_convert('t', 'id', false)";
+    let failure = database.unchanged_by(call, || fails(&mut session, "42501", call));
     assert_eq!(failure.message, "view public.v would call function public.f(bigint)");
     assert!(failure.detail.contains("mallory") && !failure.hint.is_empty(), "{failure}");
-    assert_eq!(server.dump("postgres", UNMARKED), before);
     run(&mut session, "ALTER FUNCTION f(bigint) OWNER TO lib");
-    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
 
     // To read a literal, PostgreSQL calls the functions of its type's owner.
     run(
@@ -469,7 +468,7 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
             "CREATE OR REPLACE FUNCTION g(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
              'BEGIN RAISE ''I am %'', current_user; END'",
         );
-        let failure = refused(&server, &mut session, "snowflake_convert('u', 'id')", "42501");
+        let failure = refused(&database, &mut session, "snowflake_convert('u', 'id')", "42501");
         assert!(
             failure.message.contains(what) && failure.detail.contains("of mallory"),
             "{create}: {failure}"
@@ -482,16 +481,16 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
     }
     run(&mut session, objects[0].1);
     run(&mut session, "ALTER DOMAIN few OWNER TO postgres");
-    calls(&server, &mut session, "snowflake_convert", "'u', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'u', 'id'");
 }
 
 #[test]
 fn a_view_whose_owner_could_not_name_its_parts_is_refused_by_the_dry_run() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE other; CREATE SCHEMA lib; GRANT CREATE ON SCHEMA public TO other; GRANT USAGE ON SCHEMA lib TO other;
+        "CREATE SCHEMA lib; GRANT CREATE ON SCHEMA public TO other; GRANT USAGE ON SCHEMA lib TO other;
          CREATE FUNCTION lib.f(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';
          CREATE FUNCTION lib.g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
          CREATE TABLE t (id serial PRIMARY KEY); GRANT SELECT ON t TO other; SET ROLE other;
@@ -499,19 +498,19 @@ fn a_view_whose_owner_could_not_name_its_parts_is_refused_by_the_dry_run() {
          CREATE TRIGGER g INSTEAD OF INSERT ON v FOR EACH ROW EXECUTE FUNCTION lib.g(); RESET ROLE;
          REVOKE USAGE ON SCHEMA lib FROM other; REVOKE EXECUTE ON FUNCTION lib.g FROM PUBLIC",
     );
-    let failure = refused(&server, &mut session, "snowflake_convert('t', 'id')", "42501");
+    let failure = refused(&database, &mut session, "snowflake_convert('t', 'id')", "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA lib TO other.");
     run(&mut session, "GRANT USAGE ON SCHEMA lib TO other");
-    let failure = refused(&server, &mut session, "snowflake_convert('t', 'id')", "42501");
+    let failure = refused(&database, &mut session, "snowflake_convert('t', 'id')", "42501");
     assert!(failure.detail.contains("may not execute the function of one of its triggers"), "{failure}");
     run(&mut session, "GRANT EXECUTE ON FUNCTION lib.g TO other");
-    calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
 }
 
 #[test]
 fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identity() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY); CREATE INDEX i ON t (id); ALTER INDEX i DEPENDS ON EXTENSION snowflake_id;
@@ -522,31 +521,32 @@ fn indexes_stay_dependent_on_extensions_and_partitions_keep_their_replica_identi
         &mut session,
         "CREATE TABLE of_extension (id serial PRIMARY KEY); ALTER EXTENSION snowflake_id ADD SEQUENCE of_extension_id_seq",
     );
-    let failure = refused(&server, &mut session, "snowflake_convert('of_extension', 'id')", "2BP01");
+    let failure = refused(&database, &mut session, "snowflake_convert('of_extension', 'id')", "2BP01");
     assert_eq!(failure.detail, "These objects depend on it: extension snowflake_id.");
-    let said = calls(&server, &mut session, "snowflake_convert", "'t', 'id'");
+    let said = calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
     assert_eq!(said[2], "ALTER INDEX public.i DEPENDS ON EXTENSION snowflake_id");
     let dependencies = "SELECT count(*) FROM pg_depend WHERE objid = 'i'::regclass AND deptype = 'x'";
     assert_eq!(one::<i64>(&mut session, dependencies), 1);
-    let failure = refused(&server, &mut session, "snowflake_convert('p', 'id')", "0A000");
+    let failure = refused(&database, &mut session, "snowflake_convert('p', 'id')", "0A000");
     assert!(failure.detail.contains("replica identity index public.p1_pkey"), "{failure}");
     run(&mut session, "ALTER TABLE p1 REPLICA IDENTITY FULL");
-    calls(&server, &mut session, "snowflake_convert", "'p', 'id'");
+    calls(&database, &mut session, "snowflake_convert", "'p', 'id'");
 }
 
 #[test]
 fn a_view_keeps_its_literals_whatever_the_session_has_set() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id serial PRIMARY KEY, n integer); INSERT INTO t VALUES (1, NULL);
          CREATE VIEW v AS SELECT '{NULL,\"NULL\"}'::text[] AS a, n = NULL AS e, 1.1::float8 AS f,
              '2026-01-02 03:04'::timestamptz AS z, E'\\\\\\'' AS q, '\\x005c'::bytea AS b, '-1 day 2 h'::interval AS i
              FROM t WHERE id > 0;
-         CREATE TABLE before AS SELECT v::text AS r FROM v; ALTER DATABASE postgres SET array_nulls = off",
+         CREATE TABLE before AS SELECT v::text AS r FROM v",
     );
-    let mut other = server.connect();
+    run(&mut session, &format!("ALTER DATABASE {} SET array_nulls = off", database.name()));
+    let mut other = database.connect();
     if pg_version() < 19 {
         run(&mut other, "SET standard_conforming_strings = off");
     }
@@ -562,21 +562,22 @@ fn a_view_keeps_its_literals_whatever_the_session_has_set() {
 
 #[test]
 fn a_view_that_gets_another_owner_meanwhile_keeps_it() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE app; GRANT CREATE ON SCHEMA public TO app; CREATE TABLE t (id serial PRIMARY KEY);
+        "GRANT CREATE ON SCHEMA public TO app; CREATE TABLE t (id serial PRIMARY KEY);
          CREATE VIEW v AS SELECT id FROM t",
     );
-    let mut other = server.connect();
+    let mut other = database.connect();
     run(&mut other, "BEGIN; ALTER VIEW v OWNER TO app");
     let call = "SELECT snowflake_convert('t', 'id', false)";
     thread::scope(|scope| {
         let conversion = scope.spawn(|| fails(&mut session, "55006", call));
-        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity
+                     WHERE wait_event_type = 'Lock' AND datname = current_database()";
         wait_until("the conversion's wait", secs(60), || {
-            one::<bool>(&mut server.connect(), waits).then_some(())
+            one::<bool>(&mut database.connect(), waits).then_some(())
         });
         run(&mut other, "COMMIT");
         conversion.join().expect("the conversion ends");
@@ -589,14 +590,14 @@ fn a_view_that_gets_another_owner_meanwhile_keeps_it() {
 
 #[test]
 fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE reader; CREATE TABLE t (id serial PRIMARY KEY, n integer); CREATE VIEW v AS SELECT id, n FROM t;
+        "CREATE TABLE t (id serial PRIMARY KEY, n integer); CREATE VIEW v AS SELECT id, n FROM t;
          GRANT SELECT, INSERT ON v TO reader; GRANT UPDATE (n) ON v TO reader",
     );
-    let mut other = server.connect();
+    let mut other = database.connect();
     for (revoke, right) in [
         ("REVOKE SELECT ON v FROM reader", "has_table_privilege('reader', 'v', 'SELECT')"),
         ("REVOKE UPDATE (n) ON v FROM reader", "has_column_privilege('reader', 'v', 'n', 'UPDATE')"),
@@ -616,9 +617,10 @@ fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
                 run(&mut session, "ROLLBACK");
                 is_left
             });
-            let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            let waits = "SELECT count(*) > 0 FROM pg_stat_activity
+                     WHERE wait_event_type = 'Lock' AND datname = current_database()";
             wait_until("the conversion's wait", secs(60), || {
-                one::<bool>(&mut server.connect(), waits).then_some(())
+                one::<bool>(&mut database.connect(), waits).then_some(())
             });
             run(&mut other, "COMMIT");
             assert!(!conversion.join().expect("the conversion ends"), "{revoke}");
@@ -630,8 +632,8 @@ fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
 
 #[test]
 fn no_value_comes_again_after_the_way_back() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE as_text (id text PRIMARY KEY DEFAULT snowflake_nextval()); INSERT INTO as_text VALUES ('99'), ('100');
@@ -640,7 +642,7 @@ fn no_value_comes_again_after_the_way_back() {
          CREATE TABLE negative (id bigint PRIMARY KEY DEFAULT snowflake_nextval()); INSERT INTO negative VALUES (-5)",
     );
     for (table, first) in [("as_text", "101"), ("kept", "1001"), ("negative", "1")] {
-        calls(&server, &mut session, "snowflake_revert", &format!("'{table}', 'id'"));
+        calls(&database, &mut session, "snowflake_revert", &format!("'{table}', 'id'"));
         let insert = format!("INSERT INTO {table} DEFAULT VALUES RETURNING id::text");
         assert_eq!(one::<String>(&mut session, &insert), first, "{table}");
     }
@@ -650,7 +652,7 @@ fn no_value_comes_again_after_the_way_back() {
         "CREATE TABLE a (b_c bigserial PRIMARY KEY); CREATE TABLE a_b (c bigint PRIMARY KEY DEFAULT snowflake_nextval());
          SELECT snowflake_convert('a', 'b_c', false, keep_sequence => true); INSERT INTO a VALUES (1), (7)",
     );
-    let said = calls(&server, &mut session, "snowflake_revert_tables", "'{a, a_b}'");
+    let said = calls(&database, &mut session, "snowflake_revert_tables", "'{a, a_b}'");
     assert!(said[3].starts_with("CREATE SEQUENCE public.a_b_c_seq1 "), "{said:?}");
     assert_eq!(one::<i64>(&mut session, "INSERT INTO a DEFAULT VALUES RETURNING b_c"), 8);
     // A kept sequence is found where PostgreSQL has shortened its name within a character.
@@ -661,7 +663,7 @@ fn no_value_comes_again_after_the_way_back() {
             "CREATE TABLE {table} ({key} bigserial PRIMARY KEY); SELECT snowflake_convert('{table}', '{key}', false, true)"
         ),
     );
-    let said = calls(&server, &mut session, "snowflake_revert", &format!("'{table}', '{key}'"));
+    let said = calls(&database, &mut session, "snowflake_revert", &format!("'{table}', '{key}'"));
     assert!(said[1].starts_with("ALTER SEQUENCE public"), "{said:?}");
     // A parent with another default cannot get the identity.
     run(
@@ -670,15 +672,15 @@ fn no_value_comes_again_after_the_way_back() {
          CREATE TABLE p1 PARTITION OF p DEFAULT; ALTER TABLE p1 ALTER COLUMN id SET DEFAULT snowflake_nextval()",
     );
     let call = "snowflake_revert('p', 'id', becomes => 'identity always')";
-    let failure = refused(&server, &mut session, call, "55000");
+    let failure = refused(&database, &mut session, call, "55000");
     assert_eq!(failure.message, "column \"id\" of table public.p has a default of its own");
-    calls(&server, &mut session, "snowflake_revert", "'p', 'id'");
+    calls(&database, &mut session, "snowflake_revert", "'p', 'id'");
 }
 
 #[test]
 fn a_schema_goes_back_to_sequences_or_identities_and_the_extension_can_be_dropped() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     for (becomes, kind) in [
         ("bigserial", "nextval('shop.orders_id_seq'::regclass)"),
         ("identity by default", "d"),
@@ -694,7 +696,7 @@ fn a_schema_goes_back_to_sequences_or_identities_and_the_extension_can_be_droppe
         let before: String = one(&mut session, rows);
         let highest: i64 = one(&mut session, "SELECT max(id) FROM shop.orders");
         let said = calls(
-            &server,
+            &database,
             &mut session,
             "snowflake_revert_schema",
             &format!("'shop', becomes => '{becomes}'"),
@@ -710,67 +712,64 @@ fn a_schema_goes_back_to_sequences_or_identities_and_the_extension_can_be_droppe
         assert_eq!(one::<String>(&mut session, query), kind);
         let again = format!("'shop', becomes => '{becomes}'");
         assert_eq!(
-            calls(&server, &mut session, "snowflake_revert_schema", &again),
+            calls(&database, &mut session, "snowflake_revert_schema", &again),
             [""; 0],
             "nothing is left"
         );
-        let mut fresh = restored(&server);
+        let mut fresh = database.restored();
         for session in [&mut session, &mut fresh] {
             run(session, "DROP EXTENSION snowflake_id");
             run(session, NEW_ROWS);
             assert_eq!(one::<i64>(session, "SELECT max(id) FROM shop.orders"), highest + 1);
             assert_eq!(one::<i64>(session, "SELECT max(id) FROM shop.orders WHERE customer < 10"), 9);
         }
-        drop(fresh);
-        run(&mut session, "DROP DATABASE fresh");
         run(&mut session, "CREATE EXTENSION snowflake_id");
     }
 }
 
 #[test]
 fn a_superuser_reverts_for_the_owner_and_those_who_insert_may_go_on() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE keeper LOGIN; CREATE ROLE app LOGIN; CREATE ROLE \"An app\"; CREATE ROLE reader;
-         CREATE SCHEMA shop AUTHORIZATION keeper; GRANT USAGE ON SCHEMA shop TO PUBLIC;
+        "CREATE ROLE \"An app\"; CREATE SCHEMA shop AUTHORIZATION keeper; GRANT USAGE ON SCHEMA shop TO PUBLIC;
          SET ROLE keeper;
          CREATE TABLE shop.t (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), n integer);
          CREATE TABLE shop.u (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), n integer);
          GRANT INSERT, SELECT ON shop.t TO app; GRANT INSERT (n) ON shop.t TO \"An app\"; GRANT SELECT ON shop.t TO reader;
          INSERT INTO shop.t (n) VALUES (1); RESET ROLE",
     );
-    let said = calls(&server, &mut session, "snowflake_revert", "'shop.t', 'id'");
+    let said = calls(&database, &mut session, "snowflake_revert", "'shop.t', 'id'");
     assert_eq!(said[3], "GRANT USAGE ON SEQUENCE shop.t_id_seq TO \"An app\", app");
     let owner = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'shop.t_id_seq'::regclass";
     assert_eq!(one::<String>(&mut session, owner), "keeper");
     let gap = "INSERT INTO shop.t (n) VALUES (2) RETURNING id - (SELECT max(id) FROM shop.t)";
-    assert_eq!(one::<i64>(&mut server.connect_as("app"), gap), 1);
+    assert_eq!(one::<i64>(&mut database.connect_as("app"), gap), 1);
 
-    let mut keeper = server.connect_as("keeper");
+    let mut keeper = database.connect_as("keeper");
     fails(&mut keeper, "42501", "SELECT snowflake_revert('shop.u', 'id')");
     run(&mut session, "GRANT EXECUTE ON FUNCTION snowflake_revert TO keeper, app");
-    let failure = fails(&mut server.connect_as("app"), "42501", "SELECT snowflake_revert('shop.u', 'id')");
+    let failure = fails(&mut database.connect_as("app"), "42501", "SELECT snowflake_revert('shop.u', 'id')");
     assert_eq!(failure.message, "must be owner of table shop.u");
     run(&mut session, "ALTER SCHEMA shop OWNER TO postgres");
-    let failure = refused(&server, &mut keeper, "snowflake_revert('shop.u', 'id')", "42501");
+    let failure = refused(&database, &mut keeper, "snowflake_revert('shop.u', 'id')", "42501");
     assert_eq!(failure.hint, "First run GRANT USAGE, CREATE ON SCHEMA shop TO keeper.");
     run(&mut session, "GRANT USAGE, CREATE ON SCHEMA shop TO keeper");
     assert_eq!(
-        calls(&server, &mut keeper, "snowflake_revert", "'shop.u', 'id'")[1],
+        calls(&database, &mut keeper, "snowflake_revert", "'shop.u', 'id'")[1],
         "CREATE SEQUENCE shop.u_id_seq AS bigint START WITH 1 OWNED BY shop.u.id"
     );
-    run(&mut server.connect_as("keeper"), "INSERT INTO shop.u (n) VALUES (1)");
+    run(&mut database.connect_as("keeper"), "INSERT INTO shop.u (n) VALUES (1)");
 }
 
 #[test]
 fn a_kept_sequence_is_taken_again_and_the_name_of_another_is_not() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
-        "CREATE ROLE reader; CREATE TABLE t (id serial PRIMARY KEY); GRANT USAGE ON SEQUENCE t_id_seq TO reader;
+        "CREATE TABLE t (id serial PRIMARY KEY); GRANT USAGE ON SEQUENCE t_id_seq TO reader;
          ALTER SEQUENCE t_id_seq MAXVALUE 1000 CYCLE INCREMENT BY 10;
          SELECT snowflake_convert('t', 'id', false, keep_sequence => true); INSERT INTO t DEFAULT VALUES;
          CREATE TABLE owning (id bigserial PRIMARY KEY); ALTER TABLE owning ALTER COLUMN id SET DEFAULT snowflake_nextval();
@@ -779,7 +778,7 @@ fn a_kept_sequence_is_taken_again_and_the_name_of_another_is_not() {
     );
     let sequence: u32 = one(&mut session, "SELECT 't_id_seq'::regclass::oid");
     let highest: i64 = one(&mut session, "SELECT max(id) FROM t");
-    let said = calls(&server, &mut session, "snowflake_revert", "'t', 'id'");
+    let said = calls(&database, &mut session, "snowflake_revert", "'t', 'id'");
     assert_eq!(
         said[1],
         format!(
@@ -793,20 +792,20 @@ fn a_kept_sequence_is_taken_again_and_the_name_of_another_is_not() {
     for step in [1, 11] {
         assert_eq!(one::<i64>(&mut session, "INSERT INTO t DEFAULT VALUES RETURNING id"), highest + step);
     }
-    let said = calls(&server, &mut session, "snowflake_revert", "'owning', 'id'");
+    let said = calls(&database, &mut session, "snowflake_revert", "'owning', 'id'");
     assert!(said[1].starts_with("ALTER SEQUENCE public.owning_id_seq"), "{said:?}");
     run(&mut session, "ALTER TABLE owning ALTER COLUMN id SET DEFAULT snowflake_nextval()");
     let said =
-        calls(&server, &mut session, "snowflake_revert", "'owning', 'id', becomes => 'identity always'");
+        calls(&database, &mut session, "snowflake_revert", "'owning', 'id', becomes => 'identity always'");
     assert_eq!(said[3], "DROP SEQUENCE public.owning_id_seq");
-    let said = calls(&server, &mut session, "snowflake_revert", "'used', 'id'");
+    let said = calls(&database, &mut session, "snowflake_revert", "'used', 'id'");
     assert!(said[1].starts_with("CREATE SEQUENCE public.used_id_seq2 "), "{said:?}");
 }
 
 #[test]
 fn partitions_and_children_go_back_with_their_parent() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE log (id bigint DEFAULT snowflake_nextval(), at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
@@ -816,9 +815,9 @@ fn partitions_and_children_go_back_with_their_parent() {
          ALTER TABLE port ALTER COLUMN id SET DEFAULT -1;
          INSERT INTO log (at) VALUES ('2026-05-05'); INSERT INTO capital (name) VALUES ('Oslo')",
     );
-    let failure = refused(&server, &mut session, "snowflake_revert('log_2026', 'id')", "42P16");
+    let failure = refused(&database, &mut session, "snowflake_revert('log_2026', 'id')", "42P16");
     assert_eq!(failure.detail, "It comes from table public.log.");
-    let said = calls(&server, &mut session, "snowflake_revert_tables", "'{log_2026, capital}'");
+    let said = calls(&database, &mut session, "snowflake_revert_tables", "'{log_2026, capital}'");
     assert_eq!(
         said.iter().filter(|statement| statement.starts_with("ALTER TABLE")).collect::<Vec<_>>(),
         [
@@ -827,7 +826,7 @@ fn partitions_and_children_go_back_with_their_parent() {
             "ALTER TABLE public.log ALTER COLUMN id SET DEFAULT nextval('public.log_id_seq'::regclass)",
         ]
     );
-    for session in [&mut session, &mut restored(&server)] {
+    for session in [&mut session, &mut database.restored()] {
         let highest: i64 = one(session, "SELECT max(id) FROM city");
         assert_eq!(
             one::<i64>(session, "INSERT INTO capital (name) VALUES ('Rome') RETURNING id"),
@@ -843,8 +842,9 @@ fn partitions_and_children_go_back_with_their_parent() {
 
 #[test]
 fn the_way_back_needs_no_generator_and_says_why_it_refuses() {
-    let server = Server::builder().without("shared_preload_libraries").start_with_extension();
-    let mut session = server.connect();
+    let database =
+        Database::from(Server::builder().without("shared_preload_libraries").start_with_extension());
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE TABLE t (id bigint UNIQUE DEFAULT snowflake_nextval(), n integer);
@@ -864,10 +864,10 @@ fn the_way_back_needs_no_generator_and_says_why_it_refuses() {
         ("snowflake_revert('d', 'id', becomes => 'identity always')", "42804", "is of type public.broad"),
         ("snowflake_revert('full_one', 'id')", "55000", "has the highest value of its type"),
     ] {
-        let failure = refused(&server, &mut session, call, code);
+        let failure = refused(&database, &mut session, call, code);
         assert!(failure.message.contains(words), "{call}: {failure}");
     }
-    assert_eq!(calls(&server, &mut session, "snowflake_revert", "'t', 'n'"), [""; 0]);
-    calls(&server, &mut session, "snowflake_revert_tables", "'{t, d}'");
+    assert_eq!(calls(&database, &mut session, "snowflake_revert", "'t', 'n'"), [""; 0]);
+    calls(&database, &mut session, "snowflake_revert_tables", "'{t, d}'");
     run(&mut session, "INSERT INTO t (n) VALUES (1); INSERT INTO d DEFAULT VALUES");
 }

@@ -4,9 +4,11 @@
 use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
-use snowflake_server_tests::sql::{column, fails, next, one, run, take};
+use snowflake_server_tests::sql::{column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
-use snowflake_server_tests::{Builder, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, secs};
+use snowflake_server_tests::{
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, secs,
+};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +30,23 @@ fn with_generator(builder: Builder) -> Server {
     server
 }
 
-fn generator_sql(of: &Server, arguments: &str) -> String {
+/// A database of the server with the extension that the tests share.
+#[track_caller]
+fn database() -> Database {
+    Database::shared(Server::builder, "")
+}
+
+/// So many IDs, and as many rows with them.
+#[track_caller]
+fn insert(session: &mut Client, n: i32) -> Vec<i64> {
+    let rows = format!(
+        "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch({n}) RETURNING id)
+         SELECT string_agg(int8send(id), ''::bytea) FROM made"
+    );
+    unpack(&one::<Vec<u8>>(session, &rows))
+}
+
+fn generator_sql(of: &Database, arguments: &str) -> String {
     one(&mut of.connect(), &format!("SELECT snowflake_generator_sql({arguments})"))
 }
 
@@ -36,14 +54,14 @@ const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(700), Kind::Range(100), Kind:
 
 #[test]
 fn the_file_is_what_the_function_returns() {
-    let server = Server::builder().start_with_extension();
-    let text = generator_sql(&server, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
+    let database = database();
+    let text = generator_sql(&database, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
     if std::env::var_os("PORTABLE_ACCEPT").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
         return std::fs::write(path, text).expect("the file can be written");
     }
     assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
-    assert_eq!(shipped(), generator_sql(&server, "0, 'snowflake'"));
+    assert_eq!(shipped(), generator_sql(&database, "0, 'snowflake'"));
 }
 
 #[test]
@@ -98,9 +116,7 @@ fn a_crash_repeats_no_id_of_a_committed_transaction() {
         let mut session = server.connect();
         run(&mut session, "CREATE TABLE IF NOT EXISTS rows (id bigint)");
         // Ahead of the clock, so that the clock alone would not keep the IDs apart.
-        let rows = "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch(200000) RETURNING id)
-                    SELECT id FROM made";
-        ids.add(format!("run {round}"), column(&mut session, rows));
+        ids.add(format!("run {round}"), insert(&mut session, 200_000));
         server.crash();
         server.start();
         ids.add(format!("after crash {round}"), take(&mut server.connect(), 1_000));
@@ -149,8 +165,7 @@ fn a_promoted_standby_goes_on_above_what_it_has_replayed() {
     let mut session = primary.connect();
     run(&mut session, "CREATE TABLE rows (id bigint)");
     let mut ids = Ids::new();
-    let rows = "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch(200000) RETURNING id) SELECT id FROM made";
-    ids.add("primary", column(&mut session, rows));
+    ids.add("primary", insert(&mut session, 200_000));
     standby.catch_up_with(&primary);
     let mut reader = standby.connect();
     fails(&mut reader, "25006", "SELECT snowflake_nextval()");
@@ -235,7 +250,7 @@ fn nothing_of_another_role_becomes_a_part_of_the_generator() {
 
 #[test]
 fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
-    let source = Server::builder().start_with_extension();
+    let source = database();
     let server = with_generator(plain());
     let mut session = server.connect();
     let mut ids = Ids::new();
@@ -256,8 +271,8 @@ fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
 
 #[test]
 fn what_cannot_be_a_generator_is_refused_with_the_reason() {
-    let server = Server::builder().start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     for (arguments, reason) in [
         ("-1", "worker must be between 0 and 1023"),
         ("1024", "worker must be between 0 and 1023"),
@@ -270,7 +285,7 @@ fn what_cannot_be_a_generator_is_refused_with_the_reason() {
         assert!(failure.message.contains(reason), "{arguments}: {failure}");
     }
     assert_eq!(one::<Option<String>>(&mut session, "SELECT snowflake_generator_sql(NULL)"), None);
-    assert!(generator_sql(&server, "0").contains("\"public\".snowflake_nextval()"));
+    assert!(generator_sql(&database, "0").contains("\"public\".snowflake_nextval()"));
 }
 
 /// Layout, tick and epoch in settings and as arguments.
@@ -293,12 +308,12 @@ fn outcome(session: &mut Client, expression: &str) -> String {
 /// A name can end the quotation of a literal or a body.
 #[test]
 fn its_schema_may_have_any_name() {
-    let server = Server::builder().start_with_extension();
+    let database = database();
     let portable = plain().start();
     for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}", "{s}; {s_literal} {schema_name}"] {
         let mut session = portable.connect();
         let literal = name.replace('\'', "''");
-        run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&server, &format!("3, '{literal}'"))));
+        run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&database, &format!("3, '{literal}'"))));
         run(&mut session, &format!("SET search_path = \"{}\"", name.replace('"', "\"\"")));
         let id = next(&mut session);
         let same = "snowflake_timestamp(id) = snowflake_time_decoder(snowflake_time_encoder(snowflake_timestamp(id)))
@@ -315,12 +330,14 @@ fn its_functions_return_what_the_extensions_functions_return() {
     let portable = plain().setting("search_path", "\"my schema\", public").start();
     let mut random = rand::rng();
     for (bits, tick, epoch) in LAYOUTS {
-        let server = Server::builder()
-            .setting("snowflake_id.layout", bits)
-            .setting("snowflake_id.tick", tick)
-            .setting("snowflake_id.epoch", epoch)
-            .setting("snowflake_id.worker_id", "3")
-            .start_with_extension();
+        let server = Database::from(
+            Server::builder()
+                .setting("snowflake_id.layout", bits)
+                .setting("snowflake_id.tick", tick)
+                .setting("snowflake_id.epoch", epoch)
+                .setting("snowflake_id.worker_id", "3")
+                .start_with_extension(),
+        );
         let mut own = server.connect();
         let mut other = portable.connect();
         run(&mut other, "DROP SCHEMA IF EXISTS \"my schema\" CASCADE");
@@ -474,10 +491,7 @@ fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
     if !has_extension("pg_tle") {
         return eprintln!("SKIPPED, nothing was tested: there is no pg_tle beside this PostgreSQL");
     }
-    let text = |worker: u32| -> String {
-        let source = Server::builder().start_with_extension();
-        generator_sql(&source, &format!("{worker}, '@extschema@'"))
-    };
+    let text = |worker: u32| -> String { generator_sql(&database(), &format!("{worker}, '@extschema@'")) };
     let with_pg_tle = || plain().setting("shared_preload_libraries", "pg_tle");
     let install = |server: &Server, text: &str| {
         run(

@@ -2,16 +2,24 @@
 //! preloading and without rights, and what a hostile schema can do.
 
 use postgres::Client;
-use snowflake_server_tests::process::processor_ticks;
+use snowflake_server_tests::process::processor_time;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
-use snowflake_server_tests::{Server, alone};
+use snowflake_server_tests::{Database, Server, alone};
+use std::time::Duration;
 
-/// Two million IDs of one worker, one per second from the beginning of 2026: 23 days.
-const TWO_MILLION: &str = "
-    CREATE TABLE orders (id bigint PRIMARY KEY, amount integer NOT NULL);
-    INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '1 s', 1, 0), n
-                       FROM generate_series(0, 1999999) AS n;
+/// Half a million IDs of one worker, one every 4 seconds from the beginning of 2026: 23 days.
+const HALF_A_MILLION: &str = "
+    CREATE TABLE orders (id bigint NOT NULL, amount integer NOT NULL);
+    INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '4 s', 1, 0), n
+                       FROM generate_series(0, 499999) AS n;
+    ALTER TABLE orders ADD PRIMARY KEY (id);
     ANALYZE orders";
+
+/// A database of the server that the tests share.
+#[track_caller]
+fn database() -> Database {
+    Database::shared(|| Server::builder().setting("timezone", "UTC"), "")
+}
 
 #[track_caller]
 fn plan(session: &mut Client, query: &str) -> String {
@@ -28,7 +36,7 @@ fn assert_spans(plan: &str, index: &str, key: &str) {
 }
 
 #[test]
-fn two_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
+fn half_a_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
     let _alone = alone();
     let server = Server::builder()
         .setting("timezone", "UTC")
@@ -36,7 +44,7 @@ fn two_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
         .setting("jit", "off")
         .start_with_extension();
     let mut session = server.connect();
-    run(&mut session, TWO_MILLION);
+    run(&mut session, HALF_A_MILLION);
     spans_of_time_use_the_primary_key(&mut session);
     reading_costs_what_arithmetic_by_hand_costs(&mut session);
     an_index_on_the_time_of_an_id_is_used(&mut session);
@@ -64,15 +72,15 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
     assert_spans(&generic, "orders_pkey", "id");
 
     for (ends, rows) in [
-        ("'2026-01-10', '2026-01-11'", 86_400),
+        ("'2026-01-10', '2026-01-11'", 21_600),
         ("'2026-01-10 00:00:00', '2026-01-10 00:00:01'", 1),
-        ("'2026-01-10 00:00:00.001', '2026-01-10 00:00:01.001'", 1),
+        ("'2026-01-10 00:00:03.001', '2026-01-10 00:00:04.001'", 1),
         ("'2026-01-10 00:00:00.0001', '2026-01-10 00:00:00.0009'", 0),
         ("'2026-01-11', '2026-01-10'", 0),
         ("'-infinity', '2026-01-01'", 0),
         ("'-infinity', '2026-01-01 00:00:00.000001'", 1),
-        ("'-infinity', 'infinity'", 2_000_000),
-        ("'0044-03-15 BC', '9999-12-31'", 2_000_000),
+        ("'-infinity', 'infinity'", 500_000),
+        ("'0044-03-15 BC', '9999-12-31'", 500_000),
     ] {
         let query = format!("SELECT count(*) FROM orders WHERE snowflake_between(id, {ends})");
         assert_eq!(one::<i64>(session, &query), rows, "{ends}");
@@ -82,7 +90,7 @@ fn spans_of_time_use_the_primary_key(session: &mut Client) {
     let estimate = column::<String>(session, estimate).remove(0);
     let rows = estimate.split("rows=").nth(1).and_then(|rest| rest.split(' ').next()).expect("an estimate");
     let rows: i64 = rows.parse().expect("a number");
-    assert!((60_000..120_000).contains(&rows), "{estimate}");
+    assert!((15_000..30_000).contains(&rows), "{estimate}");
 }
 
 fn an_index_on_the_time_of_an_id_is_used(session: &mut Client) {
@@ -94,7 +102,7 @@ fn an_index_on_the_time_of_an_id_is_used(session: &mut Client) {
         "orders_created",
         "snowflake_timestamp(id)",
     );
-    assert_eq!(one::<i64>(session, &format!("SELECT count(*) {of_an_hour}")), 3_601);
+    assert_eq!(one::<i64>(session, &format!("SELECT count(*) {of_an_hour}")), 901);
     let latest = plan(session, "SELECT * FROM orders ORDER BY snowflake_timestamp(id) DESC LIMIT 1");
     assert!(latest.contains("Index Scan Backward using orders_created"), "{latest}");
 }
@@ -125,20 +133,21 @@ const REPORTS: [(&str, &str); 3] = [
 /// else.
 fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
     let pid: i32 = one(session, "SELECT pg_backend_pid()");
-    let mut ticks = |query: &str| {
-        let before = processor_ticks(pid);
+    let mut time = |query: &str| {
+        let before = processor_time(pid);
         run(session, query);
-        processor_ticks(pid) - before
+        processor_time(pid) - before
     };
     for (ours, by_hand) in REPORTS {
-        ticks(ours);
+        time(ours);
         let mut ratios = Vec::new();
         let is_cheap = (0..3).any(|_| {
-            let rounds: Vec<(u64, u64)> = (0..5).map(|_| (ticks(ours), ticks(by_hand))).collect();
-            let sum = |of: fn(&(u64, u64)) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
-            ratios.push(sum(|round| round.0) / sum(|round| round.1));
+            let rounds: Vec<(Duration, Duration)> = (0..5).map(|_| (time(ours), time(by_hand))).collect();
+            let sum = |of: fn(&(Duration, Duration)) -> Duration| rounds.iter().map(of).sum::<Duration>();
+            ratios.push(sum(|round| round.0).div_duration_f64(sum(|round| round.1)));
             ratios[ratios.len() - 1] <= 1.3
         });
+        println!("{ratios:.2?} times as long: {ours}");
         assert!(is_cheap, "{ratios:.2?} times as long: {ours}");
     }
 }
@@ -170,8 +179,8 @@ fn partitions(plan: &str) -> Vec<String> {
 
 #[test]
 fn a_span_of_time_is_pruned_to_its_partitions_when_it_is_planned() {
-    let server = Server::builder().setting("timezone", "UTC").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, MONTHS);
     for (ends, expected) in [
         ("'2026-02-01', '2026-03-01'", vec!["of_02"]),
@@ -196,8 +205,8 @@ fn a_span_of_time_is_pruned_to_its_partitions_when_it_is_planned() {
 
 #[test]
 fn every_row_lies_in_the_partition_of_its_time() {
-    let server = Server::builder().setting("timezone", "UTC").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(&mut session, MONTHS);
     let astray: i64 = one(
         &mut session,
@@ -315,8 +324,8 @@ fn other_systems_are_read_without_preloading() {
 /// extension is created do not see them.
 #[test]
 fn a_hostile_schema_changes_nothing() {
-    let server = Server::builder().setting("timezone", "UTC").start_with_extension();
-    let mut session = server.connect();
+    let database = database();
+    let mut session = database.connect();
     run(
         &mut session,
         "CREATE SCHEMA evil;
