@@ -4,7 +4,7 @@
 //! that server when it goes out of scope. It shares nothing with other servers on the machine. The parts:
 //!
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
-//! * [`clock`]: move the wall clock of a running server (libfaketime);
+//! * [`clock`]: move the wall clock of a running server;
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`fleet`]: a registry, and servers that get their workers from it;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
