@@ -86,8 +86,15 @@ impl Ids {
         for (_, ids) in &self.origins {
             all.extend_from_slice(ids);
         }
-        all.sort_unstable();
-        let twice: Vec<i64> = all.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+        // The IDs of an origin ascend by long stretches, which a stable sort merges.
+        all.sort();
+        let (mut twice, mut before) = (Vec::new(), None);
+        for id in &all {
+            if before == Some(*id) {
+                twice.push(*id);
+            }
+            before = Some(*id);
+        }
         if let Some(first) = twice.first() {
             let shown: Vec<String> = twice.iter().take(10).map(|id| self.makers(*id)).collect();
             panic!(
