@@ -174,6 +174,15 @@ impl Dense {
         Ok(())
     }
 
+    /// Adds IDs that are no range.
+    ///
+    /// # Errors
+    /// The first of them that was there before.
+    pub fn add_all(&mut self, ids: &[i64]) -> Result<(), i64> {
+        // To find a block takes longer than to mark its IDs, and most have neighbours.
+        ids.chunk_by(|id, next| id + 1 == *next).try_for_each(|run| self.add(run[0], run[run.len() - 1]))
+    }
+
     /// How many IDs there are.
     pub fn len(&self) -> u64 {
         self.len
@@ -245,6 +254,8 @@ mod tests {
         assert_eq!(set.add(8_064, 8_064), Err(8_064));
         assert_eq!(set.add(9_000, 9_000), Ok(()));
         assert_eq!(set.add(8_990, 9_100), Err(9_000));
+        assert_eq!(set.add_all(&[10_000, 10_001, 10_003, 9_999]), Ok(()));
+        assert_eq!(set.add_all(&[10_002, 10_004, 10_005, 10_001]), Err(10_001));
     }
 
     #[test]

@@ -42,9 +42,7 @@ fn saturate<'scope>(
 
 fn dense(origin: &str, ids: &[i64]) -> (String, Dense) {
     let mut set = Dense::default();
-    for id in ids {
-        set.add(*id, *id).unwrap_or_else(|id| panic!("{origin} got {id} twice"));
-    }
+    set.add_all(ids).unwrap_or_else(|id| panic!("{origin} got {id} twice"));
     (origin.to_owned(), set)
 }
 
@@ -125,9 +123,7 @@ fn backends_that_are_stopped_within_a_call_neither_repeat_nor_rotate() {
                         assert_ascending(&name, &ids);
                         assert!(newest < ids[0], "{name}");
                         newest = ids[ids.len() - 1];
-                        for id in ids {
-                            made.add(id, id).unwrap_or_else(|id| panic!("{name} got {id} twice"));
-                        }
+                        made.add_all(&ids).unwrap_or_else(|id| panic!("{name} got {id} twice"));
                     }
                     (name, made)
                 }));
