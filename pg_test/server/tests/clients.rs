@@ -77,7 +77,7 @@ fn assert_made(session: &mut Client, table: &str, rows: i64, printed: &str) {
 fn python_of(part: &str) -> Command {
     let folder = companions(part);
     let mut command = Command::new(folder.join("bin/python"));
-    command.env("PYTHONPYCACHEPREFIX", folder.join("compiled"));
+    command.env("PYTHONPYCACHEPREFIX", folder.join("compiled")).env_remove("PYTHONDONTWRITEBYTECODE");
     command
 }
 

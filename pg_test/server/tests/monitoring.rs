@@ -482,6 +482,7 @@ fn grafanas_types_understand_the_whole_dashboard() {
     let python = companions("grafana");
     let output = Command::new(python.join("bin/python"))
         .env("PYTHONPYCACHEPREFIX", python.join("compiled"))
+        .env_remove("PYTHONDONTWRITEBYTECODE")
         .args([root().join("pg_test/server/grafana/check.py"), folder().join("grafana.json")])
         .output()
         .expect("python can be started");
