@@ -86,8 +86,15 @@ impl Ids {
         for (_, ids) in &self.origins {
             all.extend_from_slice(ids);
         }
-        all.sort_unstable();
-        let twice: Vec<i64> = all.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+        // The IDs of an origin ascend by long stretches, which a stable sort merges.
+        all.sort();
+        let (mut twice, mut before) = (Vec::new(), None);
+        for id in &all {
+            if before == Some(*id) {
+                twice.push(*id);
+            }
+            before = Some(*id);
+        }
         if let Some(first) = twice.first() {
             let shown: Vec<String> = twice.iter().take(10).map(|id| self.makers(*id)).collect();
             panic!(
@@ -167,6 +174,15 @@ impl Dense {
         Ok(())
     }
 
+    /// Adds IDs that are no range.
+    ///
+    /// # Errors
+    /// The first of them that was there before.
+    pub fn add_all(&mut self, ids: &[i64]) -> Result<(), i64> {
+        // To find a block takes longer than to mark its IDs, and most have neighbours.
+        ids.chunk_by(|id, next| id + 1 == *next).try_for_each(|run| self.add(run[0], run[run.len() - 1]))
+    }
+
     /// How many IDs there are.
     pub fn len(&self) -> u64 {
         self.len
@@ -238,6 +254,8 @@ mod tests {
         assert_eq!(set.add(8_064, 8_064), Err(8_064));
         assert_eq!(set.add(9_000, 9_000), Ok(()));
         assert_eq!(set.add(8_990, 9_100), Err(9_000));
+        assert_eq!(set.add_all(&[10_000, 10_001, 10_003, 9_999]), Ok(()));
+        assert_eq!(set.add_all(&[10_002, 10_004, 10_005, 10_001]), Err(10_001));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! server when it goes out of scope. It shares nothing with other servers on the machine. The parts:
 //!
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
-//! * [`clock`]: move the wall clock of a running server (libfaketime);
+//! * [`clock`]: move the wall clock of a running server;
 //! * [`database`]: databases on a server that all tests of a program share, for tests that need no server of their own;
 //! * [`faults`]: base backups, `pg_rewind`, stray signals, libraries that come between server and disk;
 //! * [`fleet`]: a registry, and servers that get their workers from it;

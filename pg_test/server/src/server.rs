@@ -158,12 +158,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that preloads `snowflake_id` as worker 1, listens only on a Unix socket, and does not fsync its tables.
+    /// A server that preloads `snowflake_id` as worker 1, listens only on a Unix socket, compiles no query, and does not fsync
+    /// its tables.
     /// (The extension fsyncs its own files nonetheless.)
     pub fn builder() -> Builder {
         let settings = [
             ("autovacuum", "off"),
             ("fsync", "off"),
+            ("jit", "off"),
             ("listen_addresses", ""),
             ("log_line_prefix", "%m [%p] %e "),
             ("max_connections", "150"),
@@ -237,8 +239,10 @@ impl Server {
     /// Starts a stopped server.
     #[track_caller]
     pub fn start(&mut self) {
+        // It may say that a predecessor with the same process ID was up.
+        let is_left_behind = self.pid_file().exists();
         self.spawn();
-        self.wait_until_ready();
+        self.wait_until_up(is_left_behind);
     }
 
     pub(crate) fn spawn(&mut self) {
@@ -265,9 +269,14 @@ impl Server {
     /// Waits until the server accepts connections, even after a crash of one of its processes.
     #[track_caller]
     pub fn wait_until_ready(&mut self) {
+        self.wait_until_up(true);
+    }
+
+    #[track_caller]
+    fn wait_until_up(&mut self, is_tried: bool) {
         let began = Instant::now();
         // Every attempt to connect costs the server a process, so none is made before the postmaster says that it is up.
-        while !self.says_that_it_is_up() || self.config().connect(NoTls).is_err() {
+        while !self.says_that_it_is_up() || is_tried && self.config().connect(NoTls).is_err() {
             let child = self.postmaster.as_mut().expect("the server was started");
             if let Some(status) = child.try_wait().expect("it is our child") {
                 self.postmaster = None;
@@ -278,9 +287,13 @@ impl Server {
         }
     }
 
+    fn pid_file(&self) -> PathBuf {
+        self.data().join("postmaster.pid")
+    }
+
     /// Whether `postmaster.pid` says that the server accepts connections, in the line that `pg_ctl` waits for.
     fn says_that_it_is_up(&self) -> bool {
-        let file = std::fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let file = std::fs::read_to_string(self.pid_file()).unwrap_or_default();
         let mut lines = file.lines();
         // A server that was killed leaves its file behind.
         lines.next().is_some_and(|pid| pid.parse() == Ok(self.pid()))
@@ -319,8 +332,15 @@ impl Server {
         self.wait_for_exit(secs(60));
     }
 
-    /// Whether the server accepts no connection because it recovers.
+    /// Whether the server accepts no connection because it recovers. Does not try one if the server has been up and its
+    /// log, which then is in the usual place, tells of no crash.
     fn recovers_from_a_crash(&self) -> bool {
+        let is_logged = !["log_destination", "log_min_messages", "logging_collector"]
+            .iter()
+            .any(|name| self.settings.contains_key(*name));
+        if is_logged && self.says_that_it_is_up() && !self.log().contains("server process") {
+            return false;
+        }
         let refusal = self.config().connect_timeout(secs(5)).connect(NoTls).err();
         let refusal = refusal.map(|error| Failure::from(&error)).filter(|failure| failure.code == "57P03");
         let phases = ["is starting up", "in recovery mode", "not yet accepting connections"];
@@ -611,7 +631,7 @@ fn wait_until_seasoned(session: &mut Client) {
                 WHERE state = 'closed' AND reason LIKE 'waiting until the system clock%' HAVING count(*) > 0";
     crate::wait_until("the first marks to pass", secs(30), || {
         let Some(row) = session.query_opt(left, &[]).expect("the views") else { return Some(()) };
-        std::thread::sleep(Duration::from_secs_f64(row.get::<_, f64>(0).clamp(0.05, 1.0)));
+        std::thread::sleep(Duration::from_secs_f64(row.get::<_, f64>(0).clamp(0.05, 4.0)));
         None
     });
 }

@@ -73,10 +73,17 @@ fn assert_made(session: &mut Client, table: &str, rows: i64, printed: &str) {
     }
 }
 
+/// Compiles what it imports once, but not into a folder beside the examples.
+fn python_of(part: &str) -> Command {
+    let folder = companions(part);
+    let mut command = Command::new(folder.join("bin/python"));
+    command.env("PYTHONPYCACHEPREFIX", folder.join("compiled")).env_remove("PYTHONDONTWRITEBYTECODE");
+    command
+}
+
 fn python(program: &str) -> Command {
-    let mut command = Command::new(companions("python").join("bin/python"));
-    // No __pycache__ beside the examples.
-    command.arg("-B").arg(root().join("examples/python").join(program));
+    let mut command = python_of("python");
+    command.arg(root().join("examples/python").join(program));
     command
 }
 
@@ -277,10 +284,9 @@ fn other_engines_read_what_the_extension_reads() {
     let expected: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     assert!(expected.len() > 10_000 && expected.len() < ids.len());
     let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    let folder = companions("readers");
     for engine in ["clickhouse", "duckdb", "sqlite"] {
-        let mut command = Command::new(folder.join("bin/python"));
-        command.arg("-B").arg(root().join("examples/readers/run.py")).arg(engine);
+        let mut command = python_of("readers");
+        command.arg(root().join("examples/readers/run.py")).arg(engine);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it can be run");
         let mut to_it = child.stdin.take().expect("a pipe");

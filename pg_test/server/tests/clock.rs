@@ -59,7 +59,7 @@ fn wall_ms(server: &Server) -> i64 {
 const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(5), Kind::Range(3), Kind::One];
 
 fn traffic(server: &Server) -> Traffic {
-    Traffic::start(server, &CLIENTS, ms(1))
+    Traffic::start(server, &CLIENTS, ms(3))
 }
 
 fn status_of(server: &Server) -> Status {
@@ -872,7 +872,7 @@ fn a_mad_clock(policy: &str) {
         let status = status(watcher);
         steps > 60 && status.rollbacks > 10 && status.rotations >= 3 && status.issued > 20_000
     };
-    while began.elapsed() < secs(5) || !is_enough(steps, &mut watcher) {
+    while began.elapsed() < secs(3) || !is_enough(steps, &mut watcher) {
         assert!(began.elapsed() < secs(90), "{steps} steps, but {:?}", status(&mut watcher));
         // Back and forward in turn, from 1 ms to a day, small steps as often as large ones. The sum stays near today,
         // so that lanes become usable again.

@@ -479,8 +479,10 @@ fn items(value: &Value) -> &[Value] {
 /// There is no Grafana here. Its own types know every field of the dashboard, and lose none.
 #[test]
 fn grafanas_types_understand_the_whole_dashboard() {
-    let output = Command::new(companions("grafana").join("bin/python"))
-        .arg("-B")
+    let python = companions("grafana");
+    let output = Command::new(python.join("bin/python"))
+        .env("PYTHONPYCACHEPREFIX", python.join("compiled"))
+        .env_remove("PYTHONDONTWRITEBYTECODE")
         .args([root().join("pg_test/server/grafana/check.py"), folder().join("grafana.json")])
         .output()
         .expect("python can be started");

@@ -542,16 +542,16 @@ fn a_thousand_claims_at_once_get_a_thousand_groups() {
 fn of_more_nodes_than_groups_that_claim_at_once_each_gets_its_own_or_is_told_when_one_is_free() {
     let _alone = alone();
     let server = registry("");
-    let answers = claim_at_once(&server, "41/10/12", (128, 2));
+    let answers = claim_at_once(&server, "41/10/12", (32, 8));
     assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
-    for late in claim_at_once(&server, "41/10/12", (32, 2)) {
+    for late in claim_at_once(&server, "41/10/12", (16, 4)) {
         assert_eq!((late.answer.as_str(), late.reason.as_str()), ("refused", "full"), "{late:?}");
         assert!(late.free_in.is_some_and(|free_in| (3_000.0..=3_601.0).contains(&free_in)), "{late:?}");
     }
 
     // Some of them get the last groups.
     let server = registry("");
-    let answers = claim_at_once(&server, "41/10/12", (128, 3));
+    let answers = claim_at_once(&server, "41/10/12", (32, 12));
     assert_eq!(granted(&answers), Vec::from_iter(0..256), "{answers:?}");
     assert_eq!(answers.iter().filter(|answer| answer.reason == "full").count(), 128, "{answers:?}");
 }

@@ -8,7 +8,7 @@
 //!
 //! Each file in `pg_test/server/mutants` is a fault in the SQL that these histories must find.
 
-use postgres::Client;
+use postgres::{Client, Statement};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use snowflake_server_tests::Server;
@@ -32,11 +32,6 @@ const BEGIN: i64 = 1_000;
 const TOOLS: &str = "
 CREATE FUNCTION fuzz_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
     $$SELECT timestamptz '2024-01-01 00:00:00+00' + current_setting('fuzz.clock')::bigint * interval '1 s'$$;
-CREATE FUNCTION fuzz_running(since bigint) RETURNS bigint LANGUAGE sql AS
-    $$SELECT count(*) FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id IS NOT NULL AND g.until >= since$$;
-CREATE FUNCTION fuzz_digest() RETURNS text LANGUAGE sql AS
-    $$SELECT string_agg(g::text, ';' ORDER BY g.worker_id) FROM snowflake_internal.snowflake_registry_groups g
-      WHERE g.until IS NOT NULL OR g.note IS NOT NULL$$;
 CREATE FUNCTION fuzz_contact(
     clock bigint, timeline bigint, node text, name text, number bigint, nonce text, leased integer, low bigint,
     high bigint, node_clock bigint, wanted integer, early bigint,
@@ -44,13 +39,14 @@ CREATE FUNCTION fuzz_contact(
     OUT doubts integer, OUT is_elsewhere boolean, OUT ended_early boolean, OUT is_changed boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
-    before  bigint;
-    digest  text;
+    was     record;
+    becomes record;
     answer  record;
 BEGIN
     PERFORM set_config('fuzz.clock', clock::text, false), set_config('fuzz.timeline', timeline::text, false);
-    before := fuzz_running(early);
-    digest := fuzz_digest();
+    SELECT count(*) FILTER (WHERE g.node_id IS NOT NULL AND g.until >= early) AS running,
+           string_agg(g::text, ';' ORDER BY g.worker_id) FILTER (WHERE g.until IS NOT NULL OR g.note IS NOT NULL) AS digest
+    INTO was FROM snowflake_internal.snowflake_registry_groups g;
     SELECT * INTO answer FROM snowflake_registry_contact(NULL, node::uuid, name, number, nonce::uuid, leased, low, high,
         timestamptz '2024-01-01 00:00:00+00' + node_clock * interval '1 s', '28/4/31', 1000,
         '2024-01-01 00:00:00+00', 7, 0, wanted, false, '1.0.0', 1);
@@ -61,8 +57,11 @@ BEGIN
     reason := answer.reason;
     SELECT cardinality(r.fences_before), r.timeline <> fuzz_contact.timeline INTO doubts, is_elsewhere
     FROM snowflake_internal.snowflake_registry r;
-    ended_early := fuzz_running(early) < before;
-    is_changed := digest IS DISTINCT FROM fuzz_digest();
+    SELECT count(*) FILTER (WHERE g.node_id IS NOT NULL AND g.until >= early) AS running,
+           string_agg(g::text, ';' ORDER BY g.worker_id) FILTER (WHERE g.until IS NOT NULL OR g.note IS NOT NULL) AS digest
+    INTO becomes FROM snowflake_internal.snowflake_registry_groups g;
+    ended_early := becomes.running < was.running;
+    is_changed := was.digest IS DISTINCT FROM becomes.digest;
 END $$;
 CREATE FUNCTION fuzz_operate(
     clock bigint, timeline bigint, call text, OUT state text, OUT doubts integer, OUT is_elsewhere boolean)
@@ -121,7 +120,14 @@ BEGIN
 END $$;
 ";
 
-fn registry() -> (Server, Client) {
+/// A session, and what each step asks of it.
+struct Registry {
+    session: Client,
+    contact: Statement,
+    operate: Statement,
+}
+
+fn registry() -> (Server, Registry) {
     let server = Server::builder().without_library().start();
     let mut session = server.connect();
     run(&mut session, "CREATE ROLE node; CREATE EXTENSION snowflake_id");
@@ -145,7 +151,10 @@ fn registry() -> (Server, Client) {
         ),
     );
     run(&mut session, "SET client_min_messages = error; SET log_min_messages = panic");
-    (server, session)
+    let contact = "SELECT * FROM fuzz_contact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let contact = session.prepare(contact).expect("the function");
+    let operate = session.prepare("SELECT * FROM fuzz_operate($1, $2, $3)").expect("the function");
+    (server, Registry { session, contact, operate })
 }
 
 /// Worker, floor and `until`.
@@ -232,7 +241,7 @@ struct Granted {
 }
 
 struct History<'a> {
-    session: &'a mut Client,
+    registry: &'a mut Registry,
     random: StdRng,
     log: String,
     time: i64,
@@ -306,8 +315,8 @@ impl History<'_> {
             Some((worker, floor, until)) => (Some(worker), Some(floor), Some(until)),
             None => (None, None, None),
         };
-        let row = self.session.query_one(
-            "SELECT * FROM fuzz_contact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+        let row = self.registry.session.query_one(
+            &self.registry.contact,
             &[
                 &clock,
                 &self.timeline,
@@ -454,8 +463,9 @@ impl History<'_> {
     fn operate(&mut self, call: &str) -> Result<bool, String> {
         let clock = self.clock();
         let row = self
+            .registry
             .session
-            .query_one("SELECT * FROM fuzz_operate($1, $2, $3)", &[&clock, &self.timeline, &call])
+            .query_one(&self.registry.operate, &[&clock, &self.timeline, &call])
             .map_err(|e| format!("{call}: {e:?}"))?;
         let state: String = row.get("state");
         let _ = writeln!(self.log, "{clock} {call}: {state}");
@@ -526,7 +536,7 @@ impl History<'_> {
         if self.truth.reserved != self.copy.reserved {
             return;
         }
-        run(self.session, "SELECT fuzz_fail_over()");
+        run(&mut self.registry.session, "SELECT fuzz_fail_over()");
         self.timeline += 1;
         self.is_elsewhere = true;
         let (old, new) = (&self.truth, &mut self.copy);
@@ -552,7 +562,7 @@ impl History<'_> {
     }
 
     fn sync(&mut self) {
-        run(self.session, "SELECT fuzz_sync()");
+        run(&mut self.registry.session, "SELECT fuzz_sync()");
         (self.truth.since, self.truth.is_changed) = (Commits::default(), false);
         self.copy = self.truth.clone();
         let _ = writeln!(self.log, "sync");
@@ -615,11 +625,11 @@ impl History<'_> {
 }
 
 /// What is wrong in the history of this seed, and the way there.
-fn history(session: &mut Client, seed: u64) -> Option<String> {
+fn history(registry: &mut Registry, seed: u64) -> Option<String> {
     let random = StdRng::seed_from_u64(seed);
     let blank = Node { id: 0, number: 0, lease: None, pending: None, offset: 0, wanted: None };
     let mut history = History {
-        session,
+        registry,
         random,
         log: String::new(),
         time: BEGIN + 1 + TOLERANCE,
@@ -633,7 +643,7 @@ fn history(session: &mut Client, seed: u64) -> Option<String> {
         strays: Vec::new(),
         granted: Vec::new(),
     };
-    run(history.session, "BEGIN; SELECT fuzz_sync()");
+    run(&mut history.registry.session, "BEGIN; SELECT fuzz_sync()");
     for at in 0..NODES {
         history.nodes[at].offset = history.offset();
         history.nodes[at].wanted =
@@ -642,13 +652,13 @@ fn history(session: &mut Client, seed: u64) -> Option<String> {
     }
     let wrong = (0..STEPS).find_map(|_| history.step().err());
     let log = std::mem::take(&mut history.log);
-    run(session, "ROLLBACK");
+    run(&mut registry.session, "ROLLBACK");
     wrong.map(|wrong| format!("FLEET_SEED={seed} FLEET_HISTORIES=1\n{log}{wrong}"))
 }
 
 #[test]
 fn no_history_grants_one_tick_of_a_worker_to_two() {
-    let (_server, mut session) = registry();
+    let (_server, mut registry) = registry();
     let number = |name: &str| env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
     let histories = number("FLEET_HISTORIES").unwrap_or(150);
     let began = Instant::now();
@@ -657,7 +667,7 @@ fn no_history_grants_one_tick_of_a_worker_to_two() {
     for first in number("FLEET_SEED").map_or(vec![0, random], |seed| vec![seed]) {
         println!("FLEET_SEED={first} FLEET_HISTORIES={histories}");
         for seed in first..first + histories {
-            if let Some(wrong) = history(&mut session, seed) {
+            if let Some(wrong) = history(&mut registry, seed) {
                 panic!("{wrong}");
             }
         }
@@ -665,12 +675,15 @@ fn no_history_grants_one_tick_of_a_worker_to_two() {
     println!("{:?}", began.elapsed());
 }
 
+/// Histories that find most of the mutants, and so are tried first. They need not: any other may.
+const FINDERS: [u64; 8] = [82, 142, 88, 54, 29, 11, 44, 76];
+
 /// Each mutant has the shape of those of the core (scripts/mutants), with a function in the place of the file.
 #[test]
 fn every_mutant_of_the_sql_is_found() {
-    let (_server, mut session) = registry();
+    let (_server, mut registry) = registry();
     run(
-        &mut session,
+        &mut registry.session,
         "CREATE TABLE originals AS SELECT pg_get_functiondef(p.oid) AS code
          FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
          WHERE p.proname ~ '^snowflake_(fleet|registry)' AND l.lanname = 'plpgsql'",
@@ -697,16 +710,17 @@ fn every_mutant_of_the_sql_is_found() {
         assert!(!replaced.is_empty(), "{name}");
         let mut replace = |was: &str, becomes: &str, function: &str| -> i32 {
             let code = "SELECT fuzz_replace($1, $2, $3)";
-            session.query_one(code, &[&function, &was, &becomes]).expect("the function").get(0)
+            registry.session.query_one(code, &[&function, &was, &becomes]).expect("the function").get(0)
         };
         for (function, was, becomes) in &replaced {
             assert_eq!(replace(was, becomes, function), 1, "{name}: {was}");
         }
         let began = Instant::now();
-        let found = (0..histories).find(|seed| history(&mut session, *seed).is_some());
+        let found =
+            FINDERS.into_iter().chain(0..histories).find(|seed| history(&mut registry, *seed).is_some());
         println!("{name:40} {found:?} {:?}", began.elapsed());
         missed.extend(found.is_none().then_some(name));
-        run(&mut session, "SELECT fuzz_restore()");
+        run(&mut registry.session, "SELECT fuzz_restore()");
     }
     assert!(missed.is_empty(), "no history found {missed:?}");
 }
