@@ -59,11 +59,14 @@
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
 //! | record | what the state file says; it lies in one of two slots |
 //! | promise | what the next record will say |
+//! | journal | the promise, and what of it is on disk; it decides when a record is written |
+//! | witness | what knows the last records on this host, and goes with the boot: no copy of a file brings it along |
 //! | start | what a server does from the closed gate to the open one |
 //! | rotate | make another lane the active one |
 //! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
 //! | hold | let IDs ascend while the wall clock catches up |
 //! | keeper | the process that moves the reservation, so that calls need not |
+//! | errand | what a blocked call leaves to the keeper |
 //! | cold lock | the one lock: whoever changes more than the hot path does holds it |
 //! | node | this server as the fleet's registry knows it: one data directory in one life |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
