@@ -576,6 +576,11 @@ impl History<'_> {
             return;
         }
         run(&mut self.registry.session, "SELECT fuzz_restore_groups()");
+        let is_noticed = "SELECT system_identifier = 0 FROM snowflake_internal.snowflake_registry";
+        if !one::<bool>(&mut self.registry.session, is_noticed) {
+            // No group was ever leased, or given back by an operator.
+            return;
+        }
         let lost = [self.copy.lost, self.truth.lost, self.truth.is_changed.then_some(self.truth.since)];
         let was = self.truth.clone();
         self.truth = Truth {
