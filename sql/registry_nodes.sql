@@ -378,8 +378,8 @@ BEGIN
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version,
         system_identifier = asked.system_identifier
     WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
-        -- This sees what was restored before any query above has seen it.
-        AND EXISTS (SELECT FROM snowflake_internal.snowflake_registry r WHERE r.system_identifier = fleet.system_identifier)
+        -- This sees a restore if any query above has seen what it brought back.
+        AND EXISTS (SELECT FROM snowflake_internal.snowflake_registry r WHERE r = fleet)
     RETURNING g.* INTO leased;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
