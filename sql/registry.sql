@@ -80,9 +80,9 @@ CREATE TABLE snowflake_internal.snowflake_registry_leases (
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
 
--- Rows can be restored from a dump, also one table at a time and beside servers that contact the registry, or be applied
--- by a subscription. How they come does not matter: the functions of the registry insert no group with an `until`, and
--- neither lower nor delete one. What else does brings back what was, so the registry's row was written nowhere.
+-- Rows can be restored from a dump, also one table at a time and while servers contact the registry, or be applied by a
+-- subscription. How they come does not matter: the functions of the registry insert no group with an `until`, and lower
+-- or delete no `until`. Any other change that does brings older rows back, so the registry's row was written nowhere.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
