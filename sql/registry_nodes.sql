@@ -379,7 +379,8 @@ BEGIN
         system_identifier = asked.system_identifier
     WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
         -- This sees a restore if any query above has seen what it brought back.
-        AND EXISTS (SELECT FROM snowflake_internal.snowflake_registry r WHERE r = fleet)
+        AND EXISTS (SELECT FROM snowflake_internal.snowflake_registry r
+            WHERE r = fleet AND snowflake_internal.snowflake_fleet_trigger_steps() IS NULL)
     RETURNING g.* INTO leased;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
