@@ -29,8 +29,8 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     -- without any, the fence is that of the registry's creation. No clock ends one of these, because it may be wrong.
     fences_before     bigint[] NOT NULL DEFAULT '{}',
     -- Where this row was written. After a promotion or a recovery the timeline is another one, in another cluster the
-    -- identifier, in a base backup or another copy of the files the control file, in a copy of the database its OID; a
-    -- row that was inserted, as by a restore, has 0. Then commits may have been lost.
+    -- identifier, in a base backup or another copy of the files the control file, in a copy of the database its OID; the
+    -- identifier is 0 once rows of the registry were restored. Then commits may have been lost.
     timeline          bigint NOT NULL,
     system_identifier bigint NOT NULL,
     control_file      text NOT NULL,
@@ -80,18 +80,31 @@ CREATE TABLE snowflake_internal.snowflake_registry_leases (
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
 
--- The row of a dump may be restored into the cluster that wrote it, so a row that is inserted was written nowhere.
+-- Rows can be restored from a dump, also one table at a time and while servers contact the registry, or be applied by a
+-- subscription. How they come does not matter: the functions of the registry insert no group with an `until`, and lower
+-- or delete no `until`. Any other change that does brings older rows back, so the registry's row was written nowhere.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    NEW.system_identifier := 0;
-    NEW.told := NULL;
-    RETURN NEW;
+    IF TG_RELID = 'snowflake_internal.snowflake_registry'::regclass THEN
+        NEW.system_identifier := 0;
+        NEW.told := NULL;
+    ELSIF TG_OP = 'TRUNCATE' OR TG_OP = 'INSERT' AND NEW.until IS NOT NULL OR OLD.until > coalesce(NEW.until, -1) THEN
+        -- Who finds this out waits for the lock, and then sees all that this transaction has restored.
+        PERFORM FROM snowflake_internal.snowflake_registry FOR UPDATE;
+        UPDATE snowflake_internal.snowflake_registry r SET system_identifier = 0, told = NULL
+        WHERE r.system_identifier <> 0 OR r.told IS NOT NULL;
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END
 $$;
-CREATE TRIGGER snowflake_fleet_check BEFORE INSERT ON snowflake_internal.snowflake_registry
+-- Triggers fire in the order of their names: first the guard decides who may change a row.
+CREATE TRIGGER snowflake_fleet_source BEFORE INSERT ON snowflake_internal.snowflake_registry
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_check();
-ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_check;
+CREATE TRIGGER snowflake_fleet_source BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_registry_groups
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_check();
+CREATE TRIGGER snowflake_fleet_source_of_all BEFORE TRUNCATE ON snowflake_internal.snowflake_registry_groups
+    EXECUTE FUNCTION snowflake_internal.snowflake_fleet_check();
 
 -- The members of pg_write_all_data may change the rows of any table. These say who may generate which IDs, so only the
 -- owner changes them, or a function with the owner's rights. Logical replication, which a subscription may apply with the
@@ -123,13 +136,26 @@ CREATE TRIGGER snowflake_fleet_row_guard BEFORE INSERT OR UPDATE OR DELETE ON sn
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
 CREATE TRIGGER snowflake_fleet_row_guard BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_registry_leases
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_fleet_guard();
--- ALWAYS, because the setting that turns other triggers off can be granted, and replication has it.
-ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
-ALTER TABLE snowflake_internal.snowflake_registry ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
-ALTER TABLE snowflake_internal.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
-ALTER TABLE snowflake_internal.snowflake_registry_groups ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
-ALTER TABLE snowflake_internal.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_guard;
-ALTER TABLE snowflake_internal.snowflake_registry_leases ENABLE ALWAYS TRIGGER snowflake_fleet_row_guard;
+
+-- The statements after which all these triggers fire ALWAYS: the setting that turns others off can be granted, and
+-- replication has it. Null: they do. A restore with --disable-triggers leaves them to fire as others do.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_trigger_steps() RETURNS text
+    STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT string_agg(format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', t.tgrelid::regclass, t.tgname), '; ')
+        FROM pg_trigger t
+        WHERE t.tgrelid IN ('snowflake_internal.snowflake_registry'::regclass,
+                'snowflake_internal.snowflake_registry_groups'::regclass,
+                'snowflake_internal.snowflake_registry_leases'::regclass)
+            AND starts_with(t.tgname, 'snowflake_fleet_') AND t.tgenabled <> 'A');
+END
+$$;
+DO $$
+BEGIN
+    EXECUTE snowflake_internal.snowflake_fleet_trigger_steps();
+END
+$$;
 
 -- A dump keeps them.
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry', '');
@@ -186,7 +212,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_is_elsewhere(registry snowfla
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (registry.timeline, registry.system_identifier, registry.control_file, registry.database)
-        <> snowflake_internal.snowflake_fleet_here();
+        <> snowflake_internal.snowflake_fleet_here() OR snowflake_internal.snowflake_fleet_trigger_steps() IS NOT NULL;
 END
 $$;
 
@@ -194,7 +220,13 @@ $$;
 -- is wrong, and nothing fails for it: an event trigger may refuse every GRANT and REVOKE.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_settle() RETURNS void
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    steps constant text := snowflake_internal.snowflake_fleet_trigger_steps();
 BEGIN
+    -- This may fail: without the triggers, the next restore would go unnoticed.
+    IF steps IS NOT NULL THEN
+        EXECUTE steps;
+    END IF;
     UPDATE snowflake_internal.snowflake_registry r
     SET (timeline, system_identifier, control_file, database) = (SELECT * FROM snowflake_internal.snowflake_fleet_here()),
         told = NULL;
@@ -243,10 +275,13 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_end(ended snowflake_internal.
     RETURNS void
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO snowflake_internal.snowflake_registry_leases (
+    INSERT INTO snowflake_internal.snowflake_registry_leases AS l (
         node_id, node_name, datacenter_id, worker_id, floor, until, is_retired)
     VALUES (ended.node_id, ended.node_name, ended.datacenter_id, ended.worker_id, ended.floor, ended.until,
-        by_operator);
+        by_operator)
+    -- It has ended before, and a restore has brought it back.
+    ON CONFLICT (node_id) DO UPDATE
+    SET until = greatest(l.until, excluded.until), is_retired = l.is_retired OR by_operator;
     UPDATE snowflake_internal.snowflake_registry_groups g
     SET node_id = NULL, floor = NULL, number = NULL, nonce = NULL
     WHERE g.datacenter_id = ended.datacenter_id AND g.worker_id = ended.worker_id;
@@ -304,7 +339,7 @@ $$;
 CREATE FUNCTION @extschema@.snowflake_registry_create(
     node_role regrole, grant_length interval DEFAULT '1 hour', layout text DEFAULT '41/10/12',
     tick interval DEFAULT '1 ms', epoch timestamptz DEFAULT '2024-01-01 00:00:00+00', backup_workers integer DEFAULT 3,
-    clock_tolerance interval DEFAULT '1 min'
+    clock_tolerance interval DEFAULT '1 min', replaces_lost boolean DEFAULT false
 ) RETURNS void
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -345,8 +380,8 @@ BEGIN
         (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', place.schema),
             format('They are: %s.', others),
             'Revoke it: a function with a name of the extension''s would stop the registry.'),
-        (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance) > 0, '22004',
-            'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
+        (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance, replaces_lost) > 0,
+            '22004', 'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
             'Leave out an argument to use its default.'),
         (EXISTS (SELECT FROM snowflake_internal.snowflake_registry), '55000', 'this database is a snowflake registry already',
             'A database can be the registry of one fleet.',
@@ -383,8 +418,10 @@ BEGIN
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
         ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
         snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch), 0, 0, '', 0;
+    -- Else it is as if it had been restored without its last commits. Groups that are there were restored before it.
     UPDATE snowflake_internal.snowflake_registry r
-    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM snowflake_internal.snowflake_fleet_here());
+    SET (timeline, system_identifier, control_file, database) = (SELECT * FROM snowflake_internal.snowflake_fleet_here())
+    WHERE NOT replaces_lost AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups);
     -- Here it is told if that fails.
     REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
         snowflake_internal.snowflake_registry_leases FROM PUBLIC;
@@ -440,7 +477,7 @@ BEGIN
         UPDATE snowflake_internal.snowflake_registry r SET told = here;
         RAISE WARNING 'the registry may have lost commits in a failover or restore of which no server knows yet'
             USING DETAIL = format('Its row was written in timeline %s of cluster %s, and this is timeline %s of cluster '
-                    '%s. It may also be a copy of its files or of its database.', registry.timeline,
+                    '%s. Rows may have been restored, or it is a copy of files or of a database.', registry.timeline,
                     registry.system_identifier, (snowflake_internal.snowflake_fleet_here()).timeline,
                     (snowflake_internal.snowflake_fleet_here()).system_identifier),
                 HINT = 'If no commit was lost, call snowflake_registry_vouch again.';

@@ -378,7 +378,16 @@ BEGIN
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version,
         system_identifier = asked.system_identifier
     WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
-    RETURNING g.* INTO STRICT leased;
+        -- This sees a restore if any query above has seen what it brought back.
+        AND EXISTS (SELECT FROM snowflake_internal.snowflake_registry r
+            WHERE r = fleet AND snowflake_internal.snowflake_fleet_trigger_steps() IS NULL)
+    RETURNING g.* INTO leased;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
+            MESSAGE = 'cannot lease a worker: rows of the registry were restored meanwhile',
+            DETAIL = 'The restored rows may be older than those on which this lease depends.',
+            HINT = 'Repeat the contact, as servers do.';
+    END IF;
 END
 $$;
 
@@ -442,7 +451,7 @@ END
 $$;
 
 REVOKE ALL ON FUNCTION
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval),
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval, boolean),
     @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
     @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(timestamptz),
     @extschema@.snowflake_origin(bigint),
@@ -461,7 +470,7 @@ COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
 COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
     'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval) IS
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval, boolean) IS
     'makes this database the registry of a fleet, and lets a role contact it';
 COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS
     'keeps a worker for a server that does not use the registry';

@@ -422,7 +422,7 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 83] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 84] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "s", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
@@ -476,7 +476,7 @@ mod tests {
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.
         (
-            "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer,interval)",
+            "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer,interval,boolean)",
             "v",
             false,
             "u",
@@ -586,6 +586,7 @@ mod tests {
         ("snowflake_internal.snowflake_fleet_guard()", "v", false, "u", false),
         ("snowflake_internal.snowflake_fleet_tick(timestamptz,integer,timestamptz)", "i", true, "s", false),
         ("snowflake_internal.snowflake_fleet_time(bigint,integer,timestamptz)", "s", false, "s", false),
+        ("snowflake_internal.snowflake_fleet_trigger_steps()", "s", false, "u", false),
         ("snowflake_internal.snowflake_fleet_vouch(timestamptz)", "v", false, "u", false),
         (
             "snowflake_internal.snowflake_fleet_unfit(snowflake_internal.snowflake_registry,uuid,text,integer,timestamptz,integer,integer,integer)",

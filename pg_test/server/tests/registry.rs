@@ -233,6 +233,7 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
         ("'node', '0.5 s'", "22023"),
         ("'node', '31 days'", "22023"),
         ("'node', clock_tolerance => NULL", "22004"),
+        ("'node', replaces_lost => NULL", "22004"),
         ("'node', clock_tolerance => '-1 s'", "22023"),
         ("'node', clock_tolerance => '31 min'", "22023"),
         ("'node', layout => '41-10-12'", "22023"),
@@ -753,6 +754,160 @@ fn a_row_that_a_replica_inserts_was_written_nowhere() {
     Node::new("a").refused(&mut server.connect_as("node"), "doubt");
 }
 
+/// A worker goes from one node to another, and then older rows come back.
+struct Restored {
+    server: Server,
+    operator: Client,
+    first: Node,
+    second: Node,
+}
+
+const GROUPS: &str = "snowflake_internal.snowflake_registry_groups";
+const RESTORE_GROUPS: &str = "INSERT INTO snowflake_internal.snowflake_registry_groups TABLE old_groups";
+
+fn restored() -> Restored {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let (mut first, mut second) = (Node::small("a").wanting(0), Node::small("b").wanting(0));
+    first.granted(&mut session);
+    run(
+        &mut operator,
+        &format!(
+            "CREATE TABLE old_registry AS TABLE snowflake_internal.snowflake_registry;
+             CREATE TABLE old_groups AS TABLE {GROUPS}; COPY old_groups TO '{}'",
+            server.data().join("groups").display()
+        ),
+    );
+    server.clock().forward(AFTER_GRANT);
+    second.granted(&mut session);
+    Restored { server, operator, first, second }
+}
+
+#[test]
+fn rows_that_come_back_beside_servers_are_a_doubt_whichever_way_they_come() {
+    let Restored { server, operator, first, second } = &mut restored();
+    let columns = "node_id = o.node_id, node_name = o.node_name, floor = o.floor, until = o.until,
+                   number = o.number, nonce = o.nonce";
+    let update = format!("UPDATE {GROUPS} g SET {columns} FROM old_groups o WHERE o.worker_id = g.worker_id");
+    let replica = "SET LOCAL session_replication_role = replica";
+    let insert = format!("TRUNCATE {GROUPS}; {RESTORE_GROUPS}");
+    for way in [
+        &insert,
+        &format!("TRUNCATE {GROUPS}"),
+        // With the lease that has ended, or without.
+        &format!("TRUNCATE snowflake_internal.snowflake_registry_leases; {insert}"),
+        &format!(
+            "TRUNCATE {GROUPS}; COPY {GROUPS} FROM '{}' (FREEZE)",
+            server.data().join("groups").display()
+        ),
+        &format!("DELETE FROM {GROUPS}"),
+        &format!("{replica}; DELETE FROM {GROUPS} WHERE worker_id = 0"),
+        &format!("{replica}; {insert}"),
+        // As a subscription does it.
+        &format!("{replica}; {update}"),
+        &update,
+        &format!(
+            "INSERT INTO {GROUPS} AS g TABLE old_groups ON CONFLICT (datacenter_id, worker_id) DO UPDATE
+                  SET {}",
+            columns.replace("o.", "excluded.")
+        ),
+        // As pg_restore --disable-triggers does it.
+        &format!(
+            "ALTER TABLE {GROUPS} DISABLE TRIGGER ALL; {insert}; ALTER TABLE {GROUPS} ENABLE TRIGGER ALL"
+        ),
+    ] {
+        run(operator, &format!("BEGIN; {way}"));
+        assert_eq!(free_in(operator), Some(f64::INFINITY), "{way}");
+        assert_eq!(first.clone().contact(operator).answer, "over", "{way}");
+        assert_eq!(second.clone().granted(operator).floor, second.lease.as_ref().expect("a lease").floor);
+        Node::small("c").refused(operator, "doubt");
+        let steps = "SELECT snowflake_internal.snowflake_fleet_trigger_steps()";
+        assert_eq!(one::<Option<String>>(operator, steps), None, "{way}");
+        run(operator, "ROLLBACK");
+    }
+    // Table by table, with a contact in between.
+    run(
+        operator,
+        &format!(
+            "BEGIN; TRUNCATE snowflake_internal.snowflake_registry, {GROUPS};
+             INSERT INTO snowflake_internal.snowflake_registry TABLE old_registry"
+        ),
+    );
+    Node::small("c").refused(operator, "doubt");
+    // An operator who was told of the first restore is told of this one as well.
+    run(
+        operator,
+        "UPDATE snowflake_internal.snowflake_registry SET told = snowflake_internal.snowflake_fleet_here()::text",
+    );
+    run(operator, RESTORE_GROUPS);
+    run(operator, "SAVEPOINT restored; SELECT snowflake_registry_vouch()");
+    assert_eq!(free_in(operator), Some(f64::INFINITY));
+    run(operator, "ROLLBACK TO restored");
+    first.over(operator);
+    second.granted(operator);
+    run(operator, "ROLLBACK");
+}
+
+/// Rows of which nobody else can see that they are restored, while a contact waits for them.
+#[test]
+fn a_contact_during_a_restore_is_granted_nothing_by_what_comes_back() {
+    let Restored { server, operator, first, .. } = &mut restored();
+    let during = |operator: &mut Client, node: &Node, restore: &str, rest: &str| {
+        let mut session = server.connect_as("node");
+        run(operator, &format!("BEGIN; {restore}"));
+        thread::scope(|scope| {
+            let contact = scope.spawn(|| {
+                let query = Node { number: node.number + 1, nonce: draw(), ..node.clone() }.query();
+                session.query_one(&query, &[]).map_or_else(|e| Failure::from(&e).code, |row| row.get(0))
+            });
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            while one::<i64>(operator, waits) == 0 && !contact.is_finished() {
+                thread::sleep(ms(5));
+            }
+            run(operator, &format!("{rest}; COMMIT"));
+            contact.join().expect("a contact")
+        })
+    };
+    // It has read the registry's row before; the last time, another one finds out before it goes on. On a slow machine, it
+    // may have waited for too long.
+    for (before, after) in [
+        ("", ""),
+        (
+            &format!("ALTER TABLE {GROUPS} DISABLE TRIGGER ALL;"),
+            &format!("ALTER TABLE {GROUPS} ENABLE TRIGGER ALL"),
+        ),
+        ("", Node::small("c").query().as_str()),
+    ] {
+        let (restore, rest) = (format!("{before} TRUNCATE {GROUPS}"), format!("{RESTORE_GROUPS}; {after}"));
+        let answer = during(operator, &Node::small("d"), &restore, &rest);
+        assert!(["40001", "55P03"].contains(&answer.as_str()), "{answer}");
+        stay_here(operator);
+    }
+    // It finds out that rows were restored, before others are.
+    run(operator, &format!("TRUNCATE {GROUPS}"));
+    let answer = during(operator, &Node::small("c"), RESTORE_GROUPS, "SELECT");
+    assert!(["refused", "55P03"].contains(&answer.as_str()), "{answer}");
+    first.over(&mut server.connect_as("node"));
+}
+
+/// The registry before it was lost, and nobody knows what it had leased.
+#[test]
+fn a_registry_that_replaces_a_lost_one_leases_nothing_before_old_leases_have_ended() {
+    let server = registry(", replaces_lost => true");
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    assert_eq!(free_in(&mut operator), Some(f64::INFINITY));
+    let refusal = Node::new("a").refused(&mut session, "doubt");
+    assert!(refusal.free_in.is_some_and(|free_in| (3_500.0..=3_661.0).contains(&free_in)), "{refusal:?}");
+    // An operator may know better.
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    Node::new("a").granted(&mut session);
+
+    // As if the groups had been restored, and their registry had not.
+    run(&mut operator, "DELETE FROM snowflake_internal.snowflake_registry");
+    run(&mut operator, "SELECT snowflake_registry_create('node')");
+    Node::new("b").refused(&mut session, "doubt");
+}
+
 #[test]
 fn a_contact_waits_for_no_lock_without_an_end() {
     let server = registry("");
@@ -1060,6 +1215,11 @@ fn move_elsewhere(operator: &mut Client) {
     run(operator, "UPDATE snowflake_internal.snowflake_registry SET timeline = timeline + 1");
 }
 
+/// As if a test's own change of rows had always been there.
+fn stay_here(operator: &mut Client) {
+    run(operator, "SELECT snowflake_internal.snowflake_fleet_settle()");
+}
+
 /// In how many seconds workers are leased again; none: the registry is in no doubt.
 fn free_in(operator: &mut Client) -> Option<f64> {
     let free_in = "SELECT CASE WHEN free_from = 'infinity' THEN 'infinity'::float8
@@ -1112,6 +1272,7 @@ fn a_lease_that_may_have_passed_by_the_lost_registrys_clock_is_over() {
     let before = "UPDATE snowflake_internal.snowflake_registry_groups SET until = until - 3550000, floor = floor - 3550000
                   WHERE node_id IS NOT NULL RETURNING until";
     let until: i64 = one(&mut operator, before);
+    stay_here(&mut operator);
     let lease = node.lease.as_mut().expect("a lease");
     (lease.floor, lease.until) = (lease.floor - 3_550_000, until);
     running.granted(&mut session);
@@ -1136,6 +1297,7 @@ fn what_an_operator_retires_in_doubt_is_not_taken_back() {
         "UPDATE snowflake_internal.snowflake_registry_groups SET until = until - 3600000, floor = floor - 3600000
          WHERE node_name = 'b'",
     );
+    stay_here(&mut operator);
     second.lease.as_mut().expect("a lease").floor -= 3_600_000;
     third.granted(&mut session);
     move_elsewhere(&mut operator);

@@ -55,7 +55,8 @@ BEGIN
     granted_floor := answer.floor;
     granted_until := answer.until;
     reason := answer.reason;
-    SELECT cardinality(r.fences_before), r.timeline <> fuzz_contact.timeline INTO doubts, is_elsewhere
+    SELECT cardinality(r.fences_before), r.timeline <> fuzz_contact.timeline OR r.system_identifier = 0
+    INTO doubts, is_elsewhere
     FROM snowflake_internal.snowflake_registry r;
     SELECT count(*) FILTER (WHERE g.node_id IS NOT NULL AND g.until >= early) AS running,
            string_agg(g::text, ';' ORDER BY g.worker_id) FILTER (WHERE g.until IS NOT NULL OR g.note IS NOT NULL) AS digest
@@ -74,7 +75,8 @@ BEGIN
     EXCEPTION WHEN SQLSTATE '55000' OR SQLSTATE '42704' THEN
         state := SQLSTATE;
     END;
-    SELECT cardinality(r.fences_before), r.timeline <> fuzz_operate.timeline INTO doubts, is_elsewhere
+    SELECT cardinality(r.fences_before), r.timeline <> fuzz_operate.timeline OR r.system_identifier = 0
+    INTO doubts, is_elsewhere
     FROM snowflake_internal.snowflake_registry r;
 END $$;
 CREATE FUNCTION fuzz_sync() RETURNS void LANGUAGE plpgsql AS $$
@@ -84,13 +86,17 @@ BEGIN
     INSERT INTO copy_groups SELECT * FROM snowflake_internal.snowflake_registry_groups;
     INSERT INTO copy_leases SELECT * FROM snowflake_internal.snowflake_registry_leases;
 END $$;
-CREATE FUNCTION fuzz_fail_over() RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION fuzz_restore_groups() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM snowflake_internal.snowflake_registry_groups; DELETE FROM snowflake_internal.snowflake_registry_leases;
-    UPDATE snowflake_internal.snowflake_registry r SET (fence, fences_before, timeline, told)
-        = (SELECT c.fence, c.fences_before, c.timeline, c.told FROM copy_registry c);
     INSERT INTO snowflake_internal.snowflake_registry_groups SELECT * FROM copy_groups;
     INSERT INTO snowflake_internal.snowflake_registry_leases SELECT * FROM copy_leases;
+END $$;
+CREATE FUNCTION fuzz_fail_over() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM fuzz_restore_groups();
+    UPDATE snowflake_internal.snowflake_registry r SET (fence, fences_before, timeline, system_identifier, told)
+        = (SELECT c.fence, c.fences_before, c.timeline, c.system_identifier, c.told FROM copy_registry c);
 END $$;
 CREATE FUNCTION fuzz_restore() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -192,6 +198,12 @@ struct Commits {
     registry: i64,
 }
 
+impl Commits {
+    fn later(self, other: Self) -> Self {
+        Self { earlier: self.earlier.max(other.earlier), registry: self.registry.max(other.registry) }
+    }
+}
+
 /// What is true of one copy of the registry.
 #[derive(Clone, Debug, Default)]
 struct Truth {
@@ -211,8 +223,7 @@ struct Truth {
 impl Truth {
     fn commit(&mut self, earlier: i64, registry: i64) {
         self.is_changed = true;
-        self.since.earlier = self.since.earlier.max(earlier);
-        self.since.registry = self.since.registry.max(registry);
+        self.since = self.since.later(Commits { earlier, registry });
     }
 
     /// What a step has done to the registry's row.
@@ -344,6 +355,7 @@ impl History<'_> {
             reason.as_deref().unwrap_or_default()
         );
         let (was, is): (bool, bool) = (self.is_elsewhere, row.get("is_elsewhere"));
+        self.lowers_nothing(is)?;
         self.is_elsewhere = is;
         self.truth.follow(was, is, row.get::<_, i32>("doubts") as usize);
         if row.get("ended_early") {
@@ -375,6 +387,14 @@ impl History<'_> {
             self.grant(worker, (contact.node, false), floor, until)?;
         }
         Ok(Some((told, lease)))
+    }
+
+    /// What the registry's trigger takes for a restore, no function of the registry does.
+    fn lowers_nothing(&self, is_elsewhere: bool) -> Result<(), String> {
+        match is_elsewhere && !self.is_elsewhere {
+            true => Err("a call has lowered an `until`".to_owned()),
+            false => Ok(()),
+        }
     }
 
     fn contact(&mut self, at: usize) -> Result<(), String> {
@@ -470,6 +490,7 @@ impl History<'_> {
         let state: String = row.get("state");
         let _ = writeln!(self.log, "{clock} {call}: {state}");
         let (was, is): (bool, bool) = (self.is_elsewhere, row.get("is_elsewhere"));
+        self.lowers_nothing(is)?;
         if was && state == "done" && !call.contains("vouch") {
             return Err("an operator changed a worker before the doubt".to_owned());
         }
@@ -541,9 +562,7 @@ impl History<'_> {
         self.is_elsewhere = true;
         let (old, new) = (&self.truth, &mut self.copy);
         if old.is_changed {
-            let lost = new.lost.get_or_insert_default();
-            lost.earlier = lost.earlier.max(old.since.earlier);
-            lost.registry = lost.registry.max(old.since.registry);
+            new.lost = Some(new.lost.unwrap_or_default().later(old.since));
         }
         self.truth = self.copy.clone();
         self.offset = self.offset();
@@ -559,6 +578,31 @@ impl History<'_> {
             self.nodes[at].offset = self.offset + apart;
         }
         let _ = writeln!(self.log, "{} failover, lost {:?}", self.clock(), self.truth.lost);
+    }
+
+    /// Of the registry's tables, those of the groups and leases are restored, and its row is not.
+    fn restore_groups(&mut self) {
+        if self.truth.reserved != self.copy.reserved {
+            return;
+        }
+        run(&mut self.registry.session, "SELECT fuzz_restore_groups()");
+        let is_noticed = "SELECT system_identifier = 0 FROM snowflake_internal.snowflake_registry";
+        if !one::<bool>(&mut self.registry.session, is_noticed) {
+            // No group was ever leased, or given back by an operator.
+            return;
+        }
+        let lost = [self.copy.lost, self.truth.lost, self.truth.is_changed.then_some(self.truth.since)];
+        let was = self.truth.clone();
+        self.truth = Truth {
+            lost: lost.into_iter().flatten().reduce(Commits::later),
+            doubts: was.doubts,
+            since: was.since,
+            is_changed: was.is_changed,
+            told: None,
+            ..self.copy.clone()
+        };
+        self.is_elsewhere = true;
+        let _ = writeln!(self.log, "{} groups restored, lost {:?}", self.clock(), self.truth.lost);
     }
 
     fn sync(&mut self) {
@@ -608,6 +652,10 @@ impl History<'_> {
             87..90 => {
                 let at = self.random.random_range(0..NODES);
                 self.live_anew(at);
+                Ok(())
+            }
+            91 => {
+                self.restore_groups();
                 Ok(())
             }
             90 => {
@@ -676,7 +724,7 @@ fn no_history_grants_one_tick_of_a_worker_to_two() {
 }
 
 /// Histories that find most of the mutants, and so are tried first. They need not: any other may.
-const FINDERS: [u64; 8] = [82, 142, 88, 54, 29, 11, 44, 76];
+const FINDERS: [u64; 10] = [82, 142, 88, 54, 29, 11, 44, 76, 15, 72];
 
 /// Each mutant has the shape of those of the core (scripts/mutants), with a function in the place of the file.
 #[test]
