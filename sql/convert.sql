@@ -251,7 +251,8 @@ CREATE FUNCTION snowflake_convert_tables(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keys constant snowflake_internal.snowflake_key[] := CASE
-        WHEN array_position(tables, NULL) IS NULL THEN snowflake_internal.snowflake_convert_find(tables) END;
+        WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
+        THEN snowflake_internal.snowflake_convert_find(tables) END;
     refusal snowflake_internal.snowflake_refusal;
 BEGIN
     SELECT '42P16', format('table %s has no serial or identity key', t),

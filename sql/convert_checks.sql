@@ -44,8 +44,8 @@ BEGIN
             format('%s is a system catalog', label), 'It belongs to PostgreSQL.', 'Name a table of your own.'),
         (c.relpersistence = 't', '42809', format('%s is a temporary table', label),
             'It is dropped when its session ends.',
-            format('Create it with the default: %s bigint DEFAULT @extschema@.snowflake_nextval().',
-                   quote_ident(k.attname)))
+            format('Create it with the default: %s bigint DEFAULT %s.', quote_ident(k.attname),
+                   '@extschema@.snowflake_nextval()'))
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
 $$;

@@ -168,6 +168,10 @@ BEGIN
             'In one transaction, drop it, convert, and create it again.'),
         (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000', refusal,
             'It has a security label.', 'In one transaction, drop it, convert, and create it again.'),
+        (EXISTS (SELECT FROM pg_type t WHERE t.oid = c.reltype
+                     AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL)), '0A000', refusal,
+            'Its row type has rights or a comment of its own.',
+            'In one transaction, drop it, convert, and create it again.'),
         (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
             '42501', refusal,
             format('Its owner %s may not create objects in the schema %I.', c.relowner::regrole, n.nspname),

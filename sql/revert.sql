@@ -264,7 +264,7 @@ CREATE FUNCTION snowflake_revert_tables(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert_tables', CASE WHEN array_position(tables, NULL) IS NULL
+        'snowflake_revert_tables', CASE WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
             THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes);
 END
 $$;

@@ -810,12 +810,12 @@ fn the_extension_may_lie_in_any_schema() {
     let mut session = database.connect();
     run(
         &mut session,
-        "CREATE SCHEMA \"Our IDs\"; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id SCHEMA \"Our IDs\";
+        "CREATE SCHEMA \"Our %s IDs\"; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id SCHEMA \"Our %s IDs\";
          CREATE SCHEMA app; CREATE TABLE app.t (id serial PRIMARY KEY)",
     );
-    run(&mut session, "SELECT \"Our IDs\".snowflake_convert('app.t', 'id', false)");
+    run(&mut session, "SELECT \"Our %s IDs\".snowflake_convert('app.t', 'id', false)");
     run(&mut session, "INSERT INTO app.t DEFAULT VALUES");
-    let before = "SELECT count(*) FROM \"Our IDs\".snowflake_convert('app.t', 'id', false)";
+    let before = "SELECT count(*) FROM \"Our %s IDs\".snowflake_convert('app.t', 'id', false)";
     assert_eq!(one::<i64>(&mut session, before), 0, "it is seen to be converted");
     run(&mut database.restored(), "INSERT INTO app.t DEFAULT VALUES");
 }

@@ -152,6 +152,8 @@ fn a_set_is_refused_for_what_is_no_key_of_it() {
     for call in [
         "snowflake_convert_tables(NULL)",
         "snowflake_convert_tables('{shop.lines, NULL}')",
+        "snowflake_convert_tables('{{shop.lines, NULL}}')",
+        "snowflake_revert_tables('{{shop.lines, NULL}}')",
         "snowflake_convert_schema(NULL)",
         "snowflake_revert_tables(NULL)",
         "snowflake_revert_schema(NULL)",
@@ -385,7 +387,19 @@ fn a_view_that_cannot_be_created_again_is_refused() {
     );
     let failure = refused(&database, &mut session, call, "0A000");
     assert_eq!(failure.detail, "It has a security label.");
-    run(&mut session, "DELETE FROM pg_seclabel; RESET allow_system_table_mods");
+    for (own, restore) in [
+        ("COMMENT ON TYPE shop.v IS 'a row'", "COMMENT ON TYPE shop.v IS NULL"),
+        (
+            "REVOKE USAGE ON TYPE shop.v FROM PUBLIC",
+            "UPDATE pg_type SET typacl = NULL WHERE oid = 'shop.v'::regtype",
+        ),
+    ] {
+        run(&mut session, &format!("DELETE FROM pg_seclabel; {own}"));
+        let failure = refused(&database, &mut session, call, "0A000");
+        assert_eq!(failure.detail, "Its row type has rights or a comment of its own.", "{own}");
+        run(&mut session, restore);
+    }
+    run(&mut session, "RESET allow_system_table_mods");
     calls(&database, &mut session, "snowflake_convert", "'shop.t', 'id'");
     let rights: String =
         one(&mut session, "SELECT relacl::text FROM pg_class WHERE oid = 'shop.v'::regclass");
