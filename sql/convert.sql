@@ -103,16 +103,19 @@ BEGIN
     SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
         coalesce('the highest value, ' || k.highest || ', is lower than every new ID', 'there is no value yet')
-        || coalesce('; new IDs must satisfy ' || c.definitions, ''), owner
+        || coalesce('; new IDs must satisfy ' || c.definitions, '')
+        || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, ''), owner
     FROM unnest(keys) AS k
     LEFT JOIN checks c ON c.key_relid = k.relid AND c.key_attname = k.attname
+    LEFT JOIN snowflake_internal.snowflake_convert_sequences(keys) s
+        ON s.relid = k.relid AND s.attname = k.attname AND s.stays
     ORDER BY array_position(locked, k.relid::oid), k.attname;
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
         format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, NULL, s.relowner
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
-    WHERE NOT s.is_identity AND (s.is_owned OR NOT keep_sequence);
+    WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false);
 END

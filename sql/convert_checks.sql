@@ -190,16 +190,11 @@ BEGIN
             format('cannot keep sequence %s of an identity column', s.seqrelid),
             'PostgreSQL drops the sequence of an identity together with the identity.',
             'Convert without keep_sequence. If something else needs a sequence, create another one first.'),
-        (NOT keep_sequence AND s.users IS NOT NULL, '2BP01',
+        (NOT keep_sequence AND NOT s.stays AND s.users IS NOT NULL, '2BP01',
             format('cannot drop sequence %s because other objects depend on it', s.seqrelid),
             format('These objects depend on it: %s.', s.users),
             CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
-                 ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END),
-        (NOT pg_has_role(s.relowner, 'USAGE') AND (s.is_owned OR NOT keep_sequence), '42501',
-            format('must be owner of sequence %s', s.seqrelid),
-            format('It belongs to %s.', pg_get_userbyid(s.relowner)),
-            CASE WHEN s.is_owned THEN 'Run snowflake_convert as a superuser.'
-                 ELSE 'Keep it with keep_sequence => true, or run snowflake_convert as a superuser.' END)
+                 ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
 $$;

@@ -123,6 +123,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(keys snowflake_in
         is_owned    boolean, -- by the column, as a serial column owns its sequence
         is_identity boolean,
         is_stray    boolean, -- belongs to an identity that the column has lost: pgEdge's conversion leaves these
+        stays       boolean, -- belongs to another role than the table: anybody may name it in a default
         users       text     -- what else depends on it
     )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -149,7 +150,8 @@ BEGIN
         WINDOW of_one AS (PARTITION BY c.oid)
         ORDER BY c.oid, l.deptype = 'i' AND l.is_identity DESC, l.relid::oid, l.attname
     )
-    SELECT s.oid::regclass, s.relowner, s.relid, s.attname, s.is_owned, s.is_identity, s.is_stray, (
+    SELECT s.oid::regclass, s.relowner, s.relid, s.attname, s.is_owned, s.is_identity, s.is_stray,
+        s.relowner <> t.relowner, (
         SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what)
         FROM (
             -- What depends on the sequence is not the view, but the rule of the view.
@@ -163,7 +165,7 @@ BEGIN
             WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid AND (d.deptype = 'e' OR d.deptype = 'a'
                 AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k))
         ) AS u (what))
-    FROM sequences s
+    FROM sequences s JOIN pg_class t ON t.oid = s.relid
     ORDER BY s.oid::regclass::text COLLATE "C";
 END
 $$;
@@ -198,9 +200,7 @@ BEGIN
             -- Also the table of a key that does not exist.
             SELECT k.relid FROM unnest(keys) AS k
             UNION
-            -- A sequence of somebody else stays, or the conversion is refused.
-            SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
-            WHERE pg_has_role(s.relowner, 'USAGE')
+            SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s WHERE NOT s.stays
             EXCEPT
             SELECT unnest(locked));
         FOR hit IN
