@@ -177,6 +177,7 @@ DECLARE
     new_default regprocedure;
     locked      oid[];
     new_id      bigint;
+    lowest      bigint;
     views       text[];
     calls       jsonb;
     refusal     snowflake_internal.snowflake_refusal;
@@ -206,11 +207,13 @@ BEGIN
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    -- On a server that makes no IDs, the error of this call says why and what to do.
+    -- On a server that makes no IDs, the error of this call says why and what to do. When code of others has run, nothing
+    -- more is called by its name in this schema.
     new_id := @extschema@.snowflake_nextval();
+    lowest := @extschema@.snowflake_min(clock_timestamp());
     keys := snowflake_internal.snowflake_convert_highest(keys);
     SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id)
+        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest)
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id)
     ) AS r LIMIT 1;

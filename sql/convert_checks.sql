@@ -423,13 +423,13 @@ BEGIN
 END
 $$;
 
--- Looks whether new IDs are above all values of the keys, and whether a partition takes them.
+-- Looks whether new IDs are above all values of the keys, and whether a partition takes them. Another worker of this
+-- server may generate an ID below new_id, but none below the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
-    keys snowflake_internal.snowflake_key[], new_id bigint
+    keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Another worker of this server may generate an ID below new_id, but none below the clock.
     RETURN QUERY SELECT '55000',
         format('column "%s" of table %s has values that are not lower than new IDs', k.attname, k.relid),
         format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
@@ -437,8 +437,7 @@ BEGIN
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
         'passed.'
     FROM unnest(keys) AS k
-    WHERE k.highest >= new_id OR k.highest >= 0 AND @extschema@.snowflake_timestamp(k.highest)
-        + current_setting('snowflake_id.tick')::interval > clock_timestamp();
+    WHERE k.highest >= least(new_id, lowest);
 
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
     -- one that takes it, else to the default partition; to all of them if other columns decide as well.
@@ -569,7 +568,8 @@ BEGIN
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
         BEGIN
-            new_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.new_values || hit.tail);
+            new_result := snowflake_internal.snowflake_execute_as(
+                hit.relowner, hit.head || hit.new_values || hit.tail, true);
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like say nothing about the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
@@ -580,7 +580,8 @@ BEGIN
         END;
         CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
         BEGIN
-            old_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.old_values || hit.tail);
+            old_result := snowflake_internal.snowflake_execute_as(
+                hit.relowner, hit.head || hit.old_values || hit.tail, true);
             IF code IS NOT NULL THEN
                 message := format('%s does not accept new IDs', hit.what);
                 hint := 'In one transaction, drop it, convert, and create it again for any bigint.';

@@ -319,7 +319,8 @@ BEGIN
             (SELECT c.relowner FROM pg_class c WHERE c.oid = keys[i].relid), format(
                 CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
                     AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid))::bigint;
+                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid),
+            true)::bigint;
     END LOOP;
     RETURN keys;
 END

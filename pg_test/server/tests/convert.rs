@@ -1545,6 +1545,46 @@ fn only_the_owner_converts_and_only_if_allowed() {
     insert(&mut database.connect_as("stranger"), "INSERT INTO app.wide DEFAULT VALUES", "id");
 }
 
+/// The owner's code runs in the caller's transaction, whose own locks do not stand in its way.
+#[test]
+fn what_a_call_evaluates_alters_nothing() {
+    let database = database();
+    let mut session = database.connect();
+    let name = database.name();
+    run(&mut session, &format!("CREATE ROLE schemer LOGIN; ALTER DATABASE {name} OWNER TO schemer"));
+    let mut schemer = database.connect_as("schemer");
+    // The owner of a database owns its schema public.
+    run(
+        &mut schemer,
+        "CREATE SCHEMA own;
+         CREATE FUNCTION own.swap() RETURNS void LANGUAGE plpgsql AS $$
+         BEGIN
+             IF current_setting('test.is_armed', true) = 'on' THEN
+                 ALTER SCHEMA public RENAME TO old;
+                 CREATE SCHEMA public;
+                 CREATE FUNCTION public.snowflake_timestamp(bigint) RETURNS timestamptz LANGUAGE plpgsql AS
+                     'BEGIN ALTER ROLE schemer SUPERUSER; RETURN now(); END';
+             END IF;
+         EXCEPTION WHEN OTHERS THEN NULL;
+         END $$;
+         CREATE FUNCTION own.fold(integer) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS
+             'BEGIN PERFORM own.swap(); RETURN true; END';
+         CREATE TABLE own.t (id serial PRIMARY KEY, n integer); INSERT INTO own.t (n) VALUES (1);
+         CREATE TABLE own.back (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), n integer);
+         CREATE INDEX ON own.t (n) WHERE own.fold(1); CREATE INDEX ON own.back (n) WHERE own.fold(1)",
+    );
+    for call in ["snowflake_convert('own.t', 'id'", "snowflake_revert('own.back', 'id'"] {
+        for dry_run in [true, false] {
+            // With nothing cached of what was evaluated before.
+            let mut session = database.connect();
+            run(&mut session, "SET test.is_armed = on");
+            let failure = fails(&mut session, "2F002", &format!("SELECT {call}, {dry_run})"));
+            assert!(failure.message.contains("role \"schemer\" chose for a table writes"), "{failure}");
+        }
+    }
+    assert!(!one::<bool>(&mut session, "SELECT rolsuper FROM pg_roles WHERE rolname = 'schemer'"));
+}
+
 #[test]
 fn a_child_of_a_referencing_table_that_is_somebody_elses_is_refused() {
     let database = Database::from(Server::builder().start_with_extension());
