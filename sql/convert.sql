@@ -93,11 +93,19 @@ BEGIN
     RETURN QUERY
     WITH checks AS MATERIALIZED (
         SELECT m.key_relid, m.key_attname, string_agg(
-            pg_get_constraintdef(c.oid) || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END,
-            ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
+            c.definition, ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
         FROM (SELECT key_relid, key_attname, relid, array_agg(attnum) AS attnums
-              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m
-        JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = m.relid AND c.conkey && m.attnums AND c.coninhcount = 0
+              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m,
+        LATERAL (
+            SELECT n.conname, pg_get_constraintdef(n.oid)
+                || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END
+            FROM pg_constraint n
+            WHERE n.contype = 'c' AND n.conrelid = m.relid AND n.conkey && m.attnums AND n.coninhcount = 0
+            UNION
+            SELECT NULL, pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
+            WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = m.relid
+                AND d.refobjsubid = ANY (m.attnums)
+        ) AS c (conname, definition)
         GROUP BY m.key_relid, m.key_attname
     )
     SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
@@ -196,7 +204,7 @@ BEGIN
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
         UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_types(keys)
+        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
         UNION ALL

@@ -157,7 +157,8 @@ BEGIN
         WHERE NOT has_schema_privilege(c.relowner, s.oid, 'USAGE')
     ) AS used,
     LATERAL (
-        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.objid)) AS others
+        SELECT snowflake_internal.snowflake_convert_others(
+            c.relowner, array_agg(u.classid), array_agg(u.objid)) AS others
         FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u WHERE u.classid = 'pg_type'::regclass
     ) AS types,
     LATERAL (VALUES
@@ -181,7 +182,8 @@ BEGIN
             format('First run GRANT USAGE ON SCHEMA %s TO %s.', used.missing, c.relowner::regrole)),
         (types.others IS NOT NULL, '42501', refusal,
             format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
-            'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'),
+            'Make its owner or a superuser the owner of these. Otherwise, in one transaction, drop it, convert, and create '
+            'it again.'),
         (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid
                      AND NOT has_function_privilege(c.relowner, g.tgfoid, 'EXECUTE')), '42501', refusal,
             format('Its owner %s may not execute the function of one of its triggers.', c.relowner::regrole),

@@ -234,6 +234,8 @@ BEGIN
         UNION ALL
         -- Whatever type a column has, it has the default.
         SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
+        UNION ALL
+        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
     ) AS r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);

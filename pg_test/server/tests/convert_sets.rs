@@ -494,8 +494,68 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
         run(&mut session, remove);
     }
     run(&mut session, objects[0].1);
-    run(&mut session, "ALTER DOMAIN few OWNER TO postgres");
+    run(&mut session, "ALTER DOMAIN few OWNER TO postgres; ALTER FUNCTION g(integer) OWNER TO postgres");
     calls(&database, &mut session, "snowflake_convert", "'u', 'id'");
+}
+
+/// What a table's definition calls, and a policy, which no owner ever evaluates.
+#[test]
+fn nothing_of_others_is_called_with_the_owners_rights() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE ROLE definer LOGIN; CREATE ROLE holder; GRANT CREATE ON SCHEMA public TO definer, holder;
+         CREATE TABLE t (id bigserial PRIMARY KEY, n bigint); INSERT INTO t (n) VALUES (1);
+         CREATE FUNCTION of_owner(numeric) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT 1::bigint'",
+    );
+    let mut definer = database.connect_as("definer");
+    run(
+        &mut definer,
+        "CREATE FUNCTION f(bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$
+         BEGIN
+             IF current_setting('test.is_armed', true) = 'on' THEN RAISE LOG 'definer''s function ran'; END IF;
+             RETURN $1;
+         END $$;
+         CREATE DOMAIN few AS bigint CHECK (public.f(VALUE) > 0)",
+    );
+    for (create, what) in [
+        ("CREATE INDEX i ON t (n) WHERE f(1) > 0", "index public.i"),
+        ("CREATE INDEX i ON t (f(id))", "index public.i"),
+        ("ALTER TABLE t ADD CONSTRAINT c CHECK (f(id) > 0) NOT VALID", "constraint c on table public.t"),
+        ("CREATE STATISTICS s ON n, (f(id)) FROM t", "statistics object public.s"),
+        ("ALTER TABLE t ADD g bigint GENERATED ALWAYS AS (f(id)) STORED", "default value for column g"),
+        ("CREATE TABLE u (t few REFERENCES t)", "table public.u"),
+        ("CREATE DOMAIN own AS bigint CHECK (f(VALUE) > 0); CREATE TABLE u (t own REFERENCES t)", "table public.u"),
+        ("CREATE TABLE u (t bigint REFERENCES t) PARTITION BY LIST ((f(t)))", "table public.u"),
+        (
+            "CREATE OPERATOR @@@ (RIGHTARG = bigint, FUNCTION = f); CREATE INDEX i ON t ((@@@ id))",
+            "index public.i",
+        ),
+        // With a bigint, the text of the index would find another function.
+        (
+            "CREATE INDEX i ON t (of_owner(id)); SET ROLE definer;
+             CREATE FUNCTION of_owner(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT f($1)'; RESET ROLE",
+            "index public.i",
+        ),
+    ] {
+        run(&mut session, &format!("BEGIN; {create}; SET LOCAL test.is_armed = on"));
+        let failure = fails(&mut session, "42501", "SELECT snowflake_convert('t', 'id')");
+        assert!(failure.message.starts_with("cannot evaluate the definition of"), "{create}: {failure}");
+        assert!(failure.message.contains(what) && failure.detail.contains("of definer."), "{create}: {failure}");
+        run(&mut session, "ROLLBACK");
+    }
+    run(&mut session, "CREATE POLICY p ON t USING (f(id) > 0); SET test.is_armed = on");
+    calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
+    run(&mut session, "RESET test.is_armed; CREATE INDEX i ON t (n) WHERE f(1) > 0; SET test.is_armed = on");
+    refused(&database, &mut session, "snowflake_revert('t', 'id')", "42501");
+    assert!(!database.server().log().contains("definer's function ran"));
+    // Who has the owner's rights gains nothing; whose rights the owner has would gain the others.
+    run(&mut session, "ALTER TABLE t OWNER TO holder; GRANT definer TO holder");
+    refused(&database, &mut session, "snowflake_revert('t', 'id')", "42501");
+    run(&mut session, "REVOKE definer FROM holder; GRANT holder TO definer");
+    calls(&database, &mut session, "snowflake_revert", "'t', 'id'");
+    assert!(database.server().log().contains("definer's function ran"), "it would have been noticed");
 }
 
 #[test]

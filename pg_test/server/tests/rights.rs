@@ -871,8 +871,8 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
     let note = "SELECT note FROM snowflake_layout_steps() WHERE statement IS NULL";
     assert_eq!(
         one::<String>(&mut server.connect(), note),
-        "Check the rows against constraint own_id_check on table public.own by hand, because it names types of others: \
-         type app.few of mallory's."
+        "Check the rows against constraint own_id_check on table public.own by hand, because it uses what others own: \
+         function app.trap(text,integer) of mallory's, type app.few of mallory's."
     );
     let log = &server.log()[before..];
     assert!(!log.contains("trapped a superuser"), "{log}");
