@@ -187,7 +187,7 @@ DECLARE
     new_id      bigint;
     lowest      bigint;
     views       text[];
-    calls       jsonb;
+    names       jsonb;
     refusal     snowflake_internal.snowflake_refusal;
 BEGIN
     SELECT r.* INTO refusal FROM snowflake_internal.snowflake_convert_check_call(
@@ -228,20 +228,23 @@ BEGIN
     PERFORM snowflake_internal.snowflake_refuse(refusal);
 
     views := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
-    calls := (SELECT jsonb_agg(c) FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) c);
+    names := (SELECT jsonb_agg(n) FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), dry_run);
+        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), names, dry_run);
 
-    -- With a bigint, a name finds another function or operator of its schema. Whoever reads the view executes it: it must
-    -- belong to a superuser, to the view's owner, or to somebody whose functions the view has called before.
-    SELECT '42501', format('view %s would call %s', n.view, pg_describe_object(n.classid, n.objid, 0)),
-        format('That belongs to %s, and the view called no function of that role for the narrower type.', n.owner::regrole),
+    -- Whoever reads a view reads and calls what it names. A name may have got another meaning, and with a bigint it finds
+    -- another function or operator: that must belong to a superuser, to the view's owner, or to somebody whose functions
+    -- the view has called before.
+    SELECT '42501', format('view %s would use %s', n.view, n.name),
+        format('The view did not use it before. It belongs to %s.', n.owner::regrole),
         'In one transaction, drop the view, convert, and create it again.' INTO refusal
-    FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) n
-    JOIN pg_roles o ON o.oid = n.owner
+    FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n
     JOIN pg_class c ON c.oid = n.view::regclass
-    WHERE NOT dry_run AND NOT o.rolsuper AND n.owner <> c.relowner AND NOT EXISTS (
-        SELECT FROM jsonb_to_recordset(calls) AS b (view text, owner oid) WHERE (b.view, b.owner) = (n.view, n.owner))
+    LEFT JOIN pg_roles o ON o.oid = n.owner
+    WHERE NOT dry_run AND NOT (n.is_called AND (o.rolsuper OR n.owner = c.relowner)) AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(names) AS b (view text, objid oid, name text, owner oid, is_called boolean)
+        WHERE (b.view, b.owner, b.is_called) = (n.view, n.owner, n.is_called)
+            AND (n.is_called OR (b.objid, b.name) = (n.objid, n.name)))
     LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
 END

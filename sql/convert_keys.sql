@@ -331,17 +331,31 @@ CREATE TYPE snowflake_internal.snowflake_step AS (
     statement text, locks text, rewrites boolean, size text, note text, runs_as oid
 );
 
--- Executes a plan, unless it is a dry run, and returns it.
-CREATE FUNCTION snowflake_internal.snowflake_convert_execute(plan snowflake_internal.snowflake_step[], dry_run boolean)
-    RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+-- Executes a plan, unless it is a dry run, and returns it. The statements of one role may execute code that alters what
+-- the names in a statement of the next mean, so these are compared in between.
+CREATE FUNCTION snowflake_internal.snowflake_convert_execute(
+    plan snowflake_internal.snowflake_step[], names jsonb, dry_run boolean
+) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     runs_as oid;
+    former  oid;
+    refusal snowflake_internal.snowflake_refusal;
 BEGIN
     step := 0;
     FOREACH statement, locks, rewrites, size, note, runs_as IN ARRAY plan LOOP
         step := step + 1;
         IF NOT dry_run THEN
+            IF runs_as <> former THEN
+                SELECT '55006', format('%s was renamed or dropped meanwhile', b.name), format('View %s names it.', b.view),
+                    'Look for functions in indexes, checks and domains that alter objects, and run the call again.'
+                INTO refusal
+                FROM jsonb_to_recordset(names) AS b (view text, classid oid, objid oid, name text),
+                LATERAL pg_identify_object(b.classid, b.objid, 0) AS i
+                WHERE b.objid <> 0 AND concat_ws(' ', i.type, i.identity) IS DISTINCT FROM b.name LIMIT 1;
+                PERFORM snowflake_internal.snowflake_refuse(refusal);
+            END IF;
+            former := runs_as;
             PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
         END IF;
         RETURN NEXT;

@@ -57,17 +57,27 @@ BEGIN
 END
 $$;
 
--- The functions and operators that each view calls, with their owners.
-CREATE FUNCTION snowflake_internal.snowflake_convert_view_calls(views regclass[])
-    RETURNS TABLE (view text, classid oid, objid oid, owner oid)
+-- What each view names, and its schema. These views themselves, and their row types, have no OID: they get new ones.
+CREATE FUNCTION snowflake_internal.snowflake_convert_views_name(views regclass[])
+    RETURNS TABLE (view text, classid oid, objid oid, name text, owner oid, is_called boolean)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    RETURN QUERY SELECT v::text, u.classid, u.objid, coalesce(p.proowner, o.oprowner)
-    FROM unnest(views) AS v, LATERAL snowflake_internal.snowflake_convert_view_uses(v) u
-    LEFT JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid
+    RETURN QUERY SELECT v::text, u.classid, CASE WHEN coalesce(c.oid, t.typrelid) = ANY (views) THEN 0 ELSE u.objid END,
+        concat_ws(' ', i.type, i.identity), coalesce(p.proowner, c.relowner, t.typowner, s.nspowner, 0), p.oid IS NOT NULL
+    FROM unnest(views) AS v, LATERAL (
+        SELECT n.classid, n.objid FROM snowflake_internal.snowflake_convert_view_uses(v) n
+        UNION ALL
+        SELECT 'pg_namespace'::regclass, n.relnamespace FROM pg_class n WHERE n.oid = v
+    ) AS u
     LEFT JOIN pg_operator o ON u.classid = 'pg_operator'::regclass AND o.oid = u.objid
-    WHERE coalesce(p.oid, o.oid) IS NOT NULL;
+    LEFT JOIN pg_proc p ON p.oid = CASE u.classid WHEN 'pg_proc'::regclass THEN u.objid ELSE o.oprcode END
+    LEFT JOIN pg_class c ON u.classid = 'pg_class'::regclass AND c.oid = u.objid
+    LEFT JOIN pg_type t ON u.classid = 'pg_type'::regclass AND t.oid = u.objid
+    LEFT JOIN pg_namespace s ON u.classid = 'pg_namespace'::regclass AND s.oid = u.objid,
+    LATERAL pg_identify_object(u.classid, u.objid, 0) AS i
+    -- A widened key has a new constraint, on which a GROUP BY may depend.
+    WHERE u.classid <> 'pg_constraint'::regclass;
 END
 $$;
 

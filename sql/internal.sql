@@ -39,7 +39,7 @@ BEGIN
         ('snowflake_convert_check_expressions', 'evaluates what depends on the columns with a new ID'),
         ('snowflake_convert_views', 'returns the views that read a widened column'),
         ('snowflake_convert_view_uses', 'returns what a view names'),
-        ('snowflake_convert_view_calls', 'returns the functions and operators that views call'),
+        ('snowflake_convert_views_name', 'returns what views name, with owners'),
         ('snowflake_convert_view_rights', 'returns the rights on a view, and those right after its creation'),
         ('snowflake_convert_check_views', 'checks that views can be created again'),
         ('snowflake_convert_plan_views', 'returns the statements that drop views or create them again'),

@@ -246,7 +246,7 @@ BEGIN
     SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), dry_run) e;
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), NULL, dry_run) e;
 END
 $$;
 
