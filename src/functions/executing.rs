@@ -41,13 +41,17 @@ fn commands_that_wrote() -> pg_sys::CommandId {
     }
 }
 
-/// Whether a role may SET ROLE to another.
+/// Whether a role may SET ROLE to another. In a function with its owner's rights nobody may: whoever calls that gets no
+/// rights but those that its owner has without SET ROLE.
 ///
 /// # Safety
 /// Within a transaction, because it reads catalogs.
 unsafe fn may_become(user: pg_sys::Oid, owner: pg_sys::Oid) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
+        if pg_sys::InLocalUserIdChange() && !pg_sys::has_privs_of_role(user, owner) {
+            return false;
+        }
         #[cfg(feature = "pg15")]
         return pg_sys::is_member_of_role(user, owner);
         #[cfg(not(feature = "pg15"))]

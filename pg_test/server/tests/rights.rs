@@ -676,6 +676,29 @@ fn a_superusers_conversion_runs_the_tables_functions_as_their_owner() {
     assert!(server.log().contains("trapped a superuser in predicate"));
 }
 
+/// SET ROLE does not work there, and an owner may rely on that who has rights that are not inherited.
+#[test]
+fn a_function_with_its_owners_rights_becomes_no_other_role() {
+    let server = Server::builder().start_with_extension();
+    run(
+        &mut server.connect(),
+        "CREATE ROLE clerk LOGIN; CREATE ROLE service NOINHERIT; GRANT postgres TO service;
+         CREATE FUNCTION report(query text) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS
+             'DECLARE answer text; BEGIN EXECUTE query INTO answer; RETURN answer; END';
+         CREATE FUNCTION admin(query text) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS
+             'DECLARE answer text; BEGIN EXECUTE query INTO answer; RETURN answer; END';
+         ALTER FUNCTION report OWNER TO service",
+    );
+    let mut clerk = server.connect_as("clerk");
+    let call = "SELECT snowflake_internal.snowflake_execute_as('postgres'::regrole, 'SELECT current_user')";
+    fails(&mut clerk, "42501", &format!("SELECT report($${call}$$)"));
+    // A superuser's function has these rights anyway, and outside of a function the role may SET ROLE.
+    assert_eq!(one::<String>(&mut clerk, &format!("SELECT admin($${call}$$)")), "postgres");
+    let mut session = server.connect();
+    run(&mut session, "SET ROLE service");
+    assert_eq!(one::<String>(&mut session, call), "postgres");
+}
+
 /// What a view names in the schema of somebody who puts another schema in its place while the tables are rewritten.
 #[test]
 fn a_view_is_created_again_with_what_it_has_named() {
