@@ -3,6 +3,7 @@
 use crate::sql::{Failure, one, run};
 use crate::{Builder, Server};
 use postgres::{Client, NoTls};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -101,8 +102,8 @@ impl Database {
         let watcher = watcher.get_or_insert_with(|| self.connect());
         let query: String = one(watcher, VERSIONS);
         let query = watcher.prepare(&query).expect("the tables of the database");
-        // An error, if a table is gone.
-        let mut versions = || -> Result<Vec<String>, Failure> {
+        // In any order, because parallel workers may read them; an error, if a table is gone.
+        let mut versions = || -> Result<BTreeSet<String>, Failure> {
             let tables = watcher.query(&query, &[]).map_err(|e| Failure::from(&e))?;
             Ok(tables.iter().map(|table| table.get(0)).collect())
         };
