@@ -93,26 +93,37 @@ BEGIN
     RETURN QUERY
     WITH checks AS MATERIALIZED (
         SELECT m.key_relid, m.key_attname, string_agg(
-            pg_get_constraintdef(c.oid) || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END,
-            ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
+            c.definition, ', ' ORDER BY m.relid <> m.key_relid, m.relid::text, c.conname) AS definitions
         FROM (SELECT key_relid, key_attname, relid, array_agg(attnum) AS attnums
-              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m
-        JOIN pg_constraint c ON c.contype = 'c' AND c.conrelid = m.relid AND c.conkey && m.attnums AND c.coninhcount = 0
+              FROM snowflake_internal.snowflake_convert_columns(keys) GROUP BY 1, 2, 3) AS m,
+        LATERAL (
+            SELECT n.conname, pg_get_constraintdef(n.oid)
+                || CASE WHEN m.relid = m.key_relid THEN '' ELSE ' of ' || m.relid::text END
+            FROM pg_constraint n
+            WHERE n.contype = 'c' AND n.conrelid = m.relid AND n.conkey && m.attnums AND n.coninhcount = 0
+            UNION
+            SELECT NULL, pg_describe_object(d.classid, d.objid, 0) FROM pg_depend d
+            WHERE d.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = m.relid
+                AND d.refobjsubid = ANY (m.attnums)
+        ) AS c (conname, definition)
         GROUP BY m.key_relid, m.key_attname
     )
     SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
         coalesce('the highest value, ' || k.highest || ', is lower than every new ID', 'there is no value yet')
-        || coalesce('; new IDs must satisfy ' || c.definitions, ''), owner
+        || coalesce('; new IDs must satisfy ' || c.definitions, '')
+        || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, ''), owner
     FROM unnest(keys) AS k
     LEFT JOIN checks c ON c.key_relid = k.relid AND c.key_attname = k.attname
+    LEFT JOIN snowflake_internal.snowflake_convert_sequences(keys) s
+        ON s.relid = k.relid AND s.attname = k.attname AND s.stays
     ORDER BY array_position(locked, k.relid::oid), k.attname;
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
         format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, NULL, s.relowner
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
-    WHERE NOT s.is_identity AND (s.is_owned OR NOT keep_sequence);
+    WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false);
 END
@@ -174,8 +185,9 @@ DECLARE
     new_default regprocedure;
     locked      oid[];
     new_id      bigint;
+    lowest      bigint;
     views       text[];
-    calls       jsonb;
+    names       jsonb;
     refusal     snowflake_internal.snowflake_refusal;
 BEGIN
     SELECT r.* INTO refusal FROM snowflake_internal.snowflake_convert_check_call(
@@ -192,7 +204,7 @@ BEGIN
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
         UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_types(keys)
+        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
         UNION ALL
@@ -203,31 +215,36 @@ BEGIN
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    -- On a server that makes no IDs, the error of this call says why and what to do.
+    -- On a server that makes no IDs, the error of this call says why and what to do. When code of others has run, nothing
+    -- more is called by its name in this schema.
     new_id := @extschema@.snowflake_nextval();
+    lowest := @extschema@.snowflake_min(clock_timestamp());
     keys := snowflake_internal.snowflake_convert_highest(keys);
     SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id)
+        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest)
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id)
     ) AS r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
 
     views := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
-    calls := (SELECT jsonb_agg(c) FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) c);
+    names := (SELECT jsonb_agg(n) FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), dry_run);
+        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), names, dry_run);
 
-    -- With a bigint, a name finds another function or operator of its schema. Whoever reads the view executes it: it must
-    -- belong to a superuser, to the view's owner, or to somebody whose functions the view has called before.
-    SELECT '42501', format('view %s would call %s', n.view, pg_describe_object(n.classid, n.objid, 0)),
-        format('That belongs to %s, and the view called no function of that role for the narrower type.', n.owner::regrole),
+    -- Whoever reads a view reads and calls what it names. A name may have got another meaning, and with a bigint it finds
+    -- another function or operator: that must belong to a superuser, to the view's owner, or to somebody whose functions
+    -- the view has called before.
+    SELECT '42501', format('view %s would use %s', n.view, n.name),
+        format('The view did not use it before. It belongs to %s.', n.owner::regrole),
         'In one transaction, drop the view, convert, and create it again.' INTO refusal
-    FROM snowflake_internal.snowflake_convert_view_calls(views::regclass[]) n
-    JOIN pg_roles o ON o.oid = n.owner
+    FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n
     JOIN pg_class c ON c.oid = n.view::regclass
-    WHERE NOT dry_run AND NOT o.rolsuper AND n.owner <> c.relowner AND NOT EXISTS (
-        SELECT FROM jsonb_to_recordset(calls) AS b (view text, owner oid) WHERE (b.view, b.owner) = (n.view, n.owner))
+    LEFT JOIN pg_roles o ON o.oid = n.owner
+    WHERE NOT dry_run AND NOT (n.is_called AND (o.rolsuper OR n.owner = c.relowner)) AND NOT EXISTS (
+        SELECT FROM jsonb_to_recordset(names) AS b (view text, objid oid, name text, owner oid, is_called boolean)
+        WHERE (b.view, b.owner, b.is_called) = (n.view, n.owner, n.is_called)
+            AND (n.is_called OR (b.objid, b.name) = (n.objid, n.name)))
     LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
 END
@@ -251,7 +268,8 @@ CREATE FUNCTION snowflake_convert_tables(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keys constant snowflake_internal.snowflake_key[] := CASE
-        WHEN array_position(tables, NULL) IS NULL THEN snowflake_internal.snowflake_convert_find(tables) END;
+        WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
+        THEN snowflake_internal.snowflake_convert_find(tables) END;
     refusal snowflake_internal.snowflake_refusal;
 BEGIN
     SELECT '42P16', format('table %s has no serial or identity key', t),

@@ -44,8 +44,8 @@ BEGIN
             format('%s is a system catalog', label), 'It belongs to PostgreSQL.', 'Name a table of your own.'),
         (c.relpersistence = 't', '42809', format('%s is a temporary table', label),
             'It is dropped when its session ends.',
-            format('Create it with the default: %s bigint DEFAULT @extschema@.snowflake_nextval().',
-                   quote_ident(k.attname)))
+            format('Create it with the default: %s bigint DEFAULT %s.', quote_ident(k.attname),
+                   '@extschema@.snowflake_nextval()'))
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
 $$;
@@ -190,16 +190,11 @@ BEGIN
             format('cannot keep sequence %s of an identity column', s.seqrelid),
             'PostgreSQL drops the sequence of an identity together with the identity.',
             'Convert without keep_sequence. If something else needs a sequence, create another one first.'),
-        (NOT keep_sequence AND s.users IS NOT NULL, '2BP01',
+        (NOT keep_sequence AND NOT s.stays AND s.users IS NOT NULL, '2BP01',
             format('cannot drop sequence %s because other objects depend on it', s.seqrelid),
             format('These objects depend on it: %s.', s.users),
             CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
-                 ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END),
-        (NOT pg_has_role(s.relowner, 'USAGE') AND (s.is_owned OR NOT keep_sequence), '42501',
-            format('must be owner of sequence %s', s.seqrelid),
-            format('It belongs to %s.', pg_get_userbyid(s.relowner)),
-            CASE WHEN s.is_owned THEN 'Run snowflake_convert as a superuser.'
-                 ELSE 'Keep it with keep_sequence => true, or run snowflake_convert as a superuser.' END)
+                 ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 END
 $$;
@@ -244,55 +239,91 @@ BEGIN
 END
 $$;
 
--- Of these types, those that another role than the owner has made, or made a part of; null if there are none. To read a
--- literal of a type, PostgreSQL calls the functions of a domain within it, with the rights of whoever reads it: an object
--- that is created again would give its owner's rights to the owner of the type. Of base types only superusers are owners.
-CREATE FUNCTION snowflake_internal.snowflake_convert_others_types(owner oid, types oid[]) RETURNS text
+-- Of what an expression uses, the functions and types of roles that do not have the rights of `owner`; null if there are
+-- none. The owner's evaluation of the expression gives these roles its rights. To read a literal of a type, PostgreSQL
+-- calls the functions of a domain within it. An expression in a text finds functions and operators by their arguments,
+-- so those of the same name count, too. Base types belong to superusers.
+CREATE FUNCTION snowflake_internal.snowflake_convert_others(owner oid, classes oid[], objects oid[]) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
-        WITH RECURSIVE inside (id) AS (
-            SELECT unnest(types)
+        WITH RECURSIVE used (class, id) AS (
+            SELECT * FROM unnest(classes, objects)
             UNION
-            SELECT n.id
-            FROM inside i
-            JOIN pg_type t ON t.oid = i.id
+            SELECT n.class, n.id
+            FROM used u
+            JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.id
             LEFT JOIN pg_range r ON t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, r.rngmultitypid),
             LATERAL (
-                SELECT unnest(ARRAY[t.typelem, t.typbasetype, r.rngtypid, r.rngsubtype])
+                SELECT u.class, unnest(ARRAY[t.typelem, t.typbasetype, r.rngtypid, r.rngsubtype])
                 UNION
-                SELECT a.atttypid FROM pg_attribute a WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
-            ) AS n (id)
+                SELECT u.class, a.atttypid FROM pg_attribute a
+                WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
+                UNION
+                SELECT d.refclassid, d.refobjid
+                FROM pg_constraint c JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+                WHERE c.contypid = t.oid
+            ) AS n (class, id)
         )
-        SELECT string_agg(format('%s of %s', pg_describe_object('pg_type'::regclass, t.oid, 0), o.rolname), ', '
-                          ORDER BY t.oid)
-        FROM inside i JOIN pg_type t ON t.oid = i.id JOIN pg_roles o ON o.oid = t.typowner
-        WHERE t.typtype IN ('c', 'd', 'r', 'm') AND t.typowner <> owner AND NOT o.rolsuper);
+        SELECT string_agg(format('%s of %s', pg_describe_object(o.class, o.id, 0), pg_get_userbyid(o.own)), ', '
+                          ORDER BY o.id)
+        FROM (
+            SELECT u.class, t.oid, t.typowner
+            FROM used u JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.id
+            WHERE t.typtype IN ('c', 'd', 'r', 'm')
+            UNION
+            SELECT u.class, s.oid, s.proowner
+            FROM used u
+            JOIN pg_proc p ON u.class = 'pg_proc'::regclass AND p.oid = u.id
+            JOIN pg_proc s ON s.pronamespace = p.pronamespace AND s.proname = p.proname
+            UNION
+            SELECT 'pg_proc'::regclass, f.oid, f.proowner
+            FROM used u
+            JOIN pg_operator p ON u.class = 'pg_operator'::regclass AND p.oid = u.id
+            JOIN pg_operator s ON s.oprnamespace = p.oprnamespace AND s.oprname = p.oprname
+            JOIN pg_proc f ON f.oid = s.oprcode
+        ) AS o (class, id, own)
+        WHERE NOT pg_has_role(o.own, owner, 'USAGE'));
 END
 $$;
 
--- Looks for expressions that name types of others; they are evaluated, or created again.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_types(keys snowflake_internal.snowflake_key[])
+-- Looks for expressions that use what others own. They are evaluated by the next check, or by PostgreSQL when it plans a
+-- query, widens a column or analyzes the table. A policy is not, because it does not apply to the owner.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_others(keys snowflake_internal.snowflake_key[])
     RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT '42501', format('cannot evaluate %s', pg_describe_object(d.classid, d.objid, 0)),
-        format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
-        'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'
+    RETURN QUERY
+    WITH family AS MATERIALIZED (
+        SELECT k.* FROM snowflake_internal.snowflake_convert_columns(keys) k
+    ), uses AS (
+        SELECT k.relid, d.classid, d.objid, u.refclassid, u.refobjid
+        FROM family k
+        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
+            AND (k.is_key OR k.is_small OR d.refobjsubid = k.attnum)
+        JOIN pg_depend u ON u.classid = d.classid AND u.objid = d.objid
+        WHERE d.classid IN ('pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
+            OR d.classid = 'pg_class'::regclass AND EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = d.objid)
+            OR d.classid = 'pg_attrdef'::regclass AND EXISTS (
+                SELECT FROM pg_attrdef a JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum
+                WHERE a.oid = d.objid AND g.attgenerated <> '')
+        UNION
+        -- Of the table itself, the partition key and the type of the column.
+        SELECT k.relid, u.classid, u.objid, u.refclassid, u.refobjid
+        FROM family k
+        JOIN pg_depend u ON u.classid = 'pg_class'::regclass AND u.objid = k.relid AND u.objsubid IN (0, k.attnum)
+    )
+    SELECT '42501', format('cannot evaluate the definition of %s', pg_describe_object(u.classid, u.objid, 0)),
+        format('Its owner %s would call functions that another role chooses: %s.', u.relowner::regrole, o.others),
+        'Make its owner or a superuser the owner of these. Otherwise, in one transaction, drop what uses them, convert, and '
+        'create it again.'
     FROM (
-        SELECT DISTINCT k.relid, d.classid, d.objid
-        FROM snowflake_internal.snowflake_convert_columns(keys) k
-        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        WHERE d.classid IN ('pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
-                            'pg_policy'::regclass, 'pg_statistic_ext'::regclass) AND d.objid <> k.relid
-    ) AS d
-    JOIN pg_class c ON c.oid = d.relid,
-    LATERAL (
-        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.refobjid)) AS others
-        FROM pg_depend u
-        WHERE u.classid = d.classid AND u.objid = d.objid AND u.refclassid = 'pg_type'::regclass
-    ) AS types
-    WHERE types.others IS NOT NULL;
+        SELECT s.relid, s.classid, s.objid, c.relowner, array_agg(s.refclassid) AS classes, array_agg(s.refobjid) AS objects
+        FROM uses s JOIN pg_class c ON c.oid = s.relid
+        GROUP BY s.relid, s.classid, s.objid, c.relowner
+    ) AS u,
+    LATERAL (SELECT snowflake_internal.snowflake_convert_others(u.relowner, u.classes, u.objects)) AS o (others)
+    WHERE o.others IS NOT NULL;
 END
 $$;
 
@@ -428,13 +459,13 @@ BEGIN
 END
 $$;
 
--- Looks whether new IDs are above all values of the keys, and whether a partition takes them.
+-- Looks whether new IDs are above all values of the keys, and whether a partition takes them. Another worker of this
+-- server may generate an ID below new_id, but none below the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
-    keys snowflake_internal.snowflake_key[], new_id bigint
+    keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Another worker of this server may generate an ID below new_id, but none below the clock.
     RETURN QUERY SELECT '55000',
         format('column "%s" of table %s has values that are not lower than new IDs', k.attname, k.relid),
         format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
@@ -442,8 +473,7 @@ BEGIN
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
         'passed.'
     FROM unnest(keys) AS k
-    WHERE k.highest >= new_id OR k.highest >= 0 AND @extschema@.snowflake_timestamp(k.highest)
-        + current_setting('snowflake_id.tick')::interval > clock_timestamp();
+    WHERE k.highest >= least(new_id, lowest);
 
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
     -- one that takes it, else to the default partition; to all of them if other columns decide as well.
@@ -485,7 +515,8 @@ $$;
 
 -- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
 -- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is a
--- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning.
+-- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning. All of these have
+-- passed snowflake_convert_check_others().
 --
 -- The owner evaluates each expression over a row of its table with new IDs in place of the old value: the given one, and
 -- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
@@ -519,8 +550,8 @@ BEGIN
             -- A value that the column's length does not hold is an error, where a cast would cut it.
             SELECT d.relid, 'generated ' || pg_describe_object('pg_class'::regclass, g.attrelid, g.attnum), false,
                 format(CASE g.atttypmod WHEN -1 THEN '(%1$s)::%2$s' ELSE
-                           '(jsonb_populate_record(NULL::%3$s, jsonb_build_object(%4$L, (%1$s)::%2$s))).%4$I' END,
-                       pg_get_expr(a.adbin, a.adrelid), format_type(g.atttypid, -1), d.relid, g.attname)
+                           '(SELECT g FROM jsonb_to_record(jsonb_build_object(''g'', (%1$s)::%2$s)) AS g (g %3$s))' END,
+                       pg_get_expr(a.adbin, a.adrelid), format_type(g.atttypid, -1), format_type(g.atttypid, g.atttypmod))
             FROM dependents d
             JOIN pg_attrdef a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
             JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum AND g.attgenerated <> ''
@@ -538,11 +569,6 @@ BEGIN
             FROM dependents d
             JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid
             WHERE s.stxexprs IS NOT NULL
-            UNION ALL
-            SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
-                format('num_nonnulls(%s, %s)', coalesce(pg_get_expr(p.polqual, p.polrelid), 'NULL'),
-                       coalesce(pg_get_expr(p.polwithcheck, p.polrelid), 'NULL'))
-            FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
             UNION ALL
             SELECT d.relid, format('partition key of table %s', d.relid), false,
                 format('num_nonnulls(%s)', pg_get_expr(p.partexprs, p.partrelid))
@@ -574,7 +600,8 @@ BEGIN
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
         BEGIN
-            new_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.new_values || hit.tail);
+            new_result := snowflake_internal.snowflake_execute_as(
+                hit.relowner, hit.head || hit.new_values || hit.tail, true);
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like say nothing about the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
@@ -585,7 +612,8 @@ BEGIN
         END;
         CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
         BEGIN
-            old_result := snowflake_internal.snowflake_execute_as(hit.relowner, hit.head || hit.old_values || hit.tail);
+            old_result := snowflake_internal.snowflake_execute_as(
+                hit.relowner, hit.head || hit.old_values || hit.tail, true);
             IF code IS NOT NULL THEN
                 message := format('%s does not accept new IDs', hit.what);
                 hint := 'In one transaction, drop it, convert, and create it again for any bigint.';

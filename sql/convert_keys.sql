@@ -123,6 +123,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(keys snowflake_in
         is_owned    boolean, -- by the column, as a serial column owns its sequence
         is_identity boolean,
         is_stray    boolean, -- belongs to an identity that the column has lost: pgEdge's conversion leaves these
+        stays       boolean, -- belongs to another role than the table: anybody may name it in a default
         users       text     -- what else depends on it
     )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -149,7 +150,8 @@ BEGIN
         WINDOW of_one AS (PARTITION BY c.oid)
         ORDER BY c.oid, l.deptype = 'i' AND l.is_identity DESC, l.relid::oid, l.attname
     )
-    SELECT s.oid::regclass, s.relowner, s.relid, s.attname, s.is_owned, s.is_identity, s.is_stray, (
+    SELECT s.oid::regclass, s.relowner, s.relid, s.attname, s.is_owned, s.is_identity, s.is_stray,
+        s.relowner <> t.relowner, (
         SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what)
         FROM (
             -- What depends on the sequence is not the view, but the rule of the view.
@@ -163,7 +165,7 @@ BEGIN
             WHERE d.classid = 'pg_class'::regclass AND d.objid = s.oid AND (d.deptype = 'e' OR d.deptype = 'a'
                 AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k))
         ) AS u (what))
-    FROM sequences s
+    FROM sequences s JOIN pg_class t ON t.oid = s.relid
     ORDER BY s.oid::regclass::text COLLATE "C";
 END
 $$;
@@ -198,9 +200,7 @@ BEGIN
             -- Also the table of a key that does not exist.
             SELECT k.relid FROM unnest(keys) AS k
             UNION
-            -- A sequence of somebody else stays, or the conversion is refused.
-            SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
-            WHERE pg_has_role(s.relowner, 'USAGE')
+            SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s WHERE NOT s.stays
             EXCEPT
             SELECT unnest(locked));
         FOR hit IN
@@ -319,7 +319,8 @@ BEGIN
             (SELECT c.relowner FROM pg_class c WHERE c.oid = keys[i].relid), format(
                 CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
                     AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid))::bigint;
+                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid),
+            true)::bigint;
     END LOOP;
     RETURN keys;
 END
@@ -330,17 +331,31 @@ CREATE TYPE snowflake_internal.snowflake_step AS (
     statement text, locks text, rewrites boolean, size text, note text, runs_as oid
 );
 
--- Executes a plan, unless it is a dry run, and returns it.
-CREATE FUNCTION snowflake_internal.snowflake_convert_execute(plan snowflake_internal.snowflake_step[], dry_run boolean)
-    RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+-- Executes a plan, unless it is a dry run, and returns it. The statements of one role may execute code that alters what
+-- the names in a statement of the next mean, so these are compared in between.
+CREATE FUNCTION snowflake_internal.snowflake_convert_execute(
+    plan snowflake_internal.snowflake_step[], names jsonb, dry_run boolean
+) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     runs_as oid;
+    former  oid;
+    refusal snowflake_internal.snowflake_refusal;
 BEGIN
     step := 0;
     FOREACH statement, locks, rewrites, size, note, runs_as IN ARRAY plan LOOP
         step := step + 1;
         IF NOT dry_run THEN
+            IF runs_as <> former THEN
+                SELECT '55006', format('%s was renamed or dropped meanwhile', b.name), format('View %s names it.', b.view),
+                    'Look for functions in indexes, checks and domains that alter objects, and run the call again.'
+                INTO refusal
+                FROM jsonb_to_recordset(names) AS b (view text, classid oid, objid oid, name text),
+                LATERAL pg_identify_object(b.classid, b.objid, 0) AS i
+                WHERE b.objid <> 0 AND concat_ws(' ', i.type, i.identity) IS DISTINCT FROM b.name LIMIT 1;
+                PERFORM snowflake_internal.snowflake_refuse(refusal);
+            END IF;
+            former := runs_as;
             PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
         END IF;
         RETURN NEXT;

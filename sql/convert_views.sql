@@ -57,17 +57,27 @@ BEGIN
 END
 $$;
 
--- The functions and operators that each view calls, with their owners.
-CREATE FUNCTION snowflake_internal.snowflake_convert_view_calls(views regclass[])
-    RETURNS TABLE (view text, classid oid, objid oid, owner oid)
+-- What each view names, and its schema. These views themselves, and their row types, have no OID: they get new ones.
+CREATE FUNCTION snowflake_internal.snowflake_convert_views_name(views regclass[])
+    RETURNS TABLE (view text, classid oid, objid oid, name text, owner oid, is_called boolean)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    RETURN QUERY SELECT v::text, u.classid, u.objid, coalesce(p.proowner, o.oprowner)
-    FROM unnest(views) AS v, LATERAL snowflake_internal.snowflake_convert_view_uses(v) u
-    LEFT JOIN pg_proc p ON u.classid = 'pg_proc'::regclass AND p.oid = u.objid
+    RETURN QUERY SELECT v::text, u.classid, CASE WHEN coalesce(c.oid, t.typrelid) = ANY (views) THEN 0 ELSE u.objid END,
+        concat_ws(' ', i.type, i.identity), coalesce(p.proowner, c.relowner, t.typowner, s.nspowner, 0), p.oid IS NOT NULL
+    FROM unnest(views) AS v, LATERAL (
+        SELECT n.classid, n.objid FROM snowflake_internal.snowflake_convert_view_uses(v) n
+        UNION ALL
+        SELECT 'pg_namespace'::regclass, n.relnamespace FROM pg_class n WHERE n.oid = v
+    ) AS u
     LEFT JOIN pg_operator o ON u.classid = 'pg_operator'::regclass AND o.oid = u.objid
-    WHERE coalesce(p.oid, o.oid) IS NOT NULL;
+    LEFT JOIN pg_proc p ON p.oid = CASE u.classid WHEN 'pg_proc'::regclass THEN u.objid ELSE o.oprcode END
+    LEFT JOIN pg_class c ON u.classid = 'pg_class'::regclass AND c.oid = u.objid
+    LEFT JOIN pg_type t ON u.classid = 'pg_type'::regclass AND t.oid = u.objid
+    LEFT JOIN pg_namespace s ON u.classid = 'pg_namespace'::regclass AND s.oid = u.objid,
+    LATERAL pg_identify_object(u.classid, u.objid, 0) AS i
+    -- A widened key has a new constraint, on which a GROUP BY may depend.
+    WHERE u.classid <> 'pg_constraint'::regclass;
 END
 $$;
 
@@ -157,7 +167,8 @@ BEGIN
         WHERE NOT has_schema_privilege(c.relowner, s.oid, 'USAGE')
     ) AS used,
     LATERAL (
-        SELECT snowflake_internal.snowflake_convert_others_types(c.relowner, array_agg(u.objid)) AS others
+        SELECT snowflake_internal.snowflake_convert_others(
+            c.relowner, array_agg(u.classid), array_agg(u.objid)) AS others
         FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u WHERE u.classid = 'pg_type'::regclass
     ) AS types,
     LATERAL (VALUES
@@ -168,6 +179,10 @@ BEGIN
             'In one transaction, drop it, convert, and create it again.'),
         (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000', refusal,
             'It has a security label.', 'In one transaction, drop it, convert, and create it again.'),
+        (EXISTS (SELECT FROM pg_type t WHERE t.oid = c.reltype
+                     AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL)), '0A000', refusal,
+            'Its row type has rights or a comment of its own.',
+            'In one transaction, drop it, convert, and create it again.'),
         (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
             '42501', refusal,
             format('Its owner %s may not create objects in the schema %I.', c.relowner::regrole, n.nspname),
@@ -177,7 +192,8 @@ BEGIN
             format('First run GRANT USAGE ON SCHEMA %s TO %s.', used.missing, c.relowner::regrole)),
         (types.others IS NOT NULL, '42501', refusal,
             format('Its owner %s would call functions that another role chooses: %s.', c.relowner::regrole, types.others),
-            'Make its owner the owner of these types. Otherwise drop it, convert, and create it again.'),
+            'Make its owner or a superuser the owner of these. Otherwise, in one transaction, drop it, convert, and create '
+            'it again.'),
         (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid
                      AND NOT has_function_privilege(c.relowner, g.tgfoid, 'EXECUTE')), '42501', refusal,
             format('Its owner %s may not execute the function of one of its triggers.', c.relowner::regrole),

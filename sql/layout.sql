@@ -99,22 +99,23 @@ BEGIN
         FROM affected t JOIN pg_class v ON v.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
         UNION
-        -- The expression is written for the search_path of snowflake_execute_as(), which would read its literals of types.
+        -- The expression is written for the search_path of snowflake_execute_as(), which would evaluate it and read its
+        -- literals of types.
         SELECT 5, n.oid, CASE WHEN named.others IS NULL THEN format(o.call, coalesce(t.relowner, y.typowner)::regrole, format(
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
                 CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
                 n.oid, pg_get_constraintdef(n.oid))) END,
             format(CASE WHEN named.others IS NULL THEN 'Fails if a row violates %s.'
-                        ELSE 'Check the rows against %s by hand, because it names types of others: %s.' END,
+                        ELSE 'Check the rows against %s by hand, because it uses what others own: %s.' END,
                    pg_describe_object('pg_constraint'::regclass, n.oid, 0), named.others)
         FROM as_owner o, affected t
         JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
         LEFT JOIN pg_type y ON y.oid = n.contypid,
         LATERAL (
-            SELECT snowflake_internal.snowflake_convert_others_types(coalesce(t.relowner, y.typowner), array_agg(u.refobjid))
-            FROM pg_depend u
-            WHERE u.classid = 'pg_constraint'::regclass AND u.objid = n.oid AND u.refclassid = 'pg_type'::regclass
+            SELECT snowflake_internal.snowflake_convert_others(
+                coalesce(t.relowner, y.typowner), array_agg(u.refclassid), array_agg(u.refobjid))
+            FROM pg_depend u WHERE u.classid = 'pg_constraint'::regclass AND u.objid = n.oid
         ) AS named (others)
         WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0
         UNION

@@ -105,7 +105,7 @@ $$;
 
 -- Returns the reasons to refuse. The owner of the table creates the sequence.
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
-    keys snowflake_internal.snowflake_key[], becomes text
+    keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
 ) RETURNS TABLE (code text, message text, detail text, hint text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -128,7 +128,7 @@ BEGIN
             'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
                 'becomes => ''bigserial''.', k.relid, k.attname)),
         (becomes <> 'bigserial' AND (a.attidentity <> ''
-                OR pg_get_expr(d.adbin, d.adrelid) <> '@extschema@.snowflake_nextval()'::regprocedure::text), '55000',
+                OR pg_get_expr(d.adbin, d.adrelid) <> new_default::text), '55000',
             format('%s has a default of its own', described),
             'Only what inherits from the table has the snowflake default, and the parent would get the identity.',
             'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
@@ -234,6 +234,8 @@ BEGIN
         UNION ALL
         -- Whatever type a column has, it has the default.
         SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
+        UNION ALL
+        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
     ) AS r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);
@@ -241,10 +243,10 @@ BEGIN
         RETURN;
     END IF;
     keys := snowflake_internal.snowflake_convert_highest(keys);
-    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes) r LIMIT 1;
+    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), dry_run) e;
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), NULL, dry_run) e;
 END
 $$;
 
@@ -264,7 +266,7 @@ CREATE FUNCTION snowflake_revert_tables(
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert_tables', CASE WHEN array_position(tables, NULL) IS NULL
+        'snowflake_revert_tables', CASE WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
             THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes);
 END
 $$;

@@ -7,29 +7,51 @@ use pgrx::prelude::*;
 use std::ffi::{CStr, CString};
 
 /// The caller can do no more by this than by SET ROLE, so every role may execute it.
+///
+/// What only reads must not write, alter or rename anything either: the caller's own locks do not prevent that. A
+/// read-only transaction would not do, because PostgreSQL 15 lets everybody RESET that.
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_execute_as(owner oid, statement text) RETURNS text
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE FUNCTION snowflake_internal.snowflake_execute_as(owner oid, statement text, only_reads boolean DEFAULT false)
+    RETURNS text VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
-fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8]) -> Option<Vec<u8>> {
+fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8], only_reads: bool) -> Option<Vec<u8>> {
     let statement = CString::new(statement).expect("a text of PostgreSQL has no NUL");
     // SAFETY: a name that PostgreSQL allocates, or its error if there is no such role; and questions about roles.
-    unsafe {
+    let name = unsafe {
         let name = CStr::from_ptr(pg_sys::GetUserNameFromId(owner, false));
         if !may_become(pg_sys::GetUserId(), owner) {
             reading::not_the_owner(&shown(name.to_bytes())).raise();
         }
+        name
+    };
+    let before = commands_that_wrote();
+    let value = try_execute_as(owner, &statement).unwrap_or_else(|_| reading::not_executed_as().raise());
+    if only_reads && commands_that_wrote() != before {
+        reading::wrote(&shown(name.to_bytes())).raise();
     }
-    try_execute_as(owner, &statement).unwrap_or_else(|_| reading::not_executed_as().raise())
+    value
 }
 
-/// Whether a role may SET ROLE to another.
+/// The commands of this transaction, of which PostgreSQL counts those that write rows, also of catalogs.
+fn commands_that_wrote() -> pg_sys::CommandId {
+    // SAFETY: within a transaction, and nothing of this library holds a snapshot.
+    unsafe {
+        pg_sys::CommandCounterIncrement();
+        pg_sys::GetCurrentCommandId(false)
+    }
+}
+
+/// Whether a role may SET ROLE to another. In a function with its owner's rights nobody may: whoever calls that gets no
+/// rights but those that its owner has without SET ROLE.
 ///
 /// # Safety
 /// Within a transaction, because it reads catalogs.
 unsafe fn may_become(user: pg_sys::Oid, owner: pg_sys::Oid) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
+        if pg_sys::InLocalUserIdChange() && !pg_sys::has_privs_of_role(user, owner) {
+            return false;
+        }
         #[cfg(feature = "pg15")]
         return pg_sys::is_member_of_role(user, owner);
         #[cfg(not(feature = "pg15"))]

@@ -7,6 +7,7 @@ use crate::settings;
 use pgrx::PgSqlErrorCode::{
     ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_FEATURE_NOT_SUPPORTED as UNSUPPORTED,
     ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
+    ERRCODE_S_R_E_MODIFYING_SQL_DATA_NOT_PERMITTED as WROTE,
 };
 use pgrx::pg_sys;
 
@@ -143,6 +144,15 @@ pub fn not_executed_as() -> Error {
         "cannot execute a statement of this kind as another role",
         "It begins or ends a transaction, or is a COPY from or to the client.",
         "Execute it in a session of that role.",
+    )
+}
+
+pub fn wrote(role: &str) -> Error {
+    error(
+        WROTE,
+        format!("a function that role \"{role}\" chose for a table writes to the database"),
+        "The expressions of the table are only evaluated here, and must change nothing.",
+        "Look at the functions that its indexes, checks, generated columns and domains call.",
     )
 }
 

@@ -102,8 +102,7 @@ impl Database {
         let watcher = watcher.get_or_insert_with(|| self.connect());
         let query: String = one(watcher, VERSIONS);
         let query = watcher.prepare(&query).expect("the tables of the database");
-        // An error, if a table is gone.
-        // A set, because a parallel plan may give them in any order.
+        // In any order, because parallel workers may read them; an error, if a table is gone.
         let mut versions = || -> Result<BTreeSet<String>, Failure> {
             let tables = watcher.query(&query, &[]).map_err(|e| Failure::from(&e))?;
             Ok(tables.iter().map(|table| table.get(0)).collect())

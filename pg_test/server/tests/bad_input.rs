@@ -826,12 +826,13 @@ fn no_error_has_a_text_of_rust() {
 // ---- texts of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 21] = [
+const OTHERS: [(&str, &str); 22] = [
     ("bigint", "1"),
     ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
     ("integer", "1"),
     ("interval", "interval '1 s'"),
+    ("jsonb", "'[]'::jsonb"),
     ("name", "'x'"),
     ("numeric", "1"),
     ("oid", "1::oid"),

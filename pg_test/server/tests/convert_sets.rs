@@ -152,6 +152,8 @@ fn a_set_is_refused_for_what_is_no_key_of_it() {
     for call in [
         "snowflake_convert_tables(NULL)",
         "snowflake_convert_tables('{shop.lines, NULL}')",
+        "snowflake_convert_tables('{{shop.lines, NULL}}')",
+        "snowflake_revert_tables('{{shop.lines, NULL}}')",
         "snowflake_convert_schema(NULL)",
         "snowflake_revert_tables(NULL)",
         "snowflake_revert_schema(NULL)",
@@ -385,7 +387,19 @@ fn a_view_that_cannot_be_created_again_is_refused() {
     );
     let failure = refused(&database, &mut session, call, "0A000");
     assert_eq!(failure.detail, "It has a security label.");
-    run(&mut session, "DELETE FROM pg_seclabel; RESET allow_system_table_mods");
+    for (own, restore) in [
+        ("COMMENT ON TYPE shop.v IS 'a row'", "COMMENT ON TYPE shop.v IS NULL"),
+        (
+            "REVOKE USAGE ON TYPE shop.v FROM PUBLIC",
+            "UPDATE pg_type SET typacl = NULL WHERE oid = 'shop.v'::regtype",
+        ),
+    ] {
+        run(&mut session, &format!("DELETE FROM pg_seclabel; {own}"));
+        let failure = refused(&database, &mut session, call, "0A000");
+        assert_eq!(failure.detail, "Its row type has rights or a comment of its own.", "{own}");
+        run(&mut session, restore);
+    }
+    run(&mut session, "RESET allow_system_table_mods");
     calls(&database, &mut session, "snowflake_convert", "'shop.t', 'id'");
     let rights: String =
         one(&mut session, "SELECT relacl::text FROM pg_class WHERE oid = 'shop.v'::regclass");
@@ -432,7 +446,7 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
     run(&mut mallory, "CREATE FUNCTION f(bigint) RETURNS text LANGUAGE sql AS 'SELECT current_user::text'");
     let call = "SELECT snowflake_convert('t', 'id', false)";
     let failure = database.unchanged_by(call, || fails(&mut session, "42501", call));
-    assert_eq!(failure.message, "view public.v would call function public.f(bigint)");
+    assert_eq!(failure.message, "view public.v would use function public.f(bigint)");
     assert!(failure.detail.contains("mallory") && !failure.hint.is_empty(), "{failure}");
     run(&mut session, "ALTER FUNCTION f(bigint) OWNER TO lib");
     calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
@@ -480,8 +494,157 @@ fn a_view_gives_nobody_the_rights_of_its_owner_or_readers() {
         run(&mut session, remove);
     }
     run(&mut session, objects[0].1);
-    run(&mut session, "ALTER DOMAIN few OWNER TO postgres");
+    run(&mut session, "ALTER DOMAIN few OWNER TO postgres; ALTER FUNCTION g(integer) OWNER TO postgres");
     calls(&database, &mut session, "snowflake_convert", "'u', 'id'");
+}
+
+/// An index evaluates its owner's function when its table is rewritten, while the views are dropped.
+#[test]
+fn a_view_is_not_created_again_over_what_took_a_name_meanwhile() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE ROLE schemer LOGIN; CREATE SCHEMA m AUTHORIZATION schemer; CREATE SCHEMA n AUTHORIZATION schemer;
+         GRANT CREATE ON SCHEMA public TO schemer",
+    );
+    run(&mut session, &format!("GRANT CREATE ON DATABASE {} TO schemer", database.name()));
+    let mut schemer = database.connect_as("schemer");
+    let swap = |place: i32, statements: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION m.swap(place integer) RETURNS void LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF place = {place} AND to_regclass('public.v') IS NULL AND to_regclass('m.swapped') IS NULL THEN
+                     CREATE TABLE m.swapped (); {statements};
+                 END IF;
+             END $$"
+        )
+    };
+    run(&mut schemer, &swap(0, "NULL"));
+    run(
+        &mut schemer,
+        "CREATE FUNCTION m.f(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS
+             'BEGIN PERFORM m.swap(1); RETURN $1; END';
+         CREATE TABLE m.t (id integer PRIMARY KEY, n integer); INSERT INTO m.t VALUES (1, 1);
+         CREATE INDEX ON m.t (m.f(n)); CREATE TABLE m.u (n integer); CREATE TABLE n.u (n integer)",
+    );
+    run(
+        &mut session,
+        "CREATE DOMAIN n.label AS text; CREATE VIEW v AS SELECT id, u.n, '{a}'::n.label[] FROM m.t, m.u;
+         CREATE RULE r AS ON INSERT TO v DO INSTEAD INSERT INTO n.u VALUES (1)",
+    );
+    let call = "SELECT snowflake_convert('m.t', 'id', false)";
+    let refused = |schemer: &mut Client, place: i32, statements: &str, code: &str| {
+        run(schemer, &swap(place, statements));
+        let mut session = database.connect();
+        database.unchanged_by(statements, || fails(&mut session, code, call))
+    };
+    for (statements, what) in [
+        ("ALTER TABLE m.u RENAME TO u0; CREATE VIEW m.u AS SELECT n FROM m.u0", "table m.u"),
+        ("ALTER TABLE n.u RENAME TO u0; CREATE VIEW n.u AS SELECT n FROM n.u0", "table n.u"),
+        ("DROP DOMAIN n.label; CREATE DOMAIN n.label AS text", "type n.label"),
+        ("ALTER SCHEMA n RENAME TO n0; CREATE SCHEMA n; CREATE DOMAIN n.label AS text", "n."),
+    ] {
+        let failure = refused(&mut schemer, 1, statements, "55006");
+        assert!(failure.message.contains(what), "{statements}: {failure}");
+        assert!(failure.message.ends_with("was renamed or dropped meanwhile"), "{failure}");
+        assert!(!failure.hint.is_empty() && failure.detail == "View public.v names it.", "{failure}");
+    }
+    // One role's code changes what its own statements mean.
+    run(&mut session, "ALTER DOMAIN n.label OWNER TO schemer; ALTER VIEW v OWNER TO schemer");
+    let statements = "ALTER TABLE m.u RENAME TO u0; CREATE VIEW m.u AS SELECT n FROM m.u0";
+    let failure = refused(&mut schemer, 1, statements, "42501");
+    assert_eq!(failure.message, "view public.v would use view m.u");
+    assert!(failure.detail.ends_with("It belongs to schemer."), "{failure}");
+    // The owner of a schema may drop a view that is created again there, before the next one reads it.
+    run(&mut session, "DROP VIEW v; DROP DOMAIN n.label");
+    run(
+        &mut schemer,
+        "CREATE FUNCTION n.swaps(text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN PERFORM m.swap(2); RETURN true; END';
+         CREATE DOMAIN n.label AS text CHECK (n.swaps(VALUE)); CREATE VIEW m.w AS SELECT id, '{a}'::n.label[] FROM m.t",
+    );
+    run(&mut session, "CREATE VIEW m.v AS SELECT id FROM m.t; CREATE VIEW v AS SELECT id FROM m.v");
+    run(&mut session, "SELECT snowflake_convert('m.t', 'id')");
+    let statements = "DROP VIEW m.v; CREATE VIEW m.v AS SELECT id FROM m.t";
+    let failure = refused(&mut schemer, 2, statements, "42501");
+    assert_eq!(failure.message, "view public.v would use view m.v");
+    // Its owner may also put another schema in its place, before another role grants rights in it.
+    run(
+        &mut session,
+        "GRANT USAGE ON SCHEMA m TO reader, app; CREATE SCHEMA e AUTHORIZATION schemer; GRANT USAGE ON SCHEMA e TO reader, app",
+    );
+    run(&mut schemer, &swap(2, "ALTER SCHEMA e RENAME TO e0; CREATE SCHEMA e; CREATE TABLE e.v ()"));
+    run(
+        &mut schemer,
+        "CREATE VIEW e.v AS SELECT id, 1 AS n FROM m.t;
+         ALTER VIEW e.v ALTER COLUMN n SET DEFAULT cardinality('{a}'::n.label[]);
+         GRANT SELECT ON e.v TO reader WITH GRANT OPTION",
+    );
+    run(&mut database.connect_as("reader"), "GRANT SELECT ON e.v TO app");
+    let failure = fails(&mut session, "55006", call);
+    assert_eq!(failure.message, "schema e was renamed or dropped meanwhile", "{failure}");
+    run(&mut schemer, &swap(0, "NULL"));
+    run(&mut session, call);
+}
+
+/// What a table's definition calls, and a policy, which no owner ever evaluates.
+#[test]
+fn nothing_of_others_is_called_with_the_owners_rights() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE ROLE definer LOGIN; CREATE ROLE holder; GRANT CREATE ON SCHEMA public TO definer, holder;
+         CREATE TABLE t (id bigserial PRIMARY KEY, n bigint); INSERT INTO t (n) VALUES (1);
+         CREATE FUNCTION of_owner(numeric) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT 1::bigint'",
+    );
+    let mut definer = database.connect_as("definer");
+    run(
+        &mut definer,
+        "CREATE FUNCTION f(bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS $$
+         BEGIN
+             IF current_setting('test.is_armed', true) = 'on' THEN RAISE LOG 'definer''s function ran'; END IF;
+             RETURN $1;
+         END $$;
+         CREATE DOMAIN few AS bigint CHECK (public.f(VALUE) > 0)",
+    );
+    for (create, what) in [
+        ("CREATE INDEX i ON t (n) WHERE f(1) > 0", "index public.i"),
+        ("CREATE INDEX i ON t (f(id))", "index public.i"),
+        ("ALTER TABLE t ADD CONSTRAINT c CHECK (f(id) > 0) NOT VALID", "constraint c on table public.t"),
+        ("CREATE STATISTICS s ON n, (f(id)) FROM t", "statistics object public.s"),
+        ("ALTER TABLE t ADD g bigint GENERATED ALWAYS AS (f(id)) STORED", "default value for column g"),
+        ("CREATE TABLE u (t few REFERENCES t)", "table public.u"),
+        ("CREATE DOMAIN own AS bigint CHECK (f(VALUE) > 0); CREATE TABLE u (t own REFERENCES t)", "table public.u"),
+        ("CREATE TABLE u (t bigint REFERENCES t) PARTITION BY LIST ((f(t)))", "table public.u"),
+        (
+            "CREATE OPERATOR @@@ (RIGHTARG = bigint, FUNCTION = f); CREATE INDEX i ON t ((@@@ id))",
+            "index public.i",
+        ),
+        // With a bigint, the text of the index would find another function.
+        (
+            "CREATE INDEX i ON t (of_owner(id)); SET ROLE definer;
+             CREATE FUNCTION of_owner(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT f($1)'; RESET ROLE",
+            "index public.i",
+        ),
+    ] {
+        run(&mut session, &format!("BEGIN; {create}; SET LOCAL test.is_armed = on"));
+        let failure = fails(&mut session, "42501", "SELECT snowflake_convert('t', 'id')");
+        assert!(failure.message.starts_with("cannot evaluate the definition of"), "{create}: {failure}");
+        assert!(failure.message.contains(what) && failure.detail.contains("of definer."), "{create}: {failure}");
+        run(&mut session, "ROLLBACK");
+    }
+    run(&mut session, "CREATE POLICY p ON t USING (f(id) > 0); SET test.is_armed = on");
+    calls(&database, &mut session, "snowflake_convert", "'t', 'id'");
+    run(&mut session, "RESET test.is_armed; CREATE INDEX i ON t (n) WHERE f(1) > 0; SET test.is_armed = on");
+    refused(&database, &mut session, "snowflake_revert('t', 'id')", "42501");
+    assert!(!database.server().log().contains("definer's function ran"));
+    // Who has the owner's rights gains nothing; whose rights the owner has would gain the others.
+    run(&mut session, "ALTER TABLE t OWNER TO holder; GRANT definer TO holder");
+    refused(&database, &mut session, "snowflake_revert('t', 'id')", "42501");
+    run(&mut session, "REVOKE definer FROM holder; GRANT holder TO definer");
+    calls(&database, &mut session, "snowflake_revert", "'t', 'id'");
+    assert!(database.server().log().contains("definer's function ran"), "it would have been noticed");
 }
 
 #[test]
