@@ -23,13 +23,17 @@ fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8]) -> Option<Vec<u8>>
     try_execute_as(owner, &statement).unwrap_or_else(|_| reading::not_executed_as().raise())
 }
 
-/// Whether a role may SET ROLE to another.
+/// Whether a role may SET ROLE to another, which PostgreSQL refuses in a function with its owner's rights. There a role
+/// does what it could do by itself: a superuser, anything.
 ///
 /// # Safety
 /// Within a transaction, because it reads catalogs.
 unsafe fn may_become(user: pg_sys::Oid, owner: pg_sys::Oid) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
+        if pg_sys::InLocalUserIdChange() {
+            return user == owner || pg_sys::superuser_arg(user);
+        }
         #[cfg(feature = "pg15")]
         return pg_sys::is_member_of_role(user, owner);
         #[cfg(not(feature = "pg15"))]
