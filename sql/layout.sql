@@ -76,7 +76,8 @@ BEGIN
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
         LATERAL (
             SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname)),
-                EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.relid AND w.ev_type = '2' AND w.ev_enabled IN ('O', 'A'))
+                EXISTS (SELECT FROM pg_rewrite w
+                        WHERE w.ev_class = t.relid AND w.ev_type = '2' AND w.ev_enabled IN ('O', 'A'))
                 -- Their checks could be deferred, or change other tables.
                 OR EXISTS (SELECT FROM pg_constraint n
                            WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey)
