@@ -3,9 +3,18 @@
 -- that will own the generator. To run it again, for a later version or another worker, keeps the generator's state.
 --
 -- Why no ID comes out twice: the value of the sequence is count << 41 | tick, and its increment is
--- 1 << 41. So nextval() changes only the count, never the tick. Only snowflake_move() changes the tick, alone
--- under a lock, and only to a larger one. Hence each pair of tick and count comes out once, whatever the clock says.
+-- 1 << 41. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a
+-- lock: to a larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out
+-- once, whatever the clock says.
 CREATE SCHEMA IF NOT EXISTS "snowflake";
+
+-- Nothing on the caller's search_path is taken for PostgreSQL's own; the last statement gives the path back.
+DO $do$
+BEGIN
+    PERFORM pg_catalog.set_config('snowflake_generator.path', pg_catalog.current_setting('search_path'), true);
+END
+$do$;
+SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $do$
 DECLARE
@@ -19,13 +28,14 @@ BEGIN
         UNION ALL SELECT 'pg_class'::regclass, oid, relowner, relname, relnamespace FROM pg_class
         UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typname, typnamespace FROM pg_type
     ) AS o (classid, oid, owner, name, namespace)
-    WHERE o.namespace = '"snowflake"'::regnamespace AND o.name LIKE 'snowflake\_%'
-        AND NOT pg_has_role(o.owner, 'USAGE')
+    WHERE o.namespace = '"snowflake"'::regnamespace AND starts_with(o.name, 'snowflake_')
+        AND pg_get_userbyid(o.owner) <> current_user
     LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = 'cannot create a snowflake generator among objects of another role', DETAIL = problem,
-            HINT = 'Choose a schema in which only this role can create objects.';
+            HINT = 'Run this as the role that owns the generator, or choose a schema in which only this role can create '
+                'objects.';
     END IF;
     IF to_regtype('"snowflake".snowflake_base62') IS NULL THEN
         CREATE DOMAIN "snowflake".snowflake_base62 AS text COLLATE pg_catalog."C" CHECK (
@@ -70,12 +80,9 @@ CREATE SEQUENCE IF NOT EXISTS "snowflake".snowflake_state AS bigint INCREMENT 21
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_generator_worker() RETURNS bigint
     IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT 0::bigint $$;
 
-CREATE OR REPLACE FUNCTION "snowflake".snowflake_error(state text, message text, detail text, hint text, result anyelement)
-    RETURNS anyelement IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION "snowflake".snowflake_error(state text, message text, detail text, hint text) RETURNS boolean
+    IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF hint IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail;
-    END IF;
     RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail, HINT = hint;
 END
 $$;
@@ -125,18 +132,16 @@ BEGIN
             END IF;
             missing := tick OPERATOR(pg_catalog.*) 1000 OPERATOR(pg_catalog.-) clock
                 OPERATOR(pg_catalog.-) 2000000;
-            IF tick OPERATOR(pg_catalog.>) 2199023255551 THEN
-                RAISE EXCEPTION USING ERRCODE = 'SFID2';
-            ELSIF missing OPERATOR(pg_catalog.<=) 0 THEN
+            IF missing OPERATOR(pg_catalog.<=) 0 AND tick OPERATOR(pg_catalog.<=) 2199023255551 THEN
                 state := pg_catalog.setval('"snowflake".snowflake_state',
                     (n OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.<<) 41 OPERATOR(pg_catalog.|) tick);
                 state := tick;
                 RAISE EXCEPTION USING ERRCODE = 'SFID1';
-            ELSIF (state OPERATOR(pg_catalog.>>) 41) OPERATOR(pg_catalog.>) 2099200 THEN
-                -- Calls that were refused have used up most of the tick's counts. Those of the next begin as full.
-                state := pg_catalog.setval('"snowflake".snowflake_state',
-                    9007199254740992 OPERATOR(pg_catalog.|) tick);
             END IF;
+            -- Refused: the present tick becomes just full. Its counts do not run out however many calls are refused, and
+            -- this session's value is one that snowflake_lastval() does not take for an ID.
+            state := pg_catalog.setval('"snowflake".snowflake_state',
+                9007199254740992 OPERATOR(pg_catalog.|) (state OPERATOR(pg_catalog.&) 2199023255551));
             RAISE EXCEPTION USING ERRCODE = 'SFID2';
         EXCEPTION
             WHEN SQLSTATE 'SFID1' THEN
@@ -147,19 +152,19 @@ BEGIN
         IF clock OPERATOR(pg_catalog.<) 0 THEN
             PERFORM "snowflake".snowflake_error('55000', 'cannot generate a snowflake ID: system clock is before the epoch',
                 pg_catalog.format('The system clock reads %s; the epoch is 2024-01-01 00:00:00+00.', pg_catalog.clock_timestamp()),
-                'Correct the clock.', NULL::integer);
+                'Correct the clock.');
         ELSIF tick OPERATOR(pg_catalog.>) 2199023255551 THEN
             PERFORM "snowflake".snowflake_error('55000',
                 'cannot generate a snowflake ID: the layout''s time field is exhausted',
                 'Layout 41/10/12 ends before 2093-09-06 15:47:35.552+00.', 'Correct the clock if it is ahead. Otherwise move to a layout '
-                'with more time bits or a coarser tick.', NULL::integer);
+                'with more time bits or a coarser tick.');
         ELSIF missing OPERATOR(pg_catalog.>) 5000 THEN
             PERFORM "snowflake".snowflake_error('55000', 'cannot generate a snowflake ID: system clock moved backwards',
                 pg_catalog.format('The system clock is %s ms behind the newest ID.',
                     (missing OPERATOR(pg_catalog.+) 2000000) OPERATOR(pg_catalog./) 1000),
                 pg_catalog.format('Wait until the clock reaches %s, or correct the clock if it is wrong.',
                     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+)
-                    (missing::double precision OPERATOR(pg_catalog.*) interval '1 us')), NULL::integer);
+                    (missing::double precision OPERATOR(pg_catalog.*) interval '1 us')));
         END IF;
         PERFORM pg_catalog.pg_sleep(missing::double precision OPERATOR(pg_catalog./) 1000000);
     END LOOP;
@@ -179,7 +184,8 @@ BEGIN
     THEN
         RETURN ((state OPERATOR(pg_catalog.&) 2199023255551) OPERATOR(pg_catalog.<<) 22) OPERATOR(pg_catalog.|) ((0 OPERATOR(pg_catalog.|) "snowflake".snowflake_generator_worker()) OPERATOR(pg_catalog.<<) 12) OPERATOR(pg_catalog.|) (state OPERATOR(pg_catalog.>>) 41);
     END IF;
-    RETURN "snowflake".snowflake_move(1);
+    -- Of the declared type, because for an integer an overload that another role has put here would match better.
+    RETURN "snowflake".snowflake_move(1::bigint);
 END
 $$;
 
@@ -207,7 +213,7 @@ BEGIN
             DETAIL = format('n is %s. A range lies within one tick, which has room for 4096 IDs.', n),
             HINT = 'Ask for fewer IDs, or call snowflake_nextval_batch, which has no limit.';
     END IF;
-    "first" := "snowflake".snowflake_move(n);
+    "first" := "snowflake".snowflake_move(n::bigint);
     "last" := "first" + (n - 1);
 END
 $$;
@@ -218,10 +224,14 @@ DECLARE
     state bigint;
 BEGIN
     state := currval('"snowflake".snowflake_state');
+    IF state >= 9007199254740992 THEN
+        RAISE object_not_in_prerequisite_state;
+    END IF;
     RETURN ((state OPERATOR(pg_catalog.&) 2199023255551) OPERATOR(pg_catalog.<<) 22) OPERATOR(pg_catalog.|) ((0 OPERATOR(pg_catalog.|) "snowflake".snowflake_generator_worker()) OPERATOR(pg_catalog.<<) 12) OPERATOR(pg_catalog.|) (state OPERATOR(pg_catalog.>>) 41);
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowflake_lastval is not yet defined in this session',
-        DETAIL = 'This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES.',
+        DETAIL = 'This session has generated no ID since it began, since DISCARD ALL or DISCARD SEQUENCES, or since a call '
+            'failed.',
         HINT = 'Call snowflake_nextval first, or insert a row whose default calls it.';
 END
 $$;
@@ -230,47 +240,47 @@ $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_timestamp(id bigint) RETURNS timestamp with time zone IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT CASE WHEN id OPERATOR(pg_catalog.>=) 0 AND id OPERATOR(pg_catalog.<=) 9223372036854775807 THEN (timestamp '2024-01-01 00:00:00' OPERATOR(pg_catalog.+) ((id OPERATOR(pg_catalog.>>) 22) OPERATOR(pg_catalog.*) interval '1000 us')) AT TIME ZONE 'UTC'
-        WHEN id IS NOT NULL THEN "snowflake".snowflake_error('22023',
+        WHEN id IS NOT NULL AND "snowflake".snowflake_error('22023',
             pg_catalog.format('%s is not a snowflake ID of layout 41/10/12', id),
             CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
                 ELSE 'It has bits above the layout''s time field.' END,
-            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
-            NULL::timestamp with time zone) END $$;
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).')
+            THEN NULL::timestamp with time zone END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_datacenter(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT CASE WHEN id OPERATOR(pg_catalog.>=) 0 AND id OPERATOR(pg_catalog.<=) 9223372036854775807 THEN NULL::integer
-        WHEN id IS NOT NULL THEN "snowflake".snowflake_error('22023',
+        WHEN id IS NOT NULL AND "snowflake".snowflake_error('22023',
             pg_catalog.format('%s is not a snowflake ID of layout 41/10/12', id),
             CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
                 ELSE 'It has bits above the layout''s time field.' END,
-            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
-            NULL::integer) END $$;
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).')
+            THEN NULL::integer END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_worker(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT CASE WHEN id OPERATOR(pg_catalog.>=) 0 AND id OPERATOR(pg_catalog.<=) 9223372036854775807 THEN ((id OPERATOR(pg_catalog.>>) 12) OPERATOR(pg_catalog.&) 1023)::integer
-        WHEN id IS NOT NULL THEN "snowflake".snowflake_error('22023',
+        WHEN id IS NOT NULL AND "snowflake".snowflake_error('22023',
             pg_catalog.format('%s is not a snowflake ID of layout 41/10/12', id),
             CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
                 ELSE 'It has bits above the layout''s time field.' END,
-            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
-            NULL::integer) END $$;
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).')
+            THEN NULL::integer END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_sequence(id bigint) RETURNS integer IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT CASE WHEN id OPERATOR(pg_catalog.>=) 0 AND id OPERATOR(pg_catalog.<=) 9223372036854775807 THEN (id OPERATOR(pg_catalog.&) 4095)::integer
-        WHEN id IS NOT NULL THEN "snowflake".snowflake_error('22023',
+        WHEN id IS NOT NULL AND "snowflake".snowflake_error('22023',
             pg_catalog.format('%s is not a snowflake ID of layout 41/10/12', id),
             CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
                 ELSE 'It has bits above the layout''s time field.' END,
-            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
-            NULL::integer) END $$;
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).')
+            THEN NULL::integer END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_min(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT CASE WHEN ts OPERATOR(pg_catalog.>=) timestamp with time zone '2024-01-01 00:00:00+00'
             AND ts OPERATOR(pg_catalog.<) timestamp with time zone '2093-09-06 15:47:35.552+00'
         THEN (((extract(epoch FROM ts AT TIME ZONE 'UTC') OPERATOR(pg_catalog.*) 1000000)::bigint OPERATOR(pg_catalog.-) (1704067200000000)) OPERATOR(pg_catalog./) 1000) OPERATOR(pg_catalog.<<) 22
-        WHEN ts IS NOT NULL THEN "snowflake".snowflake_error('22008', 'timestamp is out of range for layout 41/10/12',
+        WHEN ts IS NOT NULL AND "snowflake".snowflake_error('22008', 'timestamp is out of range for layout 41/10/12',
             pg_catalog.format('The timestamp is %s. The layout starts at 2024-01-01 00:00:00+00 and ends before 2093-09-06 15:47:35.552+00.', ts),
-            'To compare IDs with any timestamp, use snowflake_between.', NULL::bigint) END $$;
+            'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_max(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT "snowflake".snowflake_min(ts) OPERATOR(pg_catalog.|) 4194303 $$;
@@ -387,8 +397,8 @@ DECLARE
         SELECT l.layout FROM "snowflake".snowflake_layouts l
         WHERE l.name = lower(btrim(left(snowflake_decode.layout, 100), E' \t\r\n'))), left(snowflake_decode.layout, 100));
     words      constant text[] := regexp_match(written,
-        '^\s*(\d{1,2})/(?:(?:(\d{1,2})\+)?(\d{1,2})/(\d{1,2})|s(\d{1,2})/w(?:(\d{1,2})\+)?(\d{1,2}))'
-        '\s(1ms|10ms|1s)\s+(\d{4}-\d\d-\d\d)([Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?))?\s*$');
+        E'^\\s*(\\d{1,2})/(?:(?:(\\d{1,2})\\+)?(\\d{1,2})/(\\d{1,2})|s(\\d{1,2})/w(?:(\\d{1,2})\\+)?(\\d{1,2}))'
+        '\\s(1ms|10ms|1s)\\s+(\\d{4}-\\d\\d-\\d\\d)([Tt ]\\d\\d:\\d\\d(?::\\d\\d(?:\\.\\d+)?)?(?:[Zz]|[+-]\\d\\d(?::?\\d\\d)?))?\\s*$');
     datacenter integer := coalesce(words[2], words[6], '0');
     worker     integer := coalesce(words[3], words[7]);
     sequence   integer := coalesce(words[4], words[5]);
@@ -479,7 +489,7 @@ BEGIN
     END LOOP;
     FOR statement IN
         SELECT format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', p.oid::regprocedure) FROM pg_proc p
-        WHERE p.pronamespace = '"snowflake"'::regnamespace AND p.proname LIKE 'snowflake\_%'
+        WHERE p.pronamespace = '"snowflake"'::regnamespace AND starts_with(p.proname, 'snowflake_')
             AND p.proname <> 'snowflake_move' AND pg_get_userbyid(p.proowner) = current_user
     LOOP
         EXECUTE statement;
@@ -529,9 +539,14 @@ COMMENT ON FUNCTION "snowflake".snowflake_generator_worker() IS 'internal: the w
 COMMENT ON FUNCTION "snowflake".snowflake_move(bigint) IS 'internal: moves the generator to a later tick';
 COMMENT ON FUNCTION "snowflake".snowflake_clock() IS 'internal: the system clock in microseconds since the epoch';
 COMMENT ON FUNCTION "snowflake".snowflake_batch_size(integer) IS 'internal: checks the argument of snowflake_nextval_batch';
-COMMENT ON FUNCTION "snowflake".snowflake_error(text, text, text, text, anyelement) IS 'internal: raises an error';
+COMMENT ON FUNCTION "snowflake".snowflake_error(text, text, text, text) IS 'internal: raises an error';
 COMMENT ON FUNCTION "snowflake".snowflake_between_from(timestamptz) IS
     'internal: the lowest ID created at or after a time, for snowflake_between';
 COMMENT ON FUNCTION "snowflake".snowflake_between_until(timestamptz) IS
     'internal: the highest ID created before a time, for snowflake_between';
 
+DO $do$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('snowflake_generator.path', true), true);
+END
+$do$;

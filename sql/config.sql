@@ -25,13 +25,22 @@ DECLARE
     is_new constant boolean := NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
 BEGIN
-    -- The members of pg_write_all_data may change the rows of any table, but not what these rows mean for every session.
-    IF NOT is_replicated AND NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
+    -- The members of pg_write_all_data may change the rows of any table, also as replication does, but not what these rows
+    -- mean for every session.
+    IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
             MESSAGE = 'must be owner of table snowflake_config to change its row',
             DETAIL = 'A server whose layout differs from that of the row generates and reads no IDs in this database.',
             HINT = 'Ask the owner of the extension, or a superuser.';
+    END IF;
+    IF TG_OP = 'TRUNCATE' THEN
+        -- A subscriber has its IDs all the same, and there no trigger could pass over a statement as over a row.
+        RAISE EXCEPTION USING
+            ERRCODE = 'feature_not_supported',
+            MESSAGE = 'cannot truncate table snowflake_config',
+            DETAIL = 'Replication would empty the tables of subscribers, whose databases keep their IDs.',
+            HINT = 'To remove the row, use DELETE.';
     END IF;
     IF TG_OP = 'DELETE' THEN
         -- The publisher has deleted its row, but this database still has its IDs.
@@ -102,6 +111,9 @@ $$;
 CREATE TRIGGER snowflake_config_check BEFORE INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_config
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_check;
+CREATE TRIGGER snowflake_config_truncate BEFORE TRUNCATE ON snowflake_internal.snowflake_config
+    EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
+ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_truncate;
 
 -- Sessions remember that they have compared the row, until this tells them of its change. AFTER, because BEFORE one a
 -- session could compare the old row again.

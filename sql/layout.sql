@@ -61,12 +61,13 @@ BEGIN
             'WHEN NOT MATCHED THEN INSERT (layout, tick_ms, epoch) VALUES (own.layout, own.tick_ms, own.epoch)',
             'Gives this database the server''s layout.'
         UNION
-        -- Setting a column to any value recomputes what depends on it. Neither ordinary triggers nor foreign keys fire.
+        -- Setting a column to any value recomputes what depends on it. Its triggers are off meanwhile; those of the whole
+        -- session would be off by a setting, also for what the owner's functions do elsewhere.
         SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND NOT (k.setting IS NULL)
-                THEN 'SET LOCAL session_replication_role = replica; ' || format(o.call, t.relowner::regrole,
-                    'UPDATE ONLY ' || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', ')) END,
+                THEN format(o.call, t.relowner::regrole, concat_ws('; ', w.off,
+                    'UPDATE ONLY ' || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', '), w.back)) END,
             format(CASE WHEN k.is_blocked
-                        THEN 'Recompute %s of %s by hand, because of its triggers, rules or constraints.'
+                        THEN 'Recompute %s of %s by hand, because of its rules or constraints.'
                         WHEN k.setting IS NULL
                         THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
                         ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
@@ -75,11 +76,9 @@ BEGIN
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
         LATERAL (
             SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname)),
-                -- A trigger or rule that fires all the same would run with the rights of whoever runs the statement.
-                EXISTS (SELECT FROM pg_trigger w WHERE w.tgrelid = t.relid AND NOT w.tgisinternal
-                            AND w.tgenabled IN ('A', 'R'))
-                OR EXISTS (SELECT FROM pg_rewrite w WHERE w.ev_class = t.relid AND w.ev_enabled IN ('A', 'R'))
-                -- These are not checked meanwhile.
+                EXISTS (SELECT FROM pg_rewrite w
+                        WHERE w.ev_class = t.relid AND w.ev_type = '2' AND w.ev_enabled IN ('O', 'A'))
+                -- Their checks could be deferred, or change other tables.
                 OR EXISTS (SELECT FROM pg_constraint n
                            WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey)
                                   AND (n.contype = 'f' OR n.condeferrable)
@@ -87,8 +86,15 @@ BEGIN
             FROM pg_depend d JOIN pg_attribute u ON u.attrelid = d.refobjid AND u.attnum = d.refobjsubid
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = t.relid AND u.attgenerated = '' AND u.attidentity <> 'a'
-        ) AS k (setting, is_blocked)
-        WHERE t.relkind = 'r' GROUP BY o.call, t.relid, t.label, t.relowner, k.is_blocked, k.setting IS NULL
+        ) AS k (setting, is_blocked),
+        LATERAL (
+            SELECT 'ALTER TABLE ONLY ' || t.label || ' ' || string_agg(format('DISABLE TRIGGER %I', tgname), ', '),
+                'ALTER TABLE ONLY ' || t.label || ' ' || string_agg(format(
+                    CASE tgenabled WHEN 'A' THEN 'ENABLE ALWAYS TRIGGER %I' ELSE 'ENABLE TRIGGER %I' END, tgname), ', ')
+            FROM pg_trigger WHERE tgrelid = t.relid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
+        ) AS w (off, back)
+        WHERE t.relkind = 'r'
+        GROUP BY o.call, t.relid, t.label, t.relowner, k.is_blocked, k.setting IS NULL, w.off, w.back
         UNION
         SELECT 3, t.objid, format('REINDEX INDEX %s', t.objid::regclass), format('On %s.', t.label)
         FROM affected t JOIN pg_class i ON i.oid = t.objid

@@ -10,16 +10,17 @@ use std::ffi::CStr;
 #[derive(Debug)]
 pub struct WrongKind;
 
-/// Executes a statement as `owner`, and returns the first column of its first row, if it has one. Needs a transaction.
+/// Executes a statement as `owner`, and returns the first column of its first row, if it has one, in the memory context
+/// of the call. Needs a transaction.
 ///
 /// SET ROLE would not do, because the functions that are called can RESET it. Here they cannot change the role, nor
 /// leave behind a setting, a deferred trigger or a temporary object that would act with the rights of the caller.
-pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<Vec<u8>> {
+pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<&'static CStr> {
     try_execute_as(owner, statement).expect("the statement is this library's own")
 }
 
 /// The same for any statement.
-pub fn try_execute_as(owner: pg_sys::Oid, statement: &CStr) -> Result<Option<Vec<u8>>, WrongKind> {
+pub fn try_execute_as(owner: pg_sys::Oid, statement: &CStr) -> Result<Option<&'static CStr>, WrongKind> {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     // SAFETY: a question about a role, and plain settings of the session, which PostgreSQL resets itself if an error
     // ends the statement.
@@ -54,11 +55,13 @@ pub fn try_execute_as(owner: pg_sys::Oid, statement: &CStr) -> Result<Option<Vec
 }
 
 /// Executes a statement, and returns the first column of its first row as text. Not by pgrx, whose statements are in
-/// UTF-8 whatever the database's encoding is.
-fn execute(statement: &CStr) -> Result<Option<Vec<u8>>, WrongKind> {
-    // SAFETY: calls in the order that SPI asks for, within a transaction. The value is copied before its memory is freed,
-    // and PostgreSQL cleans up if an error ends the statement.
+/// UTF-8 whatever the database's encoding is. The value has any size, so PostgreSQL allocates it: where there is no memory
+/// for it, that is an error, while Rust would abort the process, and with it the server.
+fn execute(statement: &CStr) -> Result<Option<&'static CStr>, WrongKind> {
+    // SAFETY: calls in the order that SPI asks for, within a transaction. The value is made in the caller's memory context,
+    // which outlives SPI's, and PostgreSQL cleans up if an error ends the statement.
     unsafe {
+        let callers = pg_sys::CurrentMemoryContext;
         pg_sys::SPI_connect();
         let outcome = pg_sys::SPI_execute(statement.as_ptr(), false, 0);
         if outcome < 0 {
@@ -69,10 +72,10 @@ fn execute(statement: &CStr) -> Result<Option<Vec<u8>>, WrongKind> {
         let value = if rows.is_null() || pg_sys::SPI_processed == 0 {
             std::ptr::null_mut()
         } else {
+            pg_sys::MemoryContextSwitchTo(callers);
             pg_sys::SPI_getvalue(*(*rows).vals, (*rows).tupdesc, 1)
         };
-        let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes().to_vec());
         pg_sys::SPI_finish();
-        Ok(value)
+        Ok((!value.is_null()).then(|| CStr::from_ptr(value)))
     }
 }

@@ -4,7 +4,7 @@ use crate::display::shown;
 use crate::executing::try_execute_as;
 use crate::messages::reading;
 use pgrx::prelude::*;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 
 /// The caller can do no more by this than by SET ROLE, so every role may execute it.
 ///
@@ -14,22 +14,22 @@ use std::ffi::{CStr, CString};
 CREATE FUNCTION snowflake_internal.snowflake_execute_as(owner oid, statement text, only_reads boolean DEFAULT false)
     RETURNS text VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
-fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8], only_reads: bool) -> Option<Vec<u8>> {
-    let statement = CString::new(statement).expect("a text of PostgreSQL has no NUL");
-    // SAFETY: a name that PostgreSQL allocates, or its error if there is no such role; and questions about roles.
-    let name = unsafe {
+fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8], only_reads: bool) -> Option<&'static [u8]> {
+    // SAFETY: a name and a copy that PostgreSQL allocates, or its error if there is no such role or no memory; and questions
+    // about roles.
+    let (statement, name) = unsafe {
         let name = CStr::from_ptr(pg_sys::GetUserNameFromId(owner, false));
         if !may_become(pg_sys::GetUserId(), owner) {
             reading::not_the_owner(&shown(name.to_bytes())).raise();
         }
-        name
+        (CStr::from_ptr(pg_sys::pnstrdup(statement.as_ptr().cast(), statement.len())), name)
     };
     let before = commands_that_wrote();
-    let value = try_execute_as(owner, &statement).unwrap_or_else(|_| reading::not_executed_as().raise());
+    let value = try_execute_as(owner, statement).unwrap_or_else(|_| reading::not_executed_as().raise());
     if only_reads && commands_that_wrote() != before {
         reading::wrote(&shown(name.to_bytes())).raise();
     }
-    value
+    value.map(CStr::to_bytes)
 }
 
 /// The commands of this transaction, of which PostgreSQL counts those that write rows, also of catalogs.
@@ -41,16 +41,16 @@ fn commands_that_wrote() -> pg_sys::CommandId {
     }
 }
 
-/// Whether a role may SET ROLE to another. In a function with its owner's rights nobody may: whoever calls that gets no
-/// rights but those that its owner has without SET ROLE.
+/// Whether a role may SET ROLE to another, which PostgreSQL refuses in a function with its owner's rights. There a role
+/// does what it could do by itself: a superuser, anything.
 ///
 /// # Safety
 /// Within a transaction, because it reads catalogs.
 unsafe fn may_become(user: pg_sys::Oid, owner: pg_sys::Oid) -> bool {
     // SAFETY: by this function's contract.
     unsafe {
-        if pg_sys::InLocalUserIdChange() && !pg_sys::has_privs_of_role(user, owner) {
-            return false;
+        if pg_sys::InLocalUserIdChange() {
+            return user == owner || pg_sys::superuser_arg(user);
         }
         #[cfg(feature = "pg15")]
         return pg_sys::is_member_of_role(user, owner);

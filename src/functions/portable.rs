@@ -126,7 +126,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     let node_of_id = apply(format!("({node})"), "<<", bits.sequence);
     let tick_of_state = format!("({})", apply("state", "&", time_mask));
     let shift = bits.datacenter + bits.worker + bits.sequence;
-    let time_of_id = format!("({})", apply(tick_of_state, "<<", shift));
+    let time_of_id = format!("({})", apply(&tick_of_state, "<<", shift));
     let sequence_of_id = format!("({})", apply("state", ">>", time_bits));
     let id_of_state = apply(apply(time_of_id, "|", format!("({node_of_id})")), "|", sequence_of_id);
     let limits = Limits::default();
@@ -134,6 +134,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{keep_state}", if is_extension { keep_state() } else { String::new() }),
         ("{readers}", portable_readers(dotted)),
         ("{id_of_state}", id_of_state),
+        ("{tick_of_state}", tick_of_state),
         ("{own_worker}", worker.to_string()),
         ("{tick_ms}", layout.tick().millis().to_string()),
         ("{clock}", clock),
@@ -141,7 +142,6 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{time_mask}", time_mask.to_string()),
         ("{step}", (1_i64 << time_bits).to_string()),
         ("{full}", (sequences << time_bits).to_string()),
-        ("{many}", ((sequences + (1_i64 << (63 - time_bits))) / 2).to_string()),
         ("{sequences}", sequences.to_string()),
         ("{max_tick}", layout.max_tick().to_string()),
         ("{max_ahead_us}", limits.max_ahead_us.to_string()),

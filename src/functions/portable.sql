@@ -3,9 +3,18 @@
 -- that will own the generator. To run it again, for a later version or another worker, keeps the generator's state.
 --
 -- Why no ID comes out twice: the value of the sequence is count << {time_bits} | tick, and its increment is
--- 1 << {time_bits}. So nextval() changes only the count, never the tick. Only snowflake_move() changes the tick, alone
--- under a lock, and only to a larger one. Hence each pair of tick and count comes out once, whatever the clock says.
+-- 1 << {time_bits}. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a
+-- lock: to a larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out
+-- once, whatever the clock says.
 {create_schema}
+-- Nothing on the caller's search_path is taken for PostgreSQL's own; the last statement gives the path back.
+DO $do$
+BEGIN
+    PERFORM pg_catalog.set_config('snowflake_generator.path', pg_catalog.current_setting('search_path'), true);
+END
+$do$;
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 DO $do$
 DECLARE
     problem text;
@@ -18,13 +27,14 @@ BEGIN
         UNION ALL SELECT 'pg_class'::regclass, oid, relowner, relname, relnamespace FROM pg_class
         UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typname, typnamespace FROM pg_type
     ) AS o (classid, oid, owner, name, namespace)
-    WHERE o.namespace = {schema_name}::regnamespace AND o.name LIKE 'snowflake\_%'
-        AND NOT pg_has_role(o.owner, 'USAGE')
+    WHERE o.namespace = {schema_name}::regnamespace AND starts_with(o.name, 'snowflake_')
+        AND pg_get_userbyid(o.owner) <> current_user
     LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = 'cannot create a snowflake generator among objects of another role', DETAIL = problem,
-            HINT = 'Choose a schema in which only this role can create objects.';
+            HINT = 'Run this as the role that owns the generator, or choose a schema in which only this role can create '
+                'objects.';
     END IF;
     IF to_regtype('{s_literal}snowflake_base62') IS NULL THEN
         CREATE DOMAIN {s}snowflake_base62 AS text COLLATE pg_catalog."C" CHECK (
@@ -69,12 +79,9 @@ CREATE SEQUENCE IF NOT EXISTS {s}snowflake_state AS bigint INCREMENT {step} MINV
 CREATE OR REPLACE FUNCTION {s}snowflake_generator_worker() RETURNS bigint
     IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT {own_worker}::bigint $$;
 
-CREATE OR REPLACE FUNCTION {s}snowflake_error(state text, message text, detail text, hint text, result anyelement)
-    RETURNS anyelement IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION {s}snowflake_error(state text, message text, detail text, hint text) RETURNS boolean
+    IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF hint IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail;
-    END IF;
     RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail, HINT = hint;
 END
 $$;
@@ -124,18 +131,16 @@ BEGIN
             END IF;
             missing := tick OPERATOR(pg_catalog.*) {tick_us} OPERATOR(pg_catalog.-) clock
                 OPERATOR(pg_catalog.-) {max_ahead_us};
-            IF tick OPERATOR(pg_catalog.>) {max_tick} THEN
-                RAISE EXCEPTION USING ERRCODE = 'SFID2';
-            ELSIF missing OPERATOR(pg_catalog.<=) 0 THEN
+            IF missing OPERATOR(pg_catalog.<=) 0 AND tick OPERATOR(pg_catalog.<=) {max_tick} THEN
                 state := pg_catalog.setval('{s_literal}snowflake_state',
                     (n OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.<<) {time_bits} OPERATOR(pg_catalog.|) tick);
                 state := tick;
                 RAISE EXCEPTION USING ERRCODE = 'SFID1';
-            ELSIF (state OPERATOR(pg_catalog.>>) {time_bits}) OPERATOR(pg_catalog.>) {many} THEN
-                -- Calls that were refused have used up most of the tick's counts. Those of the next begin as full.
-                state := pg_catalog.setval('{s_literal}snowflake_state',
-                    {full} OPERATOR(pg_catalog.|) tick);
             END IF;
+            -- Refused: the present tick becomes just full. Its counts do not run out however many calls are refused, and
+            -- this session's value is one that snowflake_lastval() does not take for an ID.
+            state := pg_catalog.setval('{s_literal}snowflake_state',
+                {full} OPERATOR(pg_catalog.|) {tick_of_state});
             RAISE EXCEPTION USING ERRCODE = 'SFID2';
         EXCEPTION
             WHEN SQLSTATE 'SFID1' THEN
@@ -146,19 +151,19 @@ BEGIN
         IF clock OPERATOR(pg_catalog.<) 0 THEN
             PERFORM {s}snowflake_error('55000', 'cannot generate a snowflake ID: system clock is before the epoch',
                 pg_catalog.format('The system clock reads %s; the epoch is {epoch}+00.', pg_catalog.clock_timestamp()),
-                'Correct the clock.', NULL::integer);
+                'Correct the clock.');
         ELSIF tick OPERATOR(pg_catalog.>) {max_tick} THEN
             PERFORM {s}snowflake_error('55000',
                 'cannot generate a snowflake ID: the layout''s time field is exhausted',
                 'Layout {layout} ends before {end}+00.', 'Correct the clock if it is ahead. Otherwise move to a layout '
-                'with more time bits or a coarser tick.', NULL::integer);
+                'with more time bits or a coarser tick.');
         ELSIF missing OPERATOR(pg_catalog.>) {patience_us} THEN
             PERFORM {s}snowflake_error('55000', 'cannot generate a snowflake ID: system clock moved backwards',
                 pg_catalog.format('The system clock is %s ms behind the newest ID.',
                     (missing OPERATOR(pg_catalog.+) {max_ahead_us}) OPERATOR(pg_catalog./) 1000),
                 pg_catalog.format('Wait until the clock reaches %s, or correct the clock if it is wrong.',
                     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+)
-                    (missing::double precision OPERATOR(pg_catalog.*) interval '1 us')), NULL::integer);
+                    (missing::double precision OPERATOR(pg_catalog.*) interval '1 us')));
         END IF;
         PERFORM pg_catalog.pg_sleep(missing::double precision OPERATOR(pg_catalog./) 1000000);
     END LOOP;
@@ -178,7 +183,8 @@ BEGIN
     THEN
         RETURN {id_of_state};
     END IF;
-    RETURN {s}snowflake_move(1);
+    -- Of the declared type, because for an integer an overload that another role has put here would match better.
+    RETURN {s}snowflake_move(1::bigint);
 END
 $$;
 
@@ -206,7 +212,7 @@ BEGIN
             DETAIL = format('n is %s. A range lies within one tick, which has room for {sequences} IDs.', n),
             HINT = 'Ask for fewer IDs, or call snowflake_nextval_batch, which has no limit.';
     END IF;
-    "first" := {s}snowflake_move(n);
+    "first" := {s}snowflake_move(n::bigint);
     "last" := "first" + (n - 1);
 END
 $$;
@@ -217,10 +223,14 @@ DECLARE
     state bigint;
 BEGIN
     state := currval('{s_literal}snowflake_state');
+    IF state >= {full} THEN
+        RAISE object_not_in_prerequisite_state;
+    END IF;
     RETURN {id_of_state};
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'snowflake_lastval is not yet defined in this session',
-        DETAIL = 'This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES.',
+        DETAIL = 'This session has generated no ID since it began, since DISCARD ALL or DISCARD SEQUENCES, or since a call '
+            'failed.',
         HINT = 'Call snowflake_nextval first, or insert a row whose default calls it.';
 END
 $$;
@@ -312,8 +322,8 @@ DECLARE
         SELECT l.layout FROM {s}snowflake_layouts l
         WHERE l.name = lower(btrim(left(snowflake_decode.layout, 100), E' \t\r\n'))), left(snowflake_decode.layout, 100));
     words      constant text[] := regexp_match(written,
-        '^\s*(\d{1,2})/(?:(?:(\d{1,2})\+)?(\d{1,2})/(\d{1,2})|s(\d{1,2})/w(?:(\d{1,2})\+)?(\d{1,2}))'
-        '\s(1ms|10ms|1s)\s+(\d{4}-\d\d-\d\d)([Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?))?\s*$');
+        E'^\\s*(\\d{1,2})/(?:(?:(\\d{1,2})\\+)?(\\d{1,2})/(\\d{1,2})|s(\\d{1,2})/w(?:(\\d{1,2})\\+)?(\\d{1,2}))'
+        '\\s(1ms|10ms|1s)\\s+(\\d{4}-\\d\\d-\\d\\d)([Tt ]\\d\\d:\\d\\d(?::\\d\\d(?:\\.\\d+)?)?(?:[Zz]|[+-]\\d\\d(?::?\\d\\d)?))?\\s*$');
     datacenter integer := coalesce(words[2], words[6], '0');
     worker     integer := coalesce(words[3], words[7]);
     sequence   integer := coalesce(words[4], words[5]);
@@ -404,7 +414,7 @@ BEGIN
     END LOOP;
     FOR statement IN
         SELECT format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', p.oid::regprocedure) FROM pg_proc p
-        WHERE p.pronamespace = {schema_name}::regnamespace AND p.proname LIKE 'snowflake\_%'
+        WHERE p.pronamespace = {schema_name}::regnamespace AND starts_with(p.proname, 'snowflake_')
             AND p.proname <> 'snowflake_move' AND pg_get_userbyid(p.proowner) = current_user
     LOOP
         EXECUTE statement;
@@ -454,9 +464,14 @@ COMMENT ON FUNCTION {s}snowflake_generator_worker() IS 'internal: the worker num
 COMMENT ON FUNCTION {s}snowflake_move(bigint) IS 'internal: moves the generator to a later tick';
 COMMENT ON FUNCTION {s}snowflake_clock() IS 'internal: the system clock in microseconds since the epoch';
 COMMENT ON FUNCTION {s}snowflake_batch_size(integer) IS 'internal: checks the argument of snowflake_nextval_batch';
-COMMENT ON FUNCTION {s}snowflake_error(text, text, text, text, anyelement) IS 'internal: raises an error';
+COMMENT ON FUNCTION {s}snowflake_error(text, text, text, text) IS 'internal: raises an error';
 COMMENT ON FUNCTION {s}snowflake_between_from(timestamptz) IS
     'internal: the lowest ID created at or after a time, for snowflake_between';
 COMMENT ON FUNCTION {s}snowflake_between_until(timestamptz) IS
     'internal: the highest ID created before a time, for snowflake_between';
 {keep_state}
+DO $do$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('snowflake_generator.path', true), true);
+END
+$do$;

@@ -43,18 +43,18 @@ fn snowflake_reader_sql() -> String {
 pub(super) fn portable_readers(schema: &str) -> String {
     let no_id = |result: &str| {
         format!(
-            "WHEN id IS NOT NULL THEN {schema}snowflake_error('22023',
+            "WHEN id IS NOT NULL AND {schema}snowflake_error('22023',
             pg_catalog.format('%s is not a snowflake ID of layout {{layout}}', id),
             CASE WHEN id OPERATOR(pg_catalog.<) 0 THEN 'A snowflake ID is never negative.'
                 ELSE 'It has bits above the layout''s time field.' END,
-            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).',
-            NULL::{result})"
+            'Check the source of the value. To read an ID of another system, call snowflake_decode(id, layout).')
+            THEN NULL::{result}"
         )
     };
     let no_time = format!(
-        "WHEN ts IS NOT NULL THEN {schema}snowflake_error('22008', 'timestamp is out of range for layout {{layout}}',
+        "WHEN ts IS NOT NULL AND {schema}snowflake_error('22008', 'timestamp is out of range for layout {{layout}}',
             pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
-            'To compare IDs with any timestamp, use snowflake_between.', NULL::bigint)"
+            'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint"
     );
     let manners = [
         ("{create}", "CREATE OR REPLACE FUNCTION"),

@@ -134,7 +134,8 @@ pub fn not_the_owner(role: &str) -> Error {
         NO_RIGHT,
         format!("permission denied to execute a statement as role \"{role}\""),
         "The tables of a role are read and changed with the rights of that role, because they can call its functions.",
-        "Connect as that role, as a role that may SET ROLE to it, or as a superuser.",
+        "Connect as that role, as a role that may SET ROLE to it, or as a superuser. PostgreSQL allows no SET ROLE in a \
+         SECURITY DEFINER function.",
     )
 }
 

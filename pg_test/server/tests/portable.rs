@@ -7,7 +7,7 @@ use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{
-    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, secs,
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs,
 };
 use std::fs;
 use std::path::Path;
@@ -134,8 +134,24 @@ fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
     server.step_back(secs(1));
     // Within max_ahead they go on.
     ids.add("1 s back", take(&mut session, 1_000));
+    // The session's last ID is known whatever becomes of its transaction, until it forgets.
+    let last = "SELECT snowflake_lastval()";
+    run(&mut session, "BEGIN; SAVEPOINT s");
+    let newest = next(&mut session);
+    for undo in ["ROLLBACK TO s", "ROLLBACK"] {
+        run(&mut session, undo);
+        assert_eq!(one::<i64>(&mut session, last), newest, "{undo}");
+    }
+    run(&mut session, "DISCARD ALL");
+    fails(&mut session, "55000", last);
+    ids.add("rolled back", vec![newest, next(&mut session)]);
     server.step_back(hours(1));
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    // What a call has left behind that generated no ID is none.
+    for call in ["nextval()", "nextval_range(2)"] {
+        fails(&mut session, "55000", &format!("SELECT snowflake_{call}"));
+        fails(&mut session, "55000", last);
+    }
     assert!(failure.message.contains("system clock moved backwards"), "{failure}");
     assert!(failure.text().contains("Wait until the clock reaches"), "{failure}");
     assert_eq!(one::<String>(&mut session, "SELECT state FROM snowflake_status"), "closed");
@@ -153,7 +169,9 @@ fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
     }
     server.step_forward(hours(1));
     server.step_forward(secs(1));
-    ids.add("after", take(&mut session, 10_000));
+    let after = take(&mut session, 10_000);
+    assert_eq!(Some(&one::<i64>(&mut session, last)), after.last());
+    ids.add("after", after);
     ids.assert_unique();
     ids.assert_each_ascending();
 }
@@ -216,8 +234,8 @@ fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence()
             fails(&mut session, "42501", statement);
         }
     }
-    // What runs with the owner's rights calls nothing by a name that others can take.
-    run(&mut owner, "GRANT CREATE ON SCHEMA public TO mallory");
+    // What runs with the owner's rights calls nothing by a name that others can take, beside it or on their search_path.
+    run(&mut owner, "GRANT CREATE ON SCHEMA public, snowflake TO mallory");
     let mut mallory = server.connect_as("mallory");
     run(
         &mut mallory,
@@ -226,9 +244,35 @@ fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence()
          CREATE OPERATOR public.+ (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
          CREATE OPERATOR public.& (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
          CREATE OPERATOR public.<< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE FUNCTION snowflake.snowflake_move(integer) RETURNS bigint LANGUAGE sql AS 'SELECT evil(1, 1)';
+         CREATE FUNCTION snowflake.snowflake_error(varchar, text, text, varchar) RETURNS boolean LANGUAGE sql
+             AS 'SELECT evil(1, 1) > 0';
+         CREATE DOMAIN pg_temp.text AS varchar CHECK (evil(1, 1) > 0);
          SET search_path = public, pg_catalog, snowflake;
          SELECT snowflake_nextval(), snowflake_nextval_range(7), snowflake_lastval()",
     );
+    let failure = fails(&mut mallory, "22023", "SELECT snowflake_timestamp(-1)");
+    assert!(failure.message.contains("-1 is not a snowflake ID"), "{failure}");
+}
+
+/// Those who may create objects in a schema on the search_path of whoever installs the generator.
+#[test]
+fn its_installation_calls_nothing_of_others() {
+    let server = plain().setting("search_path", "public").start();
+    let mut owner = server.connect();
+    run(&mut owner, "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory");
+    run(
+        &mut server.connect_as("mallory"),
+        "CREATE FUNCTION trap(oid, regnamespace) RETURNS boolean LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG 'trapped %', current_user; RETURN true; END $$;
+         CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regnamespace, FUNCTION = trap)",
+    );
+    run(&mut owner, &format!("BEGIN; {}", shipped()));
+    assert_eq!(one::<String>(&mut owner, "SHOW search_path"), "public", "it is what it was");
+    run(&mut owner, "COMMIT; SELECT snowflake.snowflake_nextval()");
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut owner, "SELECT 1::oid = 'public'::regnamespace");
+    assert!(server.log().contains("trapped postgres"), "it would have been noticed");
 }
 
 #[test]
@@ -243,9 +287,12 @@ fn nothing_of_another_role_becomes_a_part_of_the_generator() {
          LANGUAGE sql AS 'SELECT $5'",
     );
     let mut app = server.connect_as("app");
-    let failure =
-        fails(&mut app, "42501", &shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", ""));
-    assert!(failure.text().contains("belongs to role mallory"), "{failure}");
+    // Not of a superuser's either.
+    for session in [&mut app, &mut owner] {
+        let text = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
+        let failure = fails(session, "42501", &text);
+        assert!(failure.text().contains("belongs to role mallory"), "{failure}");
+    }
 }
 
 #[test]
@@ -312,6 +359,9 @@ fn its_schema_may_have_any_name() {
     let portable = plain().start();
     for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}", "{s}; {s_literal} {schema_name}"] {
         let mut session = portable.connect();
+        if pg_version() < 19 {
+            run(&mut session, "SET standard_conforming_strings = off");
+        }
         let literal = name.replace('\'', "''");
         run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&database, &format!("3, '{literal}'"))));
         run(&mut session, &format!("SET search_path = \"{}\"", name.replace('"', "\"\"")));

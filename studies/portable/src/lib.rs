@@ -12,7 +12,7 @@
 //! | waits -> holds | `LOCK TABLE` |
 //! | holds -> drew | `nextval` under the lock |
 //! | drew -> issued, or more, or moves | it reads the clock: the tick serves, or a range draws more, or the tick is old |
-//! | moves -> issued | `setval` |
+//! | moves -> issued, or idle | `setval`: a larger tick, or, where that would be too late, the present one's end |
 
 use stateright::{Model, Property};
 
@@ -33,12 +33,14 @@ pub enum Mutant {
     CountUnchecked,
     /// A range does not look whether others took positions in between.
     GapUnchecked,
+    /// A refused move leaves room in the present tick.
+    RoomWhenRefused,
     /// After a crash the sequence is what it was before the last change.
     WalLost,
 }
 
 /// Every mutant.
-pub const MUTANTS: [Mutant; 8] = [
+pub const MUTANTS: [Mutant; 9] = [
     Mutant::NoLock,
     Mutant::TickNotLarger,
     Mutant::SameTick,
@@ -46,6 +48,7 @@ pub const MUTANTS: [Mutant; 8] = [
     Mutant::TickUnchecked,
     Mutant::CountUnchecked,
     Mutant::GapUnchecked,
+    Mutant::RoomWhenRefused,
     Mutant::WalLost,
 ];
 
@@ -54,7 +57,7 @@ pub const MUTANTS: [Mutant; 8] = [
 pub struct Scope {
     /// How many positions each session asks for at once: 1, or a range.
     pub sessions: &'static [u8],
-    /// Ticks end here: a session that would need a later one stops.
+    /// Ticks end here: a session that would need a later one is refused.
     pub last_tick: u8,
     /// IDs of a tick.
     pub field: u8,
@@ -220,7 +223,12 @@ impl Scope {
             Session::More { first, missing, clock, .. } => {
                 Session::More { first, last: self.nextval(state)?, missing: missing - 1, clock }
             }
-            Session::Moves { to } if to > self.last_tick => return None,
+            Session::Moves { to } if to > self.last_tick => {
+                state.before = state.sequence;
+                state.sequence.count = self.field - 2 * u8::from(self.is(Mutant::RoomWhenRefused));
+                Self::end(state, who);
+                return Some(());
+            }
             Session::Moves { to } => {
                 state.before = state.sequence;
                 state.sequence = Value { tick: to, count: n - 1 };
