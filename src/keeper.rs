@@ -85,7 +85,9 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
-        witness::keep_hold();
+        if !witness::keep_hold() {
+            generator.remind_witness();
+        }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
     // Status 0 would tell the postmaster never to start the keeper again.

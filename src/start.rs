@@ -83,7 +83,7 @@ pub fn with_prepared() -> Start {
     Start { prepared: read_prepared(), ..without_prepared() }
 }
 
-/// Has a standby without a state note that it is one. Called by the postmaster.
+/// Has a standby note what its state does not say of it. Called by the postmaster.
 pub fn note_standby(generator: &SharedGenerator) {
     if control_file::is_recovery_signalled()
         && let Err(why) = generator.note_standby(&of_standby())

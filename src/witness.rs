@@ -1,10 +1,11 @@
 //! The witness: a small file in the host's shared memory that knows which record of the state was written last. It is
-//! gone with the boot, and no copy of a data directory brings it along. The server that lives holds a lock on it, so
-//! that one which starts from the same state in another place, as from a snapshot, finds that it is not alone.
+//! gone with the boot, and no copy of a data directory brings it along. The server that lives holds a lock on it, and
+//! claims its workers in it, so that one which starts from the same state in another place, as from a snapshot, finds
+//! that it is not alone.
 
 use crate::messages::log;
 use serde::{Deserialize, Serialize};
-use snowflake_core::host::{LastRecords, RecordName, Sight, Witness, WorkerMarks};
+use snowflake_core::host::{Claim, LastRecords, RecordName, Sight, Witness, WorkerMarks};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -47,6 +48,8 @@ struct Knowledge {
     directory: String,
     /// Of all workers that it has used.
     marks: WorkerMarks,
+    /// Of the server that holds the file.
+    claim: Option<Claim>,
 }
 
 /// The file that this server's processes hold locked; the postmaster opens it, and they inherit it.
@@ -57,8 +60,13 @@ static HELD_ANEW: Mutex<Option<File>> = Mutex::new(None);
 static HOME: OnceLock<Option<i64>> = OnceLock::new();
 
 impl Witness for ShmWitness {
-    fn announce(&self, record: RecordName) {
-        update(|knowledge| knowledge.last.announce(record));
+    fn announce(&self, record: RecordName, claim: &Claim) {
+        update(|knowledge| {
+            knowledge.last.announce(record);
+            knowledge.claim = Some(claim.clone());
+            knowledge.home = HOME.get().copied().flatten();
+            knowledge.directory = directory();
+        });
     }
 
     fn confirm(&self, record: RecordName, marks: &WorkerMarks) {
@@ -68,20 +76,34 @@ impl Witness for ShmWitness {
         });
     }
 
+    fn claim(&self, claim: &Claim) -> bool {
+        // Before the others are looked at: one that does so at the same time finds it.
+        update(|knowledge| knowledge.claim = Some(claim.clone()));
+        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return true };
+        let meets = |knowledge: &Knowledge| knowledge.claim.as_ref().is_some_and(|other| other.meets(claim));
+        let mut others = witnesses(&place).filter(|(path, knowledge)| *path != own && meets(knowledge));
+        let is_free = !others.any(|(path, _)| is_held(&path));
+        if !is_free {
+            update(|knowledge| knowledge.claim = None);
+        }
+        is_free
+    }
+
     fn sight(&self, record: RecordName) -> Sight {
         let here = Place::here().and_then(|place| Ok((path()?, place)));
         let Ok((own, place)) = here else { return Sight::Unknown };
         let others = others(&own, &place, record);
         let own = read(&own, &place).map(|knowledge| knowledge.last).unwrap_or_default();
-        if others.iter().any(|(path, _)| is_held(path)) {
+        // One that was refused, or is a standby, has claimed nothing.
+        if others.iter().any(|(path, other)| other.claim.is_some() && is_held(path)) {
             Sight::Beside
-        } else if others.iter().any(|(_, last)| last.outran(record)) {
+        } else if others.iter().any(|(_, other)| other.last.outran(record)) {
             Sight::PutBack
         } else if own.have(record) {
             Sight::Last
         } else if own.know() && !own.are_behind(record) {
             Sight::PutBack
-        } else if others.iter().any(|(_, last)| last.have(record)) {
+        } else if others.iter().any(|(_, other)| other.last.have(record)) {
             // The volume was mounted again in another place, and nobody has gone on from it.
             Sight::Last
         } else {
@@ -119,22 +141,34 @@ pub fn hold(home: Option<i64>) {
     // Another start may be looking whether anybody holds it.
     for _ in 0..10 {
         if file.try_lock().is_ok() {
-            // Later writes need no space.
-            if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
-                let _ = file.write_all_at(&[b' '; BYTES], 0);
-            }
             HELD.get_or_init(|| file);
+            let _ = begin_run();
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
+/// What the run before claimed is free: this one may be that of a standby.
+fn begin_run() -> io::Result<()> {
+    let path = path()?;
+    if fs::metadata(&path)?.len() == 0 {
+        // Later writes need no space.
+        return open(&path, OpenOptions::new().write(true))?.write_all_at(&[b' '; BYTES], 0);
+    }
+    write(&path, &Knowledge { claim: None, ..read_any(&path)? })
+}
+
 /// Holds the witness that another process of this server has made anew, and that is free after that one's end. Called
-/// by the keeper, which lives as long as the server.
-pub fn keep_hold() {
-    if let Ok(file) = path().and_then(|path| open(&path, OpenOptions::new().write(true))) {
-        hold_anew(file);
+/// by the keeper, which lives as long as the server. `false` if it knows nothing any more, or somebody has deleted it.
+pub fn keep_hold() -> bool {
+    let Ok(path) = path() else { return true };
+    match open(&path, OpenOptions::new().write(true)) {
+        Ok(file) => {
+            hold_anew(file);
+            read_any(&path).is_ok()
+        }
+        Err(error) => error.kind() != ErrorKind::NotFound,
     }
 }
 
@@ -146,10 +180,10 @@ pub fn home_before(record: RecordName) -> Option<i64> {
 }
 
 /// The witnesses of other data directories that know this record's life.
-fn others(own: &Path, place: &Place, record: RecordName) -> Vec<(PathBuf, LastRecords)> {
+fn others(own: &Path, place: &Place, record: RecordName) -> Vec<(PathBuf, Knowledge)> {
     let is_of_life =
         |(path, knowledge): &(PathBuf, Knowledge)| path != own && knowledge.last.are_of(record.life);
-    witnesses(place).filter(is_of_life).map(|(path, knowledge)| (path, knowledge.last)).collect()
+    witnesses(place).filter(is_of_life).collect()
 }
 
 /// The witnesses of all data directories, from this boot.
@@ -201,15 +235,19 @@ fn update(change: impl FnOnce(&mut Knowledge)) {
 
 fn try_to_update(change: impl FnOnce(&mut Knowledge)) -> io::Result<()> {
     let (path, place) = (path()?, Place::here()?);
-    let mut knowledge = read(&path, &place).unwrap_or(Knowledge {
-        place,
-        last: LastRecords::default(),
-        home: None,
-        directory: String::new(),
-        marks: WorkerMarks::default(),
-    });
-    knowledge.home = HOME.get().copied().flatten();
-    knowledge.directory = directory();
+    // The marks of a data directory that was here before are those of this place.
+    let before = read_any(&path).ok().filter(|before| before.place.boot == place.boot);
+    let mut knowledge = match before {
+        Some(before) if before.place == place => before,
+        before => Knowledge {
+            place,
+            last: LastRecords::default(),
+            home: None,
+            directory: String::new(),
+            marks: before.map(|before| before.marks).unwrap_or_default(),
+            claim: None,
+        },
+    };
     change(&mut knowledge);
     write(&path, &knowledge)
 }

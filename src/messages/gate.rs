@@ -297,7 +297,8 @@ pub fn closed(why: ClosedReason) -> Error {
         ),
         ClosedReason::Beside => not_ready(
             "cannot generate a snowflake ID: this data directory is a copy of a running server's",
-            "A server that runs in another directory of this host goes on from the same state, as beside a snapshot.",
+            "A server that runs in another directory of this host goes on from the same state, as beside a snapshot, or \
+             generates this cluster's IDs with the same worker.",
             COPY_HINT,
         ),
         ClosedReason::PutBack => not_ready(

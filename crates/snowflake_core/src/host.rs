@@ -209,15 +209,43 @@ pub enum Sight {
     Beside,
 }
 
+/// What no two servers that run can have: a worker of one cluster on one timeline, under one lease if a registry gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    system_identifier: u64,
+    timeline: u32,
+    /// The floor of the lease, which tells it from others of the same workers.
+    lease: Option<i64>,
+    workers: Vec<i64>,
+}
+
+impl Claim {
+    /// The claim of a cluster's workers on a timeline, under the lease with this floor.
+    pub fn new(system_identifier: u64, timeline: u32, lease: Option<i64>, workers: &[i64]) -> Self {
+        Self { system_identifier, timeline, lease, workers: workers.to_vec() }
+    }
+
+    /// Whether both claim a worker.
+    pub fn meets(&self, other: &Self) -> bool {
+        let under = |claim: &Self| (claim.system_identifier, claim.timeline, claim.lease);
+        under(self) == under(other) && self.workers.iter().any(|worker| other.workers.contains(worker))
+    }
+}
+
 /// Remembers which record was written last, since the host was booted. It cannot be copied with a data directory: not
 /// file by file, not with its volume, and not to another host. A failure of the witness is a witness that knows nothing.
 pub trait Witness {
     /// This record is about to be written. Until [`confirm`](Self::confirm), it, a record of its run that was announced
     /// before, or the last confirmed one may be in the file.
-    fn announce(&self, record: RecordName);
+    /// The server claims its workers with it.
+    fn announce(&self, record: RecordName, claim: &Claim);
     /// The announced record is durable, with these marks of the server's own workers, or this record was found and no
     /// witness knew it.
     fn confirm(&self, record: RecordName, marks: &WorkerMarks);
+    /// Claims workers for as long as this server runs, or until it claims others; `false`, and nothing is claimed, if
+    /// another server that runs on this host has claimed one of them. Of two that claim at once, at least one sees the
+    /// other.
+    fn claim(&self, claim: &Claim) -> bool;
     /// What it knows of a record that was found.
     fn sight(&self, record: RecordName) -> Sight;
     /// The marks that the server in this place confirmed before, for a server of the same cluster that has none of them:

@@ -101,6 +101,17 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Tells the witness what it has forgotten. After a failed write nobody knows which record is the last.
+    pub(crate) fn remind(&self, host: &impl Host, heading: &Heading<'_>) {
+        let Some(witness) = host.disk().and_then(|disk| disk.witness()) else { return };
+        witness.announce(self.promises.facts.name, &self.promises.claim(heading));
+        if self.failure.is_none() {
+            witness.confirm(self.promises.facts.name, &self.promises.marks_by_worker(heading));
+        }
+    }
+}
+
 /// Tells the witness of the record before it is written, and after.
 fn witnessed(
     promises: &mut Promises,
@@ -110,7 +121,7 @@ fn witnessed(
 ) -> Result<(), Errno> {
     let name = promises.facts.name;
     if let Some(witness) = disk.witness() {
-        witness.announce(name);
+        witness.announce(name, &promises.claim(heading));
     }
     write(promises, disk)?;
     if let Some(witness) = disk.witness() {

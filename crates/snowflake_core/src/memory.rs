@@ -27,6 +27,7 @@ pub(crate) struct Switch {
     active: AtomicUsize,
     until: AtomicI64,
     max_ahead_us: AtomicI64,
+    longest_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
     reserve_us: AtomicI64,
     replay: AtomicUsize,
@@ -38,6 +39,7 @@ impl Switch {
             active: AtomicUsize::new(0),
             until: AtomicI64::new(i64::MAX),
             max_ahead_us: AtomicI64::new(0),
+            longest_ahead_us: AtomicI64::new(0),
             max_wait_us: AtomicI64::new(0),
             reserve_us: AtomicI64::new(0),
             replay: AtomicUsize::new(0),
@@ -73,6 +75,11 @@ impl Switch {
         self.max_ahead_us.load(Ordering::Relaxed)
     }
 
+    /// The longest `max_ahead` since the memory was created.
+    pub(crate) fn longest_ahead_us(&self) -> i64 {
+        self.longest_ahead_us.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         let policy = match self.replay.load(Ordering::Relaxed) {
             0 => Policy::Hold,
@@ -86,6 +93,7 @@ impl Switch {
     pub(crate) fn set_limits(&self, limits: &Limits) {
         self.replay.store((limits.policy == Policy::Replay) as usize, Ordering::Relaxed);
         self.max_ahead_us.store(limits.max_ahead_us, Ordering::Relaxed);
+        self.longest_ahead_us.fetch_max(limits.max_ahead_us, Ordering::Relaxed);
         self.max_wait_us.store(limits.max_wait_us, Ordering::Relaxed);
         self.reserve_us.store(limits.reserve_us, Ordering::Relaxed);
     }

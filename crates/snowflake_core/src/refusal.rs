@@ -79,7 +79,7 @@ pub enum ClosedReason {
     Copied,
     /// Another server runs in this directory.
     Taken,
-    /// A server that runs in another directory of this host goes on from the same state.
+    /// A server that runs in another directory of this host goes on from the same state, or has the same worker.
     Beside,
     /// A later record of this state was written on this host: an older state was put back, or a copy went on from it.
     PutBack,

@@ -12,7 +12,7 @@ use model::fixtures::{
 use model::server::{HOUR, MS, SECOND, Server};
 use model::world::{Machine, NOON, SYSTEM, config};
 use serde_json::Value;
-use snowflake_core::host::{FileIdentity, SLOTS};
+use snowflake_core::host::{Claim, FileIdentity, SLOTS};
 use snowflake_core::{ClosedReason, Config, Event, Limits};
 use snowflake_core::{Start, Tick, Unopened, Workers};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -191,6 +191,65 @@ fn a_state_beside_a_running_original_stays_closed_and_another_worker_opens_it() 
     let other = Workers::new(&plain().layout, 1, plain().workers.lanes() - 1).unwrap();
     machine.config.borrow_mut().workers = other;
     machine.start_up();
+}
+
+/// Neither life nor record tells: the original was adopted since, or has written nothing since the host was booted, or
+/// the state of the copy was lost.
+#[test]
+fn a_server_stays_closed_beside_one_that_has_claimed_its_worker_on_its_timeline() {
+    let claim = |timeline, worker| Some(Claim::new(SYSTEM, timeline, None, &[900, worker]));
+    for deleted in [false, true] {
+        let machine = crashed();
+        if deleted {
+            machine.disk.delete();
+        }
+        machine.disk.witness.forget();
+        machine.disk.witness.of_others.replace(claim(1, 896));
+        assert_eq!(machine.why_closed(), ClosedReason::Beside);
+        assert_eq!(*machine.disk.witness.claimed.borrow(), None, "it would keep its original from starting");
+        machine.pass(SECOND);
+        machine.disk.witness.of_others.take();
+        machine.settle();
+        machine.go_down();
+        for other in [claim(2, 896), claim(1, 897), Some(Claim::new(SYSTEM + 1, 1, None, &[896]))] {
+            machine.disk.witness.of_others.replace(other);
+            machine.start_up();
+            machine.go_down();
+        }
+    }
+}
+
+#[test]
+fn a_server_claims_its_workers_before_it_writes() {
+    let machine = crashed();
+    machine.boot_up();
+    machine.disk.set_faults(|at| if at == Point::Load { Fault::None } else { Fault::Fail(EIO) });
+    machine.open().unwrap_err();
+    let expected = Claim::new(SYSTEM, 1, None, &[896]);
+    assert!(machine.disk.witness.claimed.borrow().as_ref().is_some_and(|claim| claim.meets(&expected)));
+}
+
+/// Somebody has deleted the witness while no ID was generated.
+#[test]
+fn a_witness_that_is_reminded_knows_the_last_record() {
+    let reminded = || {
+        let machine = crashed();
+        machine.start_up();
+        let snapshot = machine.disk.slots().unwrap();
+        machine.pass(SECOND);
+        machine.id();
+        machine.disk.witness.forget();
+        machine.disk.witness.claimed.take();
+        machine.with(|generator| generator.remind_witness());
+        machine.go_down();
+        (machine, snapshot)
+    };
+    let (machine, _) = reminded();
+    assert!(machine.disk.witness.claimed.borrow().is_some());
+    assert_eq!(machine.start_up(), 0, "the record was the last one");
+    let (machine, snapshot) = reminded();
+    roll_back(&machine, snapshot);
+    assert_eq!(machine.why_closed(), ClosedReason::PutBack);
 }
 
 #[test]

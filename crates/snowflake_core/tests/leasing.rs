@@ -7,8 +7,8 @@ mod model;
 
 use model::disk::{EIO, Fault};
 use model::server::{HOUR, MINUTE, MS, SECOND, Server};
-use model::world::{Machine, config};
-use snowflake_core::host::{FileIdentity, SLOT_BYTES};
+use model::world::{Machine, SYSTEM, config};
+use snowflake_core::host::{Claim, FileIdentity, SLOT_BYTES};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Policy, Refusal, Tick};
 use snowflake_core::{ClosedReason, Start, Unopened, WorkerSource};
 use std::cell::{Cell, RefCell};
@@ -802,6 +802,66 @@ fn a_server_that_comes_back_to_its_registry_is_the_node_that_it_was() {
     machine.crash();
     machine.settle();
     assert!(machine.id().tick > between.tick);
+    assert_eq!(machine.contact().node, node);
+}
+
+/// The volume was cloned. The witness knows the records that the clone writes under a number of its own, and not who had
+/// the lease before.
+#[test]
+fn a_clone_that_ran_with_a_number_of_its_own_has_no_lease_of_its_original() {
+    for timeline in [1, 2] {
+        let (machine, registry) = (member(), Registry::new());
+        machine.join(&registry);
+        machine.reboot();
+        machine.set_config(Config { source: WorkerSource::Configured, ..confirmed(50) });
+        machine.set_start(|start| start.timeline = timeline);
+        machine.crash();
+        machine.settle();
+        machine.id();
+        // An operator raises the marks of a server, which changes nothing else.
+        machine.adopt(machine.wall()).unwrap();
+        machine.pass(3 * SECOND);
+        assert_eq!(machine.id().worker % 256, 50);
+        machine.set_config(fleet(Limits::default()));
+        machine.crash();
+        assert_eq!(machine.open(), Err(Unopened::NoLease));
+    }
+}
+
+/// Of a clone, which started at the same time. Another lease of the same workers is that of another node, be it over or
+/// not.
+#[test]
+fn a_server_stays_closed_beside_one_that_has_claimed_the_workers_of_its_lease() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    let claim = |floor| Some(Claim::new(SYSTEM, 1, Some(floor), &[lease.home]));
+    assert!(machine.disk.witness.claimed.borrow().as_ref().unwrap().meets(&claim(lease.floor).unwrap()));
+    machine.disk.witness.of_others.replace(claim(lease.floor));
+    machine.crash();
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Beside)));
+    machine.disk.witness.of_others.replace(claim(lease.floor + 1));
+    machine.pass(SECOND);
+    machine.settle();
+    assert_eq!(machine.lease(), Some(lease));
+    registry.end(lease.home);
+    let contact = machine.contact();
+    assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+    let claimed = machine.disk.witness.claimed.borrow();
+    assert_eq!(*claimed, Some(Claim::new(SYSTEM, 1, None, &[])), "it has none");
+}
+
+/// Without its registry for a while, and rebooted: with a number, it is the same node again.
+#[test]
+fn a_number_outlives_a_reboot_without_the_registry() {
+    let (machine, registry) = (Machine::alone(confirmed(5)), Registry::new());
+    machine.join(&registry);
+    let node = machine.contact().node;
+    machine.set_config(Config { source: WorkerSource::Configured, ..confirmed(5) });
+    machine.reboot();
+    machine.settle();
+    machine.set_config(confirmed(5));
+    machine.crash();
+    machine.settle();
     assert_eq!(machine.contact().node, node);
 }
 

@@ -193,6 +193,59 @@ fn a_second_timeline_that_counts_lanes_otherwise_starts_above_what_was_replayed(
     }
 }
 
+/// A fleet was stopped and given other settings, and later its first ones again. Its standby saw both, and knows no more
+/// of its primary than the base backup says.
+#[test]
+fn a_second_timeline_whose_standby_ran_with_other_settings_meanwhile_starts_above_what_was_replayed() {
+    let longer = Limits { max_ahead_us: 4 * SECOND, ..Limits::default() };
+    let machine = copied();
+    let stands_by = |machine: &Machine| {
+        machine.boot_up();
+        let start = Start { was_in_recovery: true, timeline_before: 1, ..machine.start.get() };
+        machine.with(|generator| generator.note_standby(&start)).unwrap();
+    };
+    stands_by(&machine);
+    machine.set_config(config("41/10/12", Tick::Millisecond, 0, 3, 16_384, longer));
+    stands_by(&machine);
+    let written = machine.disk.changes();
+    stands_by(&machine);
+    assert_eq!(machine.disk.changes(), written, "once");
+    machine.set_config(plain());
+    stands_by(&machine);
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + HOUR);
+    });
+    machine.boot_up();
+    machine.open().unwrap();
+    for worker in (0..1_024).step_by(128) {
+        assert!(machine.mark(worker) >= tick(NOON + HOUR + 4 * SECOND), "{worker}");
+    }
+}
+
+/// `max_ahead` was longer on all servers, until a reload.
+#[test]
+fn a_promoted_server_respects_the_longest_max_ahead_since_its_start() {
+    let machine = copied();
+    machine.set_config(with_backups(0));
+    machine.boot_up();
+    for max_ahead_us in [4 * SECOND, MAX_AHEAD] {
+        let limits = Limits { max_ahead_us, ..Limits::default() };
+        machine.with(|generator| generator.set_limits(limits));
+    }
+    machine.set_start(|start| {
+        start.timeline = 2;
+        start.replayed_us = Some(NOON + HOUR);
+        start.prepared = Prepared::Unread;
+    });
+    assert_eq!(machine.open(), Err(Unopened::PreparedUnread));
+    assert!(machine.mark(0) >= tick(NOON + HOUR + 4 * SECOND), "{}", machine.mark(0));
+    // What was prepared, too.
+    machine.set_start(|start| start.prepared = Prepared::Read(Some(NOON + 2 * HOUR)));
+    let _ = machine.open();
+    assert!(machine.mark(0) >= tick(NOON + 2 * HOUR + 4 * SECOND), "{}", machine.mark(0));
+}
+
 /// Found by the chaos program: the first timeline had rotated to worker 256, and a standby had replayed that and was
 /// promoted. With fewer backup workers it then owned that worker, with the mark of the base backup.
 #[test]

@@ -119,4 +119,29 @@ pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
     let mut copy = Command::new("cp");
     copy.arg("-a").arg(&*template).arg(to);
     run(copy);
+    identify(to);
+}
+
+/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host claim
+/// their workers against each other.
+fn identify(data: &Path) {
+    let identifier = (rand::random::<u64>() >> 1).to_ne_bytes();
+    let change = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = std::fs::read(path).expect("initdb wrote it");
+        change(&mut bytes);
+        std::fs::write(path, bytes).expect("it can be written");
+    };
+    // It is the first field, and the last one is the checksum of those before.
+    change(&data.join("global/pg_control"), &|bytes| {
+        let checksum = |bytes: &[u8], at: usize| crc32c::crc32c(&bytes[..at]).to_ne_bytes();
+        let at = (8..512).find(|at| bytes[*at..*at + 4] == checksum(bytes, *at)).expect("a checksum");
+        bytes[..8].copy_from_slice(&identifier);
+        let sum = checksum(bytes, at);
+        bytes[at..at + 4].copy_from_slice(&sum);
+    });
+    // The header of a segment's first page has it after 24 bytes.
+    let wal = std::fs::read_dir(data.join("pg_wal")).expect("initdb wrote it");
+    for segment in wal.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        change(&segment, &|bytes| bytes[24..32].copy_from_slice(&identifier));
+    }
 }

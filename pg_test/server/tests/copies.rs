@@ -335,6 +335,34 @@ fn two_overlays_over_one_lower_directory_are_recognized() {
     closed(&second, COPY);
 }
 
+/// Neither has written a record that the other could know: the host has just booted, and the disk is slow. Neither has a
+/// state, so that each is the only one in its life.
+#[test]
+fn of_two_copies_that_start_at_once_only_one_generates_ids() {
+    let mut first = Server::builder().start_with_extension();
+    let mut second = first.copy();
+    for server in [&mut first, &mut second] {
+        let folder = server.data().join("snowflake_id");
+        sh("rm -r \"$1\"; mkdir \"$1\"; chown --reference=\"$2\" \"$1\"", &[&folder, &server.data()]);
+        sh("chmod 500 \"$1\"", &[&folder]);
+    }
+    first.start();
+    // It would, as soon as its record is on disk.
+    let failure = fails(&mut first.connect(), "55000", "SELECT snowflake_nextval()");
+    assert!(failure.text().contains("snowflake_id/state"), "{failure}");
+    sh("chmod 700 \"$1\"", &[&second.data().join("snowflake_id")]);
+    second.start();
+    closed(&second, BESIDE);
+    sh("chmod 700 \"$1\"", &[&first.data().join("snowflake_id")]);
+    ids(&first);
+    second.restart();
+    closed(&second, BESIDE);
+    first.restart();
+    ids(&first);
+    first.stop(Stop::Fast);
+    ids(&second);
+}
+
 #[test]
 fn a_snapshot_beside_its_original_is_recognized() {
     if !has("mkfs.btrfs") {
@@ -379,6 +407,12 @@ fn a_snapshot_beside_its_original_is_recognized() {
     run(&mut on_volume.connect(), "SELECT snowflake_adopt()");
     all.add("after the rollback", ids(&on_volume));
     all.assert_unique();
+    // What was rolled back is older than the adoption, and knows nothing of it.
+    let mut older = on_volume.sibling();
+    sh("rm -f \"$1.old/data/postmaster.pid\"; ln -s \"$1.old/data\" \"$2\"", &[&sub, &older.data()]);
+    older.set("port", "5432");
+    older.start();
+    closed(&older, BESIDE);
 }
 
 // ---- a folder that is not there ----

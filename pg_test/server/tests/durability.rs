@@ -8,7 +8,7 @@ use snowflake_server_tests::ids::{Ids, at_ms, worker};
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Preload, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -304,7 +304,7 @@ fn written_by(session: &mut Client) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_idle_for_over_a_minute_writes_nothing() {
+fn a_server_that_is_idle_for_over_a_minute_writes_nothing_but_a_witness_that_is_gone() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     next(&mut session);
@@ -315,6 +315,13 @@ fn a_server_that_is_idle_for_over_a_minute_writes_nothing() {
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
     let (before, io) = (modified(), bytes(&written()));
     std::thread::sleep(secs(6));
+    let known = fs::read(server.witness()).unwrap();
+    for lose in [|file: &Path| fs::remove_file(file), |file: &Path| fs::write(file, [b' '; 4_096])] {
+        lose(&server.witness()).unwrap();
+        wait_until("what the witness knew", secs(60), || {
+            (fs::read(server.witness()).ok()? == known).then_some(())
+        });
+    }
     assert_eq!(modified(), before);
     assert_eq!(bytes(&written()), io);
 }

@@ -522,6 +522,34 @@ fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers()
     starts_above_those_ahead(&standby, ids);
 }
 
+/// The standby was copied before the first change. It knows the other settings only because it ran with them.
+#[test]
+fn settings_that_the_whole_group_had_for_a_while_repeat_nothing() {
+    let set = |server: &mut Server, backups: &str, max_ahead: &str| {
+        server.set("snowflake_id.backup_workers", backups);
+        server.set("snowflake_id.max_ahead", max_ahead);
+        server.restart();
+    };
+    let builder = in_group(Server::builder()).setting("snowflake_id.backup_workers", "3");
+    let mut primary = builder.born(days(400)).start_with_extension();
+    primary.step_forward(days(400));
+    let mut standby = primary.standby(|builder| builder);
+    let mut ids = Ids::new();
+    ids.add("at first", opens(&primary));
+    set(&mut primary, "7", "60s");
+    set(&mut standby, "7", "60s");
+    ids.add("with other settings", opens(&primary));
+    // With 3 backup workers it is the successor's first.
+    assert_eq!(one::<i32>(&mut primary.connect(), "SELECT snowflake_rotate()::integer"), 257);
+    ids.add("with other settings", burst_of(&primary, AHEAD));
+    run(&mut primary.connect(), "CREATE TABLE last_commit ()");
+    standby.catch_up_with(&primary);
+    primary.stop(Stop::Fast);
+    set(&mut standby, "3", "2s");
+    standby.promote();
+    starts_above_those_ahead(&standby, ids);
+}
+
 #[test]
 fn a_smaller_max_ahead_on_the_third_timeline_repeats_nothing() {
     let mut first = runs_ahead(in_group(Server::builder()));

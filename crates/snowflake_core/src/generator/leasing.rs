@@ -108,7 +108,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Whether [`adopt`](Self::adopt) would resume the lease that this server had before a reboot of its host.
     pub fn is_resumable(&self) -> bool {
-        self.control.cold.lock().journal.promises.resumable().is_some()
+        self.resumable(&self.control.cold.lock()).is_some()
     }
 
     /// Whether an ID with these fields is one that this server may generate. One that another server generated means
@@ -203,10 +203,18 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.control.switch.set_until(until);
     }
 
+    /// What the node was before its host was rebooted, if an operator can resume its lease. With a configured number there
+    /// is none to choose.
+    fn resumable(&self, cold: &ColdState) -> Option<Membership> {
+        let promises = &cold.journal.promises;
+        let is_free = self.source == WorkerSource::Registry && promises.lease().is_none();
+        promises.facts.earlier_life.filter(|_| is_free)
+    }
+
     /// An operator vouches that no copy of this node runs: the lease of its earlier life goes on.
     pub(super) fn resume_earlier_life(&self, cold: &mut ColdState) -> Result<(), Errno> {
         let promises = cold.journal.promises;
-        let Some(earlier) = promises.resumable() else { return Ok(()) };
+        let Some(earlier) = self.resumable(cold) else { return Ok(()) };
         let floor = earlier.lease.map_or(NO_TICK, |lease| promises.floor_to_resume(&lease));
         self.move_in(cold, promises.of_member(earlier), floor)
     }

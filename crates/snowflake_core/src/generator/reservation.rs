@@ -45,6 +45,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
+    /// Tells the host's witness again what it knew: somebody has deleted it.
+    pub fn remind_witness(&self) {
+        self.locked(|cold| cold.journal.remind(&self.host, &self.heading(cold, self.active())));
+    }
+
     /// The tick from which the next call starts: it moves while IDs are generated.
     pub fn frontier(&self) -> i64 {
         self.lanes[self.active()].frontier()

@@ -3,13 +3,14 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks};
+use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks, WriteError};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
 use crate::state::promises::{Heading, Promises};
 use crate::state::record::Floor;
 use crate::state::start::{Evidence, Opening, Start};
+use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
 
 /// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than this. So
@@ -117,6 +118,18 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
         };
         respect_seen(disk, evidence, &mut opening.promises);
+        let origins = match self.source {
+            WorkerSource::Registry => {
+                opening.promises.lease().map_or(Origins::NONE, |lease| self.origins_of(lease.home))
+            }
+            WorkerSource::Configured | WorkerSource::Confirmed => evidence.origins,
+        };
+        let timeline = evidence.start.timeline;
+        let heading = Heading { origins, timeline, of_primary: None, ..self.heading(cold, opening.active) };
+        let claim = opening.promises.claim(&heading);
+        if disk.witness().is_some_and(|witness| !witness.claim(&claim)) {
+            return Err(ClosedReason::Beside);
+        }
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(loaded).is_err());
         Ok(opening)
@@ -135,16 +148,27 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         disk.create(&|file| promises.encode(&heading, file)).map(drop)
     }
 
-    /// Has a standby without a state note that it is one. Otherwise a start without recovery could take the directory
-    /// for one that was never used: after pg_resetwal, the control file does not say any more that it was a standby's.
-    /// Origins of a registry need no note, because they generate nothing without a lease.
+    /// Has a standby note in its state with which settings it runs, if its primary's record names others. Without a
+    /// state it notes that it is a standby. Otherwise a start without recovery could take the directory for one that was
+    /// never used: after pg_resetwal, the control file does not say any more that it was a standby's. Origins of a
+    /// registry need no note, because they generate nothing without a lease.
     pub fn note_standby(&self, start: &Start) -> Result<(), ClosedReason> {
         let Some(disk) = self.host.disk().filter(|_| self.source != WorkerSource::Registry) else {
             return Ok(());
         };
-        self.locked(|cold| match self.load()? {
-            Some(_) => Ok(()),
-            None => self.disown(cold, disk, None, &self.evidence(cold, start)).map_err(ClosedReason::Os),
+        self.locked(|cold| {
+            let evidence = self.evidence(cold, start);
+            match self.load()? {
+                Some(loaded) => evidence.noted(&loaded).map_or(Ok(()), |(slot, bytes)| {
+                    // The newest record last, so that a torn write leaves it whole.
+                    let write = |slot| disk.write(loaded.identity, slot, &bytes);
+                    write(1 - slot).and_then(|()| write(slot)).map_err(|error| match error {
+                        WriteError::Os(errno) => ClosedReason::Os(errno),
+                        WriteError::Replaced => ClosedReason::Unreadable,
+                    })
+                }),
+                None => self.disown(cold, disk, None, &evidence).map_err(ClosedReason::Os),
+            }
         })
     }
 
@@ -155,7 +179,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             half: self.half(start.timeline, start.depth()).collect(),
             start,
             now_us: self.host.wall_us(),
-            max_ahead_us: self.control.switch.max_ahead_us(),
+            // A standby may have had a longer one, as its primary had, until a reload.
+            max_ahead_us: match cold.gate {
+                Gate::Open | Gate::Settling => self.control.switch.max_ahead_us(),
+                Gate::Closed { .. } | Gate::Untried => self.control.switch.longest_ahead_us(),
+            },
         }
     }
 

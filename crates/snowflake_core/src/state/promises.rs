@@ -2,7 +2,7 @@
 
 use super::record::{Facts, Floor, NOT_OURS, Record, RecordedLayout};
 use super::slots::encode;
-use crate::host::{FileIdentity, WorkerMarks};
+use crate::host::{Claim, FileIdentity, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::lease::{Lease, Membership};
 use crate::refusal::FloorCause;
@@ -32,11 +32,6 @@ impl Promises {
         Self { facts: Facts::NONE, newest: 0, marks: [-1; MAX_LANES], former: [None; MAX_FORMER] }
     }
 
-    /// What the node was before its host was rebooted, if an operator can resume its lease.
-    pub(crate) fn resumable(&self) -> Option<Membership> {
-        self.facts.earlier_life.filter(|_| self.lease().is_none())
-    }
-
     /// The lease, if the node has one.
     pub(crate) fn lease(&self) -> Option<Lease> {
         self.facts.membership.and_then(|membership| membership.lease)
@@ -59,13 +54,25 @@ impl Promises {
         Self { facts: Facts { membership, earlier_life, other_numbers, ..self.facts }, ..self }
     }
 
+    /// The same promises of a node whose record the witness sees so. Unless that is the last record, a copy of the volume
+    /// may have the lease, too: it is that of an earlier life.
+    pub(super) fn seen(mut self, sight: Sight) -> Self {
+        if sight != Sight::Last {
+            let lives = [self.facts.earlier_life, self.facts.membership.take()];
+            self.facts.earlier_life = lives.into_iter().flatten().max_by_key(|life| life.lease.is_some());
+        }
+        self
+    }
+
     /// The same promises of a server with this configured number: the node that it was under the number before, or
     /// `born`. Who it was until now is remembered, if the registry confirmed another number.
     pub(crate) fn of_number(mut self, home: i64, born: Membership) -> Self {
         let is_of = |node: &Membership| node.counts_as(&born);
         let has = |node: &Membership| node.lease.is_some_and(|lease| lease.home == home);
-        let present = self.facts.membership.filter(is_of);
+        // There is no other number to go to, so an earlier life goes on.
+        let present = self.facts.membership.or_else(|| self.facts.earlier_life.take()).filter(is_of);
         if present.is_some_and(|node| node.lease.is_none() || has(&node)) {
+            self.facts.membership = present;
             return self;
         }
         let known = self.facts.other_numbers.into_iter().flatten().filter(is_of);
@@ -196,6 +203,15 @@ impl Promises {
         )
     }
 
+    /// What the server claims on its host. What a standby keeps are its primary's workers, and without its lease a node
+    /// has none.
+    pub(crate) fn claim(&self, heading: &Heading<'_>) -> Claim {
+        let lease = self.lease().filter(|_| heading.is_leased).map(|lease| lease.floor);
+        let has_workers = heading.of_primary.is_none() && heading.is_leased == lease.is_some();
+        let workers: &[i64] = if has_workers { &heading.origins } else { &[] };
+        Claim::new(self.facts.system_identifier, heading.timeline, lease, workers)
+    }
+
     /// The bytes of a slot of the file `file`.
     pub(crate) fn encode(&self, heading: &Heading<'_>, file: FileIdentity) -> Vec<u8> {
         encode(&self.record(heading, file))
@@ -227,6 +243,8 @@ pub(crate) struct Heading<'a> {
     pub(crate) active: usize,
     /// `max_ahead` as it is in force, in microseconds.
     pub(crate) max_ahead_us: i64,
+    /// The registry says which workers the server has.
+    pub(crate) is_leased: bool,
     /// Of a standby that holds its number: number of lanes and active worker, as its primary's record had them.
     pub(crate) of_primary: Option<(usize, i64)>,
 }

@@ -15,13 +15,14 @@
 //! 5. On the same timeline, stay on the recorded lane. If the witness knows nothing, as after a reboot, begin above the
 //!    clock: if an older state was put back, what was generated since lies below.
 //! 6. Without a file, begin above the clock and the control file's time.
-//! 7. Begin no worker below what the host has seen of it. Make the decision durable; then open the gate.
+//! 7. Begin no worker below what the host has seen of it. If another server on this host has claimed one, the gate stays
+//!    closed. Make the decision durable; then open the gate.
 //!
 //! What steps 1 to 6 decide is here, and in `enlist` for nodes of a registry. The generator reads and writes.
 
 use super::promises::Promises;
 use super::record::{Facts, Floor, NOT_OURS, Record};
-use super::slots::newest;
+use super::slots::{encode, newest};
 use crate::host::{Loaded, RecordName, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::refusal::{ClosedReason, FloorCause};
@@ -181,6 +182,18 @@ impl Evidence<'_> {
         (!record.facts.is_disowned).then(|| (disowned(promises()), record.timeline, record.depth))
     }
 
+    /// The record that a standby keeps if it runs with other settings than the record names, and its slot: its primary may
+    /// have them, too. So its number of lanes is not known any more, and its `max_ahead` is the longest of all. `None` if
+    /// the record says so already.
+    pub(crate) fn noted(&self, loaded: &Loaded) -> Option<(usize, Vec<u8>)> {
+        let (slot, mut record) = newest(loaded).ok()?;
+        let (lanes, max_ahead_us) = (record.lanes, record.facts.max_ahead_us);
+        record.lanes = if lanes == self.origins.len() { lanes } else { 0 };
+        record.facts.max_ahead_us = max_ahead_us.max(self.max_ahead_us);
+        let is_news = (record.lanes, record.facts.max_ahead_us) != (lanes, max_ahead_us);
+        is_news.then(|| (slot, encode(&record)))
+    }
+
     /// Steps 1 to 6 of a start. The caller does the seventh: it makes the decision durable, then opens the gate.
     /// `sight` is what the witness knows of a record.
     pub(crate) fn decide(
@@ -199,7 +212,7 @@ impl Evidence<'_> {
             if let Some((loaded, _, record)) = &found
                 && record.is_in_place(loaded.identity, self.start.system_identifier)
             {
-                opening.promises = opening.promises.of_members(record);
+                opening.promises = opening.promises.of_members(record).seen(sight(record.facts.name));
             }
             return Ok(opening);
         };
@@ -222,8 +235,9 @@ impl Evidence<'_> {
         // its own, so only the server that began this timeline knows that it was promoted. A standby that was killed
         // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
+        let seen = if is_copy { Sight::Unknown } else { sight(record.facts.name) };
         // Of another timeline, and of a copy, the witness may know a server that has nothing to do with this one.
-        let sight = if is_new_timeline || is_copy { Sight::Last } else { sight(record.facts.name) };
+        let sight = if is_new_timeline || is_copy { Sight::Last } else { seen };
         let others = match sight {
             _ if is_copy && !is_new_timeline => Some(ClosedReason::Copied),
             Sight::Beside => Some(ClosedReason::Beside),
@@ -248,7 +262,7 @@ impl Evidence<'_> {
         if is_theirs {
             record.leave_to_original(&self.origins);
         }
-        let mut promises = self.promises(&record, *slot, loaded);
+        let mut promises = self.promises(&record, *slot, loaded).seen(seen);
         if is_theirs || is_new_timeline {
             promises.begin_life();
         }
@@ -329,14 +343,15 @@ impl Evidence<'_> {
     /// Raises the marks of all workers that an earlier timeline may have used. What it generated with them is known
     /// only from the replayed WAL and, if the clocks agree, from the wall clock. Exempt are the lanes of the second
     /// timeline's half, because the first timeline never used them. That holds only if there are halves, if the first
-    /// timeline counted the same number of lanes and had no lease, which would have allowed it all of them, and for the
-    /// server that began the second. Nor does it hold if a number was left out: then another timeline may have begun
-    /// from the first, with the same half. What a standby has recorded says nothing of its primary.
+    /// timeline always counted the same number of lanes and had no lease, which would have allowed it all of them, and
+    /// for the server that began the second. Nor does it hold if a number was left out: then another timeline may have
+    /// begun from the first, with the same half. What a standby has recorded says nothing of its primary.
     pub(super) fn respect_earlier_timelines(&self, promises: &mut Promises, record: &Record) {
         let evidence = self.under(record);
         let floor = evidence.floor_above(self.start.known_us().unwrap_or(self.start.control_us));
         let has_halves = self.half.len() < self.origins.len();
-        let had_lease = record.facts.membership.is_some() && !record.facts.of_standby;
+        let membership = record.facts.membership.or(record.facts.earlier_life);
+        let had_lease = membership.is_some() && !record.facts.of_standby;
         let same_halves = record.lanes == self.origins.len() && !had_lease && !record.facts.is_disowned;
         let is_second = self.start.timeline <= 2 && self.start.made_timeline();
         let own: &[usize] = if has_halves && same_halves && is_second { &self.half } else { &[] };
@@ -344,6 +359,8 @@ impl Evidence<'_> {
         promises.raise_all(floor, FloorCause::NewTimeline);
         kept.into_iter().for_each(|(lane, mark)| promises.marks[lane] = mark);
         promises.facts.owes_prepared = self.start.prepared == Prepared::Unread && own.is_empty();
+        // For as long as they are owed.
+        promises.facts.max_ahead_us = evidence.max_ahead_us;
     }
 
     /// The same evidence, for IDs that were generated by the server that wrote this record: under its `max_ahead`.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use snowflake_core::host::WriteError;
 use snowflake_core::host::{
-    FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness, WorkerMarks,
+    Claim, FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness, WorkerMarks,
 };
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
@@ -146,6 +146,10 @@ pub struct SimWitness {
     marks: RefCell<WorkerMarks>,
     /// A server that runs in another directory goes on from this state.
     pub is_beside: Cell<bool>,
+    /// What this server claims.
+    pub claimed: RefCell<Option<Claim>>,
+    /// What a server that runs in another directory claims.
+    pub of_others: RefCell<Option<Claim>>,
 }
 
 impl SimWitness {
@@ -163,13 +167,20 @@ impl SimWitness {
 }
 
 impl Witness for SimWitness {
-    fn announce(&self, record: RecordName) {
+    fn announce(&self, record: RecordName, claim: &Claim) {
+        self.claimed.replace(Some(claim.clone()));
         self.learn(|last| last.announce(record));
     }
 
     fn confirm(&self, record: RecordName, marks: &WorkerMarks) {
         self.marks.borrow_mut().confirm(marks);
         self.learn(|last| last.confirm(record));
+    }
+
+    fn claim(&self, claim: &Claim) -> bool {
+        let is_free = self.of_others.borrow().as_ref().is_none_or(|others| !others.meets(claim));
+        self.claimed.replace(is_free.then(|| claim.clone()));
+        is_free
     }
 
     fn sight(&self, record: RecordName) -> Sight {
