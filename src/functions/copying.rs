@@ -50,7 +50,8 @@ const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
 
 /// Without a planner, and in the context of COPY's own. COPY of a query, which has the same context, has a planner. From
 /// PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other roles: it reads them
-/// from `pg_constraint`, which is open meanwhile.
+/// from `pg_constraint`, which is open meanwhile. Where an operator may cost so much that no call is more expensive, the
+/// twin could be computed twice.
 ///
 /// # Safety
 /// It is a request of PostgreSQL's, in a transaction.
@@ -60,6 +61,7 @@ unsafe fn is_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> 
         (*request).root.is_null()
             && CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY"
             && !is_open(pg_sys::ConstraintRelationId)
+            && (10.0 * pg_sys::cpu_operator_cost).is_finite()
     }
 }
 

@@ -178,6 +178,12 @@ fn copy_loads_the_same_rows_in_batches() {
             "SET cpu_operator_cost = 0; COPY t (v) FROM {rows}; RESET cpu_operator_cost", Same)
             .ids("SELECT ids[1] FROM t ORDER BY v")
             .rows("SELECT (ids[1] = ids[2])::text FROM t ORDER BY v"),
+        case("a function that uses its argument twice, where operators cost more than any number", "
+            CREATE FUNCTION twice(bigint) RETURNS bigint[] LANGUAGE sql AS 'SELECT ARRAY[$1, $1]';
+            CREATE TABLE t (v integer, ids bigint[] DEFAULT twice(snowflake_nextval()))",
+            "SET cpu_operator_cost = 1e308; COPY t (v) FROM {rows}; RESET cpu_operator_cost", Same)
+            .ids("SELECT ids[1] FROM t ORDER BY v")
+            .rows("SELECT (ids[1] = ids[2])::text FROM t ORDER BY v"),
         case("another default that reads the table",
             &format!("{SEEING} ALTER TABLE t ALTER seen SET DEFAULT seen()"), LOAD, Same)
             .rows(SEEN),
