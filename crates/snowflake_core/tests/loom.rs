@@ -239,6 +239,13 @@ fn model(preemptions: Option<usize>, act: impl Fn() + Sync + Send + 'static) {
     builder.check(act);
 }
 
+/// The same in a thread with a larger stack than Loom's main thread has: starts and adoptions with a disk copy promises.
+fn model_with_room(preemptions: Option<usize>, act: fn()) {
+    model(preemptions, move || {
+        thread::Builder::new().stack_size(0x10000).spawn(act).unwrap().join().unwrap();
+    });
+}
+
 /// Runs `theirs` in a thread of its own beside `ours`.
 fn beside<T: 'static, U>(
     world: &Arc<World>,
@@ -414,7 +421,7 @@ fn a_replay_beside_an_adopt() {
 /// nobody generates it again.
 #[test]
 fn a_call_beside_a_lowering_of_the_marks() {
-    model(Some(3), || {
+    model_with_room(Some(3), || {
         let limits = Limits { reserve_us: 2 * MS, ..limits(Policy::Hold, 0) };
         let (bare, disk) =
             (World::closed(2, 8, 0, limits, WorkerSource::Configured), Arc::new(Slots::default()));
