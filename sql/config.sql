@@ -35,7 +35,7 @@ BEGIN
             HINT = 'Ask the owner of the extension, or a superuser.';
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        -- A subscriber has its IDs all the same, and there no trigger could pass over a statement as over a row.
+        -- A subscriber keeps its IDs, and its trigger can skip a row that is deleted there, but not a TRUNCATE.
         RAISE EXCEPTION USING
             ERRCODE = 'feature_not_supported',
             MESSAGE = 'cannot truncate table snowflake_config',

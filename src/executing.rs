@@ -10,16 +10,15 @@ use std::ffi::CStr;
 #[derive(Debug)]
 pub struct WrongKind;
 
-/// Executes a statement as `owner`, and returns the first column of its first row, if it has one, in the memory context
-/// of the call. Needs a transaction.
+/// Executes a statement as `owner`. Needs a transaction.
 ///
 /// SET ROLE would not do, because the functions that are called can RESET it. Here they cannot change the role, nor
 /// leave behind a setting, a deferred trigger or a temporary object that would act with the rights of the caller.
-pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) -> Option<&'static CStr> {
-    try_execute_as(owner, statement).expect("the statement is this library's own")
+pub fn execute_as(owner: pg_sys::Oid, statement: &CStr) {
+    try_execute_as(owner, statement).expect("the statement is this library's own");
 }
 
-/// The same for any statement.
+/// The same for any statement. Returns the first column of its first row, if it has one, in the memory context of the call.
 pub fn try_execute_as(owner: pg_sys::Oid, statement: &CStr) -> Result<Option<&'static CStr>, WrongKind> {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     // SAFETY: a question about a role, and plain settings of the session, which PostgreSQL resets itself if an error

@@ -31,8 +31,8 @@ pub fn nap(length: Duration, awaited: Awaited) {
     }
 }
 
-/// Ends a background worker that was told to stop: its signal handler only remembers that. In sessions, `check_for_interrupts!`
-/// does this.
+/// Ends a background worker that was told to stop: its signal handler only remembers that. In sessions,
+/// `check_for_interrupts!` does this.
 fn leave_if_told() {
     // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
     // to start the worker again.

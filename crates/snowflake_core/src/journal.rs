@@ -99,9 +99,7 @@ impl Journal {
         self.failure = written.err().map(|errno| (errno, ended_us));
         written
     }
-}
 
-impl Journal {
     /// Tells the witness what it has forgotten. After a failed write nobody knows which record is the last.
     pub(crate) fn remind(&self, host: &impl Host, heading: &Heading<'_>) {
         let Some(witness) = host.disk().and_then(|disk| disk.witness()) else { return };

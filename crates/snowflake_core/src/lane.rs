@@ -4,10 +4,11 @@
 //!
 //! * The *frontier*, the tick from which the next call starts. Calls raise it without a lock. Replay lowers it under
 //!   the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's raise, and
-//!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts, `adopt` and a change of lease move it
-//!   under the cold lock.
+//!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts, `adopt` and a change of lease
+//!   move it under the cold lock.
 //! * The *permit*, the lane's origin and the last tick that may be issued with it: the lane's reservation, which is its
-//!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock: after the disk, but taken away before.
+//!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock: given after the disk,
+//!   taken away before.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
 //!   permit, as is the frontier that respects it.
 //! * What was *allowed*: the last tick of any permit since the memory was created. Written under the cold lock, before
