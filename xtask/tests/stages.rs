@@ -75,7 +75,6 @@ fn a_stage_waits_for_what_it_needs_which_runs_too() {
         assert!(at("postgres") < at("pg") && at("pg") < at("install"));
     }
     assert!(at("pgrx") < at("--pg 15 pg").min(at("--pg 19 pg")), "{played:?}");
-    assert!(at("--pg 19 postgres") < at("--pg 19 clippy"), "{played:?}");
     assert!(MAJORS.iter().all(|major| at(&format!("--pg {major} install")) < at("upgrade")), "{played:?}");
     assert_eq!(played.len(), 5 * 3 + 2 * 2 + 2, "{played:?}");
 }
@@ -96,14 +95,22 @@ fn what_fails_is_shown_and_the_others_go_on_but_for_those_that_need_it() {
     let script = r#"
         note "$*"
         echo "said by $*"
-        case "$*" in '--pg 17 install') exit 3 ;; fmt) exit 4 ;; esac"#;
-    let (output, notes) = play(&["fmt", "lint", "regress"], script, folder.path());
+        case "$*" in '--pg 17 install') exit 3 ;; fmt) exit 4 ;; '--pg 15 pg') exit 5 ;; esac"#;
+    let (output, notes) = play(&["fmt", "lint", "pg", "regress"], script, folder.path());
     assert!(!output.status.success());
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.contains("said by fmt") && shown.contains("said by --pg 17 install"), "{shown}");
     assert!(!shown.contains("said by lint"), "{shown}");
     assert!(notes.contains("lint") && notes.contains("--pg 18 regress"), "{notes}");
     assert!(!notes.contains("--pg 17 regress"), "{notes}");
+    // What only waits for its end goes on.
+    assert!(notes.contains("--pg 15 regress"), "{notes}");
+    let failed = std::fs::read_to_string(folder.path().join("failed")).unwrap();
+    for job in ["fmt", "install.17", "pg.15"] {
+        assert!(failed.contains(&format!("{job} failed")), "{failed}");
+    }
+    let (output, _) = play(&["pg"], "test $stage != pg", folder.path());
+    assert!(!output.status.success());
 }
 
 #[test]
