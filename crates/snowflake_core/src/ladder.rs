@@ -146,7 +146,7 @@ pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
     Step::Rotate
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -160,7 +160,7 @@ pub(crate) fn next_usable(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,7 +1,5 @@
 //! An operator's `adopt`.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

@@ -1,8 +1,6 @@
 //! The diagram in ARCHITECTURE.md is true: imports point downwards in it, and nothing is missing. A module is a file, or a
 //! folder with all its files.
 
-#![cfg(not(loom))]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! Step 3 of a start: whose state it is. Copies, states that were put back, and standbys.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

@@ -1,7 +1,5 @@
 //! The keeper, which writes so that calls need not.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

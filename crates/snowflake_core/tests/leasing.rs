@@ -1,7 +1,5 @@
 //! Leases: a registry says which workers a server has, and how long.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

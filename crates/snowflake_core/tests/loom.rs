@@ -1,13 +1,11 @@
 //! Models: every interleaving of a few calls, by loom. To run them:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p snowflake_core --release --test loom
+//! cargo test --profile quick -p snowflake_core --features loom --test loom
 //! ```
 //!
 //! Most models explore every schedule. Those with several replays and three threads are limited to a few preemptions,
 //! because without a bound they take minutes to hours. `LOOM_MAX_PREEMPTIONS` sets another bound.
-
-#![cfg(loom)]
 
 use std::sync::{Mutex, OnceLock};
 

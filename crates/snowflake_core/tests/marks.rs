@@ -1,7 +1,5 @@
 //! The marks that starts and operators leave behind: of copies, of workers of earlier settings, of earlier timelines.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

@@ -7,8 +7,6 @@
 //! `MODEL_SEED` where it starts, `MODEL_DEPTH` how many more actions the runs of the small scopes have, and
 //! `MODEL_SHRINK` how many seconds are spent on shortening a failing tape.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

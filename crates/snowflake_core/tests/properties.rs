@@ -1,7 +1,5 @@
 //! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets the number of cases.
 
-#![cfg(not(loom))]
-
 mod common;
 
 use std::cell::RefCell;

@@ -1,8 +1,6 @@
 //! Reading IDs without generating any: spans of time, base62, and the layouts of other systems, each compared with that
 //! system's own publications.
 
-#![cfg(not(loom))]
-
 use proptest::prelude::*;
 use snowflake_core::base62::{Base62Error, from_base62, to_base62};
 use snowflake_core::foreign::{ForeignLayout, ForeignParts, PRESETS};

@@ -1,7 +1,5 @@
 //! How far a reservation reaches, who writes it, and what the status shows of it.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

@@ -1,8 +1,6 @@
 //! One scenario per test: another caller, or time itself, intervenes between two steps of a call. It does so when the
 //! call looks at the clock, so each scenario runs the same way every time.
 
-#![cfg(not(loom))]
-
 mod common;
 
 use common::{Gen, When, World, config, generators, limits};

@@ -1,7 +1,5 @@
 //! The decisions of a start, by the steps in `state/start.rs`, and the writes on which the next start relies.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

@@ -1,7 +1,5 @@
 //! The cost of a step of the clock, and the steps that are reported.
 
-#![cfg(not(loom))]
-
 mod common;
 
 use common::{Gen, When, World, config, generators, limits};

@@ -1,7 +1,5 @@
 //! Real threads at full speed, compared with what a sequential generator would have generated.
 
-#![cfg(not(loom))]
-
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};

@@ -1,7 +1,5 @@
 //! Step 4 of a start: a new timeline.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 

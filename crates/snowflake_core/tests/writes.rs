@@ -1,7 +1,5 @@
 //! Writes that fail, are slow, or are torn by a loss of power.
 
-#![cfg(not(loom))]
-
 #[path = "model/mod.rs"]
 mod model;
 
