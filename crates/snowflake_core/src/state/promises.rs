@@ -208,7 +208,8 @@ impl Promises {
     pub(crate) fn claim(&self, heading: &Heading<'_>) -> Claim {
         let lease = self.lease().filter(|_| heading.is_leased).map(|lease| lease.floor);
         let has_workers = heading.of_primary.is_none() && heading.is_leased == lease.is_some();
-        let workers = heading.half.filter(|_| has_workers).filter_map(|lane| heading.origins.get(lane).copied());
+        let origin = |lane| heading.origins.get(lane).copied();
+        let workers = heading.half.filter(|_| has_workers).filter_map(origin);
         Claim::new(self.facts.system_identifier, lease, workers.collect())
     }
 

@@ -187,7 +187,8 @@ impl Witness for SimWitness {
     }
 
     fn sight(&self, record: RecordName, workers: &[i64]) -> Sight {
-        let has_used = |beside: &Vec<i64>| workers.is_empty() || beside.iter().any(|worker| workers.contains(worker));
+        let has_used =
+            |beside: &Vec<i64>| workers.is_empty() || beside.iter().any(|worker| workers.contains(worker));
         match self.last.get() {
             _ if self.beside.borrow().as_ref().is_some_and(has_used) => Sight::Beside,
             last if last.have(record) => Sight::Last,
