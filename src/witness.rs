@@ -76,23 +76,21 @@ impl Witness for ShmWitness {
         });
     }
 
-    fn claim(&self, claim: &Claim) -> bool {
-        // Before the others are looked at: one that does so at the same time finds it.
-        update(|knowledge| knowledge.claim = Some(claim.clone()));
-        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return true };
-        let meets = |knowledge: &Knowledge| knowledge.claim.as_ref().is_some_and(|other| other.meets(claim));
-        let mut others = witnesses(&place).filter(|(path, knowledge)| *path != own && meets(knowledge));
-        let is_free = !others.any(|(path, _)| is_held(&path));
-        if !is_free {
-            update(|knowledge| knowledge.claim = None);
-        }
-        is_free
+    fn claim(&self, claim: Option<&Claim>) {
+        update(|knowledge| knowledge.claim = claim.cloned());
     }
 
-    fn sight(&self, record: RecordName) -> Sight {
+    fn is_met(&self, claim: &Claim) -> bool {
+        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return false };
+        let meets = |knowledge: &Knowledge| knowledge.claim.as_ref().is_some_and(|other| other.meets(claim));
+        let mut others = witnesses(&place).filter(|(path, knowledge)| *path != own && meets(knowledge));
+        others.any(|(path, _)| is_held(&path))
+    }
+
+    fn sight(&self, record: RecordName, workers: &[i64]) -> Sight {
         let here = Place::here().and_then(|place| Ok((path()?, place)));
         let Ok((own, place)) = here else { return Sight::Unknown };
-        let others = others(&own, &place, record);
+        let others = others(&own, &place, record, workers);
         let own = read(&own, &place).map(|knowledge| knowledge.last).unwrap_or_default();
         // One that was refused, or is a standby, has claimed nothing.
         if others.iter().any(|(path, other)| other.claim.is_some() && is_held(path)) {
@@ -126,6 +124,14 @@ impl Place {
     fn here() -> io::Result<Self> {
         let boot = fs::read_to_string(BOOT_ID)?.trim().to_owned();
         Ok(Self { boot, born_ns: birth(&fs::metadata(".")?) })
+    }
+}
+
+impl Knowledge {
+    /// Whether the server has used one of these workers since the host was booted; any, if there are none.
+    fn concerns(&self, workers: &[i64]) -> bool {
+        let has_claimed = || self.claim.as_ref().is_some_and(|claim| claim.has_any(workers));
+        workers.is_empty() || self.marks.has_any(workers) || has_claimed()
     }
 }
 
@@ -179,11 +185,12 @@ pub fn home_before(record: RecordName) -> Option<i64> {
     knowledge.home.filter(|_| knowledge.last.know() && !knowledge.last.have(record))
 }
 
-/// The witnesses of other data directories that know this record's life.
-fn others(own: &Path, place: &Place, record: RecordName) -> Vec<(PathBuf, Knowledge)> {
-    let is_of_life =
-        |(path, knowledge): &(PathBuf, Knowledge)| path != own && knowledge.last.are_of(record.life);
-    witnesses(place).filter(is_of_life).collect()
+/// The witnesses of other data directories that know this record's life, and one of these workers if there are any.
+fn others(own: &Path, place: &Place, record: RecordName, workers: &[i64]) -> Vec<(PathBuf, Knowledge)> {
+    let counts = |(path, knowledge): &(PathBuf, Knowledge)| {
+        path != own && knowledge.last.are_of(record.life) && knowledge.concerns(workers)
+    };
+    witnesses(place).filter(counts).collect()
 }
 
 /// The witnesses of all data directories, from this boot.

@@ -299,7 +299,8 @@ pub fn closed(why: ClosedReason) -> Error {
             "cannot generate a snowflake ID: this data directory is a copy of a running server's",
             "A server that runs in another directory of this host goes on from the same state, as beside a snapshot, or \
              generates this cluster's IDs with the same worker.",
-            COPY_HINT,
+            "Stop the other server; this one retries every second. Otherwise set snowflake_id.worker_id to a number that no \
+             other server has, and restart this server.",
         ),
         ClosedReason::PutBack => not_ready(
             "cannot generate a snowflake ID: the state file is older than the newest IDs",

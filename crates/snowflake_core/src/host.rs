@@ -209,26 +209,30 @@ pub enum Sight {
     Beside,
 }
 
-/// What no two servers that run can have: a worker of one cluster on one timeline, under one lease if a registry gave it.
+/// What no two servers that run can have: a worker of one cluster, under one lease if a registry gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     system_identifier: u64,
-    timeline: u32,
     /// The floor of the lease, which tells it from others of the same workers.
     lease: Option<i64>,
     workers: Vec<i64>,
 }
 
 impl Claim {
-    /// The claim of a cluster's workers on a timeline, under the lease with this floor.
-    pub fn new(system_identifier: u64, timeline: u32, lease: Option<i64>, workers: &[i64]) -> Self {
-        Self { system_identifier, timeline, lease, workers: workers.to_vec() }
+    /// The claim of a cluster's workers, under the lease with this floor.
+    pub fn new(system_identifier: u64, lease: Option<i64>, workers: Vec<i64>) -> Self {
+        Self { system_identifier, lease, workers }
     }
 
     /// Whether both claim a worker.
     pub fn meets(&self, other: &Self) -> bool {
-        let under = |claim: &Self| (claim.system_identifier, claim.timeline, claim.lease);
-        under(self) == under(other) && self.workers.iter().any(|worker| other.workers.contains(worker))
+        let under = |claim: &Self| (claim.system_identifier, claim.lease);
+        under(self) == under(other) && self.has_any(&other.workers)
+    }
+
+    /// Whether it claims one of these workers.
+    pub fn has_any(&self, workers: &[i64]) -> bool {
+        self.workers.iter().any(|worker| workers.contains(worker))
     }
 }
 
@@ -242,12 +246,13 @@ pub trait Witness {
     /// The announced record is durable, with these marks of the server's own workers, or this record was found and no
     /// witness knew it.
     fn confirm(&self, record: RecordName, marks: &WorkerMarks);
-    /// Claims workers for as long as this server runs, or until it claims others; `false`, and nothing is claimed, if
-    /// another server that runs on this host has claimed one of them. Of two that claim at once, at least one sees the
-    /// other.
-    fn claim(&self, claim: &Claim) -> bool;
-    /// What it knows of a record that was found.
-    fn sight(&self, record: RecordName) -> Sight;
+    /// Claims workers for as long as this server runs, or until it claims others or nothing.
+    fn claim(&self, claim: Option<&Claim>);
+    /// Whether another server that runs on this host has claimed one of these workers.
+    fn is_met(&self, claim: &Claim) -> bool;
+    /// What it knows of a record that was found. Of other servers in its life, those count that have used one of these
+    /// workers; all, if there are none.
+    fn sight(&self, record: RecordName, workers: &[i64]) -> Sight;
     /// The marks that the server in this place confirmed before, for a server of the same cluster that has none of them:
     /// a rebuild from another server leaves them behind.
     fn marks(&self, system_identifier: u64) -> WorkerMarks;
@@ -292,6 +297,11 @@ impl WorkerMarks {
             let known = self.times.entry(*worker).or_insert(*time);
             *known = (*known).max(*time);
         }
+    }
+
+    /// Whether it has one of these workers.
+    pub fn has_any(&self, workers: &[i64]) -> bool {
+        workers.iter().any(|worker| self.times.contains_key(worker))
     }
 
     /// The workers and their marks, the latest first.

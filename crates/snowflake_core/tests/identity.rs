@@ -183,7 +183,7 @@ fn a_state_that_was_put_back_before_a_reboot_goes_on_above_the_clock_on_the_same
 #[test]
 fn a_state_beside_a_running_original_stays_closed_and_another_worker_opens_it() {
     let machine = crashed();
-    machine.disk.witness.is_beside.set(true);
+    machine.disk.witness.beside.replace(Some(vec![0]));
     assert_eq!(machine.why_closed(), ClosedReason::Beside);
     machine.go_down();
     let other = Workers::new(&plain().layout, 1, plain().workers.lanes() - 1).unwrap();
@@ -191,25 +191,36 @@ fn a_state_beside_a_running_original_stays_closed_and_another_worker_opens_it() 
     machine.start_up();
 }
 
+/// A clone that was first started while its original was down, with a number of its own as the manual says.
+#[test]
+fn a_clone_with_a_worker_of_its_own_does_not_keep_its_original_from_starting() {
+    let machine = crashed();
+    let own = machine.disk.said().unwrap().marks.keys().map(|worker| worker + 1).collect();
+    machine.disk.witness.beside.replace(Some(own));
+    machine.start_up();
+}
+
 /// Neither life nor record tells: the original was adopted since, or has written nothing since the host was booted, or
 /// the state of the copy was lost.
 #[test]
-fn a_server_stays_closed_beside_one_that_has_claimed_its_worker_on_its_timeline() {
-    let claim = |timeline, worker| Some(Claim::new(SYSTEM, timeline, None, &[900, worker]));
+fn a_server_stays_closed_beside_one_that_has_claimed_a_worker_that_its_timeline_may_use() {
+    let claim = |worker| Some(Claim::new(SYSTEM, None, vec![1_000, worker]));
     for deleted in [false, true] {
         let machine = crashed();
         if deleted {
             machine.disk.delete();
         }
         machine.disk.witness.forget();
-        machine.disk.witness.of_others.replace(claim(1, 896));
+        machine.disk.witness.of_others.replace(claim(768));
         assert_eq!(machine.why_closed(), ClosedReason::Beside);
+        assert!(machine.adopt(machine.wall()).is_err(), "nor does an operator open it");
         assert_eq!(*machine.disk.witness.claimed.borrow(), None, "it would keep its original from starting");
         machine.pass(SECOND);
         machine.disk.witness.of_others.take();
         machine.settle();
         machine.go_down();
-        for other in [claim(2, 896), claim(1, 897), Some(Claim::new(SYSTEM + 1, 1, None, &[896]))] {
+        // That of another server, of the other half, of another cluster.
+        for other in [claim(769), claim(896), Some(Claim::new(SYSTEM + 1, None, vec![768]))] {
             machine.disk.witness.of_others.replace(other);
             machine.start_up();
             machine.go_down();
@@ -223,7 +234,7 @@ fn a_server_claims_its_workers_before_it_writes() {
     machine.boot_up();
     machine.disk.set_faults(|at| if at == Point::Load { Fault::None } else { Fault::Fail(EIO) });
     machine.open().unwrap_err();
-    let expected = Claim::new(SYSTEM, 1, None, &[896]);
+    let expected = Claim::new(SYSTEM, None, vec![768]);
     assert!(machine.disk.witness.claimed.borrow().as_ref().is_some_and(|claim| claim.meets(&expected)));
 }
 

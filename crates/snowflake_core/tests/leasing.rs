@@ -832,7 +832,7 @@ fn a_clone_that_ran_with_a_number_of_its_own_has_no_lease_of_its_original() {
 fn a_server_stays_closed_beside_one_that_has_claimed_the_workers_of_its_lease() {
     let (machine, registry) = (member(), Registry::new());
     let lease = machine.join(&registry);
-    let claim = |floor| Some(Claim::new(SYSTEM, 1, Some(floor), &[lease.home]));
+    let claim = |floor| Some(Claim::new(SYSTEM, Some(floor), vec![lease.home]));
     assert!(machine.disk.witness.claimed.borrow().as_ref().unwrap().meets(&claim(lease.floor).unwrap()));
     machine.disk.witness.of_others.replace(claim(lease.floor));
     machine.crash();
@@ -845,7 +845,7 @@ fn a_server_stays_closed_beside_one_that_has_claimed_the_workers_of_its_lease() 
     let contact = machine.contact();
     assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
     let claimed = machine.disk.witness.claimed.borrow();
-    assert_eq!(*claimed, Some(Claim::new(SYSTEM, 1, None, &[])), "it has none");
+    assert_eq!(*claimed, Some(Claim::new(SYSTEM, None, vec![])), "it has none");
 }
 
 /// Without its registry for a while, and rebooted: with a number, it is the same node again.
@@ -932,6 +932,24 @@ fn a_standby_holds_its_number_and_uses_it_at_once_when_it_is_promoted() {
         "the second timeline starts above its primary's IDs, and no later"
     );
     assert_eq!((standby.id().worker % 256, standby.contact().node), (6, node));
+    assert_eq!(standby.meet(&registry), Answered::Renewed);
+}
+
+/// The keeper has had no time to start it.
+#[test]
+fn a_standby_that_an_operator_adopts_at_once_after_its_promotion_keeps_its_number() {
+    let (primary, registry) = (Machine::alone(confirmed(5)), Registry::new());
+    primary.join(&registry);
+    let standby = standby_of(&primary, confirmed(6));
+    standby.hold();
+    standby.meet(&registry);
+    let node = standby.contact().node;
+    standby.set_start(|start| start.timeline = 2);
+    standby.adopt(standby.wall()).unwrap();
+    standby.settle();
+    let last = standby.id();
+    assert_eq!((last.worker % 256, standby.contact().node), (6, node));
+    assert!(standby.mark(last.worker) >= last.tick);
     assert_eq!(standby.meet(&registry), Answered::Renewed);
 }
 

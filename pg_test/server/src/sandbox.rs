@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Removes the folder when the test process has ended, for whatever reason: its standard input is a pipe whose other
 /// end only the test process has. A test that was killed leaves servers behind. Their `postmaster.pid` names them, and
-/// their working directory proves that the pid is still theirs. A small file system may be mounted on the folder of the
-/// extension's state.
+/// their working directory proves that the pid is still theirs. Each has left its witness. A small file system may be
+/// mounted on the folder of the extension's state.
 const JANITOR: &str = r#"
 read -r _
 for file in "$1"/*/data/postmaster.pid; do
@@ -26,6 +26,9 @@ for file in "$1"/*/data/postmaster.pid; do
         [ "$(readlink "/proc/$pid/cwd")" = "${file%/postmaster.pid}" ] || break
         sleep 0.5
     done
+done
+for data in "$1"/*/data; do
+    rm -f "/dev/shm/snowflake_id.$(stat -L -c %d.%i "$data")"
 done
 umount -l "$1"/*/data/snowflake_id 2>/dev/null
 rm -rf "$1"

@@ -3,7 +3,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, days, has_contrib, hours, ms, process, secs};
+use snowflake_server_tests::{Layout, Server, days, has_contrib, hours, ms, process, secs, wait_until};
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -1231,4 +1231,15 @@ fn a_promoted_standby_with_the_primarys_worker_never_meets_it() {
     ids.assert_unique();
     assert_eq!(old_workers, HashSet::from([1, 257, 513, 769]));
     assert_eq!(new_workers, HashSet::from([129, 385, 641, 897]));
+    // One timeline further, a server may use the workers of the first, which runs on this host.
+    let third = standby.standby(|settings| settings);
+    third.promote();
+    let mut session = third.connect();
+    for statement in ["SELECT snowflake_nextval()", "SELECT snowflake_adopt()"] {
+        let failure = fails(&mut session, "55000", statement);
+        assert!(failure.text().contains("a copy of a running server's"), "{failure}");
+    }
+    drop(old);
+    drop(primary);
+    wait_until("an ID", secs(20), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
 }

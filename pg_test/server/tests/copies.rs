@@ -415,6 +415,65 @@ fn a_snapshot_beside_its_original_is_recognized() {
     closed(&older, BESIDE);
 }
 
+/// What is mounted of the volume in a file, with a server on it.
+fn on_volume(from: &Server, image: &Path, name: &str) -> Option<(Mount, Server)> {
+    let volume = from.folder().join(name);
+    let mount = Mount::of(&["-o", "loop", &image.display().to_string()], &volume)?;
+    let server = from.sibling();
+    sh("ln -s \"$1/data\" \"$2\"", &[&volume, &server.data()]);
+    Some((mount, server))
+}
+
+#[test]
+fn clones_of_a_volume_are_recognized_by_the_workers_that_they_use() {
+    if !has("mkfs.ext4") {
+        return;
+    }
+    let mut base = Server::builder().start_with_extension();
+    base.stop(Stop::Fast);
+    let [image, early, late] = ["image", "early", "late"].map(|name| base.folder().join(name));
+    sh("truncate -s 256M \"$1\" && mkfs.ext4 -q \"$1\"", &[&image]);
+    let Some((_volume, mut original)) = on_volume(&base, &image, "volume") else { return };
+    let volume = base.folder().join("volume");
+    sh("cp -a \"$1\" \"$2/data\"; chmod 755 \"$2\"", &[&base.data(), &volume]);
+    original.set("port", "5432");
+    original.start();
+    run(&mut original.connect(), "SELECT snowflake_adopt()");
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
+    original.stop(Stop::Fast);
+    let clone = |to: &Path| sh("sync -f \"$1\"; cp --sparse=always \"$2\" \"$3\"", &[&volume, &image, to]);
+    clone(&early);
+    // One with a number of its own is the first to go on.
+    let Some((_clone, mut beside)) = on_volume(&base, &early, "beside") else { return };
+    beside.set("snowflake_id.worker_id", "2");
+    beside.start();
+    all.add("the clone", ids(&beside));
+    original.start();
+    all.add("the original, later", ids(&original));
+    beside.stop(Stop::Fast);
+    original.stop(Stop::Fast);
+    clone(&late);
+    // Two timelines further, the original may use the workers of the clone's timeline.
+    for _ in 0..2 {
+        sh(
+            "touch \"$1/data/standby.signal\"; chown --reference=\"$1/data\" \"$1/data/standby.signal\"",
+            &[&volume],
+        );
+        original.start();
+        original.promote();
+        all.add("the original, promoted", ids(&original));
+        original.stop(Stop::Fast);
+    }
+    original.start();
+    all.add("the original, at last", ids(&original));
+    let Some((_late, mut older)) = on_volume(&base, &late, "older") else { return };
+    older.set("port", "5432");
+    older.start();
+    closed(&older, BESIDE);
+    all.assert_unique();
+}
+
 // ---- a folder that is not there ----
 
 #[test]

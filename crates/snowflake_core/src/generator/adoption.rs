@@ -17,7 +17,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// have been allowed. Call [`open`](Self::open) afterwards to finish the start.
     pub fn adopt(&self, start: &Start, floor_us: i64, lower: bool) -> Result<(), AdoptError> {
         let os_error = |errno| AdoptError::Closed(ClosedReason::Os(errno));
-        self.locked(|cold| {
+        let mut opened = None;
+        let adopted = self.locked(|cold| {
+            // A server that starts by itself needs no operator, and keeps what it held as a standby.
+            if cold.gate == Gate::Untried {
+                opened = self.start(cold, start).ok().flatten();
+            }
             let evidence = self.evidence(cold, start);
             if matches!(cold.gate, Gate::Open | Gate::Settling) {
                 let floor = evidence.floor_mark(floor_us)?;
@@ -40,9 +45,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             // A copy of a node is another node.
             opening.promises = opening.promises.of_nobody();
             self.commit(cold, start, opening).map(drop).map_err(AdoptError::Closed)
-        })?;
-        self.host.report(Event::Adopted { floor_us, lower });
-        Ok(())
+        });
+        let done = adopted.is_ok().then_some(Event::Adopted { floor_us, lower });
+        opened.into_iter().chain(done).for_each(|event| self.host.report(event));
+        adopted
     }
 
     /// Raises every mark to `floor`, first on disk and then in memory. Replay lowers the frontier under the same lock,

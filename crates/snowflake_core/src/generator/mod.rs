@@ -183,8 +183,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
             Some(held) => (held.origins, cold.journal.promises.facts.max_ahead_us, Some(held.said)),
             None => (self.origins(cold), self.control.switch.max_ahead_us(), None),
         };
+        let half = self.half(timeline, depth);
         let is_leased = self.source == WorkerSource::Registry;
-        Heading { layout, origins, timeline, depth, active, max_ahead_us, is_leased, of_primary }
+        Heading { layout, origins, timeline, depth, half, active, max_ahead_us, is_leased, of_primary }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.

@@ -3,14 +3,13 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks, WriteError};
+use crate::host::{Claim, Disk, Event, Host, Loaded, RecordName, Sight, WorkerMarks, WriteError};
 use crate::journal::RETRY_US;
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{ClosedReason, Errno, FloorCause, Unopened};
 use crate::state::promises::{Heading, Promises};
 use crate::state::record::Floor;
 use crate::state::start::{Evidence, Opening, Start};
-use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
 
 /// A start waits for the clock to come within `max_ahead` of the restored mark, if that takes no longer than this. So
@@ -72,6 +71,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             self.commit(cold, start, opening)
         });
         if let Err(reason) = chosen {
+            // Which lease it has is in its file.
+            cold.home = cold.home.filter(|_| self.source != WorkerSource::Registry);
             // A lock is looked at without an access to the disk.
             let pause_us = if reason == ClosedReason::Taken { 0 } else { RETRY_US };
             cold.gate = Gate::Closed { reason, retry_at_us: self.host.boot_us() + pause_us };
@@ -95,9 +96,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         loaded: Option<&Loaded>,
         evidence: &Evidence<'_>,
     ) -> Result<Opening, ClosedReason> {
-        let sight = |name: RecordName| {
+        let sight = |name: RecordName, workers: &[i64]| {
             let Some(witness) = disk.witness() else { return Sight::Unknown };
-            let sight = witness.sight(name);
+            let sight = witness.sight(name, workers);
             if sight == Sight::Last {
                 // Until this run's own first record is written, it stays the last.
                 witness.confirm(name, &WorkerMarks::default());
@@ -118,18 +119,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
         };
         respect_seen(disk, evidence, &mut opening.promises);
-        let origins = match self.source {
-            WorkerSource::Registry => {
-                opening.promises.lease().map_or(Origins::NONE, |lease| self.origins_of(lease.home))
-            }
-            WorkerSource::Configured | WorkerSource::Confirmed => evidence.origins,
-        };
-        let timeline = evidence.start.timeline;
-        let heading = Heading { origins, timeline, of_primary: None, ..self.heading(cold, opening.active) };
-        let claim = opening.promises.claim(&heading);
-        if disk.witness().is_some_and(|witness| !witness.claim(&claim)) {
-            return Err(ClosedReason::Beside);
-        }
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         opening.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(loaded).is_err());
         Ok(opening)
@@ -187,7 +176,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
-    /// Makes a start's decision durable. The gate stays closed.
+    /// Claims the workers of a start, and makes its decision durable. The gate stays closed.
     pub(super) fn commit(
         &self,
         cold: &mut ColdState,
@@ -213,8 +202,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             opening.promises.raise_lanes(lease.floor);
         }
         self.name_run(&mut opening.promises);
-        cold.journal.promises = opening.promises;
         let heading = self.heading(cold, active);
+        if !self.claim_workers(&opening.promises.claim(&heading)) {
+            return Err(ClosedReason::Beside);
+        }
+        cold.journal.promises = opening.promises;
         let written = match opening.needs_new_file {
             true => cold.journal.replace_file(&self.host, &heading),
             false => cold.journal.renew_file(&self.host, &heading),
@@ -228,6 +220,18 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold.gate = Gate::Settling;
         // A node in a fleet may have yet to wait for its lease.
         Ok((self.source != WorkerSource::Registry).then(|| self.opened(cold, is_first)))
+    }
+
+    /// Claims workers; `false`, and nothing is claimed, if another server that runs on this host has claimed one of them.
+    /// Of two that claim at once, at least one sees the other, because each claims before it looks.
+    fn claim_workers(&self, claim: &Claim) -> bool {
+        let Some(witness) = self.host.disk().and_then(|disk| disk.witness()) else { return true };
+        witness.claim(Some(claim));
+        let is_met = witness.is_met(claim);
+        if is_met {
+            witness.claim(None);
+        }
+        !is_met
     }
 
     /// Draws what tells this run's records from those of others.

@@ -27,7 +27,7 @@ impl Evidence<'_> {
     pub(crate) fn enlist(
         &self,
         loaded: Option<&Loaded>,
-        sight: impl Fn(RecordName) -> Sight,
+        sight: impl Fn(RecordName, &[i64]) -> Sight,
         born: Membership,
         origins_of: impl Fn(i64) -> Origins,
     ) -> Result<Opening, ClosedReason> {
@@ -55,7 +55,7 @@ impl Evidence<'_> {
             && is_own
             && !is_copied
             && membership.counts_as(&born)
-            && sight(record.facts.name) == Sight::Last
+            && sight(record.facts.name, &[]) == Sight::Last
         {
             let origins = membership.lease.map_or(Origins::NONE, |lease| origins_of(lease.home));
             let promises = Promises::of(&record, slot, loaded.identity, &origins);

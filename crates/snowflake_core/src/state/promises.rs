@@ -6,7 +6,7 @@ use crate::host::{Claim, FileIdentity, Sight, WorkerMarks};
 use crate::layout::Layout;
 use crate::lease::{Lease, Membership};
 use crate::refusal::FloorCause;
-use crate::workers::{MAX_LANES, Origins};
+use crate::workers::{Half, MAX_LANES, Origins};
 use uuid::Uuid;
 
 /// How many workers of earlier settings keep a mark each; the others share `elsewhere`.
@@ -203,13 +203,14 @@ impl Promises {
         )
     }
 
-    /// What the server claims on its host. What a standby keeps are its primary's workers, and without its lease a node
-    /// has none.
+    /// What the server claims on its host: what its timeline may use. What a standby keeps are its primary's workers, and
+    /// without its lease a node has none.
     pub(crate) fn claim(&self, heading: &Heading<'_>) -> Claim {
         let lease = self.lease().filter(|_| heading.is_leased).map(|lease| lease.floor);
         let has_workers = heading.of_primary.is_none() && heading.is_leased == lease.is_some();
-        let workers: &[i64] = if has_workers { &heading.origins } else { &[] };
-        Claim::new(self.facts.system_identifier, heading.timeline, lease, workers)
+        let origin = |lane| heading.origins.get(lane).copied();
+        let workers = heading.half.filter(|_| has_workers).filter_map(origin);
+        Claim::new(self.facts.system_identifier, lease, workers.collect())
     }
 
     /// The bytes of a slot of the file `file`.
@@ -240,6 +241,8 @@ pub(crate) struct Heading<'a> {
     pub(crate) origins: Origins,
     pub(crate) timeline: u32,
     pub(crate) depth: u32,
+    /// The lanes that the timeline may use.
+    pub(crate) half: Half,
     pub(crate) active: usize,
     /// `max_ahead` as it is in force, in microseconds.
     pub(crate) max_ahead_us: i64,

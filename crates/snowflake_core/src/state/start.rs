@@ -15,8 +15,8 @@
 //! 5. On the same timeline, stay on the recorded lane. If the witness knows nothing, as after a reboot, begin above the
 //!    clock: if an older state was put back, what was generated since lies below.
 //! 6. Without a file, begin above the clock and the control file's time.
-//! 7. Begin no worker below what the host has seen of it. If another server on this host has claimed one, the gate stays
-//!    closed. Make the decision durable; then open the gate.
+//! 7. Begin no worker below what the host has seen of it. If another server on this host has claimed one that the
+//!    timeline may use, the gate stays closed. Make the decision durable; then open the gate.
 //!
 //! What steps 1 to 6 decide is here, and in `enlist` for nodes of a registry. The generator reads and writes.
 
@@ -199,7 +199,7 @@ impl Evidence<'_> {
     pub(crate) fn decide(
         &self,
         loaded: Option<&Loaded>,
-        sight: impl Fn(RecordName) -> Sight,
+        sight: impl Fn(RecordName, &[i64]) -> Sight,
     ) -> Result<Opening, ClosedReason> {
         let found =
             loaded.map(|loaded| newest(loaded).map(|(slot, record)| (loaded, slot, record))).transpose()?;
@@ -212,7 +212,7 @@ impl Evidence<'_> {
             if let Some((loaded, _, record)) = &found
                 && record.is_in_place(loaded.identity, self.start.system_identifier)
             {
-                opening.promises = opening.promises.of_members(record).seen(sight(record.facts.name));
+                opening.promises = opening.promises.of_members(record).seen(sight(record.facts.name, &[]));
             }
             return Ok(opening);
         };
@@ -235,7 +235,10 @@ impl Evidence<'_> {
         // its own, so only the server that began this timeline knows that it was promoted. A standby that was killed
         // soon after the failover does not even know of the timeline.
         let is_followed = (is_new_timeline || self.start.was_in_recovery) && !self.start.made_timeline();
-        let seen = if is_copy { Sight::Unknown } else { sight(record.facts.name) };
+        let has_own = record.has_worker(&self.origins, |_| true);
+        // One that has gone on from this state with workers of its own is no obstacle to the workers that it left here.
+        let workers: &[i64] = if has_own { &self.origins } else { &[] };
+        let seen = if is_copy { Sight::Unknown } else { sight(record.facts.name, workers) };
         // Of another timeline, and of a copy, the witness may know a server that has nothing to do with this one.
         let sight = if is_new_timeline || is_copy { Sight::Last } else { seen };
         let others = match sight {
@@ -246,7 +249,7 @@ impl Evidence<'_> {
         };
         // A copy with another worker never shares one with its original, as long as it keeps that worker.
         let is_theirs = is_foreign || others.is_some();
-        if is_foreign && record.has_worker(&self.origins, |_| true) {
+        if is_foreign && has_own {
             return Err(ClosedReason::Foreign(record.facts.system_identifier));
         }
         // Whatever its worker: a standby's record cannot know which workers its primary uses by now.

@@ -144,8 +144,8 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
 pub struct SimWitness {
     last: Cell<LastRecords>,
     marks: RefCell<WorkerMarks>,
-    /// A server that runs in another directory goes on from this state.
-    pub is_beside: Cell<bool>,
+    /// The workers that a server has used which runs in another directory and goes on from this state.
+    pub beside: RefCell<Option<Vec<i64>>>,
     /// What this server claims.
     pub claimed: RefCell<Option<Claim>>,
     /// What a server that runs in another directory claims.
@@ -177,15 +177,20 @@ impl Witness for SimWitness {
         self.learn(|last| last.confirm(record));
     }
 
-    fn claim(&self, claim: &Claim) -> bool {
-        let is_free = self.of_others.borrow().as_ref().is_none_or(|others| !others.meets(claim));
-        self.claimed.replace(is_free.then(|| claim.clone()));
-        is_free
+    fn claim(&self, claim: Option<&Claim>) {
+        self.claimed.replace(claim.cloned());
     }
 
-    fn sight(&self, record: RecordName) -> Sight {
+    fn is_met(&self, claim: &Claim) -> bool {
+        assert_eq!(self.claimed.borrow().as_ref(), Some(claim), "another one that looks now must see it");
+        self.of_others.borrow().as_ref().is_some_and(|others| others.meets(claim))
+    }
+
+    fn sight(&self, record: RecordName, workers: &[i64]) -> Sight {
+        let has_used =
+            |beside: &Vec<i64>| workers.is_empty() || beside.iter().any(|worker| workers.contains(worker));
         match self.last.get() {
-            _ if self.is_beside.get() => Sight::Beside,
+            _ if self.beside.borrow().as_ref().is_some_and(has_used) => Sight::Beside,
             last if last.have(record) => Sight::Last,
             last if last.know() && !last.are_behind(record) => Sight::PutBack,
             _ => Sight::Unknown,
