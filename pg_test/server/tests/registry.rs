@@ -230,11 +230,11 @@ fn a_registry_needs_nothing_preloaded_and_is_created_once() {
     assert!(none.hint.contains("snowflake_registry_create"), "{none}");
     for (arguments, code) in [
         ("'node', NULL", "22004"),
-        ("'node', '0.5 s'", "22023"),
+        ("'node', '1.9 s'", "22023"),
         ("'node', '31 days'", "22023"),
         ("'node', clock_tolerance => NULL", "22004"),
         ("'node', replaces_lost => NULL", "22004"),
-        ("'node', clock_tolerance => '-1 s'", "22023"),
+        ("'node', clock_tolerance => '0.9 s'", "22023"),
         ("'node', clock_tolerance => '31 min'", "22023"),
         ("'node', layout => '41-10-12'", "22023"),
         ("'node', layout => 'twitter'", "22023"),
