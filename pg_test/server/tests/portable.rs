@@ -583,8 +583,10 @@ fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
     };
     let server = with_pg_tle().start();
     install(&server, &text(7));
+    // Whoever restores the dump creates it, so it is in no schema of the role.
+    run(&mut server.connect(), "CREATE SCHEMA snowflake; GRANT CREATE, USAGE ON SCHEMA snowflake TO app");
     let mut app = server.connect_as("app");
-    run(&mut app, "CREATE SCHEMA snowflake; CREATE EXTENSION portable SCHEMA snowflake");
+    run(&mut app, "CREATE EXTENSION portable SCHEMA snowflake");
     let mut ids = Ids::new();
     ids.add("worker 7", take(&mut app, 300_000));
     // A later version of the text, here with another worker.
