@@ -43,8 +43,8 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = 'cannot create a snowflake generator among objects of another role', DETAIL = problem,
-            HINT = 'Run this as the role that owns the generator, or choose a schema of this role in which no other '
-                'can create objects.';
+            HINT = 'Run this as the role that owns schema and generator, or choose a schema of this role in which no '
+                'other can create objects.';
     END IF;
     IF to_regtype('"snowflake".snowflake_base62') IS NULL THEN
         CREATE DOMAIN "snowflake".snowflake_base62 AS text COLLATE pg_catalog."C" CHECK (
