@@ -390,11 +390,12 @@ BEGIN
         (rights IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
             format('With these rights they could change which server may generate which IDs: %s.', rights),
             'Revoke them, and call snowflake_registry_create again.'),
-        (NOT grant_length BETWEEN interval '1 second' AND interval '30 days', '22023',
-            'grant_length must be between 1 second and 30 days', format('grant_length is %s.', grant_length),
+        (NOT grant_length BETWEEN interval '2 seconds' AND interval '30 days', '22023',
+            'grant_length must be between 2 seconds and 30 days', format('grant_length is %s.', grant_length),
             'Use 1 hour, unless servers can reach the registry only at times.'),
-        (NOT clock_tolerance BETWEEN interval '0' AND grant_length / 2, '22023',
-            'clock_tolerance must be between 0 and half of grant_length',
+        -- A contact is some time on its way.
+        (NOT clock_tolerance BETWEEN interval '1 second' AND grant_length / 2, '22023',
+            'clock_tolerance must be between 1 second and half of grant_length',
             format('clock_tolerance is %s, and grant_length is %s.', clock_tolerance, grant_length),
             'Use the greatest difference between the clocks of two servers.'),
         (NOT backup_workers BETWEEN 0 AND 15, '22023', 'backup_workers must be between 0 and 15',
@@ -407,7 +408,7 @@ BEGIN
             'Use snowflake_id.epoch of the servers, and check the clock.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
-    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
     SELECT * INTO STRICT parsed FROM snowflake_internal.snowflake_fleet_layout(layout, tick_ms, backup_workers);
     -- The fence: whichever servers had these workers before, their IDs lie below this moment.
     INSERT INTO snowflake_internal.snowflake_registry (
@@ -492,12 +493,16 @@ BEGIN
 END
 $$;
 
--- What is acknowledged must be durable. In a SET clause this would end with the function that has it.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably() RETURNS void
+-- How the caller's transaction ends: durably, because what it acknowledges must be; and soon, because contacts wait for the
+-- rows that it has locked, while the host or the network of its client may be gone. A SET clause ends with its function.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably(longest_pause interval) RETURNS void
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'local', true);
+    END IF;
+    IF NOT current_setting('idle_in_transaction_session_timeout')::interval BETWEEN interval '1 ms' AND longest_pause THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', extract(epoch FROM longest_pause) || 's', true);
     END IF;
 END
 $$;
@@ -515,6 +520,7 @@ DECLARE
     refusal  snowflake_internal.snowflake_refusal;
     tick     bigint;
     latest   bigint;
+    passes   bigint;
     is_in_doubt boolean;
     own      record;
     named    constant integer := worker_id;
@@ -523,13 +529,10 @@ DECLARE
     of_worker     integer;
 BEGIN
     PERFORM snowflake_internal.snowflake_fleet_place();
-    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
-    -- Contacts wait for the rows that are locked here.
-    IF (SELECT t.setting::integer NOT BETWEEN 1 AND 60000 FROM pg_settings t
-        WHERE t.name = 'idle_in_transaction_session_timeout')
-    THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', '1min', true);
-    END IF;
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
+    -- Whoever restores rows has locked one of these, or waits.
+    LOCK TABLE snowflake_internal.snowflake_registry_groups IN ROW EXCLUSIVE MODE;
+    PERFORM FROM snowflake_internal.snowflake_registry FOR UPDATE;
     registry := snowflake_internal.snowflake_fleet_current();
     IF operation = 'vouch' THEN
         PERFORM snowflake_internal.snowflake_fleet_vouch(moment);
@@ -576,6 +579,8 @@ BEGIN
     SELECT g AS whole, g.worker_id, g.note, g.node_id, g.node_name, g.until INTO own
     FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
+    -- The server that had it last may be behind the registry.
+    passes := own.until + registry.tolerance_ticks + greatest(-(own.whole).clock_offset_ms / registry.tick_ms, 0);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
@@ -596,12 +601,12 @@ BEGIN
             format('Another server may have this worker until %s.', snowflake_internal.snowflake_fleet_time(
                 registry.fence + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
             'Wait until then. If no commit was lost, call snowflake_registry_vouch.'),
-        (operation = 'reserve' AND own.until >= tick - registry.tolerance_ticks, '55000',
+        (operation = 'reserve' AND passes >= tick, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
             format(CASE WHEN own.node_id IS NULL
                 THEN 'Its last lease or reservation has ended, and it comes free at %2$s.'
                 ELSE 'Node "%1$s" has it until %2$s.' END, own.node_name, snowflake_internal.snowflake_fleet_time(
-                own.until + registry.tolerance_ticks + 1, registry.tick_ms, registry.epoch)),
+                passes + 1, registry.tick_ms, registry.epoch)),
             CASE WHEN own.node_id IS NULL THEN 'Reserve another worker, or wait until then.'
                 ELSE 'Reserve another worker; or stop that server, and wait until its lease has ended.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;

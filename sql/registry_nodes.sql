@@ -420,7 +420,7 @@ BEGIN
         num_nulls(node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers, datacenter_id,
             in_recovery, version, system_identifier),
         num_nulls(lease_worker_id, lease_floor, lease_until), node_name, number, version, system_identifier, clock);
-    PERFORM snowflake_internal.snowflake_fleet_commit_durably();
+    PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '10 s');
     fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;
     registry_clock := clock_timestamp();

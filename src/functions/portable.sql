@@ -29,12 +29,21 @@ BEGIN
     ) AS o (classid, oid, owner, name, namespace)
     WHERE o.namespace = {schema_name}::regnamespace AND starts_with(o.name, 'snowflake_')
         AND pg_get_userbyid(o.owner) <> current_user
+    -- A schema's owner can put another one in its place, and the generator would call the functions there with the
+    -- rights of its own owner.
+    UNION ALL
+    SELECT format('Schema %I belongs to role %I.', n.nspname, pg_get_userbyid(r.owner))
+    FROM pg_namespace n, LATERAL (
+        SELECT CASE n.nspowner WHEN to_regrole('pg_database_owner')
+            THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    ) AS r (owner)
+    WHERE n.oid = {schema_name}::regnamespace AND NOT pg_has_role(r.owner, current_user, 'MEMBER')
     LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = 'cannot create a snowflake generator among objects of another role', DETAIL = problem,
-            HINT = 'Run this as the role that owns the generator, or choose a schema in which only this role can create '
-                'objects.';
+            HINT = 'Run this as the role that owns schema and generator, or choose a schema of this role in which no '
+                'other can create objects.';
     END IF;
     IF to_regtype('{s_literal}snowflake_base62') IS NULL THEN
         CREATE DOMAIN {s}snowflake_base62 AS text COLLATE pg_catalog."C" CHECK (
@@ -52,17 +61,18 @@ $do$;
 CREATE TABLE IF NOT EXISTS {s}snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
-    epoch   timestamptz NOT NULL,
-    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
+    epoch   timestamptz NOT NULL
 );
-INSERT INTO {s}snowflake_config (layout, tick_ms, epoch) VALUES ('{layout}', {tick_ms}, '{epoch}+00')
-ON CONFLICT DO NOTHING;
+-- A restore of data, or replication, may add the row a second time.
+INSERT INTO {s}snowflake_config SELECT '{layout}', {tick_ms}, '{epoch}+00'
+WHERE NOT EXISTS (SELECT FROM {s}snowflake_config);
 DO $do$
 DECLARE
     own record;
 BEGIN
     SELECT * INTO own FROM {s}snowflake_config c
-    WHERE (c.layout, c.tick_ms, c.epoch) IS DISTINCT FROM ('{layout}', {tick_ms}, timestamptz '{epoch}+00');
+    WHERE (c.layout, c.tick_ms, c.epoch) IS DISTINCT FROM ('{layout}', {tick_ms}, timestamptz '{epoch}+00')
+    LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'the existing snowflake generator has another layout',
@@ -421,7 +431,8 @@ BEGIN
     END LOOP;
 END
 $do$;
-GRANT SELECT ON {s}snowflake_layouts TO PUBLIC;
+-- Whoever dumps the database reads the first two.
+GRANT SELECT ON {s}snowflake_config, {s}snowflake_state, {s}snowflake_layouts TO PUBLIC;
 GRANT SELECT ON {s}snowflake_status TO pg_monitor;
 
 COMMENT ON TABLE {s}snowflake_config IS 'layout of the snowflake IDs in this schema; snowflake_move locks the table';

@@ -226,7 +226,6 @@ fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence()
         for statement in [
             "SELECT nextval('snowflake.snowflake_state')",
             "SELECT setval('snowflake.snowflake_state', 1)",
-            "SELECT last_value FROM snowflake.snowflake_state",
             "SELECT snowflake.snowflake_move(1)",
             "DO $$ BEGIN LOCK TABLE snowflake.snowflake_config IN EXCLUSIVE MODE; END $$",
             "DELETE FROM snowflake.snowflake_config",
@@ -293,6 +292,30 @@ fn nothing_of_another_role_becomes_a_part_of_the_generator() {
         let failure = fails(session, "42501", &text);
         assert!(failure.text().contains("belongs to role mallory"), "{failure}");
     }
+}
+
+/// Who owns the schema can put another one in its place, and the generator calls its functions with its owner's rights.
+#[test]
+fn its_schema_belongs_to_nobody_who_could_not_act_as_its_owner_anyway() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(
+        &mut owner,
+        "CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA snowflake AUTHORIZATION mallory;
+         GRANT CREATE, USAGE ON SCHEMA snowflake TO app; ALTER DATABASE postgres OWNER TO mallory",
+    );
+    let existing = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
+    let mut app = server.connect_as("app");
+    for session in [&mut app, &mut owner] {
+        let failure = fails(session, "42501", &existing);
+        assert!(failure.text().contains("Schema snowflake belongs to role mallory"), "{failure}");
+    }
+    // The owner of the database owns it.
+    let failure = fails(&mut owner, "42501", &shipped().replace("\"snowflake\"", "\"public\""));
+    assert!(failure.text().contains("Schema public belongs to role mallory"), "{failure}");
+    run(&mut server.connect_as("mallory"), &format!("BEGIN; {} ROLLBACK", shipped()));
+    run(&mut owner, "ALTER SCHEMA snowflake OWNER TO postgres");
+    run(&mut app, &format!("BEGIN; {existing} COMMIT"));
 }
 
 #[test]
@@ -533,6 +556,11 @@ fn a_dump_carries_its_state() {
     other.restore("postgres", &dump);
     ids.add("restored", take(&mut other.connect(), 10_000));
     ids.assert_unique();
+    // Of its data alone, by a role without rights; then it is made anew.
+    run(&mut source.connect(), "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
+    let data = source.dump("postgres", &["--username=app", "--data-only"]);
+    other.restore("postgres", &data);
+    run(&mut other.connect(), &format!("BEGIN; {} COMMIT", shipped()));
 }
 
 /// Under a name of its own, because a server that has the files of `snowflake_id` installs no other extension as that.
@@ -555,8 +583,10 @@ fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
     };
     let server = with_pg_tle().start();
     install(&server, &text(7));
+    // Whoever restores the dump creates it, so it is in no schema of the role.
+    run(&mut server.connect(), "CREATE SCHEMA snowflake; GRANT CREATE, USAGE ON SCHEMA snowflake TO app");
     let mut app = server.connect_as("app");
-    run(&mut app, "CREATE SCHEMA snowflake; CREATE EXTENSION portable SCHEMA snowflake");
+    run(&mut app, "CREATE EXTENSION portable SCHEMA snowflake");
     let mut ids = Ids::new();
     ids.add("worker 7", take(&mut app, 300_000));
     // A later version of the text, here with another worker.
