@@ -49,10 +49,11 @@ BEGIN
             AND r.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
         WHERE c.oid IS NULL OR NOT pg_is_other_temp_schema(c.relnamespace)
     ),
-    -- For format(), with a statement. The rights are those of the owner of what has the table's name by then.
+    -- For format(), with a name and a statement. The rights are those of the owner of what has the name by then.
     as_owner (of_table, of_domain) AS MATERIALIZED (
         SELECT 'SELECT snowflake_internal.snowflake_execute_as_owner(%L::regclass, %L)',
-            'SELECT snowflake_internal.snowflake_execute_as(%L::regrole, %L)'
+            'SELECT snowflake_internal.snowflake_execute_as(typowner, %2$L) FROM pg_catalog.pg_type '
+            'WHERE oid OPERATOR(pg_catalog.=) %1$L::regtype'
     )
     SELECT s.statement, s.note FROM (
         SELECT 1, 0::oid,
@@ -118,18 +119,17 @@ BEGIN
         -- The expression is written for the search_path of snowflake_execute_as(), which would evaluate it and read its
         -- literals of types.
         SELECT 5, n.oid, CASE WHEN named.others IS NULL THEN format(
-                CASE n.contypid WHEN 0 THEN o.of_table ELSE o.of_domain END,
-                coalesce(t.label, y.typowner::regrole::text), format(
+                CASE n.contypid WHEN 0 THEN o.of_table ELSE o.of_domain END, l.label, format(
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
-                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
-                n.oid, pg_get_constraintdef(n.oid))) END,
+                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, l.label, n.oid, pg_get_constraintdef(n.oid))) END,
             format(CASE WHEN named.others IS NULL THEN 'Fails if a row violates %s.'
                         ELSE 'Check the rows against %s by hand, because it uses what others own: %s.' END,
                    pg_describe_object('pg_constraint'::regclass, n.oid, 0), named.others)
         FROM as_owner o, affected t
         JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
         LEFT JOIN pg_type y ON y.oid = n.contypid,
+        LATERAL coalesce(t.label, n.contypid::regtype::text) AS l (label),
         LATERAL (
             SELECT snowflake_internal.snowflake_convert_others(
                 coalesce(t.relowner, y.typowner), array_agg(u.refclassid), array_agg(u.refobjid),

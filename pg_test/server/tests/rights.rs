@@ -950,21 +950,31 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
     run(
         &mut server.connect(),
         "ALTER SCHEMA app OWNER TO \"mallory's\";
-         CREATE TABLE app.own (id bigint, g integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED)",
+         CREATE TABLE app.own (id bigint, g integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE DOMAIN app.of_own AS bigint CHECK (snowflake_worker(VALUE) >= 0)",
     );
-    let of_own = "SELECT statement FROM snowflake_layout_steps() WHERE note = 'Recomputes g of app.own.'";
-    let statement: String = one(&mut server.connect(), of_own);
+    let of_own =
+        "SELECT statement FROM snowflake_layout_steps() WHERE statement ~ 'execute_as.* app.(own|of_own) '";
+    let statements: Vec<String> = column(&mut server.connect(), of_own);
+    assert_eq!(statements.len(), 2, "{statements:?}");
     run(
         &mut mallory,
         "DROP TABLE app.own; CREATE VIEW app.own AS SELECT 1::bigint AS id;
          CREATE FUNCTION app.instead() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN PERFORM app.act('place of a table'); RETURN new; END $$;
-         CREATE TRIGGER instead INSTEAD OF UPDATE ON app.own FOR EACH ROW EXECUTE FUNCTION app.instead()",
+         CREATE TRIGGER instead INSTEAD OF UPDATE ON app.own FOR EACH ROW EXECUTE FUNCTION app.instead();
+         DROP DOMAIN app.of_own; CREATE TYPE app.kind AS ENUM ('a');
+         CREATE FUNCTION app.number(app.kind) RETURNS bigint LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM app.act('place of a domain'); RETURN 1; END $$;
+         CREATE CAST (app.kind AS bigint) WITH FUNCTION app.number(app.kind) AS IMPLICIT;
+         CREATE DOMAIN app.of_own AS app.kind; CREATE TABLE app.held (d app.of_own); INSERT INTO app.held VALUES ('a')",
     );
-    run(&mut server.connect(), &statement);
+    run(&mut server.connect(), &statements.join(";"));
     let log = server.log();
-    assert!(!log.contains("trapped a superuser in place of a table"), "{log}");
-    assert!(log.contains("passed place of a table as mallory's"), "{log}");
+    for place in ["place of a table", "place of a domain"] {
+        assert!(!log.contains(&format!("trapped a superuser in {place}")), "{log}");
+        assert!(log.contains(&format!("passed {place} as mallory's")), "{log}");
+    }
 }
 
 // ---- the schema of the extension ----
