@@ -242,13 +242,24 @@ $$;
 -- Of what an expression uses, the functions and types of roles that do not have the rights of `owner`; null if there are
 -- none. The owner's evaluation of the expression gives these roles its rights. To read a literal of a type, PostgreSQL
 -- calls the functions of a domain within it. An expression in a text finds functions and operators by their arguments,
--- so those of the same name count, too. Base types belong to superusers.
-CREATE FUNCTION snowflake_internal.snowflake_convert_others(owner oid, classes oid[], objects oid[]) RETURNS text
+-- so those of the same name count, too. It also finds casts, which the owner of a type can create at any time: of any
+-- type, also one of a column or of a function's result. Without `columns`, only literals count.
+CREATE FUNCTION snowflake_internal.snowflake_convert_others(owner oid, classes oid[], objects oid[], columns integer[])
+    RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
-        WITH RECURSIVE used (class, id) AS (
-            SELECT * FROM unnest(classes, objects)
+        WITH RECURSIVE named (class, id, attnum) AS MATERIALIZED (
+            SELECT * FROM unnest(classes, objects, columns)
+        ), used (class, id) AS (
+            SELECT n.class, n.id FROM named n
+            UNION
+            SELECT 'pg_type'::regclass, a.atttypid
+            FROM named n JOIN pg_attribute a ON n.class = 'pg_class'::regclass AND a.attrelid = n.id AND a.attnum > 0
+                AND n.attnum IN (0, a.attnum)
+            UNION
+            SELECT 'pg_type'::regclass, p.prorettype
+            FROM named n JOIN pg_proc p ON n.class = 'pg_proc'::regclass AND p.oid = n.id AND n.attnum IS NOT NULL
             UNION
             SELECT n.class, n.id
             FROM used u
@@ -270,7 +281,7 @@ BEGIN
         FROM (
             SELECT u.class, t.oid, t.typowner
             FROM used u JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.id
-            WHERE t.typtype IN ('c', 'd', 'r', 'm')
+            WHERE t.typtype IN ('c', 'd', 'r', 'm') OR columns IS NOT NULL AND t.typcategory <> 'A'
             UNION
             SELECT u.class, s.oid, s.proowner
             FROM used u
@@ -287,6 +298,25 @@ BEGIN
 END
 $$;
 
+-- The objects of a table that have expressions.
+CREATE FUNCTION snowflake_internal.snowflake_convert_expressions(relid oid) RETURNS TABLE (classid oid, objid oid)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'pg_class'::regclass::oid, i.indexrelid FROM pg_index i
+    WHERE i.indrelid = relid AND num_nonnulls(i.indexprs, i.indpred) > 0
+    UNION ALL
+    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n WHERE n.conrelid = relid AND n.contype IN ('c', 'x')
+    UNION ALL
+    SELECT 'pg_statistic_ext'::regclass, s.oid FROM pg_statistic_ext s
+    WHERE s.stxrelid = relid AND s.stxexprs IS NOT NULL
+    UNION ALL
+    SELECT 'pg_attrdef'::regclass, d.oid
+    FROM pg_attrdef d JOIN pg_attribute g ON g.attrelid = d.adrelid AND g.attnum = d.adnum AND g.attgenerated <> ''
+    WHERE d.adrelid = relid;
+END
+$$;
+
 -- Looks for expressions that use what others own. They are evaluated by the next check, or by PostgreSQL when it plans a
 -- query, widens a column or analyzes the table. A policy is not, because it does not apply to the owner.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_others(keys snowflake_internal.snowflake_key[])
@@ -295,21 +325,14 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_others(keys snowflake
 BEGIN
     RETURN QUERY
     WITH family AS MATERIALIZED (
-        SELECT k.* FROM snowflake_internal.snowflake_convert_columns(keys) k
+        SELECT k.* FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_key OR k.is_small OR k.is_own
     ), uses AS (
-        SELECT k.relid, d.classid, d.objid, u.refclassid, u.refobjid
-        FROM family k
-        JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
-            AND (k.is_key OR k.is_small OR d.refobjsubid = k.attnum)
-        JOIN pg_depend u ON u.classid = d.classid AND u.objid = d.objid
-        WHERE d.classid IN ('pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
-            OR d.classid = 'pg_class'::regclass AND EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = d.objid)
-            OR d.classid = 'pg_attrdef'::regclass AND EXISTS (
-                SELECT FROM pg_attrdef a JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum
-                WHERE a.oid = d.objid AND g.attgenerated <> '')
+        SELECT k.relid, e.classid, e.objid, u.refclassid, u.refobjid, u.refobjsubid
+        FROM family k, LATERAL snowflake_internal.snowflake_convert_expressions(k.relid) e
+        JOIN pg_depend u ON u.classid = e.classid AND u.objid = e.objid
         UNION
         -- Of the table itself, the partition key and the type of the column.
-        SELECT k.relid, u.classid, u.objid, u.refclassid, u.refobjid
+        SELECT k.relid, u.classid, u.objid, u.refclassid, u.refobjid, u.refobjsubid
         FROM family k
         JOIN pg_depend u ON u.classid = 'pg_class'::regclass AND u.objid = k.relid AND u.objsubid IN (0, k.attnum)
     )
@@ -318,11 +341,14 @@ BEGIN
         'Make its owner or a superuser the owner of these. Otherwise, in one transaction, drop what uses them, convert, and '
         'create it again.'
     FROM (
-        SELECT s.relid, s.classid, s.objid, c.relowner, array_agg(s.refclassid) AS classes, array_agg(s.refobjid) AS objects
+        SELECT s.relid, s.classid, s.objid, c.relowner, array_agg(s.refclassid) AS classes,
+            array_agg(s.refobjid) AS objects, array_agg(s.refobjsubid) AS columns
         FROM uses s JOIN pg_class c ON c.oid = s.relid
         GROUP BY s.relid, s.classid, s.objid, c.relowner
     ) AS u,
-    LATERAL (SELECT snowflake_internal.snowflake_convert_others(u.relowner, u.classes, u.objects)) AS o (others)
+    LATERAL (
+        SELECT snowflake_internal.snowflake_convert_others(u.relowner, u.classes, u.objects, u.columns)
+    ) AS o (others)
     WHERE o.others IS NOT NULL;
 END
 $$;
@@ -532,8 +558,10 @@ DECLARE
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
-            SELECT DISTINCT k.relid, k.attnum, k.attname, k.type, k.is_small, t.typtype = 'd' AS is_domain
+            SELECT DISTINCT k.relid, k.attnum, k.attname, k.type, k.is_key OR k.is_small AS is_changed, k.is_small,
+                t.typtype = 'd' AS is_domain
             FROM snowflake_internal.snowflake_convert_columns(keys) k JOIN pg_type t ON t.oid = k.type
+            WHERE k.is_key OR k.is_small OR k.is_own
         ), dependents AS (
             SELECT DISTINCT k.relid, d.classid, d.objid, d.objsubid
             FROM columns k
@@ -585,8 +613,10 @@ BEGIN
                 string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
                 -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
                 format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
-                       'OFFSET 0) AS %I', new_id, new_id | 4095, CASE c.relkind WHEN 'p' THEN '' ELSE 'ONLY' END,
-                       e.relid, c.relname) AS tail
+                       'OFFSET 0) AS %I', new_id, new_id | 4095,
+                       -- The partitions of another may be anybody's.
+                       CASE WHEN c.relkind = 'p' AND bool_or(k.is_changed) THEN '' ELSE 'ONLY' END, e.relid, c.relname
+                ) AS tail
             FROM pg_class c
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             LEFT JOIN columns k ON k.relid = c.oid AND k.attnum = a.attnum,

@@ -71,7 +71,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
         is_key       boolean, -- the key or a column that inherits it, not one that references it
         is_small     boolean, -- has to become bigint; is a smallint, an integer, or a domain, which is refused
         is_identity  boolean,
-        is_partition boolean  -- in the partition key of its table
+        is_partition boolean, -- in the partition key of its table
+        is_own       boolean  -- in a table of the key's owner, who may evaluate its expressions
     )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -105,10 +106,12 @@ BEGIN
             -- A column of the partition key depends on its own table.
             SELECT FROM pg_depend p
             WHERE p.classid = 'pg_class'::regclass AND p.objid = a.attrelid AND p.objsubid = a.attnum
-                AND p.refclassid = 'pg_class'::regclass AND p.refobjid = a.attrelid AND p.refobjsubid = 0)
+                AND p.refclassid = 'pg_class'::regclass AND p.refobjid = a.attrelid AND p.refobjsubid = 0),
+        c.relkind IN ('r', 'p') AND c.relowner = (SELECT o.relowner FROM pg_class o WHERE o.oid = m.key_relid)
     FROM (
         SELECT key_relid, key_attname, relid, attnum, bool_or(is_key) AS is_key FROM family GROUP BY 1, 2, 3, 4
     ) AS m
+    JOIN pg_class c ON c.oid = m.relid
     JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
     JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_attrdef d ON d.adrelid = m.relid AND d.adnum = m.attnum;
@@ -170,7 +173,8 @@ BEGIN
 END
 $$;
 
--- Locks the views, tables and sequences of a call until the transaction ends, and returns them in the order of the locks.
+-- Locks the views, tables and sequences of a call until the transaction ends, and returns those that it changes, in the
+-- order of the locks. Of the rest of the families, it locks the tables whose expressions are evaluated, as SELECT does.
 -- A dry run locks tables and sequences as SELECT and nextval() do, which keeps nobody from reading or writing, and no views.
 --
 -- Every call locks in one order, so that two do not wait for each other: views before what they read and parents before
@@ -180,13 +184,14 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_lock(
 ) RETURNS oid[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    locked oid[] := '{}';
-    next   oid[];
-    hit    record;
+    locked  oid[] := '{}';
+    changed oid[];
+    next    oid[];
+    hit     record;
 BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
     LOOP
-        next := ARRAY(
+        changed := ARRAY(
             SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys) w WHERE widens
             UNION
             SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
@@ -202,7 +207,13 @@ BEGIN
             UNION
             SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s WHERE NOT s.stays
             EXCEPT
-            SELECT unnest(locked));
+            SELECT NULL);
+        next := ARRAY(SELECT unnest(changed) EXCEPT SELECT unnest(locked));
+        IF next = '{}' THEN
+            next := ARRAY(
+                SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens
+                EXCEPT SELECT unnest(locked));
+        END IF;
         FOR hit IN
             SELECT c.oid, c.relkind, c.relowner
             FROM pg_class c
@@ -246,8 +257,8 @@ BEGIN
             IF hit.relkind = 'S' THEN
                 PERFORM pg_sequence_last_value(hit.oid); -- LOCK TABLE takes no sequence
             ELSIF hit.relkind <> 'v' THEN
-                EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', hit.label,
-                               CASE WHEN dry_run THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
+                EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', hit.label, CASE
+                    WHEN dry_run OR hit.oid <> ALL (changed) THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
             ELSIF NOT dry_run THEN
                 -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
                 PERFORM snowflake_internal.snowflake_execute_as(
@@ -277,7 +288,8 @@ BEGIN
         END LOOP;
         EXIT WHEN NOT FOUND;
     END LOOP;
-    RETURN locked;
+    RETURN ARRAY(
+        SELECT l.relid FROM unnest(locked) WITH ORDINALITY AS l (relid, n) WHERE l.relid = ANY (changed) ORDER BY l.n);
 END
 $$;
 

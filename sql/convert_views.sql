@@ -168,7 +168,7 @@ BEGIN
     ) AS used,
     LATERAL (
         SELECT snowflake_internal.snowflake_convert_others(
-            c.relowner, array_agg(u.classid), array_agg(u.objid)) AS others
+            c.relowner, array_agg(u.classid), array_agg(u.objid), NULL) AS others
         FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u WHERE u.classid = 'pg_type'::regclass
     ) AS types,
     LATERAL (VALUES

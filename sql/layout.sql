@@ -49,9 +49,11 @@ BEGIN
             AND r.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
         WHERE c.oid IS NULL OR NOT pg_is_other_temp_schema(c.relnamespace)
     ),
-    -- For format(), with an owner and a statement.
-    as_owner (call) AS MATERIALIZED (
-        SELECT 'SELECT snowflake_internal.snowflake_execute_as(%L::regrole, %L)'
+    -- For format(), with a name and a statement. The rights are those of the owner of what has the name by then.
+    as_owner (of_table, of_domain) AS MATERIALIZED (
+        SELECT 'SELECT snowflake_internal.snowflake_execute_as_owner(%L::regclass, %L)',
+            'SELECT snowflake_internal.snowflake_execute_as(typowner, %2$L) FROM pg_catalog.pg_type '
+            'WHERE oid OPERATOR(pg_catalog.=) %1$L::regtype'
     )
     SELECT s.statement, s.note FROM (
         SELECT 1, 0::oid,
@@ -63,14 +65,17 @@ BEGIN
         UNION
         -- Setting a column to any value recomputes what depends on it. Its triggers are off meanwhile; those of the whole
         -- session would be off by a setting, also for what the owner's functions do elsewhere.
-        SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND NOT (k.setting IS NULL)
-                THEN format(o.call, t.relowner::regrole, concat_ws('; ', w.off,
+        SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND named.others IS NULL AND NOT (k.setting IS NULL)
+                THEN format(o.of_table, t.label, concat_ws('; ', w.off,
                     'UPDATE ONLY ' || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', '), w.back)) END,
             format(CASE WHEN k.is_blocked
                         THEN 'Recompute %s of %s by hand, because of its rules or constraints.'
+                        WHEN named.others IS NOT NULL
+                        THEN 'Recompute %s of %s by hand, because it uses what others own: %s.'
                         WHEN k.setting IS NULL
                         THEN 'Drop and add %s of %s by hand: no other column can be set to recompute it.'
-                        ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label)
+                        ELSE 'Recomputes %s of %s.' END, string_agg(g.attname, ', ' ORDER BY g.attnum), t.label,
+                named.others)
         FROM as_owner o, affected t
         JOIN pg_attribute g ON g.attrelid = t.relid AND g.attnum = t.objsubid
         JOIN pg_attrdef a ON a.adrelid = t.relid AND a.adnum = t.objsubid,
@@ -92,9 +97,15 @@ BEGIN
                 'ALTER TABLE ONLY ' || t.label || ' ' || string_agg(format(
                     CASE tgenabled WHEN 'A' THEN 'ENABLE ALWAYS TRIGGER %I' ELSE 'ENABLE TRIGGER %I' END, tgname), ', ')
             FROM pg_trigger WHERE tgrelid = t.relid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
-        ) AS w (off, back)
+        ) AS w (off, back),
+        LATERAL (
+            SELECT snowflake_internal.snowflake_convert_others(
+                t.relowner, array_agg(u.refclassid), array_agg(u.refobjid), NULL)
+            FROM snowflake_internal.snowflake_convert_expressions(t.relid) e
+            JOIN pg_depend u ON u.classid = e.classid AND u.objid = e.objid
+        ) AS named (others)
         WHERE t.relkind = 'r'
-        GROUP BY o.call, t.relid, t.label, t.relowner, k.is_blocked, k.setting IS NULL, w.off, w.back
+        GROUP BY o.of_table, t.relid, t.label, k.is_blocked, k.setting IS NULL, w.off, w.back, named.others
         UNION
         SELECT 3, t.objid, format('REINDEX INDEX %s', t.objid::regclass), format('On %s.', t.label)
         FROM affected t JOIN pg_class i ON i.oid = t.objid
@@ -107,20 +118,22 @@ BEGIN
         UNION
         -- The expression is written for the search_path of snowflake_execute_as(), which would evaluate it and read its
         -- literals of types.
-        SELECT 5, n.oid, CASE WHEN named.others IS NULL THEN format(o.call, coalesce(t.relowner, y.typowner)::regrole, format(
+        SELECT 5, n.oid, CASE WHEN named.others IS NULL THEN format(
+                CASE n.contypid WHEN 0 THEN o.of_table ELSE o.of_domain END, l.label, format(
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
-                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, coalesce(t.label, n.contypid::regtype::text),
-                n.oid, pg_get_constraintdef(n.oid))) END,
+                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, l.label, n.oid, pg_get_constraintdef(n.oid))) END,
             format(CASE WHEN named.others IS NULL THEN 'Fails if a row violates %s.'
                         ELSE 'Check the rows against %s by hand, because it uses what others own: %s.' END,
                    pg_describe_object('pg_constraint'::regclass, n.oid, 0), named.others)
         FROM as_owner o, affected t
         JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
         LEFT JOIN pg_type y ON y.oid = n.contypid,
+        LATERAL coalesce(t.label, n.contypid::regtype::text) AS l (label),
         LATERAL (
             SELECT snowflake_internal.snowflake_convert_others(
-                coalesce(t.relowner, y.typowner), array_agg(u.refclassid), array_agg(u.refobjid))
+                coalesce(t.relowner, y.typowner), array_agg(u.refclassid), array_agg(u.refobjid),
+                array_agg(u.refobjsubid))
             FROM pg_depend u WHERE u.classid = 'pg_constraint'::regclass AND u.objid = n.oid
         ) AS named (others)
         WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0

@@ -468,6 +468,7 @@ mod tests {
         ("snowflake_revert_tables(regclass[],boolean,text)", "v", false, "u", false),
         ("snowflake_revert_schema(regnamespace,boolean,text)", "v", false, "u", false),
         ("snowflake_internal.snowflake_execute_as(oid,text,boolean)", "v", true, "u", true),
+        ("snowflake_internal.snowflake_execute_as_owner(oid,text)", "v", true, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),

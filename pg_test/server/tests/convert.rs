@@ -1688,16 +1688,28 @@ fn what_begins_to_reference_a_widened_column_meanwhile_is_widened_too() {
 #[test]
 fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     let database = database();
-    let (mut writer, mut session) = (database.connect(), database.connect());
-    run(&mut writer, "CREATE TABLE t (id bigserial PRIMARY KEY)");
-    run(&mut writer, "BEGIN; ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id bigint PRIMARY KEY)");
-    let waits = std::thread::spawn(move || {
-        fails(&mut session, "55006", "SELECT snowflake_convert('t', 'id', false)")
-    });
-    wait_for_lock(&database);
-    run(&mut writer, "COMMIT");
-    let failure = waits.join().expect("it was refused");
-    assert!(failure.message.contains("could not lock public.t: it was renamed or moved"), "{failure}");
+    let mut writer = database.connect();
+    run(
+        &mut writer,
+        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE u (t bigint REFERENCES t); CREATE TABLE v () INHERITS (u)",
+    );
+    for (name, takes) in [
+        // A table that stays as it is, whose expressions a dry run evaluates, too.
+        ("v", "DROP TABLE v; CREATE VIEW v AS SELECT 1::bigint AS t"),
+        ("t", "ALTER TABLE t RENAME TO t_old; CREATE TABLE t (id bigint PRIMARY KEY)"),
+    ] {
+        run(&mut writer, &format!("BEGIN; {takes}"));
+        let mut session = database.connect();
+        let waits = std::thread::spawn(move || {
+            let call = format!("SELECT snowflake_convert('t', 'id', {})", name == "v");
+            fails(&mut session, "55006", &call)
+        });
+        wait_for_lock(&database);
+        run(&mut writer, "COMMIT");
+        let failure = waits.join().expect("it was refused");
+        let message = format!("could not lock public.{name}: it was renamed or moved");
+        assert!(failure.message.contains(&message), "{failure}");
+    }
     for table in ["t", "t_old"] {
         assert!(!kind_of(&mut writer, table, "id").contains("snowflake"), "{table}");
     }

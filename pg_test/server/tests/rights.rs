@@ -922,15 +922,20 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
          INSERT INTO app.trying VALUES (4096)",
     );
     // To read the literal is to call the functions of the domain's owner.
-    let own = "CREATE TABLE own (id bigint, CHECK (snowflake_worker(id) <> ALL ('{1}'::app.few[])))";
+    let own = "CREATE TABLE own (id bigint, CHECK (snowflake_worker(id) <> ALL ('{1}'::app.few[])));
+        CREATE TABLE owned (id bigint, g integer GENERATED ALWAYS AS (app.trap('others', snowflake_worker(id))) STORED)";
     run(&mut server.connect(), own);
     let before = server.log().len();
     server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
-    let note = "SELECT note FROM snowflake_layout_steps() WHERE statement IS NULL";
+    let notes = "SELECT note FROM snowflake_layout_steps() WHERE statement IS NULL";
     assert_eq!(
-        one::<String>(&mut server.connect(), note),
-        "Check the rows against constraint own_id_check on table public.own by hand, because it uses what others own: \
-         function app.trap(text,integer) of mallory's, type app.few of mallory's."
+        column::<String>(&mut server.connect(), notes),
+        [
+            "Recompute g of public.owned by hand, because it uses what others own: \
+             function app.trap(text,integer) of mallory's.",
+            "Check the rows against constraint own_id_check on table public.own by hand, because it uses what others \
+             own: function app.trap(text,integer) of mallory's, type app.few of mallory's."
+        ]
     );
     let log = &server.log()[before..];
     assert!(!log.contains("trapped a superuser"), "{log}");
@@ -941,6 +946,35 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
     }
     run(&mut server.connect(), "UPDATE app.t SET id = id");
     assert!(server.log().contains("trapped a superuser in generated"), "the trap would have been noticed");
+    // A schema's owner puts something else in the place of a table that has its statement already.
+    run(
+        &mut server.connect(),
+        "ALTER SCHEMA app OWNER TO \"mallory's\";
+         CREATE TABLE app.own (id bigint, g integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
+         CREATE DOMAIN app.of_own AS bigint CHECK (snowflake_worker(VALUE) >= 0)",
+    );
+    let of_own =
+        "SELECT statement FROM snowflake_layout_steps() WHERE statement ~ 'execute_as.* app.(own|of_own) '";
+    let statements: Vec<String> = column(&mut server.connect(), of_own);
+    assert_eq!(statements.len(), 2, "{statements:?}");
+    run(
+        &mut mallory,
+        "DROP TABLE app.own; CREATE VIEW app.own AS SELECT 1::bigint AS id;
+         CREATE FUNCTION app.instead() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM app.act('place of a table'); RETURN new; END $$;
+         CREATE TRIGGER instead INSTEAD OF UPDATE ON app.own FOR EACH ROW EXECUTE FUNCTION app.instead();
+         DROP DOMAIN app.of_own; CREATE TYPE app.kind AS ENUM ('a');
+         CREATE FUNCTION app.number(app.kind) RETURNS bigint LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM app.act('place of a domain'); RETURN 1; END $$;
+         CREATE CAST (app.kind AS bigint) WITH FUNCTION app.number(app.kind) AS IMPLICIT;
+         CREATE DOMAIN app.of_own AS app.kind; CREATE TABLE app.held (d app.of_own); INSERT INTO app.held VALUES ('a')",
+    );
+    run(&mut server.connect(), &statements.join(";"));
+    let log = server.log();
+    for place in ["place of a table", "place of a domain"] {
+        assert!(!log.contains(&format!("trapped a superuser in {place}")), "{log}");
+        assert!(log.contains(&format!("passed {place} as mallory's")), "{log}");
+    }
 }
 
 // ---- the schema of the extension ----
