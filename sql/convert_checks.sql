@@ -337,7 +337,9 @@ BEGIN
         format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
         format('These objects depend on a column that becomes bigint: %s.',
                string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
-        'In one transaction, drop them, convert, and create them again.'
+        CASE WHEN bool_or(w.is_partition)
+            THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'
+            ELSE 'In one transaction, drop them, convert, and create them again with what they held.' END
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
