@@ -339,7 +339,7 @@ BEGIN
                string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
         CASE WHEN bool_or(w.is_partition)
             THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'
-            ELSE 'In one transaction, drop them, convert, and create them again with what they held.' END
+            ELSE 'In one transaction, drop them, convert, and create them again with their contents.' END
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
