@@ -622,7 +622,8 @@ BEGIN
                 RETURN NEXT;
                 RETURN;
             ELSIF old_result IS DISTINCT FROM 'f' THEN
-                RAISE WARNING '% does not accept new IDs', hit.what;
+                RAISE WARNING '% does not accept new IDs', hit.what
+                    USING HINT = 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
             END IF;
         EXCEPTION WHEN OTHERS THEN
             code := NULL;

@@ -1195,6 +1195,7 @@ fn a_check_that_new_ids_violate_is_told_in_a_warning() {
     let call = "SELECT count(*) FROM snowflake_convert('t', 'id')";
     let said = database.server().tool("psql", &["-c", call, database.name()]);
     assert!(said.contains("WARNING:  constraint low on table public.t does not accept new IDs"), "{said}");
+    assert!(said.contains("HINT:  If it rejects every new ID, drop it, or replace it"), "{said}");
     assert!(!said.contains("fine"), "{said}");
 }
 
