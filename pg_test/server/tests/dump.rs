@@ -121,7 +121,7 @@ fn a_dump_that_is_restored_before_the_library_is_preloaded_keeps_its_layout() {
     let (dump, id, at) = dump(&server());
     let mut other = Server::builder().without("shared_preload_libraries").start();
     let said = other.try_restore("postgres", &dump).expect_err("a warning");
-    assert!(said.contains("WARNING:  snowflake_id is not in shared_preload_libraries"), "{said}");
+    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
     assert!(!said.contains("ERROR"), "{said}");
     // Not what a server without a layout would store.
     let steps = "DO $$ BEGIN EXECUTE (SELECT statement FROM snowflake_layout_steps() LIMIT 1); END $$";
@@ -146,11 +146,8 @@ fn a_dump_that_is_restored_before_the_library_is_preloaded_keeps_its_layout() {
 fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_with_the_first_id() {
     let mut server = Server::builder().without("shared_preload_libraries").start();
     let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
-    assert!(said.contains("WARNING:  snowflake_id is not in shared_preload_libraries"), "{said}");
-    assert!(
-        said.contains("HINT:  To generate IDs, put snowflake_id into shared_preload_libraries"),
-        "{said}"
-    );
+    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
+    assert!(said.contains("HINT:  Set shared_preload_libraries"), "{said}");
     run(&mut server.connect(), "CREATE ROLE clerk LOGIN");
     server.set("shared_preload_libraries", "snowflake_id");
     server.restart();
@@ -178,6 +175,21 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_w
     run(&mut server.connect(), "SELECT snowflake_nextval()");
     run(&mut earlier, "SELECT snowflake_nextval(); COMMIT");
     assert_eq!(stored(&mut session).len(), 1);
+}
+
+/// Preloaded or not, what keeps the layout from being known is what is told.
+#[test]
+fn an_extension_that_is_created_where_the_layout_cannot_be_used_stores_none_and_says_why() {
+    let server = Server::builder().setting("snowflake_id.epoch", "2024-01-01").start();
+    let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
+    for part in [
+        "WARNING:  invalid value for parameter \"snowflake_id.epoch\"",
+        "DETAIL:  ",
+        "with an explicit offset",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(column::<String>(&mut server.connect(), CONFIG), [""; 0]);
 }
 
 /// The row that a mistaken setting would store would bind the database to the mistake.
