@@ -48,6 +48,12 @@ BEGIN
     END IF;
     SELECT * INTO own FROM snowflake_internal.server_layout();
     IF own.layout IS NULL THEN
+        -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
+        -- that the server gets.
+        IF TG_OP = 'INSERT' AND NEW.layout IS NOT NULL AND NOT is_replicated AND is_new THEN
+            DELETE FROM snowflake_internal.snowflake_config;
+            RETURN NEW;
+        END IF;
         -- This call raises the error that says what is missing.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
@@ -128,13 +134,18 @@ SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout(
 WHERE own.layout IS NOT NULL;
 
 DO $$
+DECLARE
+    detail text;
+    hint   text;
 BEGIN
     IF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
-        RAISE WARNING USING
-            MESSAGE = 'snowflake_id is not in shared_preload_libraries, so this server generates no IDs',
-            HINT = 'To generate IDs, put snowflake_id into shared_preload_libraries, set snowflake_id.worker_id, and restart '
-                'the server. A registry needs none of this.';
+        -- This call raises the error that says what is missing.
+        PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    RAISE WARNING USING
+        MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', hint, 'A registry needs none of this.');
 END
 $$;
 

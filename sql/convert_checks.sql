@@ -363,7 +363,9 @@ BEGIN
         format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
         format('These objects depend on a column that becomes bigint: %s.',
                string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
-        'In one transaction, drop them, convert, and create them again.'
+        CASE WHEN bool_or(w.is_partition)
+            THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'
+            ELSE 'In one transaction, drop them, convert, and create them again with their contents.' END
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
@@ -650,7 +652,8 @@ BEGIN
                 RETURN NEXT;
                 RETURN;
             ELSIF old_result IS DISTINCT FROM 'f' THEN
-                RAISE WARNING '% does not accept new IDs', hit.what;
+                RAISE WARNING '% does not accept new IDs', hit.what
+                    USING HINT = 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
             END IF;
         EXCEPTION WHEN OTHERS THEN
             code := NULL;

@@ -6,4 +6,5 @@ FROM orders AS o
 WHERE o.id >= snowflake_min(now() - interval '1 hour')
     AND origin.roident <> 0
     AND owner.home_worker_id = (SELECT home_worker_id FROM snowflake_status)
+    AND coalesce(snowflake_datacenter(o.id), 0) = current_setting('snowflake_id.datacenter_id')::integer
 ORDER BY o.id;

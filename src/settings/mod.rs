@@ -210,15 +210,12 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
         of_nobody.expect("any layout has a worker")
     });
-    let mut datacenter = DATACENTER_ID.get();
-    if let Some(outside) = bad_datacenter(&layout, datacenter) {
-        bad.push(outside);
-        datacenter = 0;
-    }
-    let has_datacenter = layout.bits().datacenter > 0;
+    let outside = bad_datacenter(&layout, DATACENTER_ID.get());
+    let datacenter = if outside.is_some() { 0 } else { DATACENTER_ID.get().into() };
+    bad.extend(outside.filter(|_| is_layout_known));
     let settings = Settings {
         layout,
-        datacenter: if has_datacenter { datacenter.into() } else { 0 },
+        datacenter,
         workers,
         has_worker: workers.worker(0) == i64::from(home),
         has_registry: registry().is_some(),
@@ -260,9 +257,10 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
     }
 }
 
-/// The error for a datacenter that the layout does not have. In a layout without datacenters the setting has no effect.
+/// The error for a datacenter that the layout does not have. A layout without datacenters has 0 alone: ignored, another
+/// number would leave servers of two datacenters with one worker.
 fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
-    let is_outside = layout.bits().datacenter > 0 && i64::from(datacenter) >= layout.datacenters();
+    let is_outside = i64::from(datacenter) >= layout.datacenters();
     is_outside.then(|| BadValue {
         name: "snowflake_id.datacenter_id",
         value: datacenter.to_string(),

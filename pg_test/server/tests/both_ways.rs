@@ -181,6 +181,23 @@ fn eight_clients_a_side_with_a_worker_each_meet_no_conflict() {
     }
 }
 
+/// Datacenters number their servers alike.
+#[test]
+fn a_row_of_another_datacenter_is_of_another_server() {
+    let site = Server::builder()
+        .setting("snowflake_id.layout", "41/5+5/12")
+        .setting("snowflake_id.datacenter_id", "2")
+        .setting("track_commit_timestamp", "on")
+        .start_with_extension();
+    let mut replication = site.connect();
+    run(&mut replication, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)");
+    run(&mut replication, "SELECT pg_replication_origin_create('other_server')");
+    run(&mut replication, "SELECT pg_replication_origin_session_setup('other_server')");
+    let own: i64 = one(&mut replication, "SELECT snowflake_nextval()");
+    run(&mut replication, &format!("INSERT INTO orders VALUES ({own}), ({own} + (1 << 17))"));
+    assert_eq!(foreign_rows_of_own_worker(&site), [own]);
+}
+
 const REFUSAL: &str =
     "23000 ERROR:  replicated row of table \"orders\" has an ID of this server's own worker";
 

@@ -946,14 +946,14 @@ const REFUSED: &[Case] = &[
          CREATE TABLE g7_0 PARTITION OF g7 FOR VALUES WITH (MODULUS 1, REMAINDER 0)",
         "'g7', 'id'",
         "2BP01",
-        &["partition key of table public.g7"],
+        &["partition key of table public.g7", "copy the rows into a new table"],
     ),
     (
         "CREATE TABLE g8 (id serial PRIMARY KEY);
          CREATE TABLE g9 (g8 integer REFERENCES g8) PARTITION BY LIST ((g8 % 2))",
         "'g8', 'id'",
         "2BP01",
-        &["partition key of table public.g9"],
+        &["partition key of table public.g9", "copy the rows into a new table"],
     ),
     // tables that cannot be taken along
     (
@@ -1195,6 +1195,7 @@ fn a_check_that_new_ids_violate_is_told_in_a_warning() {
     let call = "SELECT count(*) FROM snowflake_convert('t', 'id')";
     let said = database.server().tool("psql", &["-c", call, database.name()]);
     assert!(said.contains("WARNING:  constraint low on table public.t does not accept new IDs"), "{said}");
+    assert!(said.contains("HINT:  If it rejects every new ID, drop it, or replace it"), "{said}");
     assert!(!said.contains("fine"), "{said}");
 }
 

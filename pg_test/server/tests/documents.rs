@@ -23,6 +23,7 @@
 //! * other `sh`, `java` and blocks without a language are ignored; an indented block is an error.
 
 use postgres::{Client, SimpleQueryMessage};
+use regex::Regex;
 use snowflake_server_tests::partman;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, secs, wait_until};
@@ -994,6 +995,34 @@ fn messages() -> String {
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
+/// SQLSTATE or level, and message, of what SQL raises, but for the refusals of functions for administrators, which have
+/// DETAIL and HINT in place of a row in the manual.
+fn raised() -> Vec<(String, String)> {
+    // "%s" in the code is "…" in the manual; a text with one word is none.
+    let texts = |part: &str| {
+        let literal = Regex::new("'((?:[^']|'')*)'").expect("a pattern");
+        let texts = literal.captures_iter(part).map(|text| text[1].replace("''", "'").replace("%s", "…"));
+        texts.filter(|text| text.contains(' ')).collect::<Vec<_>>()
+    };
+    let raise = r"(?s)(?:ERRCODE = '([0-9A-Za-z_]+)',[ \n]*)?MESSAGE = (.*?),[ \n]*(?:DETAIL|HINT) =";
+    let call = r"_error\('([0-9A-Z]+)',[ \n]*(?:pg_catalog\.format\()?('(?:[^']|'')*')";
+    let mut found = Vec::new();
+    for (file, pattern) in
+        [("sql/config.sql", raise), ("portable/snowflake_id.sql", raise), ("portable/snowflake_id.sql", call)]
+    {
+        for raised in Regex::new(pattern).expect("a pattern").captures_iter(&read(file)) {
+            let state = match raised.get(1).map_or("WARNING", |state| state.as_str()) {
+                "insufficient_privilege" => "42501",
+                "feature_not_supported" => "0A000",
+                "object_not_in_prerequisite_state" => "55000",
+                state => state,
+            };
+            found.extend(texts(&raised[2]).into_iter().map(|text| (state.to_owned(), text)));
+        }
+    }
+    found
+}
+
 /// The text of all string literals as a user sees them: continued lines joined, quotes unescaped.
 fn as_printed(source: &str) -> String {
     let mut lines = source.split("\\\n");
@@ -1028,10 +1057,41 @@ fn stated_errors() -> Vec<(String, String)> {
 #[test]
 fn every_error_message_of_the_manual_is_in_the_code() {
     let source = as_printed(&messages());
-    for (_, message) in stated_errors() {
+    let raised = raised();
+    for (state, message) in stated_errors() {
+        if raised.iter().any(|(other, text)| *other == state && is_stated_as(text, &message)) {
+            continue;
+        }
         // "…" stands for what the message is about.
         for part in message.split('…').filter(|part| !part.trim_matches(['"', ' ', ':']).is_empty()) {
             assert!(source.contains(part), "no error says {part:?}");
+        }
+    }
+}
+
+/// Whether a text is what the manual states, where "…" stands for anything.
+fn is_stated_as(text: &str, stated: &str) -> bool {
+    let pattern = stated.split('…').map(regex::escape).collect::<Vec<_>>().join(".*");
+    Regex::new(&format!("^{pattern}$")).expect("a pattern").is_match(text)
+}
+
+#[test]
+fn every_error_of_the_sql_is_in_the_manual_or_has_detail_and_hint() {
+    let (raised, stated) = (raised(), stated_errors());
+    assert!(raised.len() >= 20, "the SQL has changed its form; found {raised:?}");
+    for (state, text) in &raised {
+        let is_stated = stated.iter().any(|(other, message)| other == state && is_stated_as(text, message));
+        assert!(is_stated, "missing: {state} {text}");
+    }
+    // `words.rs` looks at the rows of refusals.
+    let folder = fs::read_dir(root().join("sql")).expect("the folder sql");
+    for file in folder.map(|entry| entry.expect("a file").path()) {
+        let source = fs::read_to_string(&file).expect("SQL");
+        for statement in
+            source.split("RAISE EXCEPTION").skip(1).map(|rest| rest.split(";\n").next().unwrap_or(rest))
+        {
+            let is_explained = ["DETAIL = ", "HINT = "].iter().all(|part| statement.contains(part));
+            assert!(is_explained, "{}: {statement}", file.display());
         }
     }
 }
@@ -1110,11 +1170,15 @@ fn every_error_of_the_code_is_in_the_manual() {
 fn the_page_on_operations_has_every_line_of_the_log_and_no_other() {
     let source = as_printed(&read("src/messages/log.rs").replace("\\\"", "”"));
     // "{worker}" in the code is "…" in the manual.
+    // The registry's server logs from SQL.
+    let registry = read("sql/registry.sql");
+    let of_registry = registry.split("RAISE LOG '").skip(1).filter_map(|rest| rest.split('\'').next());
     let logged: BTreeSet<Vec<String>> = source
         .split('"')
         .skip(1)
         .step_by(2)
         .filter(|text| text.starts_with("snowflake_id: "))
+        .chain(of_registry)
         .map(|text| text.replace('”', "\"").split(['{', '}']).step_by(2).map(str::to_owned).collect())
         .collect();
     assert!(logged.len() >= 10, "the code has changed its form; found {logged:?}");

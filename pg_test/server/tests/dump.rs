@@ -115,23 +115,39 @@ fn a_dump_of_a_database_that_has_generated_no_id_closes_another_layouts_database
     run(&mut session, &format!("{read}; SELECT snowflake_nextval()"));
 }
 
+/// Nothing else says what the IDs mean, and a restore goes on after an error.
 #[test]
-fn a_server_that_does_not_preload_the_extension_refuses_the_dump() {
-    let (dump, ..) = dump(&server());
-    let other = Server::builder().without("shared_preload_libraries").start();
-    let errors = other.try_restore("postgres", &dump).expect_err("nothing says what the IDs mean");
-    assert!(errors.contains("snowflake_id must be loaded via \"shared_preload_libraries\""), "{errors}");
+fn a_dump_that_is_restored_before_the_library_is_preloaded_keeps_its_layout() {
+    let (dump, id, at) = dump(&server());
+    let mut other = Server::builder().without("shared_preload_libraries").start();
+    let said = other.try_restore("postgres", &dump).expect_err("a warning");
+    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
+    assert!(!said.contains("ERROR"), "{said}");
+    // Not what a server without a layout would store.
+    let steps = "DO $$ BEGIN EXECUTE (SELECT statement FROM snowflake_layout_steps() LIMIT 1); END $$";
+    fails(&mut other.connect(), "55000", steps);
+    other.set("shared_preload_libraries", "snowflake_id");
+    let read = format!("SELECT snowflake_timestamp({id})::text");
+    for (epoch, is_the_dumps) in [("2020-01-01T00:00:00Z", false), ("2024-01-01T00:00:00Z", true)] {
+        other.set("snowflake_id.epoch", epoch);
+        other.restart();
+        let mut session = other.connect();
+        if is_the_dumps {
+            assert_eq!(one::<String>(&mut session, &read), at);
+            run(&mut session, "INSERT INTO orders (customer) VALUES ('Edsger')");
+        } else {
+            fails(&mut session, "55000", &read);
+            fails(&mut session, "55000", "INSERT INTO orders (customer) VALUES ('Edsger')");
+        }
+    }
 }
 
 #[test]
 fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_with_the_first_id() {
     let mut server = Server::builder().without("shared_preload_libraries").start();
     let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
-    assert!(said.contains("WARNING:  snowflake_id is not in shared_preload_libraries"), "{said}");
-    assert!(
-        said.contains("HINT:  To generate IDs, put snowflake_id into shared_preload_libraries"),
-        "{said}"
-    );
+    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
+    assert!(said.contains("HINT:  Set shared_preload_libraries"), "{said}");
     run(&mut server.connect(), "CREATE ROLE clerk LOGIN");
     server.set("shared_preload_libraries", "snowflake_id");
     server.restart();
@@ -159,6 +175,21 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_w
     run(&mut server.connect(), "SELECT snowflake_nextval()");
     run(&mut earlier, "SELECT snowflake_nextval(); COMMIT");
     assert_eq!(stored(&mut session).len(), 1);
+}
+
+/// Preloaded or not, what keeps the layout from being known is what is told.
+#[test]
+fn an_extension_that_is_created_where_the_layout_cannot_be_used_stores_none_and_says_why() {
+    let server = Server::builder().setting("snowflake_id.epoch", "2024-01-01").start();
+    let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
+    for part in [
+        "WARNING:  invalid value for parameter \"snowflake_id.epoch\"",
+        "DETAIL:  ",
+        "with an explicit offset",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(column::<String>(&mut server.connect(), CONFIG), [""; 0]);
 }
 
 /// The row that a mistaken setting would store would bind the database to the mistake.
