@@ -265,10 +265,10 @@ fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
         name: "snowflake_id.datacenter_id",
         value: datacenter.to_string(),
         detail: format!(
-            "With layout {}, datacenter_id must be 0 to {}.",
+            "With layout {}, datacenter_id must be at most {}.",
             layout.bits(),
             layout.datacenters() - 1
         ),
-        hint: "Use a number in this range, or a layout with more datacenter bits.",
+        hint: "Use a lower number, or a layout with more datacenter bits.",
     })
 }

@@ -257,9 +257,9 @@ fn alter_system_refuses_a_worker_that_the_other_settings_leave_no_room_for() {
     assert_tells(&fails(&mut session, "22023", &worker(8)), &["41/5+5/12", "0 to 7"]);
     run(&mut session, &worker(7));
     let datacenter = "ALTER SYSTEM SET snowflake_id.datacenter_id = 32";
-    assert_tells(&fails(&mut session, "22023", datacenter), &["41/5+5/12", "0 to 31"]);
+    assert_tells(&fails(&mut session, "22023", datacenter), &["41/5+5/12", "at most 31"]);
     run(&mut session, "ALTER SYSTEM SET snowflake_id.layout = '41/10/12'");
-    assert_tells(&fails(&mut session, "22023", datacenter), &["41/10/12", "0 to 0", "set those first"]);
+    assert_tells(&fails(&mut session, "22023", datacenter), &["41/10/12", "at most 0", "set those first"]);
     run(&mut session, &worker(255));
     server.restart();
     assert_eq!(worker_of_this_server(&mut server.connect()), 255);
@@ -389,13 +389,13 @@ fn other_settings_that_cannot_be_close_the_generator() {
     );
     server.is_closed(
         &[("snowflake_id.layout", "41/5+5/12"), ("snowflake_id.datacenter_id", "32")],
-        &["snowflake_id.datacenter_id", "32", "0 to 31"],
+        &["snowflake_id.datacenter_id", "32", "at most 31"],
         false,
     );
     // Ignored, it would leave the servers of two datacenters with one worker.
     server.is_closed(
         &[("snowflake_id.datacenter_id", "1")],
-        &["snowflake_id.datacenter_id", "1", "0 to 0"],
+        &["snowflake_id.datacenter_id", "1", "at most 0"],
         false,
     );
     server.opens();
