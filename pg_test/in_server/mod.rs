@@ -534,7 +534,7 @@ mod tests {
         ),
         ("snowflake_internal.snowflake_fleet_control_file()", "v", true, "s", false),
         ("snowflake_internal.snowflake_fleet_current()", "v", false, "u", false),
-        ("snowflake_internal.snowflake_fleet_commit_durably()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_fleet_commit_durably(interval)", "v", false, "u", false),
         ("snowflake_internal.snowflake_fleet_doubt(bigint)", "v", true, "u", false),
         (
             "snowflake_internal.snowflake_fleet_end(snowflake_internal.snowflake_registry_groups,boolean)",

@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, Stop, alone, ms, secs};
+use snowflake_server_tests::{Server, Stop, alone, ms, secs, without_warnings};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -1547,11 +1547,6 @@ fn a_registry_that_was_restored_from_a_dump_is_in_doubt_wherever_it_is() {
 }
 
 /// The role may read nothing but what everybody may.
-/// The dump, restored without the warning that a server that only serves the registry generates no IDs.
-fn without_warnings(dump: &str) -> String {
-    dump.replace("client_min_messages = warning", "client_min_messages = error")
-}
-
 #[test]
 fn a_database_without_a_registry_is_dumped_by_ordinary_roles() {
     let server = bare();

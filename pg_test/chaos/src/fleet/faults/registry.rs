@@ -4,7 +4,7 @@ use super::Fault;
 use crate::fleet::network::CUTS;
 use crate::fleet::node::Scene;
 use crate::fleet::registry::{Registry, new_server};
-use snowflake_server_tests::{Clock, Server, secs, sql, wait_until};
+use snowflake_server_tests::{Clock, Server, secs, sql, wait_until, without_warnings};
 use std::time::Duration;
 
 pub fn stop(registry: &mut Registry, scene: &Scene, fault: &Fault) {
@@ -83,7 +83,7 @@ pub fn restore(registry: &mut Registry, scene: &Scene, fault: &Fault) {
 }
 
 pub fn restore_dump(registry: &mut Registry, scene: &Scene, fault: &Fault) {
-    let dump = registry.primary.dump("postgres", &[]);
+    let dump = without_warnings(&registry.primary.dump("postgres", &[]));
     let restored: Server = new_server();
     fault.hold(scene);
     registry.down(true);
