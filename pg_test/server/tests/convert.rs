@@ -1724,7 +1724,7 @@ fn the_columns_of_twice_as_many_partitions_are_not_read_four_times() {
         "CREATE TABLE t (id bigserial PRIMARY KEY);
          CREATE TABLE u (t bigint REFERENCES t, n integer) PARTITION BY RANGE (n)",
     );
-    let mut reads = |partitions: std::ops::RangeInclusive<i32>| {
+    let reads = |partitions: std::ops::RangeInclusive<i32>| {
         let count = *partitions.end();
         let create: Vec<String> = partitions
             .map(|n| format!("CREATE TABLE u_{n} PARTITION OF u FOR VALUES FROM ({n}) TO ({})", n + 1))
