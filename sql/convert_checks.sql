@@ -298,15 +298,19 @@ BEGIN
 END
 $$;
 
--- The objects of a table that have expressions.
+-- The objects of a table that have expressions, without those that its parents have, too.
 CREATE FUNCTION snowflake_internal.snowflake_convert_expressions(relid oid) RETURNS TABLE (classid oid, objid oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
-    SELECT 'pg_class'::regclass::oid, i.indexrelid FROM pg_index i
-    WHERE i.indrelid = relid AND num_nonnulls(i.indexprs, i.indpred) > 0
+    SELECT 'pg_class'::regclass::oid, i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE i.indrelid = relid AND num_nonnulls(i.indexprs, i.indpred) > 0 AND NOT c.relispartition
     UNION ALL
-    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n WHERE n.conrelid = relid AND n.contype IN ('c', 'x')
+    SELECT 'pg_class'::regclass, p.partrelid FROM pg_partitioned_table p
+    WHERE p.partrelid = relid AND p.partexprs IS NOT NULL
+    UNION ALL
+    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n
+    WHERE n.conrelid = relid AND n.contype IN ('c', 'x') AND n.coninhcount = 0
     UNION ALL
     SELECT 'pg_statistic_ext'::regclass, s.oid FROM pg_statistic_ext s
     WHERE s.stxrelid = relid AND s.stxexprs IS NOT NULL
@@ -331,10 +335,10 @@ BEGIN
         FROM family k, LATERAL snowflake_internal.snowflake_convert_expressions(k.relid) e
         JOIN pg_depend u ON u.classid = e.classid AND u.objid = e.objid
         UNION
-        -- Of the table itself, the partition key and the type of the column.
+        -- Of the table itself, the type of the column.
         SELECT k.relid, u.classid, u.objid, u.refclassid, u.refobjid, u.refobjsubid
         FROM family k
-        JOIN pg_depend u ON u.classid = 'pg_class'::regclass AND u.objid = k.relid AND u.objsubid IN (0, k.attnum)
+        JOIN pg_depend u ON u.classid = 'pg_class'::regclass AND u.objid = k.relid AND u.objsubid = k.attnum
     )
     SELECT '42501', format('cannot evaluate the definition of %s', pg_describe_object(u.classid, u.objid, 0)),
         format('Its owner %s would call functions that another role chooses: %s.', u.relowner::regrole, o.others),

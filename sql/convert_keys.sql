@@ -91,10 +91,16 @@ BEGIN
         FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum,
         LATERAL (
             SELECT o.attrelid, o.attnum, m.is_key
-            FROM pg_inherits i
-            JOIN pg_attribute o ON o.attname = a.attname AND NOT o.attisdropped
-            WHERE i.inhparent = m.relid AND o.attrelid = i.inhrelid
-               OR i.inhrelid = m.relid AND o.attrelid = i.inhparent
+            FROM (
+                SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = m.relid
+                UNION ALL
+                SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = m.relid
+            ) AS r (relid),
+            -- With OFFSET, because otherwise the planner could read all columns of that name for each of a thousand partitions.
+            LATERAL (
+                SELECT * FROM pg_attribute c
+                WHERE c.attrelid = r.relid AND c.attname = a.attname AND NOT c.attisdropped OFFSET 0
+            ) AS o
             UNION ALL
             SELECT p.conrelid, p.referencing, false
             FROM pairs p WHERE p.confrelid = m.relid AND p.referenced = m.attnum
@@ -211,8 +217,12 @@ BEGIN
         next := ARRAY(SELECT unnest(changed) EXCEPT SELECT unnest(locked));
         IF next = '{}' THEN
             next := ARRAY(
-                SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens
-                EXCEPT SELECT unnest(locked));
+                SELECT k.relid::oid
+                FROM snowflake_internal.snowflake_convert_columns(keys) k JOIN pg_type t ON t.oid = k.type
+                WHERE k.is_own AND widens AND (t.typtype = 'd'
+                    OR EXISTS (SELECT FROM snowflake_internal.snowflake_convert_expressions(k.relid)))
+                EXCEPT
+                SELECT unnest(locked));
         END IF;
         FOR hit IN
             SELECT c.oid, c.relkind, c.relowner

@@ -1692,7 +1692,7 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     let mut writer = database.connect();
     run(
         &mut writer,
-        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE u (t bigint REFERENCES t); CREATE TABLE v () INHERITS (u)",
+        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE u (t bigint REFERENCES t); CREATE TABLE v (CHECK (t > 0)) INHERITS (u)",
     );
     for (name, takes) in [
         // A table that stays as it is, whose expressions a dry run evaluates, too.
@@ -1714,6 +1714,35 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     for table in ["t", "t_old"] {
         assert!(!kind_of(&mut writer, table, "id").contains("snowflake"), "{table}");
     }
+}
+
+/// The call holds its locks meanwhile.
+#[test]
+fn the_columns_of_twice_as_many_partitions_are_not_read_four_times() {
+    let database = database();
+    run(
+        &mut database.connect(),
+        "CREATE TABLE t (id bigserial PRIMARY KEY);
+         CREATE TABLE u (t bigint REFERENCES t, n integer) PARTITION BY RANGE (n)",
+    );
+    let reads = |partitions: std::ops::RangeInclusive<i32>| {
+        let count = *partitions.end();
+        let create: Vec<String> = partitions
+            .map(|n| format!("CREATE TABLE u_{n} PARTITION OF u FOR VALUES FROM ({n}) TO ({})", n + 1))
+            .collect();
+        // With statistics, the planner takes the names of columns for as good as unique.
+        run(&mut database.connect(), &format!("{}; ANALYZE", create.join(";")));
+        let mut session = database.connect();
+        run(&mut session, "BEGIN");
+        let columns = "SELECT count(*) FROM snowflake_internal.snowflake_convert_columns(
+                           ARRAY[('t', 'id', NULL)::snowflake_internal.snowflake_key])";
+        assert_eq!(one::<i64>(&mut session, columns), i64::from(count) + 2);
+        let read =
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_sys_tables WHERE relname = 'pg_attribute'";
+        one::<i64>(&mut session, read)
+    };
+    let (once, twice) = (reads(1..=100), reads(101..=200));
+    assert!(twice < 3 * once, "{once}, and then {twice}");
 }
 
 /// Waits until somebody waits for a lock of a table.
