@@ -96,7 +96,7 @@ BEGIN
                 UNION ALL
                 SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = m.relid
             ) AS r (relid),
-            -- With OFFSET, because otherwise the planner could read all columns of that name for each of a thousand partitions.
+            -- With OFFSET, because otherwise the planner could read all columns of that name for each partition.
             LATERAL (
                 SELECT * FROM pg_attribute c
                 WHERE c.attrelid = r.relid AND c.attname = a.attname AND NOT c.attisdropped OFFSET 0

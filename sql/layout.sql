@@ -122,7 +122,8 @@ BEGIN
                 CASE n.contypid WHEN 0 THEN o.of_table ELSE o.of_domain END, l.label, format(
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '
                 'ALTER %1$s %2$s DROP CONSTRAINT snowflake_layout_%3$s',
-                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, l.label, n.oid, pg_get_constraintdef(n.oid))) END,
+                CASE n.contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END, l.label, n.oid,
+                pg_get_constraintdef(n.oid))) END,
             format(CASE WHEN named.others IS NULL THEN 'Fails if a row violates %s.'
                         ELSE 'Check the rows against %s by hand, because it uses what others own: %s.' END,
                    pg_describe_object('pg_constraint'::regclass, n.oid, 0), named.others)
