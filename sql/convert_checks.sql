@@ -298,7 +298,7 @@ BEGIN
 END
 $$;
 
--- The objects of a table that have expressions, without those that its parents have, too.
+-- The objects of a table that have expressions; of a partition, without those that its parent has, too.
 CREATE FUNCTION snowflake_internal.snowflake_convert_expressions(relid oid) RETURNS TABLE (classid oid, objid oid)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -309,8 +309,8 @@ BEGIN
     SELECT 'pg_class'::regclass, p.partrelid FROM pg_partitioned_table p
     WHERE p.partrelid = relid AND p.partexprs IS NOT NULL
     UNION ALL
-    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n
-    WHERE n.conrelid = relid AND n.contype IN ('c', 'x') AND n.coninhcount = 0
+    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n JOIN pg_class c ON c.oid = n.conrelid
+    WHERE n.conrelid = relid AND n.contype IN ('c', 'x') AND NOT (c.relispartition AND n.coninhcount > 0)
     UNION ALL
     SELECT 'pg_statistic_ext'::regclass, s.oid FROM pg_statistic_ext s
     WHERE s.stxrelid = relid AND s.stxexprs IS NOT NULL

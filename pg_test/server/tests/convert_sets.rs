@@ -632,6 +632,12 @@ fn nothing_of_others_is_called_with_the_owners_rights() {
              CREATE FUNCTION of_owner(bigint) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT f($1)'; RESET ROLE",
             "index public.i",
         ),
+        // The other table has no key.
+        (
+            "ALTER TABLE t ADD CONSTRAINT c CHECK (f(1) > 0 OR n > 0);
+             CREATE TABLE u (n bigint, CONSTRAINT c CHECK (f(1) > 0 OR n > 0)); ALTER TABLE t INHERIT u",
+            "constraint c on table public.t",
+        ),
         // Nothing says that this index depends on the table.
         ("ALTER TABLE t ADD CONSTRAINT x EXCLUDE USING btree (n WITH =) WHERE (f(1) > 0)", "index public.x"),
         (
