@@ -233,20 +233,27 @@ fn verify(backup: &Server) {
     assert!(said.contains("backup successfully verified"), "{said}");
 }
 
-/// The state in a backup is a copy: started without recovery, the server generates no IDs until somebody vouches for
-/// it.
+/// The state in a backup is a copy: started without recovery, the server generates no IDs with the worker of its original,
+/// which runs.
 #[track_caller]
 fn is_a_copy(backup: &mut Server) {
-    is_closed_until_adopted(backup, "this data directory is a copy");
+    is_closed(backup, "this data directory is a copy");
 }
 
+/// Nobody can vouch for it either, as long as the original runs.
 #[track_caller]
-fn is_closed_until_adopted(backup: &mut Server, reason: &str) {
+fn is_closed(backup: &mut Server, reason: &str) {
+    let adopt = "SELECT snowflake_adopt(clock_timestamp())";
     backup.set("snowflake_id.worker_id", "1");
     backup.start();
-    let failure = fails(&mut in_shop(backup), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(reason), "{failure}");
-    run(&mut in_shop(backup), "SELECT snowflake_adopt(clock_timestamp())");
+    for (call, reason) in [("SELECT snowflake_nextval()", reason), (adopt, "is a copy of a running server's")]
+    {
+        let failure = fails(&mut in_shop(backup), "55000", call);
+        assert!(failure.text().contains(reason), "{failure}");
+    }
+    backup.set("snowflake_id.worker_id", "2");
+    backup.restart();
+    run(&mut in_shop(backup), adopt);
     goes_on(backup);
 }
 
@@ -314,7 +321,7 @@ fn backups_of_a_standby_are_copies_or_recover_to_workers_of_their_own_on_every_t
                 // The state still names the first timeline, because nobody has written to it since the standby was
                 // created.
                 let reason = format!("another server may be generating IDs on timeline {}", failovers + 1);
-                is_closed_until_adopted(&mut plain, &reason);
+                is_closed(&mut plain, &reason);
             });
             verify(&in_tar_files);
             in_tar_files.stand_alone();
