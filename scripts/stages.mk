@@ -32,17 +32,13 @@ $(if $(unknown),$(error no stage $(unknown)))
 
 computing := $(filter $(call jobs,$(COMPUTING)),$(ASKED))
 
-ifdef IS_COMPUTING
-all: $(computing)
-else
 all: $(if $(computing),computing) $(filter-out $(computing),$(ASKED))
 	@! test -e $(LOGS)/failed
-endif
 
-# A make of its own, which nothing in this one waits for.
+# By a make of its own, which nothing in this one waits for.
 computing:
-	@nice -n 10 $(MAKE) -f scripts/stages.mk --keep-going --jobs=2 --output-sync=target IS_COMPUTING=1 \
-	    LOGS='$(LOGS)' SCRIPT='$(SCRIPT)' STAGES='$(STAGES)' MAJORS='$(MAJORS)'
+	@nice -n 10 $(MAKE) -f scripts/stages.mk --no-print-directory --keep-going --jobs=2 --output-sync=target \
+	    LOGS='$(LOGS)' SCRIPT='$(SCRIPT)' STAGES='$(STAGES)' MAJORS='$(MAJORS)' $(computing)
 
 .SECONDEXPANSION:
 $(call jobs,pg install): postgres$$(suffix $$@) pgrx
