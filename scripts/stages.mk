@@ -4,12 +4,12 @@
 
 SCRIPT := scripts/test
 
-# With the oldest version: about programs beside the server, and about clocks, disks and processes, of which the newest
-# has `chaos`.
-OLDEST := clients faults patroni
+# With the oldest version: about packages, about programs beside the server, and about clocks, disks and processes, of
+# which the newest has `chaos`.
+OLDEST := clients faults package patroni
 # With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
 # PostgreSQL took on once, and kept.
-ENDS := clippy pg package server chaos
+ENDS := clippy pg server chaos
 # With each version.
 EACH := postgres install regress instructions upstream sql citus
 # What runs on an installed library.

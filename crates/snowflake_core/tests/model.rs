@@ -1690,7 +1690,7 @@ fn random_tapes(name: &str) {
         return;
     }
     let began = Instant::now();
-    match explore(scope, number("MODEL_SECONDS", 4)) {
+    match explore(scope, number("MODEL_SECONDS", 2)) {
         Ok(explored) => explored.tell(name, began.elapsed()),
         Err((seed, tape)) => {
             eprintln!("seed {seed}");
