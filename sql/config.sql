@@ -21,9 +21,11 @@ CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
 DECLARE
     own record;
     difference text;
-    -- A restore has created the extension just now, or the database has generated no ID.
-    is_new constant boolean := NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
+    -- The row that comes, not the one that is there, says what the IDs mean: a restore has created the extension just now, or
+    -- the database has generated no ID.
+    replaces constant boolean := TG_OP = 'INSERT' AND NOT is_replicated
+        AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
 BEGIN
     -- The members of pg_write_all_data may change the rows of any table, also as replication does, but not what these rows
     -- mean for every session.
@@ -50,7 +52,7 @@ BEGIN
     IF own.layout IS NULL THEN
         -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
         -- that the server gets.
-        IF TG_OP = 'INSERT' AND NEW.layout IS NOT NULL AND NOT is_replicated AND is_new THEN
+        IF replaces AND NEW.layout IS NOT NULL THEN
             DELETE FROM snowflake_internal.snowflake_config;
             RETURN NEW;
         END IF;
@@ -60,7 +62,7 @@ BEGIN
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         difference := format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
             NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch);
-        IF TG_OP = 'INSERT' AND NOT is_replicated AND is_new THEN
+        IF replaces THEN
             -- An error would undo this row alone: most restores go on with the rows of the tables, and their IDs would be
             -- read and continued with the server's layout. They can have IDs without the mark: copied or replicated ones.
             DELETE FROM snowflake_internal.snowflake_config;
@@ -104,7 +106,7 @@ BEGIN
             HINT = 'Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the '
                 'database has no snowflake IDs, delete the row of snowflake_config first.';
     END IF;
-    IF TG_OP = 'INSERT' AND NOT is_replicated AND NEW.is_used AND is_new THEN
+    IF replaces AND NEW.is_used THEN
         DELETE FROM snowflake_internal.snowflake_config;
     ELSIF TG_OP = 'INSERT' AND EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
         RETURN NULL;

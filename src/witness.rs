@@ -81,15 +81,14 @@ impl Witness for ShmWitness {
     }
 
     fn is_met(&self, claim: &Claim) -> bool {
-        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return false };
+        let Ok((own, place)) = here() else { return false };
         let meets = |knowledge: &Knowledge| knowledge.claim.as_ref().is_some_and(|other| other.meets(claim));
         let mut others = witnesses(&place).filter(|(path, knowledge)| *path != own && meets(knowledge));
         others.any(|(path, _)| is_held(&path))
     }
 
     fn sight(&self, record: RecordName, workers: &[i64]) -> Sight {
-        let here = Place::here().and_then(|place| Ok((path()?, place)));
-        let Ok((own, place)) = here else { return Sight::Unknown };
+        let Ok((own, place)) = here() else { return Sight::Unknown };
         let others = others(&own, &place, record, workers);
         let own = read(&own, &place).map(|knowledge| knowledge.last).unwrap_or_default();
         // One that was refused, or is a standby, has claimed nothing.
@@ -111,7 +110,7 @@ impl Witness for ShmWitness {
 
     fn marks(&self, system_identifier: u64) -> WorkerMarks {
         let mut marks = WorkerMarks::new(system_identifier, []);
-        let Ok((own, place)) = Place::here().and_then(|place| Ok((path()?, place))) else { return marks };
+        let Ok((own, place)) = here() else { return marks };
         let directory = directory();
         let is_same = |knowledge: &Knowledge| !directory.is_empty() && knowledge.directory == directory;
         let before = witnesses(&place).filter(|(path, knowledge)| *path == own || is_same(knowledge));
@@ -181,7 +180,7 @@ pub fn keep_hold() -> bool {
 /// The home worker that this data directory's server last used, if the record is not the last that it wrote: tools that
 /// rebuild a server bring the settings of another one along.
 pub fn home_before(record: RecordName) -> Option<i64> {
-    let knowledge = path().and_then(|path| read(&path, &Place::here()?)).ok()?;
+    let knowledge = here().and_then(|(own, place)| read(&own, &place)).ok()?;
     knowledge.home.filter(|_| knowledge.last.know() && !knowledge.last.have(record))
 }
 
@@ -241,7 +240,7 @@ fn update(change: impl FnOnce(&mut Knowledge)) {
 }
 
 fn try_to_update(change: impl FnOnce(&mut Knowledge)) -> io::Result<()> {
-    let (path, place) = (path()?, Place::here()?);
+    let (path, place) = here()?;
     // The marks of a data directory that was here before are those of this place.
     let before = read_any(&path).ok().filter(|before| before.place.boot == place.boot);
     let mut knowledge = match before {
@@ -257,6 +256,11 @@ fn try_to_update(change: impl FnOnce(&mut Knowledge)) -> io::Result<()> {
     };
     change(&mut knowledge);
     write(&path, &knowledge)
+}
+
+/// The path of this data directory's witness, and where it is.
+fn here() -> io::Result<(PathBuf, Place)> {
+    Ok((path()?, Place::here()?))
 }
 
 /// Named after the data directory, in which every server process works.

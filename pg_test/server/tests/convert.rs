@@ -1692,7 +1692,8 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
     let mut writer = database.connect();
     run(
         &mut writer,
-        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE u (t bigint REFERENCES t); CREATE TABLE v (CHECK (t > 0)) INHERITS (u)",
+        "CREATE TABLE t (id bigserial PRIMARY KEY); CREATE TABLE u (t bigint REFERENCES t);
+         CREATE TABLE v (CHECK (t > 0)) INHERITS (u)",
     );
     for (name, takes) in [
         // A table that stays as it is, whose expressions a dry run evaluates, too.

@@ -888,7 +888,7 @@ fn an_operator_reserves_no_worker_that_is_free_by_what_comes_back_meanwhile() {
 #[test]
 fn a_contact_during_a_restore_is_granted_nothing_by_what_comes_back() {
     let Restored { server, operator, first, .. } = &mut restored();
-    let during = |operator: &mut Client, node: &Node, restore: &str, rest: &str| {
+    let contact_during = |operator: &mut Client, node: &Node, restore: &str, rest: &str| {
         let mut session = server.connect_as("node");
         during(operator, restore, rest, || {
             let query = Node { number: node.number + 1, nonce: draw(), ..node.clone() }.query();
@@ -906,13 +906,13 @@ fn a_contact_during_a_restore_is_granted_nothing_by_what_comes_back() {
         ("", Node::small("c").query().as_str()),
     ] {
         let (restore, rest) = (format!("{before} TRUNCATE {GROUPS}"), format!("{RESTORE_GROUPS}; {after}"));
-        let answer = during(operator, &Node::small("d"), &restore, &rest);
+        let answer = contact_during(operator, &Node::small("d"), &restore, &rest);
         assert!(["40001", "55P03"].contains(&answer.as_str()), "{answer}");
         stay_here(operator);
     }
     // It finds out that rows were restored, before others are.
     run(operator, &format!("TRUNCATE {GROUPS}"));
-    let answer = during(operator, &Node::small("c"), RESTORE_GROUPS, "SELECT");
+    let answer = contact_during(operator, &Node::small("c"), RESTORE_GROUPS, "SELECT");
     assert!(["refused", "55P03"].contains(&answer.as_str()), "{answer}");
     first.over(&mut server.connect_as("node"));
 }
