@@ -200,6 +200,22 @@ fn a_clone_with_a_worker_of_its_own_does_not_keep_its_original_from_starting() {
     machine.start_up();
 }
 
+/// A clone takes the number of its original, which was ahead of the clock, or its original takes the clone's.
+#[test]
+fn a_worker_that_the_server_did_not_use_last_begins_above_what_another_may_have_generated() {
+    let machine = crashed();
+    for home in [1, 0] {
+        machine.set_config(with_worker(home));
+        let latest = tick(machine.wall() + MAX_AHEAD);
+        machine.start_up();
+        assert!(machine.id().tick > latest, "worker {home}");
+        machine.pass(HOUR);
+        machine.stop();
+        assert_eq!(machine.start_up(), 0, "worker {home} is its own now");
+        machine.stop();
+    }
+}
+
 /// Neither life nor record tells: the original was adopted since, or has written nothing since the host was booted, or
 /// the state of the copy was lost.
 #[test]

@@ -935,6 +935,22 @@ fn a_standby_holds_its_number_and_uses_it_at_once_when_it_is_promoted() {
     assert_eq!(standby.meet(&registry), Answered::Renewed);
 }
 
+/// A snapshot of the primary's volume has its file in place. In one life, the primary would not start beside it.
+#[test]
+fn a_standby_that_was_cloned_with_the_volume_of_its_primary_leaves_it_its_life() {
+    let life = |machine: &Machine| {
+        let document: serde_json::Value = serde_json::from_slice(&machine.disk.slots().unwrap()[0]).unwrap();
+        document["record"]["life"].clone()
+    };
+    let clone = Machine::alone(confirmed(5));
+    clone.join(&Registry::new());
+    clone.crash();
+    let of_primary = life(&clone);
+    clone.set_config(confirmed(6));
+    clone.hold();
+    assert_ne!(life(&clone), of_primary);
+}
+
 /// The keeper has had no time to start it.
 #[test]
 fn a_standby_that_an_operator_adopts_at_once_after_its_promotion_keeps_its_number() {

@@ -102,9 +102,8 @@ impl Evidence<'_> {
         let mut promises = if is_own { promises } else { promises.of_nobody() };
         promises.facts.of_standby = record.is_copied(loaded.identity);
         promises.facts.is_disowned = record.facts.is_disowned;
-        if !is_own {
-            promises.begin_life();
-        }
+        // A file that is in place may be a clone's: its primary goes on in its own life.
+        promises.begin_life();
         // With a lease, the primary may have used all lanes on its timeline: it had no halves.
         let lanes = if is_own || record.facts.membership.is_none() { record.lanes } else { 0 };
         let held = Held { origins, said: (lanes, record.active) };

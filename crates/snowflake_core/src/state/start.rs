@@ -13,7 +13,8 @@
 //! 4. On a new timeline, take that timeline's lane, and begin above every ID that an earlier timeline may have
 //!    generated with it.
 //! 5. On the same timeline, stay on the recorded lane. If the witness knows nothing, as after a reboot, begin above the
-//!    clock: if an older state was put back, what was generated since lies below.
+//!    clock: if an older state was put back, what was generated since lies below. The same holds if the workers are not
+//!    those that the server used last: another server may have had them.
 //! 6. Without a file, begin above the clock and the control file's time.
 //! 7. Begin no worker below what the host has seen of it. If another server on this host has claimed one that the
 //!    timeline may use, the gate stays closed. Make the decision durable; then open the gate.
@@ -277,7 +278,9 @@ impl Evidence<'_> {
         {
             active = lane;
         }
-        if !is_new_timeline && !is_theirs && sight == Sight::Unknown {
+        // Workers that this server did not use last may have been another's, as its original's or its clone's.
+        let is_resumed = sight != Sight::Unknown && self.origins.contains(&record.active);
+        if !is_new_timeline && !is_theirs && !is_resumed {
             self.respect_unknown_runs(&mut promises, &record, active);
         }
         // A copy's file names its original, so it is replaced by one with its own identity.
@@ -331,7 +334,7 @@ impl Evidence<'_> {
     }
 
     /// Raises the active lane's mark above what later runs may have generated, of which this record would not know if it
-    /// was put back: their clock was behind this one. Not the other lanes' marks, because this clock may be wrong: once
+    /// was put back, or another server with this worker: their clock was behind this one. Not the other lanes' marks, because this clock may be wrong: once
     /// it is corrected, they are needed.
     fn respect_unknown_runs(&self, promises: &mut Promises, record: &Record, active: usize) {
         let floor = self.under(record).floor_above(i64::MIN);
