@@ -32,27 +32,6 @@ fn snowflake_execute_as(owner: pg_sys::Oid, statement: &[u8], only_reads: bool) 
     value.map(CStr::to_bytes)
 }
 
-/// As the owner of a relation. The lock comes first: whoever puts another relation under its name, before that or
-/// meanwhile, has nothing executed with the rights of its owner.
-#[pg_extern(requires = [snowflake_execute_as], sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_execute_as_owner(relation oid, statement text) RETURNS text
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-"#)]
-fn snowflake_execute_as_owner(relation: pg_sys::Oid, statement: &[u8]) -> Option<&'static [u8]> {
-    // SAFETY: within a transaction, whose end releases the lock.
-    let owner = unsafe {
-        let relation = pg_sys::try_relation_open(relation, pg_sys::AccessShareLock as pg_sys::LOCKMODE);
-        if relation.is_null() {
-            pg_sys::InvalidOid
-        } else {
-            let owner = (*(*relation).rd_rel).relowner;
-            pg_sys::relation_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-            owner
-        }
-    };
-    snowflake_execute_as(owner, statement, false)
-}
-
 /// The commands of this transaction, of which PostgreSQL counts those that write rows, also of catalogs.
 fn commands_that_wrote() -> pg_sys::CommandId {
     // SAFETY: within a transaction, and nothing of this library holds a snapshot.

@@ -30,14 +30,18 @@ BEGIN
     WHERE o.namespace = {schema_name}::regnamespace AND starts_with(o.name, 'snowflake_')
         AND pg_get_userbyid(o.owner) <> current_user
     -- A schema's owner can put another one in its place, and the generator would call the functions there with the
-    -- rights of its own owner.
+    -- rights of its own owner. Whoever may create objects in it can do so from here on until they are created here.
     UNION ALL
-    SELECT format('Schema %I belongs to role %I.', n.nspname, pg_get_userbyid(r.owner))
+    SELECT CASE g.role WHEN n.nspowner THEN format('Schema %I belongs to role %I.', n.nspname, pg_get_userbyid(r.role))
+        ELSE format('%s may create objects in schema %I.', CASE r.role WHEN 0 THEN 'PUBLIC'
+            ELSE format('Role %I', pg_get_userbyid(r.role)) END, n.nspname) END
     FROM pg_namespace n, LATERAL (
-        SELECT CASE n.nspowner WHEN to_regrole('pg_database_owner')
-            THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
-    ) AS r (owner)
-    WHERE n.oid = {schema_name}::regnamespace AND NOT pg_has_role(r.owner, current_user, 'MEMBER')
+        SELECT n.nspowner UNION SELECT a.grantee FROM aclexplode(n.nspacl) AS a WHERE a.privilege_type = 'CREATE'
+    ) AS g (role), LATERAL (
+        SELECT CASE g.role WHEN to_regrole('pg_database_owner')
+            THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE g.role END
+    ) AS r (role)
+    WHERE n.oid = {schema_name}::regnamespace AND NOT pg_has_role(r.role, current_user, 'MEMBER')
     LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',

@@ -313,8 +313,17 @@ fn its_schema_belongs_to_nobody_who_could_not_act_as_its_owner_anyway() {
     // The owner of the database owns it.
     let failure = fails(&mut owner, "42501", &shipped().replace("\"snowflake\"", "\"public\""));
     assert!(failure.text().contains("Schema public belongs to role mallory"), "{failure}");
+    run(&mut owner, "REVOKE CREATE ON SCHEMA snowflake FROM app");
     run(&mut server.connect_as("mallory"), &format!("BEGIN; {} ROLLBACK", shipped()));
-    run(&mut owner, "ALTER SCHEMA snowflake OWNER TO postgres");
+    run(&mut owner, "ALTER SCHEMA snowflake OWNER TO postgres; GRANT CREATE ON SCHEMA snowflake TO app");
+    // Another role could create them after the text has looked for objects of others.
+    for (role, whose) in [("mallory", "Role mallory"), ("PUBLIC", "PUBLIC")] {
+        run(&mut owner, &format!("GRANT CREATE ON SCHEMA snowflake TO {role}"));
+        let failure = fails(&mut app, "42501", &existing);
+        let detail = format!("{whose} may create objects in schema snowflake");
+        assert!(failure.text().contains(&detail), "{failure}");
+        run(&mut owner, &format!("REVOKE CREATE ON SCHEMA snowflake FROM {role}"));
+    }
     run(&mut app, &format!("BEGIN; {existing} COMMIT"));
 }
 

@@ -945,35 +945,38 @@ fn the_steps_of_a_new_layout_run_the_tables_functions_as_their_owner() {
     }
     run(&mut server.connect(), "UPDATE app.t SET id = id");
     assert!(server.log().contains("trapped a superuser in generated"), "the trap would have been noticed");
-    // A schema's owner puts something else in the place of a table that has its statement already.
+    // A schema's owner puts something else in the place of what has its statement already, or of what that names.
     run(
         &mut server.connect(),
-        "ALTER SCHEMA app OWNER TO \"mallory's\";
+        "GRANT CREATE ON DATABASE postgres TO \"mallory's\"; ALTER SCHEMA app OWNER TO \"mallory's\";
          CREATE TABLE app.own (id bigint, g integer GENERATED ALWAYS AS (snowflake_worker(id)) STORED);
-         CREATE DOMAIN app.of_own AS bigint CHECK (snowflake_worker(VALUE) >= 0)",
+         CREATE DOMAIN app.of_own AS bigint CHECK (snowflake_worker(VALUE) >= 0);
+         CREATE SCHEMA other AUTHORIZATION \"mallory's\"; CREATE TABLE other.t (id bigint); INSERT INTO other.t VALUES (4096);
+         CREATE SCHEMA named AUTHORIZATION \"mallory's\";
+         CREATE FUNCTION named.is_fine(integer) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT true';
+         CREATE TABLE naming (id bigint CHECK (named.is_fine(snowflake_worker(id)))); INSERT INTO naming VALUES (4096)",
     );
-    let of_own =
-        "SELECT statement FROM snowflake_layout_steps() WHERE statement ~ 'execute_as.* app.(own|of_own) '";
+    let of_own = "SELECT statement FROM snowflake_layout_steps()
+                  WHERE statement ~ 'execute_as.* (app.own|app.of_own|app.t|public.naming) (SET|ADD)'";
     let statements: Vec<String> = column(&mut server.connect(), of_own);
-    assert_eq!(statements.len(), 2, "{statements:?}");
+    assert_eq!(statements.len(), 5, "{statements:?}");
+    run(&mut server.connect(), &statements.join(";"));
     run(
         &mut mallory,
         "DROP TABLE app.own; CREATE VIEW app.own AS SELECT 1::bigint AS id;
-         CREATE FUNCTION app.instead() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN PERFORM app.act('place of a table'); RETURN new; END $$;
-         CREATE TRIGGER instead INSTEAD OF UPDATE ON app.own FOR EACH ROW EXECUTE FUNCTION app.instead();
-         DROP DOMAIN app.of_own; CREATE TYPE app.kind AS ENUM ('a');
-         CREATE FUNCTION app.number(app.kind) RETURNS bigint LANGUAGE plpgsql AS
-             $$ BEGIN PERFORM app.act('place of a domain'); RETURN 1; END $$;
-         CREATE CAST (app.kind AS bigint) WITH FUNCTION app.number(app.kind) AS IMPLICIT;
-         CREATE DOMAIN app.of_own AS app.kind; CREATE TABLE app.held (d app.of_own); INSERT INTO app.held VALUES ('a')",
+         DROP DOMAIN app.of_own; CREATE DOMAIN app.of_own AS text;
+         ALTER SCHEMA named RENAME TO former; CREATE SCHEMA named;
+         CREATE FUNCTION named.is_fine(integer) RETURNS boolean LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG 'fell for another schema: %', current_user; RETURN true; END $$;
+         ALTER SCHEMA app RENAME TO own; ALTER SCHEMA other RENAME TO app;
+         CREATE FUNCTION app.trap(text, integer) RETURNS integer LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG 'fell for another table: %', current_user; RETURN $2; END $$;
+         CREATE VIEW app.own AS SELECT 1::bigint AS id; CREATE DOMAIN app.of_own AS text",
     );
-    run(&mut server.connect(), &statements.join(";"));
-    let log = server.log();
-    for place in ["place of a table", "place of a domain"] {
-        assert!(!log.contains(&format!("trapped a superuser in {place}")), "{log}");
-        assert!(log.contains(&format!("passed {place} as mallory's")), "{log}");
+    for statement in &statements {
+        fails(&mut server.connect(), "55000", statement);
     }
+    assert!(!server.log().contains("fell for"), "{}", server.log());
 }
 
 // ---- the schema of the extension ----
