@@ -1,9 +1,9 @@
 -- The steps that remain in a database after the server's layout has changed.
 
 -- The function executes nothing. Its statements evaluate what the owners of tables and domains have defined, with the
--- rights of these owners: PostgreSQL's REINDEX, REFRESH and ANALYZE do so themselves, and snowflake_execute_as_owner() does
--- it for the others, whose rows tell what they change and as whom. The extension's functions are not looked up by name,
--- because a name may be somebody else's by now.
+-- rights of these owners: PostgreSQL's REINDEX, REFRESH and ANALYZE do so themselves, and snowflake_execute_as_owner()
+-- does it for the others, whose rows tell what they change and as whom. The extension's functions are not looked up by
+-- name, because a name may be somebody else's by now.
 -- With a name, it returns those that change what has that name.
 CREATE FUNCTION snowflake_internal.snowflake_layout_rows(of_name text DEFAULT NULL)
     RETURNS TABLE (statement text, note text, changes text, runs_as oid)
@@ -164,9 +164,11 @@ CREATE FUNCTION snowflake_internal.snowflake_execute_as_owner(changes text, stat
 DECLARE
     owner oid;
 BEGIN
-    -- Only a superuser can lock the rows of all schemas.
+    -- Only a superuser can lock the rows of catalogs.
     IF has_table_privilege('pg_namespace', 'UPDATE') THEN
         PERFORM FROM pg_namespace FOR KEY SHARE;
+        -- Of a domain, which a schema's owner can drop.
+        PERFORM FROM pg_type WHERE oid = to_regtype(changes) FOR KEY SHARE;
     END IF;
     IF EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(changes) AND c.relkind IN ('r', 'p')) THEN
         EXECUTE format('LOCK TABLE ONLY %s IN ACCESS SHARE MODE', changes);

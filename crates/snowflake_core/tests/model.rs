@@ -239,7 +239,7 @@ const SMALL: [Scope; 10] = [
     Scope {
         name: "standbys",
         actions: &[Burst, BaseCopy, Promote, CopyStandby, RestartStandby, StartAlone, Follow],
-        length: 5,
+        length: 4,
         faults: 0,
         faulty_disk: false,
         interrupted: false,

@@ -333,9 +333,9 @@ impl Evidence<'_> {
         }
     }
 
-    /// Raises the active lane's mark above what later runs may have generated, of which this record would not know if it
-    /// was put back, or another server with this worker: their clock was behind this one. Not the other lanes' marks, because this clock may be wrong: once
-    /// it is corrected, they are needed.
+    /// Raises the active lane's mark above what may have been generated with it without this record: by later runs, if
+    /// it was put back, or by another server with this worker. Their clock was behind this one. Not the other lanes'
+    /// marks, because this clock may be wrong: once it is corrected, they are needed.
     fn respect_unknown_runs(&self, promises: &mut Promises, record: &Record, active: usize) {
         let floor = self.under(record).floor_above(i64::MIN);
         if record.is_unused() {
