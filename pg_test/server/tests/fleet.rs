@@ -97,6 +97,28 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
     server.wait_for_line("the registry answers again", secs(60));
 }
 
+/// Nobody asks this server for an ID meanwhile, which would ask for a renewal.
+#[test]
+fn a_lease_shorter_than_the_time_between_contacts_is_renewed_before_its_end() {
+    let registry = registry("6 s");
+    let server = member(&registry, "a").start_with_extension();
+    home(&server);
+    let mut session = registry.connect();
+    let lease =
+        "SELECT extract(epoch FROM last_contact_at)::float8, extract(epoch FROM granted_until)::float8
+                 FROM snowflake_fleet";
+    let mut read = || -> (f64, f64) {
+        let row = session.query_one(lease, &[]).expect("a lease");
+        (row.get(0), row.get(1))
+    };
+    let mut before = read();
+    wait_until("a renewal of a lease that runs", secs(60), || {
+        let (contact, end) = read();
+        let ended = std::mem::replace(&mut before, (contact, end)).1;
+        (contact < ended && end > ended).then_some(())
+    });
+}
+
 #[test]
 fn a_copy_of_a_server_is_another_node_beside_its_original() {
     let registry = registry("1 hour");
