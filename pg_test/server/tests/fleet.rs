@@ -119,6 +119,21 @@ fn a_lease_shorter_than_the_time_between_contacts_is_renewed_before_its_end() {
     });
 }
 
+/// What a contact needs to connect is no difference of clocks.
+#[test]
+fn a_slow_way_to_the_registry_is_not_taken_for_a_wrong_clock() {
+    let registry = registry("1 h");
+    let mut session = registry.connect();
+    run(&mut session, "ALTER SYSTEM SET post_auth_delay = 2");
+    run(&mut session, "SELECT pg_reload_conf()");
+    let patient = format!("{} connect_timeout=20", registry.registry_string());
+    let _server = member(&registry, "a").setting("snowflake_id.registry", &patient).start();
+    wait_until("a contact by the same clock", secs(60), || {
+        let clock = "SELECT max(clock_offset_ms) > -2000 FROM snowflake_fleet";
+        one::<Option<bool>>(&mut session, clock).filter(|is_same| *is_same)
+    });
+}
+
 #[test]
 fn a_copy_of_a_server_is_another_node_beside_its_original() {
     let registry = registry("1 hour");
