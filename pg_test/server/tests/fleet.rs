@@ -135,6 +135,29 @@ fn a_slow_way_to_the_registry_is_not_taken_for_a_wrong_clock() {
 }
 
 #[test]
+fn a_server_without_room_for_the_registrar_says_why_its_lease_ended() {
+    let registry = registry("4 s");
+    let mut server = member(&registry, "a").start_with_extension();
+    home(&server);
+    server.stop(Stop::Fast);
+    server.set("max_worker_processes", "0");
+    server.start();
+    let mut session = server.connect();
+    let refusal = wait_until("the lease to end", secs(60), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
+    });
+    assert!(refusal.detail.contains("\"snowflake_id registrar\" does not run"), "{refusal}");
+    assert!(refusal.hint.contains("max_worker_processes"), "{refusal}");
+    // The hint names no view, because none shows the process.
+    let shown = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'snowflake%'";
+    server.set("max_worker_processes", "8");
+    server.stop(Stop::Fast);
+    server.start();
+    home(&server);
+    assert_eq!(one::<i64>(&mut server.connect(), shown), 0);
+}
+
+#[test]
 fn a_copy_of_a_server_is_another_node_beside_its_original() {
     let registry = registry("1 hour");
     let mut original = member(&registry, "a").start_with_extension();
