@@ -328,8 +328,13 @@ BEGIN
             MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
                 place.owner),
-            HINT = 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
-                'owner may have put functions there that a superuser would run.';
+            -- Without these rows, the workers of servers that run would be leased to others.
+            HINT = CASE WHEN EXISTS (SELECT FROM snowflake_internal.snowflake_registry)
+                THEN 'Keep the extension, whose tables have the leases of all servers. Drop what its schema has of other '
+                    'roles, which a superuser could run, and give the schema, or with schema public the database, to '
+                    'a superuser.'
+                ELSE 'Drop the extension and create it in a schema of a superuser. Do not give this schema to one: its '
+                    'owner may have put functions there that a superuser would run.' END;
     END IF;
     extension := place.extension;
     schema := place.schema;

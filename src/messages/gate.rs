@@ -32,6 +32,13 @@ const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. 
 const RESUMABLE_HINT: &str = "If no copy of this data directory has run since the host was rebooted, \
      snowflake_adopt() resumes the earlier lease.";
 
+/// Where nothing has contacted the registry.
+const NO_REGISTRAR: &str =
+    "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.";
+/// What to do about it. PostgreSQL's views show no worker without a database.
+const NO_REGISTRAR_HINT: &str = "If ps(1) does not show the process within a minute, raise max_worker_processes and \
+     restart the server.";
+
 /// What a process waits for, as errors and wait events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
@@ -87,13 +94,10 @@ pub fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Error {
         Some(why) => (last_contact(&why), why.hint),
         None if bell::pid_of(Who::Registrar).is_some() => (
             "The first contact with the registry has not ended yet.".to_owned(),
-            "Retry the statement later. The view snowflake_status then shows how the contact ended.".to_owned(),
-        ),
-        None => (
-            "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.".to_owned(),
-            "If pg_stat_activity does not show it within a minute, raise max_worker_processes and restart the server."
+            "Retry the statement later. The view snowflake_status then shows how the contact ended."
                 .to_owned(),
         ),
+        None => (NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned()),
     };
     let hints = [hint.as_str(), if is_resumable { RESUMABLE_HINT } else { NO_HINT }];
     not_ready(
@@ -114,7 +118,10 @@ pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<Unleased>) -> (
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
     match why {
         Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
-        None => (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned()),
+        None if bell::pid_of(Who::Registrar).is_some() => {
+            (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned())
+        }
+        None => (format!("{ended} {NO_REGISTRAR}"), NO_REGISTRAR_HINT.to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::start;
 use crate::time::clock_us;
 use snowflake_contact::{Failure, Reply, Request};
 use snowflake_core::{Answer, Answered, ClosedReason, Contact, WorkerSource};
+use std::time::Duration;
 
 /// The contacts of this server's generator.
 pub struct Leasing {
@@ -59,6 +60,13 @@ impl Leasing {
             self.told_ended_us = Some(end_us);
             log::lease_ended(home, end_us, board::notes().unleased());
         }
+    }
+
+    /// What remains of the lease; `None` if none runs.
+    pub fn rest(&self) -> Option<Duration> {
+        let (_, end_us) = self.generator.lease_end()?;
+        let micros = u64::try_from(end_us.saturating_sub(clock_us(libc::CLOCK_REALTIME))).ok()?;
+        Some(Duration::from_micros(micros)).filter(|rest| !rest.is_zero())
     }
 
     fn answered(&mut self, contact: &Contact, answer: Answer, said: &Unleased) {

@@ -17,6 +17,7 @@
 
 use crate::display::io_error;
 use crate::messages::Awaited;
+use crate::time::clock_us;
 use crate::waiting;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
@@ -171,8 +172,9 @@ fn make(way: &Way, request: &Request, mut writer: PipeWriter) {
     let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
     let libraries = [Path::new("libpq.so.5"), &module];
     let connected = || drop((&writer).write_all(b" "));
+    let now = || clock_us(libc::CLOCK_REALTIME);
     let contacted =
-        blocking_contact(&libraries, &way.connection_string, way.hosts.as_ref(), request, connected);
+        blocking_contact(&libraries, &way.connection_string, way.hosts.as_ref(), request, connected, now);
     let _ = writer.write_all(&serde_json::to_vec(&contacted).unwrap_or_default());
 }
 

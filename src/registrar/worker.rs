@@ -45,11 +45,12 @@ pub fn run(mut leasing: Leasing) {
             let string = way.connection_string.clone();
             let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
             let Some(result) = way.contact(&request, is_obsolete) else { continue };
-            let now = Instant::now();
-            let pause = pace.after(result.as_ref().ok().map(|reply| reply.answer), random());
-            (due, not_before) = (now + pause, now + pace.at_least(pause));
+            let answer = result.as_ref().ok().map(|reply| reply.answer);
             episode.tell(&result);
             leasing.done(&request.contact, result);
+            let now = Instant::now();
+            let pause = pace.after(answer, leasing.rest(), random());
+            (due, not_before) = (now + pause, now + pace.at_least(pause));
             continue;
         }
         // Without a registry, until the settings are read again.

@@ -19,20 +19,22 @@ const FIND_SCHEMA: &str = "SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.t
 /// block for long: call it in a process that can be killed. The registry has committed before this returns an answer.
 ///
 /// `libraries` are tried in turn until one has libpq's functions. `hosts` replace those of the connection string.
-/// `connected` is called once the registry has accepted the connection.
+/// `connected` is called once the registry has accepted the connection, `clock_us` when the call is about to be sent: the
+/// registry compares that time with its own, and to connect may take seconds.
 pub fn contact(
     libraries: &[&Path],
     connection_string: &CStr,
     hosts: Option<&Hosts>,
     request: &Request,
     connected: impl FnOnce(),
+    clock_us: impl FnOnce() -> i64,
 ) -> Contacted {
     let mut answered = None;
     let result = Libpq::load(libraries).and_then(|libpq| {
         libpq.check(connection_string)?;
         let connection = Connection::open(&libpq, connection_string, hosts)?;
         connected();
-        let reply = call(&connection, request)?;
+        let reply = call(&connection, request, clock_us)?;
         answered = connection.hosts();
         Ok(reply)
     });
@@ -48,12 +50,16 @@ pub struct Contacted {
     pub hosts: Option<Hosts>,
 }
 
-fn call(connection: &Connection<'_>, request: &Request) -> Result<Reply, Failure> {
+fn call(
+    connection: &Connection<'_>,
+    request: &Request,
+    clock_us: impl FnOnce() -> i64,
+) -> Result<Reply, Failure> {
     // Whatever the default of the role, the database or the server is.
     connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(connection)?;
     let columns = COLUMNS.map(|(name, _)| name).join(", ");
-    let arguments = request.arguments();
+    let arguments = request.arguments(clock_us());
     let places = (1..=arguments.len()).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
     let call = format!("SELECT {columns} FROM {schema}.snowflake_registry_contact({places})");
     let rows = connection.query(&call, &arguments)?;

@@ -18,15 +18,16 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How long to wait after a contact with this answer, or with none. `jitter` is a random number from 0 to 1. It spreads the contacts of servers
-    /// that started together.
-    pub fn after(&mut self, answer: Option<Answer>, jitter: f64) -> Duration {
+    /// How long to wait after a contact with this answer, or with none. `rest` remains of the lease, if it runs: a short
+    /// one, or one from a registry whose clock is behind, is renewed in time. `jitter` is a random number from 0 to 1. It
+    /// spreads the contacts of servers that started together.
+    pub fn after(&mut self, answer: Option<Answer>, rest: Option<Duration>, jitter: f64) -> Duration {
         let is_over = answer == Some(Answer::Over);
         let was_over = std::mem::replace(&mut self.was_over, is_over);
         let length = match answer {
             Some(Answer::Granted { .. }) => {
                 self.failures = 0;
-                PERIOD
+                rest.map_or(PERIOD, |rest| (rest / 3).clamp(FIRST_PAUSE, PERIOD))
             }
             // The node claims anew at once. If that is over, too, something is wrong.
             Some(Answer::Over) if !was_over => return Duration::ZERO,
@@ -60,32 +61,44 @@ mod tests {
     #[test]
     fn contacts_come_every_ten_seconds_give_or_take_a_fifth() {
         let mut pace = Pace::default();
-        assert_eq!(pace.after(GRANTED, 0.0), Duration::from_secs(8));
-        assert_eq!(pace.after(GRANTED, 0.5), Duration::from_secs(10));
-        assert_eq!(pace.after(GRANTED, 1.0), Duration::from_secs(12));
+        assert_eq!(pace.after(GRANTED, None, 0.0), Duration::from_secs(8));
+        assert_eq!(pace.after(GRANTED, None, 0.5), Duration::from_secs(10));
+        assert_eq!(pace.after(GRANTED, None, 1.0), Duration::from_secs(12));
+    }
+
+    #[test]
+    fn a_lease_is_renewed_long_before_its_end() {
+        let mut pace = Pace::default();
+        let mut after = |millis| pace.after(GRANTED, Some(Duration::from_millis(millis)), 0.5).as_millis();
+        assert_eq!([3_600_000, 30_000, 9_000, 2_000, 3].map(&mut after), [10_000, 10_000, 3_000, 666, 500]);
+        let rest = Some(Duration::from_secs(2));
+        assert!(pace.after(GRANTED, rest, 1.0) < Duration::from_secs(1));
+        // What remains hastens no contact after a failure.
+        assert_eq!(pace.after(FAILED, rest, 0.5), FIRST_PAUSE);
+        assert_eq!(pace.after(FAILED, rest, 0.5), FIRST_PAUSE * 2);
     }
 
     #[test]
     fn failures_double_the_pause_up_to_the_period_and_a_success_resets_it() {
         let mut pace = Pace::default();
-        let pauses: Vec<_> = (0..7).map(|_| pace.after(FAILED, 0.5).as_millis()).collect();
+        let pauses: Vec<_> = (0..7).map(|_| pace.after(FAILED, None, 0.5).as_millis()).collect();
         assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
-        (0..100).for_each(|_| assert_eq!(pace.after(FAILED, 0.5), PERIOD));
-        pace.after(GRANTED, 0.5);
-        assert_eq!(pace.after(FAILED, 0.5), FIRST_PAUSE);
+        (0..100).for_each(|_| assert_eq!(pace.after(FAILED, None, 0.5), PERIOD));
+        pace.after(GRANTED, None, 0.5);
+        assert_eq!(pace.after(FAILED, None, 0.5), FIRST_PAUSE);
     }
 
     #[test]
     fn who_asks_for_a_contact_hastens_none_after_a_failure() {
         let mut pace = Pace::default();
-        let pause = pace.after(GRANTED, 0.5);
+        let pause = pace.after(GRANTED, None, 0.5);
         assert_eq!(pace.at_least(pause), FIRST_PAUSE);
         for _ in 0..8 {
-            let pause = pace.after(FAILED, 0.5);
+            let pause = pace.after(FAILED, None, 0.5);
             assert_eq!(pace.at_least(pause), pause);
         }
-        pace.after(GRANTED, 0.5);
-        let pause = pace.after(OVER, 0.5);
+        pace.after(GRANTED, None, 0.5);
+        let pause = pace.after(OVER, None, 0.5);
         assert_eq!(pace.at_least(pause), Duration::ZERO);
     }
 
@@ -93,17 +106,17 @@ mod tests {
     fn a_refusal_is_asked_again_as_a_failure_is() {
         let refused = Some(Answer::Refused);
         let mut pace = Pace::default();
-        assert_eq!(pace.after(refused, 0.5), FIRST_PAUSE);
-        assert_eq!(pace.after(refused, 0.5), FIRST_PAUSE * 2);
+        assert_eq!(pace.after(refused, None, 0.5), FIRST_PAUSE);
+        assert_eq!(pace.after(refused, None, 0.5), FIRST_PAUSE * 2);
     }
 
     #[test]
     fn a_lease_that_is_over_is_followed_by_a_claim_at_once_but_not_again_and_again() {
         let mut pace = Pace::default();
-        assert_eq!(pace.after(OVER, 0.5), Duration::ZERO);
-        assert_eq!(pace.after(OVER, 0.5), FIRST_PAUSE);
-        assert_eq!(pace.after(OVER, 0.5), FIRST_PAUSE * 2);
-        pace.after(GRANTED, 0.5);
-        assert_eq!(pace.after(OVER, 0.5), Duration::ZERO);
+        assert_eq!(pace.after(OVER, None, 0.5), Duration::ZERO);
+        assert_eq!(pace.after(OVER, None, 0.5), FIRST_PAUSE);
+        assert_eq!(pace.after(OVER, None, 0.5), FIRST_PAUSE * 2);
+        pace.after(GRANTED, None, 0.5);
+        assert_eq!(pace.after(OVER, None, 0.5), Duration::ZERO);
     }
 }

@@ -97,6 +97,66 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
     server.wait_for_line("the registry answers again", secs(60));
 }
 
+/// Nobody asks this server for an ID meanwhile, which would ask for a renewal.
+#[test]
+fn a_lease_shorter_than_the_time_between_contacts_is_renewed_before_its_end() {
+    let registry = registry("6 s");
+    let server = member(&registry, "a").start_with_extension();
+    home(&server);
+    let mut session = registry.connect();
+    let lease =
+        "SELECT extract(epoch FROM last_contact_at)::float8, extract(epoch FROM granted_until)::float8
+                 FROM snowflake_fleet";
+    let mut read = || -> (f64, f64) {
+        let row = session.query_one(lease, &[]).expect("a lease");
+        (row.get(0), row.get(1))
+    };
+    let mut before = read();
+    wait_until("a renewal of a lease that runs", secs(60), || {
+        let (contact, end) = read();
+        let ended = std::mem::replace(&mut before, (contact, end)).1;
+        (contact < ended && end > ended).then_some(())
+    });
+}
+
+/// What a contact needs to connect is no difference of clocks.
+#[test]
+fn a_slow_way_to_the_registry_is_not_taken_for_a_wrong_clock() {
+    let registry = registry("1 h");
+    let mut session = registry.connect();
+    run(&mut session, "ALTER SYSTEM SET post_auth_delay = 2");
+    run(&mut session, "SELECT pg_reload_conf()");
+    let patient = format!("{} connect_timeout=20", registry.registry_string());
+    let _server = member(&registry, "a").setting("snowflake_id.registry", &patient).start();
+    wait_until("a contact by the same clock", secs(60), || {
+        let clock = "SELECT max(clock_offset_ms) > -2000 FROM snowflake_fleet";
+        one::<Option<bool>>(&mut session, clock).filter(|is_same| *is_same)
+    });
+}
+
+#[test]
+fn a_server_without_room_for_the_registrar_says_why_its_lease_ended() {
+    let registry = registry("4 s");
+    let mut server = member(&registry, "a").start_with_extension();
+    home(&server);
+    server.stop(Stop::Fast);
+    server.set("max_worker_processes", "0");
+    server.start();
+    let mut session = server.connect();
+    let refusal = wait_until("the lease to end", secs(60), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
+    });
+    assert!(refusal.detail.contains("\"snowflake_id registrar\" does not run"), "{refusal}");
+    assert!(refusal.hint.contains("max_worker_processes"), "{refusal}");
+    // The hint names no view, because none shows the process.
+    let shown = "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'snowflake%'";
+    server.set("max_worker_processes", "8");
+    server.stop(Stop::Fast);
+    server.start();
+    home(&server);
+    assert_eq!(one::<i64>(&mut server.connect(), shown), 0);
+}
+
 #[test]
 fn a_copy_of_a_server_is_another_node_beside_its_original() {
     let registry = registry("1 hour");

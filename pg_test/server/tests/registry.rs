@@ -1587,11 +1587,20 @@ fn a_registry_trusts_no_schema_of_an_ordinary_role() {
     let error = node.query(&Node::new("a").query(), &[]).expect_err("a schema of merchant's");
     let failure = Failure::from(&error);
     assert!(failure.code == "55000" && failure.detail.contains("merchant"), "{failure}");
+    assert!(failure.hint.contains("Keep the extension"), "{failure}");
     for call in
         ["snowflake_registry_vouch()", "snowflake_registry_retire('a')", "snowflake_registry_create('node')"]
     {
         fails(&mut session, "55000", &format!("SELECT {call}"));
     }
+    run(&mut session, "ALTER DATABASE postgres OWNER TO postgres");
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
+    run(
+        &mut session,
+        "ALTER DATABASE postgres OWNER TO merchant; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id",
+    );
+    let early = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+    assert!(early.hint.contains("Drop the extension"), "{early}");
     run(
         &mut session,
         "DROP EXTENSION snowflake_id; CREATE SCHEMA fleet; CREATE EXTENSION snowflake_id SCHEMA fleet",

@@ -11,9 +11,8 @@ fn main() {
     let connection_string = std::env::args().nth(1).expect("usage: contact CONNECTION_STRING");
     let lease = Some(Lease { home: 3, floor: -1, until: i64::MAX });
     let node = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
-    let clock_us = 1_800_000_000_123_456;
     let request = Request {
-        contact: Contact { registry: None, node, number: 1, nonce: Uuid::max(), lease, clock_us },
+        contact: Contact { registry: None, node, number: 1, nonce: Uuid::max(), lease, clock_us: 0 },
         node_name: "the first".to_owned(),
         layout: Layout::default(),
         backup_workers: 3,
@@ -24,6 +23,8 @@ fn main() {
         system_identifier: u64::MAX,
     };
     let connection_string = CString::new(connection_string).expect("no zero byte");
-    let result = contact(&[Path::new("libpq.so.5")], &connection_string, None, &request, || ()).result;
+    let libraries = [Path::new("libpq.so.5")];
+    let clock_us = || 1_800_000_000_123_456;
+    let result = contact(&libraries, &connection_string, None, &request, || (), clock_us).result;
     println!("{}", serde_json::to_string(&result).expect("plain data"));
 }
