@@ -9,9 +9,9 @@ SCRIPT := scripts/test
 OLDEST := clients faults package patroni
 # With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
 # PostgreSQL took on once, and kept.
-ENDS := clippy pg server chaos
+ENDS := clippy pg server chaos upstream
 # With each version.
-EACH := postgres install regress instructions upstream sql citus
+EACH := postgres install regress instructions sql citus
 # What runs on an installed library.
 INSTALLED := regress instructions package upstream sql server faults clients chaos patroni citus
 

@@ -536,7 +536,7 @@ fn a_call_beside_a_change_of_lease() {
 fn a_replay_beside_a_change_of_lease() {
     const LEASES: [Lease; 2] =
         [Lease { home: 0, floor: 0, until: 9 }, Lease { home: 1, floor: 5, until: 12 }];
-    model(Some(3), || {
+    model(Some(2), || {
         let world = World::leased(8, 8, limits(Policy::Replay, 0), LEASES[0]);
         let first = world.id();
         world.step_to(4);
