@@ -44,8 +44,9 @@ computing:
 $(call jobs,pg install): postgres$$(suffix $$@) pgrx
 # It installs the library of its own tests, which the stages after `install` must not see.
 $(call jobs,install): $$(filter pg$$(suffix $$@),$(ASKED))
-# The first builds what all share.
+# The first builds what all share, and most stages wait for the last.
 $(filter-out install.$(oldest),$(call jobs,install)): install.$(oldest)
+$(filter-out $(ends:%=install.%),$(call jobs,install)): $(lastword $(ends:%=install.%))
 $(call jobs,$(INSTALLED)): install$$(suffix $$@)
 upgrade: $(call jobs,install)
 

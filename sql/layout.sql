@@ -177,7 +177,7 @@ BEGIN
     WHERE (r.changes, r.statement) = (changes, statement) LIMIT 1;
     IF owner IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('the statement for %s is not a step of a new layout', changes),
+            MESSAGE = 'the statement is not a step of a new layout',
             DETAIL = 'What it names has changed since snowflake_layout_steps() returned it.',
             HINT = 'Execute the statements that snowflake_layout_steps() returns now.';
     END IF;
