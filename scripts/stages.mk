@@ -22,7 +22,8 @@ ORDER := postgres pgrx pg install faults server patroni clients sql chaos packag
     instructions citus $(COMPUTING)
 
 oldest = $(firstword $(MAJORS))
-ends = $(sort $(oldest) $(lastword $(MAJORS)))
+newest = $(lastword $(MAJORS))
+ends = $(sort $(oldest) $(newest))
 with = $(if $(filter $1,$(EACH)),$(MAJORS),$(if $(filter $1,$(ENDS)),$(ends),$(if $(filter $1,$(OLDEST)),$(oldest))))
 jobs = $(foreach stage,$1,$(or $(addprefix $(stage).,$(call with,$(stage))),$(stage)))
 
@@ -44,9 +45,9 @@ computing:
 $(call jobs,pg install): postgres$$(suffix $$@) pgrx
 # It installs the library of its own tests, which the stages after `install` must not see.
 $(call jobs,install): $$(filter pg$$(suffix $$@),$(ASKED))
-# The first builds what all share, and most stages wait for the last.
+# The oldest's builds what all share. Most stages wait for the newest's, so it is the second.
 $(filter-out install.$(oldest),$(call jobs,install)): install.$(oldest)
-$(filter-out $(ends:%=install.%),$(call jobs,install)): $(lastword $(ends:%=install.%))
+$(filter-out $(ends:%=install.%),$(call jobs,install)): install.$(newest)
 $(call jobs,$(INSTALLED)): install$$(suffix $$@)
 upgrade: $(call jobs,install)
 

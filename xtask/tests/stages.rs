@@ -76,6 +76,8 @@ fn a_stage_waits_for_what_it_needs_which_runs_too() {
     }
     assert!(at("pgrx") < at("--pg 15 pg").min(at("--pg 19 pg")), "{played:?}");
     assert!(MAJORS.iter().all(|major| at(&format!("--pg {major} install")) < at("upgrade")), "{played:?}");
+    let between = |major: &&str| at("--pg 19 install") < at(&format!("--pg {major} install"));
+    assert!(MAJORS[1..4].iter().all(between), "{played:?}");
     assert_eq!(played.len(), 5 * 3 + 2 * 2 + 2, "{played:?}");
 }
 

@@ -5,6 +5,7 @@ use crate::hosts::Hosts;
 use crate::libpq::{Connection, Libpq};
 use crate::wire::{COLUMNS, Reply, Request};
 use serde::{Deserialize, Serialize};
+use snowflake_core::Contact;
 use std::ffi::CStr;
 use std::path::Path;
 
@@ -59,7 +60,8 @@ fn call(
     connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(connection)?;
     let columns = COLUMNS.map(|(name, _)| name).join(", ");
-    let arguments = request.arguments(clock_us());
+    let contact = Contact { clock_us: clock_us(), ..request.contact };
+    let arguments = Request { contact, ..request.clone() }.arguments();
     let places = (1..=arguments.len()).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
     let call = format!("SELECT {columns} FROM {schema}.snowflake_registry_contact({places})");
     let rows = connection.query(&call, &arguments)?;

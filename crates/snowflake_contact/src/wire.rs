@@ -91,9 +91,9 @@ fn numeric(number: u64) -> Value {
 }
 
 impl Request {
-    /// The arguments of `snowflake_registry_contact`, in its order, with the clock as it is now.
-    pub(crate) fn arguments(&self, clock_us: i64) -> Vec<Value> {
-        let Contact { registry, node, number, nonce, lease, clock_us: _ } = self.contact;
+    /// The arguments of `snowflake_registry_contact`, in its order.
+    pub(crate) fn arguments(&self) -> Vec<Value> {
+        let Contact { registry, node, number, nonce, lease, clock_us } = self.contact;
         vec![
             uuid(registry),
             uuid(node),
@@ -315,14 +315,14 @@ mod tests {
             system_identifier: u64::MAX,
         };
         let nulls = |request: &Request| -> Vec<usize> {
-            let values = request.arguments(0);
+            let values = request.arguments();
             assert_eq!(values.len(), 18);
             (0..18).filter(|i| values[*i].bytes.is_none()).collect()
         };
         assert_eq!(nulls(&request), [0, 14]);
         request.contact.lease = None;
         assert_eq!(nulls(&request), [0, 5, 6, 7, 14]);
-        assert_eq!(request.arguments(0)[17].bytes.as_deref(), Some(&b"18446744073709551615\0"[..]));
+        assert_eq!(request.arguments()[17].bytes.as_deref(), Some(&b"18446744073709551615\0"[..]));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Contact {
     pub nonce: Uuid,
     /// The lease to renew; `None` claims one.
     pub lease: Option<Lease>,
-    /// The node's wall clock, as a Unix time in microseconds.
+    /// The node's wall clock when this is sent, as a Unix time in microseconds.
     pub clock_us: i64,
 }
 

@@ -16,6 +16,14 @@ fn error(session: &mut Client) -> Failure {
     Failure::from(&session.query_one("SELECT snowflake_nextval()", &[]).expect_err("a refusal"))
 }
 
+/// Waits until the lease has ended; returns the refusal of a call.
+#[track_caller]
+fn end_of_lease(session: &mut Client) -> Failure {
+    wait_until("the lease to end", secs(60), || {
+        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
+    })
+}
+
 fn reboot(server: &mut Server) {
     server.stop(Stop::Fast);
     fs::remove_file(server.witness()).expect("the witness");
@@ -143,9 +151,7 @@ fn a_server_without_room_for_the_registrar_says_why_its_lease_ended() {
     server.set("max_worker_processes", "0");
     server.start();
     let mut session = server.connect();
-    let refusal = wait_until("the lease to end", secs(60), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
-    });
+    let refusal = end_of_lease(&mut session);
     assert!(refusal.detail.contains("\"snowflake_id registrar\" does not run"), "{refusal}");
     assert!(refusal.hint.contains("max_worker_processes"), "{refusal}");
     // The hint names no view, because none shows the process.
@@ -201,9 +207,7 @@ fn a_registry_that_a_reload_removes_is_told_of_and_the_cause_is_named_when_the_l
     server.set("snowflake_id.registry", "");
     server.reread_settings();
     let mut session = server.connect();
-    let refusal = wait_until("the lease to end", secs(60), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).err().map(|refused| Failure::from(&refused))
-    });
+    let refusal = end_of_lease(&mut session);
     assert!(refusal.detail.contains("snowflake_id.registry is not set"), "{refusal}");
     assert_eq!(server.log().matches("snowflake_id.registry was removed").count(), 1);
     server.set("snowflake_id.registry", &registry.registry_string());
