@@ -92,7 +92,7 @@ BEGIN
     SELECT '42501', 'must be owner of all tables, sequences and views of the call',
         format(CASE WHEN bool_and(o.has_schema) THEN 'Owners of their schemas, with the number of objects: %s.'
                     ELSE 'Other owners, with the number of objects: %s.' END,
-               string_agg(format('%s %s', o.other::regrole, o.n), ', ' ORDER BY o.other)),
+               string_agg(concat_ws(' ', o.other::regrole, o.n), ', ' ORDER BY o.other)),
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1

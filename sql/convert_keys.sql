@@ -302,6 +302,8 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_highest(keys snowflake_internal.snowflake_key[])
     RETURNS snowflake_internal.snowflake_key[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    highest bigint;
 BEGIN
     FOR i IN 1..cardinality(keys) LOOP
         -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
@@ -310,7 +312,8 @@ BEGIN
             CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
                 AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
             THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid)
-            INTO keys[i].highest;
+            INTO highest;
+        keys[i].highest := highest;
     END LOOP;
     RETURN keys;
 END

@@ -64,9 +64,10 @@ BEGIN
             ) AS q (owner, of_schema), LATERAL (
                 SELECT snowflake_internal.snowflake_other_owner(q.owner, q.of_schema)
             ) AS p (other)
-            WHERE p.other IS NOT NULL LIMIT 1
+            WHERE p.other IS NOT NULL ORDER BY p.other <> coalesce(c.relowner, y.typowner) LIMIT 1
         ) AS o ON true
-        WHERE c.relkind IN ('r', 'p', 'm') AND NOT pg_is_other_temp_schema(c.relnamespace) OR y.oid IS NOT NULL
+        WHERE coalesce(n.coninhcount, 0) = 0 AND (
+            c.relkind IN ('r', 'p', 'm') AND NOT pg_is_other_temp_schema(c.relnamespace) OR y.oid IS NOT NULL)
     ), own AS (
         SELECT * FROM affected a WHERE a.other IS NULL
     )
@@ -134,7 +135,7 @@ BEGIN
             format('Fails if a row violates %s.', pg_describe_object('pg_constraint'::regclass, n.oid, 0))
         FROM own t
         JOIN pg_constraint n ON t.classid = 'pg_constraint'::regclass AND n.oid = t.objid
-        WHERE n.contype = 'c' AND n.convalidated AND n.coninhcount = 0
+        WHERE n.contype = 'c' AND n.convalidated
         UNION
         SELECT 6, t.relid, NULL, format('Move the rows of %s by hand, because its partition key reads IDs.', t.label)
         FROM own t WHERE t.relid = t.objid AND t.objsubid = 0 AND t.relkind = 'p'
@@ -142,13 +143,13 @@ BEGIN
         SELECT 7, t.relid, format('ANALYZE %s', t.label), NULL
         FROM own t WHERE t.classid <> 'pg_constraint'::regclass AND t.relkind = 'r'
         UNION
-        SELECT 8, a.other, NULL, format(CASE WHEN bool_or(a.other = a.owner)
+        SELECT 8, a.other, NULL, format(CASE WHEN a.other = a.owner
                 THEN '%s has steps for %s tables, materialized views or domains: connect as that role, or as a member of it '
                     'that is no superuser and SET ROLE to it.'
                 ELSE '%s owns the schema or a child of %s tables, materialized views or domains: first give it to their '
                     'owner.' END,
             a.other::regrole, count(DISTINCT coalesce(a.relid, a.contypid)))
-        FROM affected a WHERE a.other IS NOT NULL GROUP BY a.other
+        FROM affected a WHERE a.other IS NOT NULL GROUP BY a.other, a.other = a.owner
     ) AS s (step, oid, statement, note)
     ORDER BY s.step, s.oid, s.statement;
 END

@@ -467,14 +467,11 @@ mod tests {
         ("snowflake_revert(regclass,name,boolean,text)", "v", false, "u", false),
         ("snowflake_revert_tables(regclass[],boolean,text)", "v", false, "u", false),
         ("snowflake_revert_schema(regnamespace,boolean,text)", "v", false, "u", false),
-        ("snowflake_internal.snowflake_execute_as(oid,text,boolean)", "v", true, "u", true),
-        ("snowflake_internal.snowflake_execute_as_owner(text,text)", "v", true, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_internal.snowflake_config_changed()", "v", false, "u", false),
         ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal)", "v", true, "u", true),
-        ("snowflake_internal.snowflake_layout_rows(text)", "s", false, "u", true),
         ("snowflake_layout_steps()", "s", false, "u", false),
         // A registry's: for the role of its nodes, and for administrators.
         (
