@@ -187,8 +187,6 @@ BEGIN
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default)
         UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
-        UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
         UNION ALL
         SELECT * FROM snowflake_internal.snowflake_convert_check_views(keys)
@@ -201,7 +199,6 @@ BEGIN
     -- On a server that makes no IDs, the error of this call says why and what to do.
     new_id := @extschema@.snowflake_nextval();
     lowest := @extschema@.snowflake_min(clock_timestamp());
-    keys := snowflake_internal.snowflake_convert_highest(keys);
     SELECT r.* INTO refusal FROM (
         SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest)
         UNION ALL

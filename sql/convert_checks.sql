@@ -169,7 +169,8 @@ BEGIN
 END
 $$;
 
--- Looks at the indexes, the defaults and the sequences of the keys.
+-- Looks at the indexes, the defaults and the sequences of the keys, and whether those who may insert rows may also execute
+-- the new default, which PUBLIC may unless that was revoked.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
 ) RETURNS TABLE (code text, message text, detail text, hint text)
@@ -228,15 +229,7 @@ BEGIN
             CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
                  ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-END
-$$;
 
--- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_rights(
-    keys snowflake_internal.snowflake_key[], new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
     RETURN QUERY SELECT '42501',
         format('roles that may insert into table %s may not execute %s', k.key_relid, new_default),
         format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),

@@ -272,14 +272,16 @@ BEGIN
 END
 $$;
 
--- The keys that are not yet what they are to be, in the order of the locks. If there are none, a notice names each key.
+-- The keys that are not yet what they are to be, in the order of the locks, with their highest values. If there are none, a
+-- notice names each key.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left(
     keys snowflake_internal.snowflake_key[], goes_back boolean, locked oid[], new_default regprocedure
 ) RETURNS snowflake_internal.snowflake_key[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    key  snowflake_internal.snowflake_key;
-    rest constant snowflake_internal.snowflake_key[] := ARRAY(
+    key     snowflake_internal.snowflake_key;
+    highest bigint;
+    rest    snowflake_internal.snowflake_key[] := ARRAY(
         SELECT (k.key_relid, k.key_attname, NULL)::snowflake_internal.snowflake_key
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         LEFT JOIN pg_attrdef d ON d.oid = k.default_id,
@@ -294,28 +296,17 @@ BEGIN
                 CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
         END LOOP;
     END IF;
-    RETURN rest;
-END
-$$;
-
--- The keys with their highest values.
-CREATE FUNCTION snowflake_internal.snowflake_convert_highest(keys snowflake_internal.snowflake_key[])
-    RETURNS snowflake_internal.snowflake_key[]
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    highest bigint;
-BEGIN
-    FOR i IN 1..cardinality(keys) LOOP
+    FOR i IN 1..cardinality(rest) LOOP
         -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
         -- knows the highest of these alone.
         EXECUTE format(
-            CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
-                AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-            THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid)
+            CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = rest[i].relid
+                AND a.attname = rest[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
+            THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, rest[i].attname, rest[i].relid)
             INTO highest;
-        keys[i].highest := highest;
+        rest[i].highest := highest;
     END LOOP;
-    RETURN keys;
+    RETURN rest;
 END
 $$;
 

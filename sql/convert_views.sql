@@ -36,53 +36,6 @@ BEGIN
 END
 $$;
 
--- What the query, the rules, the defaults and the triggers of a view name.
-CREATE FUNCTION snowflake_internal.snowflake_convert_view_uses(view regclass) RETURNS TABLE (classid oid, objid oid)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY SELECT DISTINCT d.refclassid, d.refobjid
-    FROM (
-        SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE r.ev_class = view
-        UNION ALL
-        SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = view
-        UNION ALL
-        SELECT 'pg_trigger'::regclass, g.oid FROM pg_trigger g WHERE g.tgrelid = view
-    ) AS part (class, id)
-    JOIN pg_depend d ON d.classid = part.class AND d.objid = part.id
-    WHERE d.refobjid <> view;
-END
-$$;
-
--- The rights that a view has and those that it would have right after its creation, which the default privileges of its
--- owner decide.
-CREATE FUNCTION snowflake_internal.snowflake_convert_view_rights(view regclass)
-    RETURNS TABLE (
-        is_wanted boolean, attname name, grantor oid, grantee oid, privilege text, is_grantable boolean, n bigint
-    )
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT a.is_wanted, a.attname, e.grantor, e.grantee, e.privilege_type, e.is_grantable, e.n
-    FROM (
-        SELECT true, NULL::name, coalesce(c.relacl, acldefault('r', c.relowner)) FROM pg_class c WHERE c.oid = view
-        UNION ALL
-        SELECT true, t.attname, t.attacl FROM pg_attribute t WHERE t.attrelid = view AND t.attacl IS NOT NULL
-        UNION ALL
-        SELECT false, NULL, coalesce((
-            SELECT d.defaclacl FROM pg_default_acl d
-            WHERE d.defaclrole = c.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace = 0
-        ), acldefault('r', c.relowner))
-        FROM pg_class c WHERE c.oid = view
-        UNION ALL
-        SELECT false, NULL, d.defaclacl
-        FROM pg_class c JOIN pg_default_acl d ON d.defaclrole = c.relowner AND d.defaclobjtype = 'r'
-            AND d.defaclnamespace = c.relnamespace
-        WHERE c.oid = view
-    ) AS a (is_wanted, attname, acl),
-    LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n);
-END
-$$;
-
 -- Looks for views that cannot be created again as they are.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_internal.snowflake_key[])
     RETURNS TABLE (code text, message text, detail text, hint text)
@@ -113,8 +66,15 @@ BEGIN
     LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
     LATERAL (
         SELECT string_agg(DISTINCT quote_ident(s.nspname), ', ') AS missing
-        FROM snowflake_internal.snowflake_convert_view_uses(c.oid) u,
-        LATERAL pg_identify_object(u.classid, u.objid, 0) AS i
+        FROM (
+            SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE r.ev_class = c.oid
+            UNION ALL
+            SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid
+            UNION ALL
+            SELECT 'pg_trigger'::regclass, g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid
+        ) AS part (class, id)
+        JOIN pg_depend u ON u.classid = part.class AND u.objid = part.id AND u.refobjid <> c.oid,
+        LATERAL pg_identify_object(u.refclassid, u.refobjid, 0) AS i
         JOIN pg_namespace s ON quote_ident(s.nspname) = i.schema
         WHERE NOT has_schema_privilege(s.oid, 'USAGE')
     ) AS used,
@@ -139,8 +99,9 @@ BEGIN
         (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
             '42501', refusal, format('%s may not execute the function of one of its triggers.', current_user),
             format('First grant EXECUTE on that function to %I, or drop the trigger.', current_user)),
-        (EXISTS (SELECT FROM snowflake_internal.snowflake_convert_view_rights(c.oid) a
-                 WHERE a.is_wanted AND a.grantor <> c.relowner), '42501', refusal,
+        (EXISTS (
+            SELECT FROM (SELECT c.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = c.oid) AS r (acl),
+            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> c.relowner), '42501', refusal,
             'Another role granted rights on it, and only that role can grant them again.',
             'In one transaction, drop it, convert, and create it again with these rights; or revoke them first.')
     ) AS r (is_so, code, message, detail, hint)
@@ -155,61 +116,76 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(keys snowflake_i
 BEGIN
     RETURN QUERY
     WITH views AS MATERIALIZED (
-        SELECT v.relid, v.depth, v.relid::text AS name, c.reloptions
+        SELECT v.relid, v.depth, v.relid::text AS name, c.reloptions, c.relowner, c.relnamespace, c.relacl
         FROM snowflake_internal.snowflake_convert_views(keys) v JOIN pg_class c ON c.oid = v.relid
     ), rights AS MATERIALIZED (
-        SELECT v.relid, a.*, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS label
-        FROM views v, LATERAL snowflake_internal.snowflake_convert_view_rights(v.relid) a
-    ), parts (part, depth, relid, n, statement, note) AS (
+        -- What the owner has granted, and what the view would have right after its creation: the default privileges.
+        SELECT v.relid, a.is_wanted, a.attname, e.privilege_type AS privilege, e.is_grantable, e.n,
+            CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::regrole::text END AS label
+        FROM views v, LATERAL (
+            SELECT true, NULL::name, coalesce(v.relacl, acldefault('r', v.relowner))
+            UNION ALL
+            SELECT true, t.attname, t.attacl FROM pg_attribute t WHERE t.attrelid = v.relid
+            UNION ALL
+            SELECT false, NULL, coalesce((
+                SELECT d.defaclacl FROM pg_default_acl d
+                WHERE d.defaclrole = v.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace = 0
+            ), acldefault('r', v.relowner))
+            UNION ALL
+            SELECT false, NULL, d.defaclacl FROM pg_default_acl d
+            WHERE d.defaclrole = v.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace = v.relnamespace
+        ) AS a (is_wanted, attname, acl),
+        LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
+    ), parts (part, depth, relid, n, statement) AS (
         -- A rule may name a view on its own view.
-        SELECT -1, v.depth, v.relid, 0, format('DROP RULE %I ON %s', r.rulename, v.name), 'it is created again below'
+        SELECT -1, v.depth, v.relid, 0, format('DROP RULE %I ON %s', r.rulename, v.name)
         FROM views v JOIN pg_rewrite r ON r.ev_class = v.relid AND r.ev_type <> '1' AND EXISTS (
             SELECT FROM pg_depend d JOIN views o ON o.relid = d.refobjid AND o.relid <> v.relid
             WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass)
         UNION ALL
-        SELECT 0, -v.depth, v.relid, 0, format('DROP VIEW %s', v.name), 'it is created again below'
+        SELECT 0, -v.depth, v.relid, 0, format('DROP VIEW %s', v.name)
         FROM views v
         UNION ALL
         SELECT 1, v.depth, v.relid, 0, format('CREATE VIEW %s%s AS %s', v.name, (
                 SELECT format(' WITH (%s)', string_agg(format('%I = %L', o.option_name, o.option_value), ', '))
                 FROM pg_options_to_table(v.reloptions) AS o HAVING count(*) > 0
-            ), btrim(pg_get_viewdef(v.relid), E'; \n')), NULL
+            ), btrim(pg_get_viewdef(v.relid), E'; \n'))
         FROM views v
         UNION ALL
         SELECT 1, v.depth, v.relid, 2, format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', v.name, a.attname,
-                                              pg_get_expr(d.adbin, d.adrelid)), NULL
+                                              pg_get_expr(d.adbin, d.adrelid))
         FROM views v JOIN pg_attrdef d ON d.adrelid = v.relid
         JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
         UNION ALL
-        SELECT 1, v.depth, v.relid, 3, format('COMMENT ON VIEW %s IS %L', v.name, d.description), NULL
+        SELECT 1, v.depth, v.relid, 3, format('COMMENT ON VIEW %s IS %L', v.name, d.description)
         FROM views v JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = v.relid AND d.objsubid = 0
         UNION ALL
-        SELECT 1, v.depth, v.relid, 4, format('COMMENT ON COLUMN %s.%I IS %L', v.name, a.attname, d.description), NULL
+        SELECT 1, v.depth, v.relid, 4, format('COMMENT ON COLUMN %s.%I IS %L', v.name, a.attname, d.description)
         FROM views v JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = v.relid
         JOIN pg_attribute a ON a.attrelid = v.relid AND a.attnum = d.objsubid AND d.objsubid > 0
         UNION ALL
         -- What the default privileges of the owner give, and the view did not have.
         SELECT 1, v.depth, v.relid, 5, format('REVOKE %s ON %s FROM %s', string_agg(r.privilege, ', ' ORDER BY r.n),
-                                              v.name, r.label), NULL
+                                              v.name, r.label)
         FROM views v JOIN rights r ON r.relid = v.relid AND NOT r.is_wanted
         WHERE NOT EXISTS (
             SELECT FROM rights w
-            WHERE w.is_wanted AND w.attname IS NULL AND (w.relid, w.grantor, w.grantee, w.privilege, w.is_grantable)
-                = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
+            WHERE w.is_wanted AND w.attname IS NULL
+                AND (w.relid, w.label, w.privilege, w.is_grantable) = (r.relid, r.label, r.privilege, r.is_grantable))
         GROUP BY v.depth, v.relid, v.name, r.label
         UNION ALL
         SELECT 1, v.depth, v.relid, 6, format('GRANT %s ON %s TO %s%s', string_agg(
                 r.privilege || CASE WHEN r.attname IS NULL THEN '' ELSE format(' (%I)', r.attname) END, ', ' ORDER BY r.n),
-            v.name, r.label, CASE WHEN r.is_grantable THEN ' WITH GRANT OPTION' END), NULL
+            v.name, r.label, CASE WHEN r.is_grantable THEN ' WITH GRANT OPTION' END)
         FROM views v JOIN rights r ON r.relid = v.relid AND r.is_wanted
         WHERE r.attname IS NOT NULL OR NOT EXISTS (
             SELECT FROM rights w
-            WHERE NOT w.is_wanted AND (w.relid, w.grantor, w.grantee, w.privilege, w.is_grantable)
-                = (r.relid, r.grantor, r.grantee, r.privilege, r.is_grantable))
+            WHERE NOT w.is_wanted
+                AND (w.relid, w.label, w.privilege, w.is_grantable) = (r.relid, r.label, r.privilege, r.is_grantable))
         GROUP BY v.depth, v.relid, v.name, r.label, r.is_grantable, r.attname
         UNION ALL
         -- Before the rights, because the owner may have given up the one to create triggers.
-        SELECT 1, v.depth, v.relid, s.n, s.statement, NULL
+        SELECT 1, v.depth, v.relid, s.n, s.statement
         FROM views v
         JOIN pg_trigger g ON g.tgrelid = v.relid AND NOT g.tgisinternal
         LEFT JOIN pg_description d ON d.classoid = 'pg_trigger'::regclass AND d.objoid = g.oid,
@@ -219,7 +195,7 @@ BEGIN
         ) AS s (is_so, n, statement)
         WHERE s.is_so
         UNION ALL
-        SELECT 2, v.depth, v.relid, s.n, s.statement, NULL
+        SELECT 2, v.depth, v.relid, s.n, s.statement
         FROM views v
         JOIN pg_rewrite r ON r.ev_class = v.relid
         LEFT JOIN pg_description d ON d.classoid = 'pg_rewrite'::regclass AND d.objoid = r.oid,
@@ -229,7 +205,8 @@ BEGIN
         ) AS s (is_so, n, statement)
         WHERE s.is_so
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), false, NULL, p.note
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), false, NULL,
+        CASE WHEN drops THEN 'it is created again below' END
     FROM parts p
     WHERE (p.part <= 0) = drops
     ORDER BY p.part, p.depth, p.relid::text COLLATE "C", p.n, p.statement COLLATE "C";

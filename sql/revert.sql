@@ -236,7 +236,6 @@ BEGIN
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    keys := snowflake_internal.snowflake_convert_highest(keys);
     SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
