@@ -356,6 +356,31 @@ BEGIN
     JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition
     WHERE w.is_small;
 
+    -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
+    RETURN QUERY SELECT '55000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('Table %s names its NOT NULL constraint %I, and its parent %I.', w.relid, o.conname, p.conname),
+        format('First run ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and '
+               'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname)
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_class c ON c.oid = w.relid AND NOT c.relispartition
+    JOIN pg_inherits i ON i.inhrelid = w.relid
+    JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = w.attname
+    JOIN pg_constraint o ON o.contype = 'n' AND o.conrelid = w.relid AND o.conkey = ARRAY[w.attnum]
+    JOIN pg_constraint p ON p.contype = 'n' AND p.conrelid = i.inhparent AND p.conkey = ARRAY[a.attnum]
+        AND NOT p.connoinherit AND p.conname <> o.conname
+    WHERE w.is_small;
+
+    -- Its two columns have one type, also between the changes of its two tables.
+    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('The %s is temporal.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+        'In one transaction, drop it, convert, change its column to bigint, and create it again.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
+        AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true'
+    WHERE w.is_small AND EXISTS (
+        SELECT FROM snowflake_internal.snowflake_convert_columns(keys) r
+        WHERE r.relid = f.confrelid AND r.is_small AND r.attnum = ANY (f.confkey));
+
     RETURN QUERY SELECT '42501', format('cannot reference table %s', f.confrelid::regclass),
         format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
         format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user)

@@ -112,7 +112,9 @@ BEGIN
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
-    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum,
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    -- From PostgreSQL 18 on.
+    LEFT JOIN pg_constraint v ON v.contype = 'n' AND v.conrelid = k.relid AND v.conkey = ARRAY[a.attnum],
     LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
     LATERAL (VALUES
         (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', format('permission denied for schema %I', n.nspname),
@@ -124,6 +126,10 @@ BEGIN
         (becomes <> 'bigserial' AND NOT a.attnotnull, '55000', format('%s accepts nulls', described),
             'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
                 'becomes => ''bigserial''.', k.relid, k.attname)),
+        (becomes <> 'bigserial' AND NOT v.convalidated, '55000',
+            format('%s has a NOT NULL constraint that is not valid', described), 'Rows from before it may have nulls.',
+            format('First run ALTER TABLE %s VALIDATE CONSTRAINT %s, or revert it with becomes => ''bigserial''.', k.relid,
+                   quote_ident(v.conname))),
         (becomes <> 'bigserial' AND (a.attidentity <> ''
                 OR pg_get_expr(d.adbin, d.adrelid) <> new_default::text), '55000',
             format('%s has a default of its own', described),

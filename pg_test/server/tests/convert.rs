@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, take};
-use snowflake_server_tests::{Builder, Database, Server, Stop, ms, secs, wait_until};
+use snowflake_server_tests::{Builder, Database, Server, Stop, ms, pg_version, secs, wait_until};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -1068,6 +1068,66 @@ fn what_only_the_real_run_would_meet_is_refused_before() {
     assert!(failure.hint.contains("ALTER TABLE public.g2 NO FORCE ROW LEVEL SECURITY"), "{failure}");
     run(&mut owner, "ALTER TABLE g2 NO FORCE ROW LEVEL SECURITY");
     converts(&database, &mut owner, "'g1', 'id'");
+}
+
+#[test]
+fn what_postgresql_18_does_not_widen_is_refused_before() {
+    if pg_version() < 18 {
+        return;
+    }
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE TABLE p (id integer CONSTRAINT own NOT NULL UNIQUE); CREATE TABLE c (id integer CONSTRAINT other NOT NULL);
+         ALTER TABLE c INHERIT p; CREATE TABLE g () INHERITS (c);
+         CREATE TABLE q (id integer PRIMARY KEY); CREATE TABLE child () INHERITS (q);
+         CREATE TABLE r (id bigint DEFAULT snowflake_nextval() UNIQUE); INSERT INTO r DEFAULT VALUES;
+         ALTER TABLE r ADD CONSTRAINT v NOT NULL id NOT VALID",
+    );
+    let failure = refused(&database, &mut session, "'p', 'id'", "55000");
+    assert_eq!(failure.detail, "Table public.c names its NOT NULL constraint other, and its parent own.");
+    // As the hints say.
+    let remedy = failure.hint.trim_start_matches("First run ").trim_end_matches('.').replace(", and", ",");
+    for statement in remedy.split(", ") {
+        run(&mut session, statement);
+    }
+    converts(&database, &mut session, "'p', 'id'");
+    converts(&database, &mut session, "'q', 'id'");
+
+    for becomes in ["identity always", "identity by default"] {
+        let call = format!("SELECT snowflake_revert('r', 'id', becomes => '{becomes}')");
+        let failure = fails(&mut session, "55000", &call);
+        assert!(failure.hint.contains("ALTER TABLE public.r VALIDATE CONSTRAINT v,"), "{failure}");
+    }
+    run(
+        &mut session,
+        "ALTER TABLE r VALIDATE CONSTRAINT v; SELECT snowflake_revert('r', 'id', false, 'identity always')",
+    );
+
+    if !one::<bool>(
+        &mut session,
+        "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'btree_gist')",
+    ) {
+        return;
+    }
+    run(
+        &mut session,
+        "CREATE EXTENSION btree_gist; CREATE TABLE room (id integer, at daterange, PRIMARY KEY (id, at WITHOUT OVERLAPS));
+         CREATE TABLE booking (room integer, at daterange,
+             CONSTRAINT fk FOREIGN KEY (room, PERIOD at) REFERENCES room (id, PERIOD at));
+         CREATE TABLE wide (id bigint, follows integer, at daterange, PRIMARY KEY (id, at WITHOUT OVERLAPS),
+             FOREIGN KEY (follows, PERIOD at) REFERENCES wide (id, PERIOD at))",
+    );
+    let failure = refused(&database, &mut session, "'room', 'id'", "0A000");
+    assert_eq!(failure.detail, "The constraint fk on table public.booking is temporal.");
+    run(
+        &mut session,
+        "BEGIN; ALTER TABLE booking DROP CONSTRAINT fk; SELECT snowflake_convert('room', 'id', false);
+         ALTER TABLE booking ALTER COLUMN room TYPE bigint,
+             ADD CONSTRAINT fk FOREIGN KEY (room, PERIOD at) REFERENCES room (id, PERIOD at); COMMIT",
+    );
+    converts(&database, &mut session, "'wide', 'id'");
 }
 
 /// PostgreSQL evaluates these at each INSERT or ANALYZE, so one that fails for a new ID would make those fail.

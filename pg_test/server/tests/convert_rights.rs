@@ -272,6 +272,13 @@ fn the_steps_of_a_new_layout_are_the_callers() {
     assert!(said.iter().any(|step| step.starts_with("postgres has steps for 3 tables")), "{said:#?}");
     let statements: Vec<String> =
         column(&mut bob, "SELECT statement FROM snowflake_layout_steps() WHERE statement IS NOT NULL");
+    // Rows that row-level security hides are not left out in silence.
+    run(
+        &mut bob,
+        "INSERT INTO app.t VALUES (1); ALTER TABLE app.t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    );
+    fails(&mut bob, "42501", &statements[0]);
+    run(&mut bob, "ALTER TABLE app.t NO FORCE ROW LEVEL SECURITY");
     for statement in statements {
         run(&mut bob, &statement);
     }
