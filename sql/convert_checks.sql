@@ -96,7 +96,8 @@ BEGIN
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
-            THEN 'Give all of them one owner, or first drop what connects them: foreign keys, inheritance, views, statistics.'
+            THEN 'Pass tables of one owner. Where foreign keys, inheritance, views or statistics connect what different owners '
+                'have, give it one owner, or drop the connection first.'
             ELSE format('Connect as %s, or as a member of it that is no superuser and SET ROLE to it.',
                         min(o.other)::regrole) END
     FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;

@@ -113,7 +113,7 @@ fn all_that_a_call_changes_has_one_owner() {
             for session in [&mut bob, &mut mallory, &mut session] {
                 let failure = fails(session, "42501", &call);
                 assert_eq!(failure.message, REFUSAL, "{connect}");
-                assert!(failure.hint.starts_with("Give all of them one owner"), "{connect}: {failure}");
+                assert!(failure.hint.starts_with("Pass tables of one owner."), "{connect}: {failure}");
             }
             let failure = fails(&mut bob, "42501", &call);
             assert_eq!(failure.detail, "Other owners, with the number of objects: mallory 1.", "{connect}");
