@@ -45,9 +45,10 @@ BEGIN
 END
 $$;
 
--- The role that owns an object in the caller's place; else, of a superuser's call, the one that is no superuser and owns the
--- object or its schema, and could rename it or put code into it. A call is a superuser's if the current, the session's or the
--- authenticated user is one, because code that it evaluates could RESET ROLE or SESSION AUTHORIZATION.
+-- Returns the role that keeps the caller from an object, or null: its owner, if that is not the current user. A superuser's
+-- call also needs that the owners of the object and of its schema are superusers, because another role could rename the
+-- schema, and RESET ROLE or SESSION AUTHORIZATION in code that the call evaluates. So the call is a superuser's if the
+-- current, the session's or the authenticated user is one.
 CREATE FUNCTION snowflake_internal.snowflake_other_owner(owner oid, of_schema oid) RETURNS oid
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
