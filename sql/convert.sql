@@ -7,7 +7,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_lock(locked);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, true);
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
@@ -120,21 +119,6 @@ BEGIN
 END
 $$;
 
--- The first statement of a plan, in the order in which the call has locked the tables.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_lock(locked oid[]) RETURNS snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
-            c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
-        'ACCESS EXCLUSIVE on these tables', false, NULL,
-        'held until the transaction ends: nobody else can read or write these tables until then')::snowflake_internal.snowflake_step
-    FROM pg_class c
-    -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
-    WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
-        SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked));
-END
-$$;
-
 -- The size of a table with its indexes, and with what inherits from it.
 CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -175,23 +159,16 @@ DECLARE
     locked      oid[];
     new_id      bigint;
     lowest      bigint;
-    refusal     snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_convert_check_call(
-        caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
+        caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r;
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, true);
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_views(keys)
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_columns(keys) r;
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default) r;
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_widening(keys) r;
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_views(keys) r;
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys = '{}' THEN
         RETURN;
@@ -199,14 +176,12 @@ BEGIN
     -- On a server that makes no IDs, the error of this call says why and what to do.
     new_id := @extschema@.snowflake_nextval();
     lowest := @extschema@.snowflake_min(clock_timestamp());
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id)
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest) r;
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id) r;
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), dry_run);
+        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), locked, dry_run);
 END
 $$;
 
@@ -230,14 +205,13 @@ DECLARE
     keys constant snowflake_internal.snowflake_key[] := CASE
         WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
         THEN snowflake_internal.snowflake_convert_find(tables) END;
-    refusal snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT '42P16', format('table %s has no serial or identity key', t),
+    PERFORM snowflake_internal.snowflake_refuse((
+        '42P16', format('table %s has no serial or identity key', t),
         'In a set, the keys are the serial and identity columns of primary keys; of unique indexes where there is no '
-        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t)
-    INTO refusal FROM unnest(tables) AS t
-    WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t) LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t)))
+    FROM unnest(tables) AS t
+    WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
         'snowflake_convert_tables', keys, dry_run, keep_sequence);
 END

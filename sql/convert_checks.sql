@@ -2,7 +2,7 @@
 -- first. This one looks at the call and the tables that it names, before anything is locked. The owner of a schema can
 -- rename it and put another in its place: nothing in the extension's schema is called before this function has passed.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
@@ -72,7 +72,7 @@ $$;
 -- Looks whether the caller owns all tables, sequences and views of a call, with the statistics of the tables, and sees all
 -- rows. A superuser also calls what the extension's schema has.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
@@ -112,7 +112,7 @@ $$;
 
 -- Looks at the key columns and the tables of their families.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
@@ -175,7 +175,7 @@ $$;
 -- the new default, which PUBLIC may unless that was revoked.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '42P10', format('column "%s" of table %s is not a key', k.attname, k.relid),
@@ -260,7 +260,7 @@ $$;
 -- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
 -- conversion. This names all of a key before.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '2BP01',
@@ -408,7 +408,7 @@ $$;
 -- server may generate an ID below new_id, but none below the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
     keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '55000',
@@ -467,12 +467,13 @@ $$;
 -- works with the old value, because nulls in other columns may make it fail in an empty table.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_expressions(
     keys snowflake_internal.snowflake_key[], new_id bigint
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     hit        record;
     new_result text;
     old_result text;
+    refusal    snowflake_internal.snowflake_refusal;
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
@@ -554,23 +555,23 @@ BEGIN
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
                 RAISE;
             END IF;
-            code := SQLSTATE;
-            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+            refusal.code := SQLSTATE;
+            refusal.detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
         END;
-        CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
+        CONTINUE WHEN refusal.code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
         BEGIN
             EXECUTE hit.head || hit.old_values || hit.tail INTO old_result;
-            IF code IS NOT NULL THEN
-                message := format('%s does not accept new IDs', hit.what);
-                hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
-                RETURN NEXT;
+            IF refusal.code IS NOT NULL THEN
+                refusal.message := format('%s does not accept new IDs', hit.what);
+                refusal.hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
+                RETURN NEXT refusal;
                 RETURN;
             ELSIF old_result IS DISTINCT FROM 'false' THEN
                 RAISE WARNING '% does not accept new IDs', hit.what
                     USING HINT = 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            code := NULL;
+            refusal.code := NULL;
         END;
     END LOOP;
 END

@@ -190,7 +190,6 @@ DECLARE
     changed oid[];
     touched oid[];
     hit     record;
-    refusal snowflake_internal.snowflake_refusal;
 BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
     LOOP
@@ -215,8 +214,7 @@ BEGIN
             SELECT unnest(changed)
             UNION
             SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens);
-        SELECT r.* INTO refusal FROM snowflake_internal.snowflake_convert_check_owners(touched) r LIMIT 1;
-        PERFORM snowflake_internal.snowflake_refuse(refusal);
+        PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_owners(touched) r;
         FOR hit IN
             SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
@@ -313,13 +311,26 @@ $$;
 -- A statement of a plan.
 CREATE TYPE snowflake_internal.snowflake_step AS (statement text, locks text, rewrites boolean, size text, note text);
 
--- Executes a plan, unless it is a dry run, and returns it.
-CREATE FUNCTION snowflake_internal.snowflake_convert_execute(plan snowflake_internal.snowflake_step[], dry_run boolean)
-    RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+-- Executes a plan, unless it is a dry run, and returns it, after the statement that locks the tables in the order in which
+-- the call has locked them.
+CREATE FUNCTION snowflake_internal.snowflake_convert_execute(
+    plan snowflake_internal.snowflake_step[], locked oid[], dry_run boolean
+) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lock constant snowflake_internal.snowflake_step := (
+        SELECT (format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
+                c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
+            'ACCESS EXCLUSIVE on these tables', false, NULL,
+            'held until the transaction ends: nobody else can read or write these tables until then'
+        )::snowflake_internal.snowflake_step
+        FROM pg_class c
+        -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
+        WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
+            SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked)));
 BEGIN
     step := 0;
-    FOREACH statement, locks, rewrites, size, note IN ARRAY plan LOOP
+    FOREACH statement, locks, rewrites, size, note IN ARRAY lock || plan LOOP
         step := step + 1;
         IF NOT dry_run THEN
             EXECUTE statement;

@@ -38,7 +38,7 @@ $$;
 
 -- Looks for views that cannot be created again as they are.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     views constant oid[] := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);

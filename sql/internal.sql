@@ -37,7 +37,6 @@ BEGIN
         ('snowflake_convert_check_views', 'checks that views can be created again'),
         ('snowflake_convert_plan_views', 'returns the statements that drop views or create them again'),
         ('snowflake_convert_plan', 'returns the statements of a conversion'),
-        ('snowflake_convert_plan_lock', 'returns the statement that locks the tables'),
         ('snowflake_convert_size', 'returns the size of a table with its indexes and children'),
         ('snowflake_convert_keys', 'converts keys'),
         ('snowflake_revert_find', 'returns the keys of tables with a snowflake default'),

@@ -104,7 +104,7 @@ $$;
 -- Returns the reasons to refuse.
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
     keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
@@ -147,8 +147,6 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_lock(locked);
-
     RETURN QUERY
     WITH family AS MATERIALIZED (
         SELECT k.key_relid, k.key_attname, k.relid,
@@ -220,32 +218,26 @@ AS $$
 DECLARE
     new_default regprocedure;
     locked      oid[];
-    refusal     snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_call(
-            caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END)
-        UNION ALL
-        SELECT '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
-            'Use ''bigserial'', ''identity by default'' or ''identity always''.'
-        WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always')
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
+        caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END) r;
+    PERFORM snowflake_internal.snowflake_refuse((
+        '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
+        'Use ''bigserial'', ''identity by default'' or ''identity always''.'))
+    WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always');
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
-    SELECT r.* INTO refusal FROM (
-        -- Whatever type a column has, it has the default.
-        SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    -- Whatever type a column has, it has the default.
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_columns(keys) r WHERE r.code <> '42804';
     keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r;
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), dry_run) e;
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run) e;
 END
 $$;
 
