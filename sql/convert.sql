@@ -6,15 +6,12 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, locked oid[], new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    owner constant oid := (SELECT c.relowner FROM pg_class c WHERE c.oid = (keys[1]).relid);
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_lock(keys, locked);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, true);
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
         format('ACCESS EXCLUSIVE on %s', s.relid), false, NULL,
-        'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column', owner
+        'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column'
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
     WHERE s.is_identity
     ORDER BY array_position(locked, s.relid::oid), s.attname;
@@ -35,7 +32,7 @@ BEGIN
             JOIN pg_class c ON c.oid = m.relid
             JOIN pg_namespace n ON n.oid = c.relnamespace
             JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname
-        ), owner
+        )
     FROM (
         SELECT DISTINCT k.relid, k.attnum, k.attname
         FROM snowflake_internal.snowflake_convert_columns(keys) k
@@ -45,7 +42,7 @@ BEGIN
     GROUP BY w.relid
     ORDER BY array_position(locked, w.relid::oid);
 
-    -- PostgreSQL builds these again without what was set, and in older minor versions statistics with another owner.
+    -- PostgreSQL builds these again without what was set.
     RETURN QUERY
     WITH rebuilt AS MATERIALIZED (
         SELECT DISTINCT d.classid, d.objid
@@ -57,37 +54,30 @@ BEGIN
         FROM rebuilt r JOIN pg_class c ON r.classid = 'pg_class'::regclass AND c.oid = r.objid
         WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition
     )
-    SELECT s.statement, s.locks, false, NULL, 'the change of type resets it', s.runs_as
+    SELECT s.statement, s.locks, false, NULL, 'the change of type resets it'
     FROM (
-        SELECT 1, format('ALTER STATISTICS %I.%I %s', n.nspname, x.stxname, a.action),
-            format('SHARE UPDATE EXCLUSIVE on table %s', x.stxrelid::regclass),
-            CASE x.stxowner WHEN owner THEN owner
-                ELSE (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) END
+        SELECT 1, format('ALTER STATISTICS %I.%I SET STATISTICS %s', n.nspname, x.stxname, x.stxstattarget),
+            format('SHARE UPDATE EXCLUSIVE on table %s', x.stxrelid::regclass)
         FROM rebuilt r
-        JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid
-        JOIN pg_namespace n ON n.oid = x.stxnamespace,
-        LATERAL (VALUES
-            (x.stxstattarget >= 0, format('SET STATISTICS %s', x.stxstattarget)),
-            (x.stxowner <> owner, format('OWNER TO %s', x.stxowner::regrole))
-        ) AS a (is_so, action)
-        WHERE a.is_so
+        JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid AND x.stxstattarget >= 0
+        JOIN pg_namespace n ON n.oid = x.stxnamespace
         UNION ALL
         SELECT 2, format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i.name, a.attnum, a.attstattarget),
-            format('SHARE UPDATE EXCLUSIVE on %s', i.name), owner
+            format('SHARE UPDATE EXCLUSIVE on %s', i.name)
         FROM indexes i JOIN pg_attribute a ON a.attrelid = i.oid AND a.attstattarget >= 0
         UNION ALL
         SELECT 3, format('ALTER INDEX %s DEPENDS ON EXTENSION %I', i.name, e.extname),
-            format('ACCESS EXCLUSIVE on %s', i.name), owner
+            format('ACCESS EXCLUSIVE on %s', i.name)
         FROM indexes i
         JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = i.oid AND x.deptype = 'x'
             AND x.refclassid = 'pg_extension'::regclass
         JOIN pg_extension e ON e.oid = x.refobjid
-    ) AS s (n, statement, locks, runs_as)
+    ) AS s (n, statement, locks)
     ORDER BY s.n, s.statement COLLATE "C";
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false, NULL,
-        'the change of type drops the statistics of a column, and autovacuum does not restore them', owner
+        'the change of type drops the statistics of a column, and autovacuum does not restore them'
     FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small HAVING count(*) > 0;
 
     RETURN QUERY
@@ -112,7 +102,7 @@ BEGIN
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
         coalesce('the highest value, ' || k.highest || ', is lower than every new ID', 'there is no value yet')
         || coalesce('; new IDs must satisfy ' || c.definitions, '')
-        || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, ''), owner
+        || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, '')
     FROM unnest(keys) AS k
     LEFT JOIN checks c ON c.key_relid = k.relid AND c.key_attname = k.attname
     LEFT JOIN snowflake_internal.snowflake_convert_sequences(keys) s
@@ -121,28 +111,11 @@ BEGIN
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
-        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, NULL, s.relowner
+        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, NULL
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
     WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false);
-END
-$$;
-
--- The first statement of a plan, in the order in which the call has locked the tables.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_lock(keys snowflake_internal.snowflake_key[], locked oid[])
-    RETURNS snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
-            c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
-        'ACCESS EXCLUSIVE on these tables', false, NULL,
-        'held until the transaction ends: nobody else can read or write these tables until then',
-        (SELECT k.relowner FROM pg_class k WHERE k.oid = (keys[1]).relid))::snowflake_internal.snowflake_step
-    FROM pg_class c
-    -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
-    WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
-        SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked));
 END
 $$;
 
@@ -186,67 +159,29 @@ DECLARE
     locked      oid[];
     new_id      bigint;
     lowest      bigint;
-    views       text[];
-    names       jsonb;
-    refusal     snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_convert_check_call(
-        caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
+        caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r;
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, true);
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_owners(locked)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_rights(keys, new_default)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_widening(keys)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_views(keys)
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_columns(keys) r;
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default) r;
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_widening(keys) r;
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_views(keys) r;
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    -- On a server that makes no IDs, the error of this call says why and what to do. When code of others has run, nothing
-    -- more is called by its name in this schema.
+    -- On a server that makes no IDs, the error of this call says why and what to do.
     new_id := @extschema@.snowflake_nextval();
     lowest := @extschema@.snowflake_min(clock_timestamp());
-    keys := snowflake_internal.snowflake_convert_highest(keys);
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest)
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id)
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
-
-    views := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
-    names := (SELECT jsonb_agg(n) FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n);
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest) r;
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id) r;
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), names, dry_run);
-
-    -- Whoever reads a view reads and calls what it names. A name may have got another meaning, and with a bigint it finds
-    -- another function or operator: that must belong to a superuser, to the view's owner, or to somebody whose functions
-    -- the view has called before.
-    SELECT '42501', format('view %s would use %s', n.view, n.name),
-        format('The view did not use it before. It belongs to %s.', n.owner::regrole),
-        'In one transaction, drop the view, convert, and create it again.' INTO refusal
-    FROM snowflake_internal.snowflake_convert_views_name(views::regclass[]) n
-    JOIN pg_class c ON c.oid = n.view::regclass
-    LEFT JOIN pg_roles o ON o.oid = n.owner
-    WHERE NOT dry_run AND NOT (n.is_called AND (o.rolsuper OR n.owner = c.relowner)) AND NOT EXISTS (
-        SELECT FROM jsonb_to_recordset(names) AS b (view text, objid oid, name text, owner oid, is_called boolean)
-        WHERE (b.view, b.owner, b.is_called) = (n.view, n.owner, n.is_called)
-            AND (n.is_called OR (b.objid, b.name) = (n.objid, n.name)))
-    LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), locked, dry_run);
 END
 $$;
 
@@ -270,14 +205,13 @@ DECLARE
     keys constant snowflake_internal.snowflake_key[] := CASE
         WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
         THEN snowflake_internal.snowflake_convert_find(tables) END;
-    refusal snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT '42P16', format('table %s has no serial or identity key', t),
+    PERFORM snowflake_internal.snowflake_refuse((
+        '42P16', format('table %s has no serial or identity key', t),
         'In a set, the keys are the serial and identity columns of primary keys; of unique indexes where there is no '
-        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t)
-    INTO refusal FROM unnest(tables) AS t
-    WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t) LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t)))
+    FROM unnest(tables) AS t
+    WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
         'snowflake_convert_tables', keys, dry_run, keep_sequence);
 END

@@ -1,15 +1,10 @@
 -- The check functions of snowflake_convert() and snowflake_revert() return the reasons to refuse a call; the user sees the
 -- first. This one looks at the call and the tables that it names, before anything is locked. The owner of a schema can
--- rename it and put another in its place: nothing in the schema of users is called before this function has passed.
+-- rename it and put another in its place: nothing in the extension's schema is called before this function has passed.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Definitions of views and expressions are read again, and name what they use. Only a superuser can lock the rows of
-    -- all schemas, which keeps their names.
-    IF has_table_privilege('pg_namespace', 'UPDATE') AND NOT current_setting('transaction_read_only')::boolean THEN
-        PERFORM FROM pg_namespace FOR KEY SHARE;
-    END IF;
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
         (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
             format('arguments of %s must not be null', caller), 'Each argument decides what changes.',
@@ -50,35 +45,74 @@ BEGIN
 END
 $$;
 
--- Looks whether one owner's rights suffice for all tables and reach all rows. With several, PostgreSQL evaluates
--- expressions of one owner's table with the rights of another: it validates a foreign key by a query over both tables, and
--- reads and alters a parent together with its children. Superusers gain nothing from each other.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(locked oid[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+-- Returns the role that keeps the caller from an object, or null: its owner, if that is not the current user. A superuser's
+-- call also needs that the owners of the object and of its schema are superusers, because another role could rename the
+-- schema, and RESET ROLE or SESSION AUTHORIZATION in code that the call evaluates. So the call is a superuser's if the
+-- current, the session's or the authenticated user is one.
+CREATE FUNCTION snowflake_internal.snowflake_other_owner(owner oid, of_schema oid) RETURNS oid
+    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) THEN
+        RETURN owner;
+    END IF;
+    RETURN (
+        SELECT r.oid
+        FROM pg_namespace n
+        JOIN pg_database d ON d.datname = current_database(),
+        LATERAL unnest(ARRAY[owner, CASE n.nspowner WHEN 'pg_database_owner'::regrole THEN d.datdba ELSE n.nspowner END])
+            WITH ORDINALITY AS o (owner, n)
+        JOIN pg_roles r ON r.oid = o.owner AND NOT r.rolsuper
+        WHERE n.oid = of_schema AND EXISTS (
+            SELECT FROM pg_roles s WHERE s.rolsuper AND (s.rolname IN (current_user, session_user)
+                OR s.oid = (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a)))
+        ORDER BY o.n LIMIT 1);
+END
+$$;
+
+-- Looks whether the caller owns all tables, sequences and views of a call, with the statistics of the tables, and sees all
+-- rows. A superuser also calls what the extension's schema has.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT '42501', 'cannot convert tables of different owners together',
-        format('Each owner could have functions executed with the rights of another: %s.', string_agg(
-            l.label, ', ' ORDER BY array_position(locked, c.oid))),
-        'Convert tables that do not depend on each other in a call for each owner. Otherwise drop the foreign keys between '
-        'tables of different owners, change each table as its owner, and create the foreign keys again. A table that '
-        'inherits needs the owner of its parent.'
-    FROM pg_class c
-    JOIN pg_roles o ON o.oid = c.relowner,
-    LATERAL format('table %s belongs to %s', c.oid::regclass, o.rolname) AS l (label)
-    WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v')
-    HAVING count(DISTINCT c.relowner) > 1 AND NOT bool_and(o.rolsuper);
+    RETURN QUERY
+    WITH objects AS MATERIALIZED (
+        SELECT o.owner, count(*) AS n, snowflake_internal.snowflake_other_owner(o.owner, o.of_schema) AS other
+        FROM (
+            SELECT c.relowner, c.relnamespace FROM pg_class c WHERE c.oid = ANY (touched)
+            UNION ALL
+            SELECT s.stxowner, s.stxnamespace FROM pg_statistic_ext s WHERE s.stxrelid = ANY (touched)
+            UNION ALL
+            SELECT NULL, x.extnamespace FROM pg_extension x WHERE x.extname = 'snowflake_id'
+        ) AS o (owner, of_schema)
+        GROUP BY o.owner, o.of_schema
+    ), others AS (
+        SELECT o.other, sum(o.n) AS n, bool_and(o.other IS DISTINCT FROM o.owner) AS has_schema
+        FROM objects o WHERE o.other IS NOT NULL GROUP BY o.other
+    )
+    SELECT '42501', 'must be owner of all tables, sequences and views of the call',
+        format(CASE WHEN bool_and(o.has_schema) THEN 'Owners of their schemas, with the number of objects: %s.'
+                    ELSE 'Other owners, with the number of objects: %s.' END,
+               string_agg(concat_ws(' ', o.other::regrole, o.n), ', ' ORDER BY o.other)),
+        CASE WHEN bool_and(o.has_schema)
+            THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
+            WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
+            THEN 'Pass tables of one owner. Where foreign keys, inheritance, views or statistics connect what different owners '
+                'have, give it one owner, or drop the connection first.'
+            ELSE format('Connect as %s, or as a member of it that is no superuser and SET ROLE to it.',
+                        min(o.other)::regrole) END
+    FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
 
     RETURN QUERY SELECT '42501', format('row-level security hides rows of table %s', relid::regclass),
-        'The call needs the highest of all values, and checks all rows against their foreign keys.',
-        'Run the call as a superuser or a role with BYPASSRLS, or remove FORCE ROW LEVEL SECURITY meanwhile.'
-    FROM unnest(locked) AS relid WHERE row_security_active(relid);
+        'The call needs the highest of all values, and evaluates expressions and foreign keys over the rows.',
+        format('First run ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again afterwards.', relid::regclass)
+    FROM unnest(touched) AS relid WHERE row_security_active(relid);
 END
 $$;
 
 -- Looks at the key columns and the tables of their families.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
@@ -137,10 +171,11 @@ BEGIN
 END
 $$;
 
--- Looks at the indexes, the defaults and the sequences of the keys.
+-- Looks at the indexes, the defaults and the sequences of the keys, and whether those who may insert rows may also execute
+-- the new default, which PUBLIC may unless that was revoked.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '42P10', format('column "%s" of table %s is not a key', k.attname, k.relid),
@@ -196,23 +231,6 @@ BEGIN
             CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
                  ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-END
-$$;
-
--- Looks whether those who may insert rows may also execute the new default, which PUBLIC may unless that was revoked.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_rights(
-    keys snowflake_internal.snowflake_key[], new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT '42501', format('owner of table %s has no right on schema %I', k.relid, n.nspname),
-        format('%s executes ALTER TABLE, which looks up %s.', c.relowner::regrole, new_default),
-        format('First run GRANT USAGE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)
-    FROM unnest(keys) AS k
-    JOIN pg_class c ON c.oid = k.relid
-    JOIN pg_proc p ON p.oid = new_default
-    JOIN pg_namespace n ON n.oid = p.pronamespace
-    WHERE NOT has_schema_privilege(c.relowner, n.oid, 'USAGE');
 
     RETURN QUERY SELECT '42501',
         format('roles that may insert into table %s may not execute %s', k.key_relid, new_default),
@@ -239,128 +257,10 @@ BEGIN
 END
 $$;
 
--- Of what an expression uses, the functions and types of roles that do not have the rights of `owner`; null if there are
--- none. The owner's evaluation of the expression gives these roles its rights. To read a literal of a type, PostgreSQL
--- calls the functions of a domain within it. An expression in a text finds functions and operators by their arguments,
--- so those of the same name count, too. It also finds casts, which the owner of a type can create at any time: of any
--- type, also one of a column or of a function's result. Without `columns`, only literals count.
-CREATE FUNCTION snowflake_internal.snowflake_convert_others(owner oid, classes oid[], objects oid[], columns integer[])
-    RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE named (class, id, attnum) AS MATERIALIZED (
-            SELECT * FROM unnest(classes, objects, columns)
-        ), used (class, id) AS (
-            SELECT n.class, n.id FROM named n
-            UNION
-            SELECT 'pg_type'::regclass, a.atttypid
-            FROM named n JOIN pg_attribute a ON n.class = 'pg_class'::regclass AND a.attrelid = n.id AND a.attnum > 0
-                AND n.attnum IN (0, a.attnum)
-            UNION
-            SELECT 'pg_type'::regclass, p.prorettype
-            FROM named n JOIN pg_proc p ON n.class = 'pg_proc'::regclass AND p.oid = n.id AND n.attnum IS NOT NULL
-            UNION
-            SELECT n.class, n.id
-            FROM used u
-            JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.id
-            LEFT JOIN pg_range r ON t.typtype IN ('r', 'm') AND t.oid IN (r.rngtypid, r.rngmultitypid),
-            LATERAL (
-                SELECT u.class, unnest(ARRAY[t.typelem, t.typbasetype, r.rngtypid, r.rngsubtype])
-                UNION
-                SELECT u.class, a.atttypid FROM pg_attribute a
-                WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0
-                UNION
-                SELECT d.refclassid, d.refobjid
-                FROM pg_constraint c JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
-                WHERE c.contypid = t.oid
-            ) AS n (class, id)
-        )
-        SELECT string_agg(format('%s of %s', pg_describe_object(o.class, o.id, 0), pg_get_userbyid(o.own)), ', '
-                          ORDER BY o.id)
-        FROM (
-            SELECT u.class, t.oid, t.typowner
-            FROM used u JOIN pg_type t ON u.class = 'pg_type'::regclass AND t.oid = u.id
-            WHERE t.typtype IN ('c', 'd', 'r', 'm') OR columns IS NOT NULL AND t.typcategory <> 'A'
-            UNION
-            SELECT u.class, s.oid, s.proowner
-            FROM used u
-            JOIN pg_proc p ON u.class = 'pg_proc'::regclass AND p.oid = u.id
-            JOIN pg_proc s ON s.pronamespace = p.pronamespace AND s.proname = p.proname
-            UNION
-            SELECT 'pg_proc'::regclass, f.oid, f.proowner
-            FROM used u
-            JOIN pg_operator p ON u.class = 'pg_operator'::regclass AND p.oid = u.id
-            JOIN pg_operator s ON s.oprnamespace = p.oprnamespace AND s.oprname = p.oprname
-            JOIN pg_proc f ON f.oid = s.oprcode
-        ) AS o (class, id, own)
-        WHERE NOT pg_has_role(o.own, owner, 'USAGE'));
-END
-$$;
-
--- The objects of a table that have expressions; of a partition, without those that its parent has, too.
-CREATE FUNCTION snowflake_internal.snowflake_convert_expressions(relid oid) RETURNS TABLE (classid oid, objid oid)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-    SELECT 'pg_class'::regclass::oid, i.indexrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-    WHERE i.indrelid = relid AND num_nonnulls(i.indexprs, i.indpred) > 0 AND NOT c.relispartition
-    UNION ALL
-    SELECT 'pg_class'::regclass, p.partrelid FROM pg_partitioned_table p
-    WHERE p.partrelid = relid AND p.partexprs IS NOT NULL
-    UNION ALL
-    SELECT 'pg_constraint'::regclass, n.oid FROM pg_constraint n JOIN pg_class c ON c.oid = n.conrelid
-    WHERE n.conrelid = relid AND n.contype IN ('c', 'x') AND NOT (c.relispartition AND n.coninhcount > 0)
-    UNION ALL
-    SELECT 'pg_statistic_ext'::regclass, s.oid FROM pg_statistic_ext s
-    WHERE s.stxrelid = relid AND s.stxexprs IS NOT NULL
-    UNION ALL
-    SELECT 'pg_attrdef'::regclass, d.oid
-    FROM pg_attrdef d JOIN pg_attribute g ON g.attrelid = d.adrelid AND g.attnum = d.adnum AND g.attgenerated <> ''
-    WHERE d.adrelid = relid;
-END
-$$;
-
--- Looks for expressions that use what others own. They are evaluated by the next check, or by PostgreSQL when it plans a
--- query, widens a column or analyzes the table. A policy is not, because it does not apply to the owner.
-CREATE FUNCTION snowflake_internal.snowflake_convert_check_others(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-    WITH family AS MATERIALIZED (
-        SELECT k.* FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_key OR k.is_small OR k.is_own
-    ), uses AS (
-        SELECT k.relid, e.classid, e.objid, u.refclassid, u.refobjid, u.refobjsubid
-        FROM family k, LATERAL snowflake_internal.snowflake_convert_expressions(k.relid) e
-        JOIN pg_depend u ON u.classid = e.classid AND u.objid = e.objid
-        UNION
-        -- Of the table itself, the type of the column.
-        SELECT k.relid, u.classid, u.objid, u.refclassid, u.refobjid, u.refobjsubid
-        FROM family k
-        JOIN pg_depend u ON u.classid = 'pg_class'::regclass AND u.objid = k.relid AND u.objsubid = k.attnum
-    )
-    SELECT '42501', format('cannot evaluate the definition of %s', pg_describe_object(u.classid, u.objid, 0)),
-        format('Its owner %s would call functions that another role chooses: %s.', u.relowner::regrole, o.others),
-        'Make its owner or a superuser the owner of these. Otherwise, in one transaction, drop what uses them, convert, and '
-        'create it again.'
-    FROM (
-        SELECT s.relid, s.classid, s.objid, c.relowner, array_agg(s.refclassid) AS classes,
-            array_agg(s.refobjid) AS objects, array_agg(s.refobjsubid) AS columns
-        FROM uses s JOIN pg_class c ON c.oid = s.relid
-        GROUP BY s.relid, s.classid, s.objid, c.relowner
-    ) AS u,
-    LATERAL (
-        SELECT snowflake_internal.snowflake_convert_others(u.relowner, u.classes, u.objects, u.columns)
-    ) AS o (others)
-    WHERE o.others IS NOT NULL;
-END
-$$;
-
 -- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
 -- conversion. This names all of a key before.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (code text, message text, detail text, hint text)
+    RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '2BP01',
@@ -458,26 +358,39 @@ BEGIN
     JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition
     WHERE w.is_small;
 
-    RETURN QUERY SELECT '42501', format('owner of table %s may not reference table %s', f.conrelid::regclass,
-                                        f.confrelid::regclass),
+    -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
+    RETURN QUERY SELECT '55000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('Table %s names its NOT NULL constraint %I, and its parent %I.', w.relid, o.conname, p.conname),
+        format('First run ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and '
+               'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname)
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_class c ON c.oid = w.relid AND NOT c.relispartition
+    JOIN pg_inherits i ON i.inhrelid = w.relid
+    JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = w.attname
+    JOIN pg_constraint o ON o.contype = 'n' AND o.conrelid = w.relid AND o.conkey = ARRAY[w.attnum]
+    JOIN pg_constraint p ON p.contype = 'n' AND p.conrelid = i.inhparent AND p.conkey = ARRAY[a.attnum]
+        AND NOT p.connoinherit AND p.conname <> o.conname
+    WHERE w.is_small;
+
+    -- Its two columns have one type, also between the changes of its two tables.
+    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+        format('The %s is temporal.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+        'In one transaction, drop it, convert, change its column to bigint, and create it again.'
+    FROM snowflake_internal.snowflake_convert_columns(keys) w
+    JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
+        AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true'
+    WHERE w.is_small AND EXISTS (
+        SELECT FROM snowflake_internal.snowflake_convert_columns(keys) r
+        WHERE r.relid = f.confrelid AND r.is_small AND r.attnum = ANY (f.confkey));
+
+    RETURN QUERY SELECT '42501', format('cannot reference table %s', f.confrelid::regclass),
         format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
-        format('First run GRANT REFERENCES ON %s TO %s.', f.confrelid::regclass, c.relowner::regrole)
+        format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user)
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
-    JOIN pg_class c ON c.oid = f.conrelid
-    WHERE k.is_small AND NOT has_table_privilege(c.relowner, f.confrelid, 'REFERENCES') AND EXISTS (
-        SELECT FROM unnest(f.confkey) AS u (attnum)
-        WHERE NOT has_column_privilege(c.relowner, f.confrelid, u.attnum, 'REFERENCES'));
-
-    RETURN QUERY SELECT '42501', format('must be superuser to convert together with %s',
-                                        pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)),
-        format('It belongs to %s, and PostgreSQL builds it again without its target.', s.stxowner::regrole),
-        'Run snowflake_convert as a superuser, or drop the statistics object and create it again afterwards.'
-    FROM snowflake_internal.snowflake_convert_columns(keys) k
-    JOIN pg_class c ON c.oid = k.relid
-    JOIN pg_statistic_ext s ON s.stxrelid = k.relid AND s.stxowner <> c.relowner
-    WHERE k.is_small AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
+    WHERE k.is_small AND NOT has_table_privilege(f.confrelid, 'REFERENCES') AND EXISTS (
+        SELECT FROM unnest(f.confkey) AS u (attnum) WHERE NOT has_column_privilege(f.confrelid, u.attnum, 'REFERENCES'));
 
     RETURN QUERY SELECT '55000', format('%s has disabled triggers',
                                         pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
@@ -495,7 +408,7 @@ $$;
 -- server may generate an ID below new_id, but none below the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
     keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT '55000',
@@ -547,20 +460,20 @@ $$;
 
 -- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
 -- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is a
--- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning. All of these have
--- passed snowflake_convert_check_others().
+-- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning.
 --
--- The owner evaluates each expression over a row of its table with new IDs in place of the old value: the given one, and
+-- Each expression is evaluated over a row of its table with new IDs in place of the old value: the given one, and
 -- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
 -- works with the old value, because nulls in other columns may make it fail in an empty table.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_expressions(
     keys snowflake_internal.snowflake_key[], new_id bigint
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     hit        record;
     new_result text;
     old_result text;
+    refusal    snowflake_internal.snowflake_refusal;
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
@@ -613,8 +526,8 @@ BEGIN
                 format('%I::%s', k.attname, k.type)
             FROM columns k WHERE k.is_domain AND NOT k.is_small
         )
-        SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, o.relowner, s.*
-        FROM expressions e JOIN pg_class o ON o.oid = e.relid, LATERAL (
+        SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, s.*
+        FROM expressions e, LATERAL (
             SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
                 string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
                 -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
@@ -636,31 +549,29 @@ BEGIN
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
         BEGIN
-            new_result := snowflake_internal.snowflake_execute_as(
-                hit.relowner, hit.head || hit.new_values || hit.tail, true);
+            EXECUTE hit.head || hit.new_values || hit.tail INTO new_result;
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like say nothing about the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
                 RAISE;
             END IF;
-            code := SQLSTATE;
-            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+            refusal.code := SQLSTATE;
+            refusal.detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
         END;
-        CONTINUE WHEN code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'f');
+        CONTINUE WHEN refusal.code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
         BEGIN
-            old_result := snowflake_internal.snowflake_execute_as(
-                hit.relowner, hit.head || hit.old_values || hit.tail, true);
-            IF code IS NOT NULL THEN
-                message := format('%s does not accept new IDs', hit.what);
-                hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
-                RETURN NEXT;
+            EXECUTE hit.head || hit.old_values || hit.tail INTO old_result;
+            IF refusal.code IS NOT NULL THEN
+                refusal.message := format('%s does not accept new IDs', hit.what);
+                refusal.hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
+                RETURN NEXT refusal;
                 RETURN;
-            ELSIF old_result IS DISTINCT FROM 'f' THEN
+            ELSIF old_result IS DISTINCT FROM 'false' THEN
                 RAISE WARNING '% does not accept new IDs', hit.what
                     USING HINT = 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            code := NULL;
+            refusal.code := NULL;
         END;
     END LOOP;
 END

@@ -1,13 +1,8 @@
 -- Keys, for snowflake_convert() and snowflake_revert(): the columns that hold their values, the sequences that these come
 -- from, and the locks. One call changes a set of keys; a single key is a set of one.
 --
--- A superuser may change the tables of somebody else, who must not get anything executed with a superuser's rights. So
--- each function pins its search_path and names objects by OID or schema, and a statement uses a name only after the
--- object was locked and seen to still have that name. Every statement that plans, reads or changes a table evaluates
--- expressions of its definition, so snowflake_execute_as() executes it with the rights of the owner, in a dry run too.
---
--- The internal functions run with their caller's rights, read what everybody may read, and lock only what the caller
--- owns. PUBLIC may execute them, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
+-- Everything is executed as the caller, who must own what it changes, and could do it by hand with the same statements.
+-- PUBLIC may execute the internal functions, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
 
 -- With its highest value, once that is known.
 CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name, highest bigint);
@@ -72,7 +67,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
         is_small     boolean, -- has to become bigint; is a smallint, an integer, or a domain, which is refused
         is_identity  boolean,
         is_partition boolean, -- in the partition key of its table
-        is_own       boolean  -- in a table of the key's owner, who may evaluate its expressions
+        is_own       boolean  -- in a table of the key's owner
     )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -180,8 +175,9 @@ END
 $$;
 
 -- Locks the views, tables and sequences of a call until the transaction ends, and returns those that it changes, in the
--- order of the locks. Of the rest of the families, it locks the tables whose expressions are evaluated, as SELECT does.
--- A dry run locks tables and sequences as SELECT and nextval() do, which keeps nobody from reading or writing, and no views.
+-- order of the locks. Of the rest of the families, it locks the owner's tables, whose expressions are evaluated, as SELECT
+-- does. A dry run locks tables and sequences as SELECT and nextval() do, which keeps nobody from reading or writing, and no
+-- views.
 --
 -- Every call locks in one order, so that two do not wait for each other: views before what they read and parents before
 -- their children, which is the order in which queries lock them, and then by name.
@@ -192,7 +188,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_lock(
 DECLARE
     locked  oid[] := '{}';
     changed oid[];
-    next    oid[];
+    touched oid[];
     hit     record;
 BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
@@ -214,37 +210,13 @@ BEGIN
             SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s WHERE NOT s.stays
             EXCEPT
             SELECT NULL);
-        next := ARRAY(SELECT unnest(changed) EXCEPT SELECT unnest(locked));
-        IF next = '{}' THEN
-            next := ARRAY(
-                SELECT k.relid::oid
-                FROM snowflake_internal.snowflake_convert_columns(keys) k JOIN pg_type t ON t.oid = k.type
-                WHERE k.is_own AND widens AND (t.typtype = 'd'
-                    OR EXISTS (SELECT FROM snowflake_internal.snowflake_convert_expressions(k.relid)))
-                EXCEPT
-                SELECT unnest(locked));
-        END IF;
+        touched := ARRAY(
+            SELECT unnest(changed)
+            UNION
+            SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens);
+        PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_owners(touched) r;
         FOR hit IN
-            SELECT c.oid, c.relkind, c.relowner
-            FROM pg_class c
-            WHERE c.oid = ANY (next) AND c.relkind <> 'f' AND NOT pg_has_role(c.relowner, 'USAGE')
-            ORDER BY c.oid NOT IN (SELECT k.relid FROM unnest(keys) AS k), c.oid::regclass::text COLLATE "C"
-        LOOP
-            RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-                MESSAGE = format('must be owner of %s', pg_describe_object('pg_class'::regclass, hit.oid, 0)),
-                DETAIL = format('It belongs to %s, and the call changes or locks it together with the key.',
-                                pg_get_userbyid(hit.relowner)),
-                HINT = CASE
-                    WHEN hit.relkind = 'v' THEN 'Run the call as a superuser, or drop the view and create it again '
-                        'afterwards.'
-                    WHEN hit.relkind = 'S' OR hit.relowner IN (
-                            SELECT o.relowner FROM unnest(keys) AS k JOIN pg_class o ON o.oid = k.relid)
-                    THEN 'Run the call as its owner, or as a superuser.'
-                    ELSE 'Drop its foreign key, or detach it: tables of different owners are not converted together.'
-                    END;
-        END LOOP;
-        FOR hit IN
-            SELECT c.oid, c.relkind, c.relowner, c.relnamespace, c.xmin, label
+            SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
             LEFT JOIN snowflake_internal.snowflake_convert_views(keys) w ON w.relid = c.oid,
@@ -257,13 +229,9 @@ BEGIN
                 )
                 SELECT count(*) AS depth FROM ancestors
             ) AS a
-            WHERE c.oid = ANY (next) AND c.relkind <> 'f'
+            WHERE c.oid = ANY (touched) AND c.oid <> ALL (locked) AND c.relkind <> 'f'
             ORDER BY c.relkind = 'S', c.relkind <> 'v', w.depth DESC, a.depth, label COLLATE "C"
         LOOP
-            -- The lock of a table does not protect the name of its schema. A superuser can lock the schema's row.
-            IF has_table_privilege('pg_namespace', 'UPDATE') THEN
-                PERFORM FROM pg_namespace WHERE oid = hit.relnamespace FOR KEY SHARE;
-            END IF;
             IF hit.relkind = 'S' THEN
                 PERFORM pg_sequence_last_value(hit.oid); -- LOCK TABLE takes no sequence
             ELSIF hit.relkind <> 'v' THEN
@@ -271,8 +239,7 @@ BEGIN
                     WHEN dry_run OR hit.oid <> ALL (changed) THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
             ELSIF NOT dry_run THEN
                 -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
-                PERFORM snowflake_internal.snowflake_execute_as(
-                    hit.relowner, format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole));
+                EXECUTE format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole);
                 -- Unless somebody has given it to another owner meanwhile, which this would undo.
                 IF (SELECT c.xmin FROM pg_class c WHERE c.oid = hit.oid) IS DISTINCT FROM hit.xmin THEN
                     RAISE EXCEPTION USING ERRCODE = 'object_in_use',
@@ -287,7 +254,7 @@ BEGIN
                     PERFORM FROM pg_attribute WHERE attrelid = hit.oid FOR UPDATE;
                 END IF;
             END IF;
-            -- The name may now belong to another object, for instance to a view that calls its owner's functions.
+            -- The name may now belong to another object.
             IF to_regclass(hit.label) IS DISTINCT FROM hit.oid THEN
                 RAISE EXCEPTION USING ERRCODE = 'object_in_use',
                     MESSAGE = format('could not lock %s: it was renamed or moved', hit.label),
@@ -303,14 +270,16 @@ BEGIN
 END
 $$;
 
--- The keys that are not yet what they are to be, in the order of the locks. If there are none, a notice names each key.
+-- The keys that are not yet what they are to be, in the order of the locks, with their highest values. If there are none, a
+-- notice names each key.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left(
     keys snowflake_internal.snowflake_key[], goes_back boolean, locked oid[], new_default regprocedure
 ) RETURNS snowflake_internal.snowflake_key[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    key  snowflake_internal.snowflake_key;
-    rest constant snowflake_internal.snowflake_key[] := ARRAY(
+    key     snowflake_internal.snowflake_key;
+    highest bigint;
+    rest    snowflake_internal.snowflake_key[] := ARRAY(
         SELECT (k.key_relid, k.key_attname, NULL)::snowflake_internal.snowflake_key
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         LEFT JOIN pg_attrdef d ON d.oid = k.default_id,
@@ -325,60 +294,46 @@ BEGIN
                 CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
         END LOOP;
     END IF;
+    FOR i IN 1..cardinality(rest) LOOP
+        -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
+        -- knows the highest of these alone.
+        EXECUTE format(
+            CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = rest[i].relid
+                AND a.attname = rest[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
+            THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, rest[i].attname, rest[i].relid)
+            INTO highest;
+        rest[i].highest := highest;
+    END LOOP;
     RETURN rest;
 END
 $$;
 
--- The keys with their highest values, which the tables' owners read.
-CREATE FUNCTION snowflake_internal.snowflake_convert_highest(keys snowflake_internal.snowflake_key[])
-    RETURNS snowflake_internal.snowflake_key[]
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    FOR i IN 1..cardinality(keys) LOOP
-        -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
-        -- knows the highest of these alone.
-        keys[i].highest := snowflake_internal.snowflake_execute_as(
-            (SELECT c.relowner FROM pg_class c WHERE c.oid = keys[i].relid), format(
-                CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = keys[i].relid
-                    AND a.attname = keys[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-                THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, keys[i].attname, keys[i].relid),
-            true)::bigint;
-    END LOOP;
-    RETURN keys;
-END
-$$;
+-- A statement of a plan.
+CREATE TYPE snowflake_internal.snowflake_step AS (statement text, locks text, rewrites boolean, size text, note text);
 
--- A statement of a plan, and the role with whose rights it is executed.
-CREATE TYPE snowflake_internal.snowflake_step AS (
-    statement text, locks text, rewrites boolean, size text, note text, runs_as oid
-);
-
--- Executes a plan, unless it is a dry run, and returns it. The statements of one role may execute code that alters what
--- the names in a statement of the next mean, so these are compared in between.
+-- Executes a plan, unless it is a dry run, and returns it, after the statement that locks the tables in the order in which
+-- the call has locked them.
 CREATE FUNCTION snowflake_internal.snowflake_convert_execute(
-    plan snowflake_internal.snowflake_step[], names jsonb, dry_run boolean
+    plan snowflake_internal.snowflake_step[], locked oid[], dry_run boolean
 ) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    runs_as oid;
-    former  oid;
-    refusal snowflake_internal.snowflake_refusal;
+    lock constant snowflake_internal.snowflake_step := (
+        SELECT (format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
+                c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
+            'ACCESS EXCLUSIVE on these tables', false, NULL,
+            'held until the transaction ends: nobody else can read or write these tables until then'
+        )::snowflake_internal.snowflake_step
+        FROM pg_class c
+        -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
+        WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
+            SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked)));
 BEGIN
     step := 0;
-    FOREACH statement, locks, rewrites, size, note, runs_as IN ARRAY plan LOOP
+    FOREACH statement, locks, rewrites, size, note IN ARRAY lock || plan LOOP
         step := step + 1;
         IF NOT dry_run THEN
-            IF runs_as <> former THEN
-                SELECT '55006', format('%s was renamed or dropped meanwhile', b.name), format('View %s names it.', b.view),
-                    'Look for functions in indexes, checks and domains that alter objects, and run the call again.'
-                INTO refusal
-                FROM jsonb_to_recordset(names) AS b (view text, classid oid, objid oid, name text),
-                LATERAL pg_identify_object(b.classid, b.objid, 0) AS i
-                WHERE b.objid <> 0 AND concat_ws(' ', i.type, i.identity) IS DISTINCT FROM b.name LIMIT 1;
-                PERFORM snowflake_internal.snowflake_refuse(refusal);
-            END IF;
-            former := runs_as;
-            PERFORM snowflake_internal.snowflake_execute_as(runs_as, statement);
+            EXECUTE statement;
         END IF;
         RETURN NEXT;
     END LOOP;

@@ -33,7 +33,7 @@ $$;
 -- kept under the name that PostgreSQL gives such sequences, is taken again if nothing else uses it. Any other name that is
 -- taken is left alone, and a number follows, as for CREATE TABLE.
 CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(keys snowflake_internal.snowflake_key[])
-    RETURNS TABLE (relid regclass, attname name, relowner oid, name text, is_there boolean, is_owned boolean, first bigint)
+    RETURNS TABLE (relid regclass, attname name, name text, is_there boolean, is_owned boolean, first bigint)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -44,8 +44,7 @@ DECLARE
     suffix text;
 BEGIN
     FOR key IN
-        SELECT k.relid AS table_id, k.attname AS column_name, k.highest, c.relname, c.relnamespace, c.relowner AS owner,
-            n.nspname, (
+        SELECT k.relid AS table_id, k.attname AS column_name, k.highest, c.relname, c.relowner AS owner, n.nspname, (
                 SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s
                 WHERE s.is_owned AND s.users IS NULL AND s.relid = k.relid AND s.attname = k.attname
                     AND s.relowner = c.relowner LIMIT 1
@@ -56,7 +55,6 @@ BEGIN
     LOOP
         relid := key.table_id;
         attname := key.column_name;
-        relowner := key.owner;
         first := greatest(key.highest, 0) + 1;
         suffix := '';
         LOOP
@@ -103,10 +101,10 @@ BEGIN
 END
 $$;
 
--- Returns the reasons to refuse. The owner of the table creates the sequence.
+-- Returns the reasons to refuse.
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
     keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
-) RETURNS TABLE (code text, message text, detail text, hint text)
+) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
@@ -114,19 +112,24 @@ BEGIN
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
-    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum,
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    -- From PostgreSQL 18 on.
+    LEFT JOIN pg_constraint v ON v.contype = 'n' AND v.conrelid = k.relid AND v.conkey = ARRAY[a.attnum],
     LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
     LATERAL (VALUES
-        (NOT (has_schema_privilege(c.relowner, n.oid, 'USAGE') AND has_schema_privilege(c.relowner, n.oid, 'CREATE')),
-            '42501', format('owner of table %s may not create a sequence in schema %I', k.relid, n.nspname),
-            format('The sequence of %s belongs to %s.', described, c.relowner::regrole),
-            format('First run GRANT USAGE, CREATE ON SCHEMA %I TO %s.', n.nspname, c.relowner::regrole)),
+        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', format('permission denied for schema %I', n.nspname),
+            format('It gets the sequence of %s.', described),
+            format('First run GRANT CREATE ON SCHEMA %I TO %I.', n.nspname, current_user)),
         (becomes <> 'bigserial' AND a.atttypid <> 'bigint'::regtype, '42804',
             format('%s is of type %s', described, a.atttypid::regtype), 'Only a bigint column can be such an identity.',
             'Revert it with becomes => ''bigserial''.'),
         (becomes <> 'bigserial' AND NOT a.attnotnull, '55000', format('%s accepts nulls', described),
             'An identity needs NOT NULL.', format('First run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, or revert it with '
                 'becomes => ''bigserial''.', k.relid, k.attname)),
+        (becomes <> 'bigserial' AND NOT v.convalidated, '55000',
+            format('%s has a NOT NULL constraint that is not valid', described), 'Rows from before it may have nulls.',
+            format('First run ALTER TABLE %s VALIDATE CONSTRAINT %s, or revert it with becomes => ''bigserial''.', k.relid,
+                   quote_ident(v.conname))),
         (becomes <> 'bigserial' AND (a.attidentity <> ''
                 OR pg_get_expr(d.adbin, d.adrelid) <> new_default::text), '55000',
             format('%s has a default of its own', described),
@@ -144,8 +147,6 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_lock(keys, locked);
-
     RETURN QUERY
     WITH family AS MATERIALIZED (
         SELECT k.key_relid, k.key_attname, k.relid,
@@ -166,7 +167,7 @@ BEGIN
         FROM (SELECT DISTINCT key_relid, key_attname, relid FROM family) AS f,
         LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), false, p.size, p.note, s.relowner
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), false, p.size, p.note
     FROM snowflake_internal.snowflake_revert_sequences(keys) s,
     LATERAL (
         SELECT 1, CASE WHEN s.is_there
@@ -196,7 +197,8 @@ BEGIN
         SELECT 5, format('GRANT USAGE ON SEQUENCE %s TO %s', s.name, string_agg(DISTINCT i.label, ', ')), s.name, NULL,
             'these roles may insert rows'
         FROM inserters i
-        WHERE becomes = 'bigserial' AND i.key_relid = s.relid AND i.key_attname = s.attname AND i.role <> s.relowner
+        WHERE becomes = 'bigserial' AND i.key_relid = s.relid AND i.key_attname = s.attname AND i.role <> (
+            SELECT c.relowner FROM pg_class c WHERE c.oid = s.relid)
         HAVING count(*) > 0
     ) AS p (n, statement, object, size, note)
     ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C";
@@ -216,37 +218,26 @@ AS $$
 DECLARE
     new_default regprocedure;
     locked      oid[];
-    refusal     snowflake_internal.snowflake_refusal;
 BEGIN
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_call(
-            caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END)
-        UNION ALL
-        SELECT '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
-            'Use ''bigserial'', ''identity by default'' or ''identity always''.'
-        WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always')
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
+        caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END) r;
+    PERFORM snowflake_internal.snowflake_refuse((
+        '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
+        'Use ''bigserial'', ''identity by default'' or ''identity always''.'))
+    WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always');
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
-    SELECT r.* INTO refusal FROM (
-        SELECT * FROM snowflake_internal.snowflake_convert_check_owners(locked)
-        UNION ALL
-        -- Whatever type a column has, it has the default.
-        SELECT * FROM snowflake_internal.snowflake_convert_check_columns(keys) c WHERE c.code <> '42804'
-        UNION ALL
-        SELECT * FROM snowflake_internal.snowflake_convert_check_others(keys)
-    ) AS r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    -- Whatever type a column has, it has the default.
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_convert_check_columns(keys) r WHERE r.code <> '42804';
     keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    keys := snowflake_internal.snowflake_convert_highest(keys);
-    SELECT r.* INTO refusal FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_refuse(r)
+    FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r;
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), NULL, dry_run) e;
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run) e;
 END
 $$;
 

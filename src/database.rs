@@ -5,7 +5,6 @@
 //! search_path hides it. If there is no row, there is nothing to compare with, and the first ID stores one.
 
 use crate::display::{quote, timestamp};
-use crate::executing::execute_as;
 use crate::messages::{Error, reading};
 use crate::time::{from_postgres, to_postgres};
 use pgrx::prelude::*;
@@ -79,12 +78,25 @@ pub fn store_use(own: &Layout) {
     if let Some(owner) = owner
         && table_to_mark() == Some(table)
     {
-        // Its trigger puts the row in the place of that which CREATE EXTENSION stored.
-        execute_as(
-            owner,
-            c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
-              SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()",
-        );
+        insert(owner);
+    }
+}
+
+/// Stores the row as the table's owner, because those who generate IDs have no right to it. The table's trigger puts it in
+/// the place of that which CREATE EXTENSION stored.
+fn insert(owner: pg_sys::Oid) {
+    let statement = c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
+                      SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()";
+    let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
+    // SAFETY: calls in the order that SPI asks for, within a transaction. If an error ends the statement, PostgreSQL cleans
+    // up, and resets the user.
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
+        pg_sys::SPI_connect();
+        pg_sys::SPI_execute(statement.as_ptr(), false, 0);
+        pg_sys::SPI_finish();
+        pg_sys::SetUserIdAndSecContext(user, context);
     }
 }
 

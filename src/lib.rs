@@ -11,7 +11,6 @@ mod board;
 mod control_file;
 mod database;
 mod display;
-mod executing;
 mod functions;
 mod generator;
 mod host;

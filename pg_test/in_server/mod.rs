@@ -422,7 +422,7 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 86] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 84] = [
         ("snowflake_nextval()", "v", true, "s", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "s", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
@@ -467,15 +467,13 @@ mod tests {
         ("snowflake_revert(regclass,name,boolean,text)", "v", false, "u", false),
         ("snowflake_revert_tables(regclass[],boolean,text)", "v", false, "u", false),
         ("snowflake_revert_schema(regnamespace,boolean,text)", "v", false, "u", false),
-        ("snowflake_internal.snowflake_execute_as(oid,text,boolean)", "v", true, "u", true),
-        ("snowflake_internal.snowflake_execute_as_owner(text,text)", "v", true, "u", true),
         ("snowflake_server_layout()", "s", false, "s", true),
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_internal.snowflake_config_changed()", "v", false, "u", false),
         ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal)", "v", true, "u", true),
-        ("snowflake_internal.snowflake_layout_rows(text)", "s", false, "u", true),
         ("snowflake_layout_steps()", "s", false, "u", false),
+        ("snowflake_internal.snowflake_other_owner(oid,oid)", "s", false, "u", true),
         // A registry's: for the role of its nodes, and for administrators.
         (
             "snowflake_registry_create(regrole,interval,text,interval,timestamptz,integer,interval,boolean)",

@@ -3,7 +3,6 @@
 mod administering;
 mod config;
 mod copying;
-mod executing;
 mod foreign;
 mod making;
 mod portable;
@@ -63,7 +62,7 @@ use hot_reader;
 extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
-extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config", snowflake_execute_as]);
+extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
 extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);
 extension_sql_file!(
     "../../sql/convert_keys.sql",

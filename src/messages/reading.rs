@@ -1,13 +1,11 @@
-//! Errors about what was passed to a function or who called it, and about the layout of a database: the generator has no
+//! Errors about what was passed to a function, and about the layout of a database: the generator has no
 //! part in them.
 
 use super::{Error, NO_HINT, error, not_ready};
 use crate::display::{layout, postgres_timestamp, timestamp};
 use crate::settings;
 use pgrx::PgSqlErrorCode::{
-    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_FEATURE_NOT_SUPPORTED as UNSUPPORTED,
-    ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
-    ERRCODE_S_R_E_MODIFYING_SQL_DATA_NOT_PERMITTED as WROTE,
+    ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
 };
 use pgrx::pg_sys;
 
@@ -124,36 +122,6 @@ pub fn field_outside(name: &str, value: i32, highest: i64) -> Error {
         format!("{name} must be between 0 and {highest}"),
         format!("{name} is {value}. This server's layout is {}.", configured_layout()),
         NO_HINT,
-    )
-}
-
-// ---- of functions that change somebody else's tables ----
-
-pub fn not_the_owner(role: &str) -> Error {
-    error(
-        NO_RIGHT,
-        format!("permission denied to execute a statement as role \"{role}\""),
-        "The tables of a role are read and changed with the rights of that role, because they can call its functions.",
-        "Connect as that role, as a role that may SET ROLE to it, or as a superuser. PostgreSQL allows no SET ROLE in a \
-         SECURITY DEFINER function.",
-    )
-}
-
-pub fn not_executed_as() -> Error {
-    error(
-        UNSUPPORTED,
-        "cannot execute a statement of this kind as another role",
-        "It begins or ends a transaction, or is a COPY from or to the client.",
-        "Execute it in a session of that role.",
-    )
-}
-
-pub fn wrote(role: &str) -> Error {
-    error(
-        WROTE,
-        format!("a function that role \"{role}\" chose for a table writes to the database"),
-        "The expressions of the table are only evaluated here, and must change nothing.",
-        "Look at the functions that its indexes, checks, generated columns and domains call.",
     )
 }
 

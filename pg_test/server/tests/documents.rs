@@ -1132,7 +1132,6 @@ fn every_error_of_the_code_is_in_the_manual() {
         ("WRONG_DEFINITION", "42P16"),
         ("VIOLATION", "23000"),
         ("UNSUPPORTED", "0A000"),
-        ("WROTE", "2F002"),
     ];
     let source = messages();
     let message = |text: &str| {

@@ -675,10 +675,13 @@ fn the_statements_mean_nothing_of_what_others_have_created() {
     let server = Server::builder().start_with_extension();
     run(&mut server.connect(), "CREATE ROLE merchant LOGIN; GRANT ALL ON SCHEMA public TO merchant");
     run(
-        &mut server.connect_as("merchant"),
+        &mut server.connect(),
         "CREATE TABLE t (id bigint, customer varchar(10), CHECK (customer = 'Ada' OR snowflake_worker(id) > 0));
-         INSERT INTO t VALUES (1 << 12, 'Ada');
-         CREATE FUNCTION trap(text, text) RETURNS boolean LANGUAGE plpgsql AS
+         INSERT INTO t VALUES (1 << 12, 'Ada')",
+    );
+    run(
+        &mut server.connect_as("merchant"),
+        "CREATE FUNCTION trap(text, text) RETURNS boolean LANGUAGE plpgsql AS
              $$ BEGIN RAISE LOG 'trapped: %', current_user; RETURN true; END $$;
          CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = trap)",
     );

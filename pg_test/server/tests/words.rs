@@ -447,16 +447,8 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
     for object in &objects {
         let (name, comment) = (&object[0], &object[1]);
         found.extend(problems(Kind::Message, comment).iter().map(|problem| format!("{name}: {problem}")));
-        let helpers = [
-            "_row(",
-            "_rows(",
-            "_in_copy(",
-            "_support(",
-            "_check(",
-            "_fields",
-            "snowflake_execute_as",
-            "snowflake_between_",
-        ];
+        let helpers =
+            ["_row(", "_rows(", "_in_copy(", "_support(", "_check(", "_fields", "snowflake_between_"];
         let is_helper = helpers.iter().any(|part| name.contains(part))
             || ["schema ", "function ", "type "]
                 .iter()
