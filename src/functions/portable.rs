@@ -16,7 +16,8 @@ use std::ffi::CStr;
 const TEMPLATE: &str = include_str!("portable.sql");
 /// Stands for the schema in the script of an extension: `CREATE EXTENSION` puts the schema's name there.
 const EXTENSION_SCHEMA: &str = "@extschema@";
-/// Calls that are refused use up counts of a tick; so many are left for calls that come at one time.
+/// Counts beyond a full tick, for calls that have found room in it at the same time, and for crashes, each of which skips
+/// up to 32.
 const SPARE_COUNTS: i64 = 1 << 16;
 
 #[pg_extern(sql = r#"
