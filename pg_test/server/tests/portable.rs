@@ -553,6 +553,41 @@ fn its_schema_may_have_any_name() {
     }
 }
 
+/// The text has the bytes that the database has for the name, not how messages show it.
+#[test]
+fn its_schema_may_have_any_name_of_any_encoding() {
+    let server = Server::builder().start_with_extension();
+    let mut control = server.connect();
+    for (encoding, name) in [("LATIN1", "gén"), ("EUC_JP", "g表"), ("SQL_ASCII", "gén表"), ("UTF8", "g表")]
+    {
+        let database = encoding.to_lowercase();
+        run(
+            &mut control,
+            &format!(
+                "CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            ),
+        );
+        let mut session = server.config().dbname(&database).connect(postgres::NoTls).expect("a session");
+        run(
+            &mut session,
+            &format!("CREATE SCHEMA \"{name}\"; CREATE EXTENSION snowflake_id SCHEMA \"{name}\""),
+        );
+        // By name, and as the schema in which the function stands.
+        let given: String =
+            one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1, '{name}')"));
+        let own: String = one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1)"));
+        assert_eq!(given, own, "{encoding}");
+        run(&mut session, &format!("DROP SCHEMA \"{name}\" CASCADE; BEGIN; {given} COMMIT"));
+        let schemas: Vec<String> = column(
+            &mut session,
+            "SELECT nspname::text FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+             WHERE c.relname = 'snowflake_state'",
+        );
+        assert_eq!(schemas, [name], "{encoding}");
+        assert!(one::<i64>(&mut session, &format!("SELECT \"{name}\".snowflake_nextval()")) > 0);
+    }
+}
+
 #[test]
 fn its_functions_return_what_the_extensions_functions_return() {
     let portable = plain().setting("search_path", "\"my schema\", public").start();
