@@ -4,7 +4,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::Ids;
 use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Server, pg_version};
+use snowflake_server_tests::{Server, pg_version, secs, wait_until};
 use std::io::Read;
 
 /// Rows in another order than their dates', which a parallel scan reads, and a parallel sort sorts.
@@ -180,7 +180,7 @@ fn a_parallel_worker_generates_no_id_and_says_why() {
 
 /// What a query counts, of `nextval()` and of `snowflake_nextval()` alike: `{f}` stands for the call, the table `o` has the
 /// numbers 1 to 100 in its column `k`.
-const PLACES: [(&str, &str, i64); 30] = [
+const PLACES: [(&str, &str, i64); 33] = [
     // A call for each place and row.
     ("equal columns", "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a = b", 0),
     (
@@ -190,35 +190,45 @@ const PLACES: [(&str, &str, i64); 30] = [
     ),
     (
         "beside other groups",
-        "SELECT count(*) FROM (SELECT k % 7, {f} AS a, {f} AS b FROM o GROUP BY 1 OFFSET 0) AS q WHERE a = b",
+        "SELECT count(*) FROM (SELECT k % 7, {f} AS a, {f} AS b FROM o GROUP BY 1 OFFSET 0) AS q WHERE a =
+         b",
         0,
     ),
     (
         "grouping sets",
-        "SELECT count(*) FROM
-             (SELECT k, {f} AS a, {f} AS b FROM o GROUP BY GROUPING SETS ((k), ()) OFFSET 0) AS q WHERE a = b",
+        "SELECT count(*) FROM (SELECT k, {f} AS a, {f} AS b FROM o GROUP BY GROUPING SETS ((k), ()) OFFSET
+         0) AS q WHERE a = b",
         0,
     ),
-    ("DISTINCT", "SELECT count(*) FROM (SELECT DISTINCT {f} AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a = b", 0),
+    (
+        "DISTINCT",
+        "SELECT count(*) FROM (SELECT DISTINCT {f} AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a = b",
+        0,
+    ),
     ("aggregates", "SELECT count(DISTINCT {f}) + (max({f}) = max({f}))::integer FROM o", 100),
     (
         "windows",
         "SELECT count(*) FROM (SELECT first_value({f}) OVER w AS a, first_value({f}) OVER w AS b FROM o
-             WINDOW w AS (ORDER BY k ROWS CURRENT ROW) OFFSET 0) AS q WHERE a = b",
+         WINDOW w AS (ORDER BY k ROWS CURRENT ROW) OFFSET 0) AS q WHERE a = b",
         0,
     ),
     (
         "a set-returning function beside it",
-        "SELECT count(DISTINCT a) + count(DISTINCT b) - count(*) FILTER (WHERE a = b)
-         FROM (SELECT {f} AS a, {f} AS b, generate_series(1, 3) FROM o OFFSET 0) AS q",
+        "SELECT count(DISTINCT a) + count(DISTINCT b) - count(*) FILTER (WHERE a = b) FROM (SELECT {f} AS
+         a, {f} AS b, generate_series(1, 3) FROM o OFFSET 0) AS q",
         600,
     ),
     (
         "a set-returning function around it",
-        "SELECT count(*) FROM (SELECT generate_series({f}, 0) AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a = b",
+        "SELECT count(*) FROM (SELECT generate_series({f}, 0) AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a
+         = b",
         0,
     ),
-    ("UNION ALL", "SELECT count(DISTINCT a) FROM (SELECT {f} AS a FROM o UNION ALL SELECT {f} FROM o) AS q", 200),
+    (
+        "UNION ALL",
+        "SELECT count(DISTINCT a) FROM (SELECT {f} AS a FROM o UNION ALL SELECT {f} FROM o) AS q",
+        200,
+    ),
     ("VALUES", "SELECT count(DISTINCT a) FROM (VALUES ({f}), ({f})) AS v (a)", 2),
     ("a row", "SELECT count(DISTINCT i) FROM (SELECT ARRAY[{f}, {f}] AS a FROM o) AS q, unnest(a) AS i", 200),
     (
@@ -226,30 +236,65 @@ const PLACES: [(&str, &str, i64); 30] = [
         "SELECT count(DISTINCT a) FROM (SELECT (SELECT {f} WHERE k > 0) AS a FROM o OFFSET 0) AS q",
         100,
     ),
-    ("LATERAL with a reference", "SELECT count(DISTINCT id) FROM o, LATERAL (SELECT {f} AS id WHERE k > 0) AS l", 100),
+    (
+        "LATERAL with a reference",
+        "SELECT count(DISTINCT id) FROM o, LATERAL (SELECT {f} AS id WHERE k > 0) AS l",
+        100,
+    ),
     // One call, used twice.
     (
         "a subquery's column used twice",
-        "SELECT count(*) FROM (SELECT id AS a, id + 0 AS b FROM (SELECT {f} AS id FROM o) AS s) AS q WHERE a = b",
+        "SELECT count(*) FROM (SELECT id AS a, id + 0 AS b FROM (SELECT {f} AS id FROM o) AS s) AS q WHERE
+         a = b",
         100,
     ),
     (
         "a CTE used twice",
-        "WITH made AS NOT MATERIALIZED (SELECT {f} AS id FROM o)
-         SELECT count(DISTINCT id) FROM (SELECT * FROM made UNION ALL SELECT * FROM made) AS q",
+        "WITH made AS NOT MATERIALIZED (SELECT {f} AS id FROM o) SELECT count(DISTINCT id) FROM (SELECT *
+         FROM made UNION ALL SELECT * FROM made) AS q",
         100,
     ),
-    ("an inlined function's argument", "SELECT count(*) FROM (SELECT same({f}) AS a FROM o OFFSET 0) AS q WHERE a", 100),
-    ("a column of a record", "SELECT count(*) FROM (SELECT (p).* FROM (SELECT pair({f}) AS p FROM o) AS s) AS q WHERE a = b", 100),
+    (
+        "an inlined function's argument",
+        "SELECT count(*) FROM (SELECT same({f}) AS a FROM o OFFSET 0) AS q WHERE a",
+        100,
+    ),
+    (
+        "a column of a record",
+        "SELECT count(*) FROM (SELECT (p).* FROM (SELECT pair({f}) AS p FROM o) AS s) AS q WHERE a = b",
+        100,
+    ),
+    (
+        "sorted outside",
+        "SELECT count(*) FROM (SELECT a, b FROM (SELECT {f} AS a, {f} AS b FROM o) AS s ORDER BY a OFFSET
+         0) AS q WHERE a = b",
+        0,
+    ),
     // Equal calls of a row become one.
-    ("sorted by it", "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o ORDER BY a OFFSET 0) AS q WHERE a = b", 100),
-    ("sorted by it, nested", "SELECT count(*) FROM (SELECT {f} AS a, {f} + 0 AS b FROM o ORDER BY a OFFSET 0) AS q WHERE a = b", 100),
-    ("sorted by both", "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o ORDER BY a, b OFFSET 0) AS q WHERE a = b", 0),
-    ("grouped by it", "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o GROUP BY a OFFSET 0) AS q WHERE a = b", 100),
+    (
+        "sorted by it",
+        "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o ORDER BY a OFFSET 0) AS q WHERE a = b",
+        100,
+    ),
+    (
+        "sorted by it, nested",
+        "SELECT count(*) FROM (SELECT {f} AS a, {f} + 0 AS b FROM o ORDER BY a OFFSET 0) AS q WHERE a = b",
+        100,
+    ),
+    (
+        "sorted by both",
+        "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o ORDER BY a, b OFFSET 0) AS q WHERE a = b",
+        0,
+    ),
+    (
+        "grouped by it",
+        "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o GROUP BY a OFFSET 0) AS q WHERE a = b",
+        100,
+    ),
     (
         "a window sorted by it",
-        "SELECT count(*) FROM (SELECT {f} AS a, first_value({f}) OVER (ORDER BY {f} ROWS CURRENT ROW) AS b FROM o
-             OFFSET 0) AS q WHERE a = b",
+        "SELECT count(*) FROM (SELECT {f} AS a, first_value({f}) OVER (ORDER BY {f} ROWS CURRENT ROW) AS b
+         FROM o OFFSET 0) AS q WHERE a = b",
         100,
     ),
     // Once for many rows.
@@ -258,10 +303,12 @@ const PLACES: [(&str, &str, i64); 30] = [
     ("a subquery", "SELECT count(DISTINCT a) FROM (SELECT (SELECT {f}) AS a FROM o OFFSET 0) AS q", 1),
     (
         "Memoize",
-        "SELECT count(DISTINCT id) FROM o,
-             LATERAL (SELECT {f} AS id FROM ten WHERE ten.k = o.g OFFSET 0) AS l",
+        "SELECT count(DISTINCT id) FROM o, LATERAL (SELECT {f} AS id FROM ten WHERE ten.k = o.g OFFSET 0)
+         AS l",
         10,
     ),
+    ("a function that is declared IMMUTABLE", "SELECT count(DISTINCT immutable()) FROM o", 1),
+    ("a function that is declared VOLATILE", "SELECT count(DISTINCT volatile()) FROM o", 100),
     // Again for the same row.
     ("a column of a call", "SELECT count(*) FROM (SELECT (pair({f})).* FROM o OFFSET 0) AS q WHERE a = b", 0),
     (
@@ -292,12 +339,79 @@ fn a_call_is_computed_as_often_as_nextval() {
                 "DROP TABLE IF EXISTS ruled, logged; CREATE TABLE logged (id bigint);
                  CREATE TABLE ruled (id bigint DEFAULT {call});
                  CREATE RULE r AS ON INSERT TO ruled DO ALSO INSERT INTO logged VALUES (new.id);
-                 INSERT INTO ruled DEFAULT VALUES"
+                 INSERT INTO ruled DEFAULT VALUES;
+                 CREATE OR REPLACE FUNCTION immutable() RETURNS bigint IMMUTABLE LANGUAGE plpgsql
+                     AS $$ BEGIN RETURN {call}; END $$;
+                 CREATE OR REPLACE FUNCTION volatile() RETURNS bigint LANGUAGE plpgsql
+                     AS $$ BEGIN RETURN {call}; END $$"
             ),
         );
         for (place, query, expected) in PLACES {
             let query = query.replace("{f}", call);
             assert_eq!(one::<i64>(&mut session, &query), expected, "{place}, {query}");
         }
+        // A cursor goes back to a row by computing it again.
+        run(&mut session, &format!("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT {call} FROM o"));
+        let fetch = ["FETCH 1 FROM c", "FETCH RELATIVE 0 FROM c"];
+        let [first, again] = fetch.map(|fetch| one::<i64>(&mut session, fetch));
+        assert!(first < again, "{call}");
+        run(&mut session, "ROLLBACK");
+        fails(
+            &mut session,
+            "42P17",
+            &format!("CREATE TABLE bad (k bigint, id bigint GENERATED ALWAYS AS ({call}) STORED)"),
+        );
+    }
+}
+
+/// Statements that write two columns of a row.
+const WRITES: [&str; 9] = [
+    "INSERT INTO w (k) SELECT k FROM o",
+    "INSERT INTO w (k) SELECT k FROM o ON CONFLICT (k) DO UPDATE SET a = {f}, b = {f}",
+    "UPDATE w SET a = {f}, b = {f}",
+    "UPDATE w SET (a, b) = ROW ({f}, {f})",
+    "UPDATE w SET a = DEFAULT, b = DEFAULT",
+    "UPDATE w SET a = {f}, b = {f} FROM o WHERE o.k = w.k",
+    "MERGE INTO w USING o ON o.k = w.k WHEN MATCHED THEN UPDATE SET a = {f}, b = {f}",
+    "DELETE FROM w; MERGE INTO w USING o ON o.k = w.k WHEN NOT MATCHED THEN INSERT VALUES (o.k, {f}, {f})",
+    "ALTER TABLE w DROP COLUMN a, DROP COLUMN b, ADD COLUMN a bigint DEFAULT {f}, ADD COLUMN b bigint DEFAULT {f}",
+];
+
+/// The last one waits for another session, and computes the row again.
+#[test]
+fn what_writes_rows_computes_a_call_for_each_column_and_row() {
+    let (server, mut session) = start();
+    run(&mut session, "CREATE SEQUENCE s; CREATE TABLE o AS SELECT k FROM generate_series(1, 100) AS k");
+    for call in ["nextval('s')", "snowflake_nextval()"] {
+        run(
+            &mut session,
+            &format!(
+                "DROP TABLE IF EXISTS w;
+                 CREATE TABLE w (k bigint PRIMARY KEY, a bigint DEFAULT {call}, b bigint DEFAULT {call})"
+            ),
+        );
+        let distinct = "SELECT count(DISTINCT id) FROM w, LATERAL (VALUES (a), (b)) AS v (id)";
+        for write in WRITES {
+            run(&mut session, &write.replace("{f}", call));
+            assert_eq!(one::<i64>(&mut session, distinct), 200, "{call}: {write}");
+        }
+        let returning = format!("INSERT INTO w (k) VALUES (0) RETURNING ARRAY[a, b, {call}, {call}]");
+        let ids: Vec<i64> = one(&mut session, &returning);
+        assert!(ids.is_sorted_by(|a, b| a < b), "{call}: {ids:?}");
+
+        let mut other = server.connect();
+        run(&mut other, "BEGIN; UPDATE w SET k = k WHERE k = 1");
+        let update = format!("UPDATE w SET a = {call}, b = {call} WHERE k = 1 RETURNING ARRAY[a, b]");
+        let waits = std::thread::spawn({
+            let mut session = server.connect();
+            move || one::<Vec<i64>>(&mut session, &update)
+        });
+        wait_until("the update to wait", secs(30), || {
+            one::<bool>(&mut session, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
+        });
+        let before: i64 = one(&mut session, &format!("SELECT {call}"));
+        run(&mut other, "COMMIT");
+        let ids = waits.join().unwrap();
+        assert!(before < ids[0] && ids[0] < ids[1], "{call}: {before}, {ids:?}");
     }
 }
