@@ -69,6 +69,28 @@ BEGIN
 END
 $$;
 
+-- Where default privileges have given nobody EXECUTE, a grant on what roles call has to suffice. That calls the functions of
+-- snowflake_internal of which this script revokes no right, and some readers.
+DO $$
+DECLARE
+    statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', f.oid::regprocedure) FROM pg_proc f
+        WHERE f.pronamespace = 'snowflake_internal'::regnamespace
+            AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = f.oid)
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END
+$$;
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_timestamp(bigint), @extschema@.snowflake_datacenter(bigint),
+    @extschema@.snowflake_worker(bigint), @extschema@.snowflake_sequence(bigint),
+    @extschema@.snowflake_timestamp(bigint, text), @extschema@.snowflake_datacenter(bigint, text),
+    @extschema@.snowflake_worker(bigint, text), @extschema@.snowflake_sequence(bigint, text),
+    @extschema@.snowflake_min(timestamptz), @extschema@.snowflake_to_base62(bigint),
+    @extschema@.snowflake_from_base62(text) TO PUBLIC;
+
 -- To look up a name there, for roles that dump a database or may execute snowflake_convert. Each object has its own
 -- rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;

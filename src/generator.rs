@@ -110,6 +110,11 @@ fn usable() -> &'static SharedGenerator {
 /// The generator, once this database's IDs are known to have its layout.
 #[cold]
 fn verified() -> &'static SharedGenerator {
+    // A parallel worker knows no generator, so that each of its calls is looked at here.
+    // SAFETY: a plain read of a variable of this process.
+    if unsafe { pg_sys::ParallelWorkerNumber } >= 0 {
+        gate::in_parallel_worker().raise();
+    }
     let generator = existing().unwrap_or_else(|error| error.raise());
     if in_recovery() {
         gate::in_recovery().raise();

@@ -423,11 +423,11 @@ mod tests {
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
     const LABELS: [(&str, &str, bool, &str, bool); 84] = [
-        ("snowflake_nextval()", "v", true, "s", true),
-        ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "s", true),
+        ("snowflake_nextval()", "v", true, "r", true),
+        ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "r", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
-        ("snowflake_nextval_batch(integer)", "v", true, "s", true),
-        ("snowflake_nextval_range(integer)", "v", true, "s", true),
+        ("snowflake_nextval_batch(integer)", "v", true, "r", true),
+        ("snowflake_nextval_range(integer)", "v", true, "r", true),
         ("snowflake_lastval()", "v", true, "r", true),
         // Not STRICT, because the planner inlines a strict SQL function only if its body is strict too.
         ("snowflake_decode(bigint)", "i", false, "s", true),

@@ -1,4 +1,5 @@
-//! Generating IDs.
+//! Generating IDs. The functions are PARALLEL RESTRICTED: the planner makes one of equal calls in a row if they are computed
+//! below Gather, volatile or not, and parallel workers return IDs in any order.
 
 use super::function_info;
 use super::row::record;
@@ -9,10 +10,10 @@ use pgrx::prelude::*;
 
 #[pg_extern(requires = [snowflake_nextval_support], sql = r#"
 CREATE FUNCTION snowflake_nextval() RETURNS bigint
-    VOLATILE STRICT PARALLEL SAFE SUPPORT snowflake_internal.snowflake_nextval_support
+    VOLATILE STRICT PARALLEL RESTRICTED SUPPORT snowflake_internal.snowflake_nextval_support
     LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
 CREATE FUNCTION snowflake_internal.snowflake_nextval_in_copy(internal) RETURNS bigint
-    STABLE STRICT PARALLEL SAFE SUPPORT snowflake_internal.snowflake_nextval_support
+    STABLE STRICT PARALLEL RESTRICTED SUPPORT snowflake_internal.snowflake_nextval_support
     LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_hot';
 "#)]
 fn snowflake_nextval() -> i64 {
@@ -42,7 +43,7 @@ unsafe fn nextval_cold(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
     unsafe { snowflake_nextval_wrapper(call) }
 }
 
-#[pg_extern(volatile, parallel_safe)]
+#[pg_extern(volatile, parallel_restricted)]
 fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
     if n < 0 {
         reading::batch_size(n).raise();
@@ -52,7 +53,7 @@ fn snowflake_nextval_batch(n: i32) -> SetOfIterator<'static, i64> {
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_nextval_range(n integer, OUT "first" bigint, OUT "last" bigint)
-    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+    VOLATILE STRICT PARALLEL RESTRICTED LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_nextval_range(
     n: i32,

@@ -3,7 +3,6 @@
 
 use super::readers::{apply, filled, numbers, portable_readers, utc};
 use super::text::GivenText;
-use crate::display::shown;
 use crate::messages::{gate, reading};
 use crate::settings::{self, EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
 use crate::time::from_postgres;
@@ -17,7 +16,8 @@ use std::ffi::CStr;
 const TEMPLATE: &str = include_str!("portable.sql");
 /// Stands for the schema in the script of an extension: `CREATE EXTENSION` puts the schema's name there.
 const EXTENSION_SCHEMA: &str = "@extschema@";
-/// Calls that are refused use up counts of a tick; so many are left for calls that come at one time.
+/// Counts beyond a full tick, for calls that have found room in it at the same time, and for crashes, each of which skips
+/// up to 32.
 const SPARE_COUNTS: i64 = 1 << 16;
 
 #[pg_extern(sql = r#"
@@ -34,15 +34,26 @@ fn snowflake_generator_sql(
     tick: Option<Interval>,
     epoch: Option<TimestampWithTimeZone>,
     call: pg_sys::FunctionCallInfo,
-) -> Option<String> {
+) -> Option<Vec<u8>> {
     let worker = worker?;
-    let schema = schema.map_or_else(|| own_schema(call), |schema| shown(schema.to_bytes()).into_owned());
+    let schema = schema.map_or_else(|| own_schema(call), bytes_as_chars);
     let layout = chosen_layout(layout, tick, epoch);
     let highest = layout.workers() - 1;
     if !(0..=highest).contains(&worker.into()) {
         reading::worker_outside(worker, highest, &layout.bits().to_string()).raise();
     }
-    Some(statements(&layout, worker.into(), &schema))
+    Some(chars_as_bytes(&statements(&layout, worker.into(), &schema)))
+}
+
+/// A name in the database's encoding, whatever that is, as a text with a character for each byte. In no encoding of a
+/// server is a byte of ASCII a part of another character.
+fn bytes_as_chars(name: &CStr) -> String {
+    name.to_bytes().iter().copied().map(char::from).collect()
+}
+
+/// The bytes of such a text: all of it but the name is ASCII.
+fn chars_as_bytes(text: &str) -> Vec<u8> {
+    text.chars().map(|c| u8::try_from(c).expect("a character for each byte")).collect()
 }
 
 fn invalid(layout: &str, problem: String, hint: &'static str) -> ! {
@@ -99,7 +110,7 @@ fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
     unsafe {
         let function = (*(*call).flinfo).fn_oid;
         let name = pg_sys::get_namespace_name(pg_sys::get_func_namespace(function));
-        shown(CStr::from_ptr(name).to_bytes()).into_owned()
+        bytes_as_chars(CStr::from_ptr(name))
     }
 }
 

@@ -106,9 +106,10 @@ CREATE OR REPLACE FUNCTION {s}snowflake_clock() RETURNS bigint VOLATILE PARALLEL
 $$;
 
 -- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that is left by an
--- exception: the lock ends with it even within a long transaction, and setval() outlives it.
+-- exception: the lock ends with it even within a long transaction, and setval() outlives it. Its settings keep the server
+-- from sending anything meanwhile, as the caller's would have it, because a client that does not read would never get it.
 CREATE OR REPLACE FUNCTION {s}snowflake_move(n bigint) RETURNS bigint
-    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql AS $$
+    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET client_min_messages = error SET exit_on_error = off AS $$
 DECLARE
     clock   bigint; -- in microseconds since the epoch
     state   bigint;
@@ -119,7 +120,10 @@ BEGIN
         BEGIN
             LOCK TABLE {s}snowflake_config IN EXCLUSIVE MODE;
             clock := {clock};
-            state := pg_catalog.nextval('{s_literal}snowflake_state');
+            state := pg_catalog.pg_sequence_last_value('{s_literal}snowflake_state');
+            IF (state OPERATOR(pg_catalog.>=) {full}) IS NOT TRUE THEN
+                state := pg_catalog.nextval('{s_literal}snowflake_state');
+            END IF;
             tick := state OPERATOR(pg_catalog.&) {time_mask};
             missing := tick OPERATOR(pg_catalog.*) {tick_us} OPERATOR(pg_catalog.-) clock
                 OPERATOR(pg_catalog.-) {max_ahead_us};
@@ -151,8 +155,8 @@ BEGIN
                 state := tick;
                 RAISE EXCEPTION USING ERRCODE = 'SFID1';
             END IF;
-            -- Refused: the present tick becomes just full. Its counts do not run out however many calls are refused, and
-            -- this session's value is one that snowflake_lastval() does not take for an ID.
+            -- Refused: the present tick becomes just full, so that this session's value is one that snowflake_lastval()
+            -- does not take for an ID.
             state := pg_catalog.setval('{s_literal}snowflake_state',
                 {full} OPERATOR(pg_catalog.|) {tick_of_state});
             RAISE EXCEPTION USING ERRCODE = 'SFID2';
@@ -184,11 +188,13 @@ BEGIN
 END
 $$;
 
+-- A full tick has no further counts, or else calls that fail to move it would use up those of the sequence.
 -- Operators are named with their schema instead of a search_path for the function, which would double a call's cost.
 CREATE OR REPLACE FUNCTION {s}snowflake_nextval() RETURNS bigint
     VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql AS $$
 DECLARE
-    state constant bigint := pg_catalog.nextval('{s_literal}snowflake_state');
+    state constant bigint := CASE WHEN pg_catalog.pg_sequence_last_value('{s_literal}snowflake_state')
+        OPERATOR(pg_catalog.>=) {full} THEN {full} ELSE pg_catalog.nextval('{s_literal}snowflake_state') END;
     lead  constant bigint := (state OPERATOR(pg_catalog.&) {time_mask}) OPERATOR(pg_catalog.*) {tick_us}
         OPERATOR(pg_catalog.-) {clock}; -- of the tick's beginning over the clock, in microseconds
 BEGIN

@@ -9,7 +9,8 @@ use crate::settings::{self, BadValue};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::{
     ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
-    ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
+    ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE, ERRCODE_QUERY_CANCELED as CANCELED,
+    ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
 };
 use snowflake_core::{AdoptError, ClosedReason, FloorCause, Layout, NoLane, Refusal};
 
@@ -86,6 +87,16 @@ pub fn in_recovery() -> Error {
         "cannot generate a snowflake ID during recovery",
         "A standby cannot generate IDs: it could repeat its primary's.",
         "Run the statement on the primary. If the primary is lost, promote this server.",
+    )
+}
+
+pub fn in_parallel_worker() -> Error {
+    error(
+        WRONG_STATE,
+        "cannot generate a snowflake ID during a parallel operation",
+        "A parallel worker has called a function that generates IDs. Its plan could return one ID in two columns, and \
+         IDs out of order.",
+        "Mark each function that generates IDs, or inserts rows with them, as PARALLEL RESTRICTED or PARALLEL UNSAFE.",
     )
 }
 

@@ -14,8 +14,7 @@ use pgrx::pg_sys;
 pub fn no_last_id() -> Error {
     not_ready(
         "snowflake_lastval is not yet defined in this session",
-        "This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES. IDs that parallel \
-         workers generated for its queries do not count.",
+        "This session has generated no ID since it began, or since DISCARD ALL or DISCARD SEQUENCES.",
         "Call snowflake_nextval first, or insert a row whose default calls it.",
     )
 }

@@ -181,50 +181,6 @@ fn a_call_that_begins_after_another_returned_gets_a_greater_id() {
 }
 
 #[test]
-fn parallel_workers_make_ids_of_their_own() {
-    let server = Server::builder().setting("max_parallel_workers", "4").start_with_extension();
-    let mut session = server.connect();
-    let forced = if snowflake_server_tests::pg_version() >= 16 {
-        "debug_parallel_query"
-    } else {
-        "force_parallel_mode"
-    };
-    run(
-        &mut session,
-        &format!(
-            "CREATE TABLE source AS SELECT i FROM generate_series(1, 100000) AS i;
-             ANALYZE source;
-             SET {forced} = on;
-             SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
-             SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 2;"
-        ),
-    );
-    let query = "SELECT int8send(snowflake_nextval()) FROM source";
-    // The executed plan: the calls are below the Gather, and workers returned rows.
-    run(&mut session, "SET parallel_leader_participation = off");
-    let plan: Vec<String> =
-        column(&mut session, &format!("EXPLAIN (ANALYZE, VERBOSE, COSTS OFF, TIMING OFF) {query}"));
-    run(&mut session, "RESET parallel_leader_participation");
-    let plan = plan.join("\n");
-    let below = plan.split_once("Parallel Seq Scan").unwrap_or_else(|| panic!("{plan}")).1;
-    assert!(below.contains("Output: int8send(snowflake_nextval())"), "{plan}");
-    let by_workers: u64 = plan
-        .lines()
-        .filter(|line| line.trim_start().starts_with("Worker "))
-        .filter_map(|line| line.split("rows=").nth(1)?.split(['.', ' ']).next()?.parse::<u64>().ok())
-        .sum();
-    assert!(by_workers > 0, "no worker made any:\n{plan}");
-
-    let mut ids = Ids::new();
-    for round in 0..3 {
-        let rows: Vec<Vec<u8>> = column(&mut session, query);
-        ids.add(format!("round {round}"), rows.iter().flat_map(|row| unpack(row)).collect());
-    }
-    assert_eq!(ids.len(), 300_000);
-    ids.assert_unique();
-}
-
-#[test]
 fn a_session_knows_its_own_last_id_and_no_other() {
     let server = Server::builder().start_with_extension();
     let (mut ours, mut theirs) = (server.connect(), server.connect());

@@ -10,6 +10,8 @@ use snowflake_server_tests::{
     Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs,
 };
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -199,7 +201,7 @@ fn a_promoted_standby_goes_on_above_what_it_has_replayed() {
 }
 
 #[test]
-fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence() {
+fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
     let server = plain().start();
     let mut owner = server.connect();
     run(
@@ -252,6 +254,150 @@ fn a_role_without_rights_inserts_and_can_neither_move_nor_exhaust_the_sequence()
     );
     let failure = fails(&mut mallory, "22023", "SELECT snowflake_timestamp(-1)");
     assert!(failure.message.contains("-1 is not a snowflake ID"), "{failure}");
+}
+
+/// A client that sends its query and then reads nothing: the server blocks as soon as it has sent more than the socket
+/// takes.
+fn client_that_does_not_read(server: &Server, role: &str, query: &str) -> UnixStream {
+    let mut socket = UnixStream::connect(server.folder().join(".s.PGSQL.5432")).expect("a socket");
+    let send = |socket: &mut UnixStream, kind: &[u8], body: &[u8]| {
+        let length = (body.len() as i32 + 4).to_be_bytes();
+        socket.write_all(&[kind, &length, body].concat()).expect("a message is sent");
+    };
+    let startup = format!("user\0{role}\0database\0postgres\0\0");
+    send(&mut socket, b"", &[&196_608_i32.to_be_bytes(), startup.as_bytes()].concat());
+    loop {
+        let mut head = [0; 5];
+        socket.read_exact(&mut head).expect("a message");
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        socket.read_exact(&mut vec![0; length as usize - 4]).expect("its body");
+        if head[0] == b'Z' {
+            break;
+        }
+    }
+    send(&mut socket, b"Q", format!("{query}\0").as_bytes());
+    socket
+}
+
+/// What a caller's settings have the server send while it holds the lock, it does not send.
+#[test]
+fn a_client_that_does_not_read_keeps_no_other_from_generating_ids() {
+    const MOVES: &str =
+        "SELECT count(snowflake.snowflake_nextval_range(4096)) FROM generate_series(1, 20000)";
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
+    run(&mut session, "SET statement_timeout = '5s'");
+    let mut faults = Vec::new();
+    let mut others_wait = |what: &str| {
+        let waits = session.batch_execute("SELECT snowflake_nextval_range(1)").is_err();
+        if waits {
+            faults.push(what.to_owned());
+        }
+        waits
+    };
+    for settings in [
+        "SET client_min_messages = debug5",
+        "SET client_min_messages = log; SET debug_print_plan = on; SET debug_print_parse = on",
+    ] {
+        // The socket is full at one of several messages.
+        let mut clients = Vec::new();
+        for before in 0..6 {
+            let before = "DO $$ BEGIN RAISE LOG 'x'; END $$;".repeat(before);
+            let query = format!("{settings}; {before} {MOVES}");
+            clients.push(client_that_does_not_read(&server, "app", &query));
+            std::thread::sleep(ms(300));
+            if others_wait(settings) {
+                break;
+            }
+        }
+    }
+    // An error that ends the session is sent at once. The row before it fills the socket, if it has the right length.
+    let mut clients = Vec::new();
+    for length in (8..160).map(|step| step * 2_000) {
+        let query = format!(
+            "SET exit_on_error = on; SELECT repeat('x', {length}); SELECT snowflake.snowflake_nextval_range(1)"
+        );
+        clients.push(client_that_does_not_read(&server, "app", &query));
+        if clients.len() == 20 {
+            if others_wait("exit_on_error") {
+                break;
+            }
+            clients.clear();
+        }
+    }
+    drop(clients);
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+/// Calls whose moves fail, at a full stack or a full table of locks.
+#[test]
+fn calls_that_cannot_move_the_tick_do_not_exhaust_the_sequence() {
+    // 131,072 counts, which is the fewest that a layout may leave.
+    let text = generator_sql(&database(), "1, 'snowflake', '46/5/12'");
+    let server = plain()
+        .setting("max_stack_depth", "100kB")
+        .setting("max_locks_per_transaction", "10")
+        .setting("max_connections", "10")
+        .start();
+    let mut owner = server.connect();
+    run(&mut owner, &format!("BEGIN; {text} COMMIT"));
+    run(
+        &mut owner,
+        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app; GRANT CREATE ON SCHEMA public TO app",
+    );
+    let mut app = server.connect_as("app");
+    run(
+        &mut app,
+        "CREATE FUNCTION public.dive(depth integer, calls integer) RETURNS integer LANGUAGE plpgsql AS $$
+         DECLARE
+             failed integer := 0;
+         BEGIN
+             IF depth > 0 THEN
+                 RETURN public.dive(depth - 1, calls);
+             END IF;
+             FOR i IN 1..calls LOOP
+                 BEGIN
+                     PERFORM snowflake.snowflake_nextval();
+                 EXCEPTION WHEN statement_too_complex OR out_of_memory THEN
+                     failed := failed + 1;
+                 END;
+             END LOOP;
+             RETURN failed;
+         END $$",
+    );
+    let counts = "SELECT last_value >> 46 FROM snowflake.snowflake_state";
+    // The depth at which calls count and cannot move.
+    let depth = (1..).find(|depth| {
+        let before: i64 = one(&mut app, counts);
+        let failed: i32 = one(&mut app, &format!("SELECT dive({depth}, 20)"));
+        failed == 20 && one::<i64>(&mut app, counts) >= before + 20
+    });
+    let depth = depth.expect("such a depth");
+    // As after a hundred thousand of them: it takes seconds.
+    let many = |count: i64| {
+        format!("SELECT setval('snowflake.snowflake_state', {count}::bigint << 46 | last_value & (1::bigint << 46) - 1)
+                 FROM snowflake.snowflake_state")
+    };
+    let mut spend = |calls: i32| one::<i32>(&mut app, &format!("SELECT dive({depth}, {calls})"));
+    assert_eq!(spend(5_000), 5_000);
+    let spent: i64 = one(&mut owner, counts);
+    assert!((4_096..4_200).contains(&spent), "{spent} counts");
+    run(&mut owner, &many(131_000));
+    assert_eq!(spend(200), 200);
+    assert!(next(&mut owner) > 0);
+    // The same where no lock is free.
+    run(
+        &mut app,
+        "DO $$ BEGIN FOR i IN 1..100000 LOOP PERFORM pg_advisory_lock(i); END LOOP;
+         EXCEPTION WHEN out_of_memory THEN NULL; END $$",
+    );
+    run(&mut owner, "SELECT pg_sleep(0.01)");
+    assert_eq!(one::<i32>(&mut app, "SELECT dive(1, 5000)"), 5_000);
+    let spent: i64 = one(&mut owner, counts);
+    assert!((4_096..4_200).contains(&spent), "{spent} counts");
+    run(&mut app, "SELECT pg_advisory_unlock_all()");
+    assert!(next(&mut app) > 0);
 }
 
 /// Those who may create objects in a schema on the search_path of whoever installs the generator.
@@ -404,6 +550,41 @@ fn its_schema_may_have_any_name() {
             one::<bool>(&mut session, &format!("SELECT {same} FROM (VALUES ({id}::bigint)) AS v (id)")),
             "{name}"
         );
+    }
+}
+
+/// The text has the bytes that the database has for the name, not how messages show it.
+#[test]
+fn its_schema_may_have_any_name_of_any_encoding() {
+    let server = Server::builder().start_with_extension();
+    let mut control = server.connect();
+    for (encoding, name) in [("LATIN1", "gén"), ("EUC_JP", "g表"), ("SQL_ASCII", "gén表"), ("UTF8", "g表")]
+    {
+        let database = encoding.to_lowercase();
+        run(
+            &mut control,
+            &format!(
+                "CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            ),
+        );
+        let mut session = server.config().dbname(&database).connect(postgres::NoTls).expect("a session");
+        run(
+            &mut session,
+            &format!("CREATE SCHEMA \"{name}\"; CREATE EXTENSION snowflake_id SCHEMA \"{name}\""),
+        );
+        // By name, and as the schema in which the function stands.
+        let given: String =
+            one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1, '{name}')"));
+        let own: String = one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1)"));
+        assert_eq!(given, own, "{encoding}");
+        run(&mut session, &format!("DROP SCHEMA \"{name}\" CASCADE; BEGIN; {given} COMMIT"));
+        let schemas: Vec<String> = column(
+            &mut session,
+            "SELECT nspname::text FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+             WHERE c.relname = 'snowflake_state'",
+        );
+        assert_eq!(schemas, [name], "{encoding}");
+        assert!(one::<i64>(&mut session, &format!("SELECT \"{name}\".snowflake_nextval()")) > 0);
     }
 }
 

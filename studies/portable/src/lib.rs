@@ -1,16 +1,18 @@
-//! A model of the portable generator (`src/functions/portable.sql`): sessions that stall between any two steps, cancels,
-//! crashes that lose no WAL, and clocks that say anything. No position comes out twice in any state that is reached, and
-//! each rule that is left out is missed.
+//! A model of the portable generator (`src/functions/portable.sql`): sessions that stall between any two steps, calls that
+//! fail at any of them, crashes that lose no WAL, and clocks that say anything. No position comes out twice in any state
+//! that is reached, the counts do not run out, and each rule that is left out is missed.
 //!
 //! The sequence holds a tick and a count. `nextval` raises the count; `setval` writes both. Each is one step, as
 //! PostgreSQL holds the sequence's buffer meanwhile. A session's steps are those of the functions:
 //!
 //! | step | in SQL |
 //! | --- | --- |
-//! | idle -> drawn | `snowflake_nextval` has called `nextval` |
+//! | idle -> draws, or waits | `snowflake_nextval` has read the sequence: its tick has room, or is full |
+//! | draws -> drawn | `nextval` |
 //! | drawn -> issued, or waits | it reads the clock, and returns or calls `snowflake_move` |
 //! | waits -> holds | `LOCK TABLE` |
-//! | holds -> drew | `nextval` under the lock |
+//! | holds -> draws again, or drew | it has read the sequence: there is room, or what it has read is full |
+//! | draws again -> drew | `nextval` |
 //! | drew -> issued, or more, or moves | it reads the clock: the tick serves, or a range draws more, or the tick is old |
 //! | moves -> issued, or idle | `setval`: a larger tick, or, where that would be too late, the present one's end |
 
@@ -31,6 +33,8 @@ pub enum Mutant {
     TickUnchecked,
     /// A call does not compare the count with the field.
     CountUnchecked,
+    /// A call draws a count of a full tick.
+    FullTickCounted,
     /// A range does not look whether others took positions in between.
     GapUnchecked,
     /// A refused move leaves room in the present tick.
@@ -40,13 +44,14 @@ pub enum Mutant {
 }
 
 /// Every mutant.
-pub const MUTANTS: [Mutant; 9] = [
+pub const MUTANTS: [Mutant; 10] = [
     Mutant::NoLock,
     Mutant::TickNotLarger,
     Mutant::SameTick,
     Mutant::IncrementOfOne,
     Mutant::TickUnchecked,
     Mutant::CountUnchecked,
+    Mutant::FullTickCounted,
     Mutant::GapUnchecked,
     Mutant::RoomWhenRefused,
     Mutant::WalLost,
@@ -65,8 +70,8 @@ pub struct Scope {
     pub counts: u8,
     /// Calls of each session.
     pub calls: u8,
-    /// Crashes and cancels, together.
-    pub faults: u8,
+    /// Crashes.
+    pub crashes: u8,
     /// The deliberate fault, if any.
     pub mutant: Option<Mutant>,
 }
@@ -83,9 +88,11 @@ pub struct Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Session {
     Idle,
+    Draws,
     Drawn(Value),
     Waits,
     Holds,
+    DrawsAgain,
     Drew(Value),
     /// The first of a range, the last so far, and how many are missing.
     More {
@@ -107,7 +114,7 @@ pub struct State {
     clock: u8,
     holder: Option<usize>,
     sessions: Vec<(Session, u8)>,
-    faults: u8,
+    crashes: u8,
     issued: Vec<Value>,
     breach: Option<&'static str>,
 }
@@ -124,8 +131,8 @@ impl State {
 pub enum Action {
     /// The next step of a session.
     Step(usize),
-    /// A session's statement is cancelled; its lock is free.
-    Cancel(usize),
+    /// A session's call fails: it is cancelled, or runs out of stack or locks. Its lock is free.
+    Fail(usize),
     /// The server crashes and starts again. `nextval` has logged values ahead, so the count goes on further up.
     Crash,
     /// The clock says this.
@@ -137,7 +144,7 @@ impl Scope {
         self.mutant == Some(mutant)
     }
 
-    /// `None` where the sequence is at its end.
+    /// `None` where the sequence is at its end, which ends all calls for good.
     fn nextval(&self, state: &mut State) -> Option<Value> {
         state.before = state.sequence;
         let Value { tick, count } = state.sequence;
@@ -145,8 +152,15 @@ impl Scope {
             true => Value { tick: tick + 1, count },
             false => Value { tick, count: count + 1 },
         };
+        if state.sequence.count == self.counts {
+            state.breach = Some("no count is left");
+        }
         (state.sequence.count < self.counts && state.sequence.tick <= self.last_tick)
             .then_some(state.sequence)
+    }
+
+    fn is_full(&self, value: Value) -> bool {
+        value.count >= self.field && !self.is(Mutant::FullTickCounted)
     }
 
     fn serves(&self, value: Value, n: u8, clock: u8) -> bool {
@@ -171,6 +185,11 @@ impl Scope {
         }
     }
 
+    /// The next state of a session, which fails where the sequence is at its end.
+    fn draw(&self, state: &mut State, drawn: impl Fn(Value) -> Session) -> Session {
+        self.nextval(state).map_or(Session::Idle, drawn)
+    }
+
     fn end(state: &mut State, who: usize) {
         if state.holder == Some(who) {
             state.holder = None;
@@ -186,8 +205,9 @@ impl Scope {
             Session::Idle if calls == self.calls => return None,
             Session::Idle => {
                 state.sessions[who].1 += 1;
-                if n == 1 { Session::Drawn(self.nextval(state)?) } else { Session::Waits }
+                if n == 1 && !self.is_full(state.sequence) { Session::Draws } else { Session::Waits }
             }
+            Session::Draws => self.draw(state, Session::Drawn),
             Session::Drawn(value) if self.serves(value, 1, clock) => {
                 self.issue(state, value, 1, clock);
                 Session::Idle
@@ -198,7 +218,9 @@ impl Scope {
                 state.holder = Some(who);
                 Session::Holds
             }
-            Session::Holds => Session::Drew(self.nextval(state)?),
+            Session::Holds if self.is_full(state.sequence) => Session::Drew(state.sequence),
+            Session::Holds => Session::DrawsAgain,
+            Session::DrawsAgain => self.draw(state, Session::Drew),
             Session::Drew(first) if self.serves(first, n, clock) => {
                 Session::More { first, last: first, missing: n - 1, clock }
             }
@@ -221,7 +243,7 @@ impl Scope {
                 Session::Moves { to: last.tick + 1 }
             }
             Session::More { first, missing, clock, .. } => {
-                Session::More { first, last: self.nextval(state)?, missing: missing - 1, clock }
+                self.draw(state, |last| Session::More { first, last, missing: missing - 1, clock })
             }
             Session::Moves { to } if to > self.last_tick => {
                 state.before = state.sequence;
@@ -255,7 +277,7 @@ impl Model for Scope {
             clock: 1,
             holder: None,
             sessions: vec![(Session::Idle, 0); self.sessions.len()],
-            faults: 0,
+            crashes: 0,
             issued: Vec::new(),
             breach: None,
         }]
@@ -264,10 +286,10 @@ impl Model for Scope {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend((0..self.sessions.len()).map(Action::Step));
         actions.extend((1..=self.last_tick).filter(|clock| *clock != state.clock).map(Action::Clock));
-        if state.faults < self.faults {
+        let is_busy = |who: &usize| state.sessions[*who].0 != Session::Idle;
+        actions.extend((0..self.sessions.len()).filter(is_busy).map(Action::Fail));
+        if state.crashes < self.crashes {
             actions.push(Action::Crash);
-            let busy = |who: &usize| state.sessions[*who].0 != Session::Idle;
-            actions.extend((0..self.sessions.len()).filter(busy).map(Action::Cancel));
         }
     }
 
@@ -276,12 +298,9 @@ impl Model for Scope {
         match action {
             Action::Step(who) => self.step(&mut next, who)?,
             Action::Clock(clock) => next.clock = clock,
-            Action::Cancel(who) => {
-                next.faults += 1;
-                Self::end(&mut next, who);
-            }
+            Action::Fail(who) => Self::end(&mut next, who),
             Action::Crash => {
-                next.faults += 1;
+                next.crashes += 1;
                 (0..self.sessions.len()).for_each(|who| Self::end(&mut next, who));
                 next.sequence = match self.is(Mutant::WalLost) {
                     true => next.before,

@@ -6,15 +6,15 @@ use stateright::{Checker, HasDiscoveries, Model};
 const SCOPES: [(&str, Scope); 3] = [
     (
         "three callers",
-        Scope { sessions: &[1, 1, 1], last_tick: 3, field: 2, counts: 6, calls: 2, faults: 1, mutant: None },
+        Scope { sessions: &[1, 1, 1], last_tick: 3, field: 2, counts: 6, calls: 2, crashes: 1, mutant: None },
     ),
     (
         "ranges",
-        Scope { sessions: &[1, 2], last_tick: 4, field: 3, counts: 8, calls: 2, faults: 1, mutant: None },
+        Scope { sessions: &[1, 2], last_tick: 4, field: 3, counts: 8, calls: 2, crashes: 1, mutant: None },
     ),
     (
         "two ranges",
-        Scope { sessions: &[2, 2], last_tick: 4, field: 4, counts: 8, calls: 2, faults: 1, mutant: None },
+        Scope { sessions: &[2, 2], last_tick: 4, field: 4, counts: 8, calls: 2, crashes: 1, mutant: None },
     ),
 ];
 
@@ -43,6 +43,7 @@ fn every_mutant_is_found() {
         let expected = match mutant {
             Mutant::TickUnchecked => "a tick before the clock",
             Mutant::CountUnchecked => "a count beyond the field",
+            Mutant::FullTickCounted => "no count is left",
             _ => "an ID twice",
         };
         let found = SCOPES.map(|(_, scope)| explore(Scope { mutant: Some(mutant), ..scope }).0);
