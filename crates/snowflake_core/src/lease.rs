@@ -9,8 +9,8 @@
 //!
 //! A *contact* is one call of the registry. It carries a number, one higher than the last, and a nonce, and both are
 //! durable before they are sent. So of two copies of one node only one gets on: the registry refuses the other, because
-//! it comes with a number that was used with another nonce. A copy that is recognized as one, and a node whose lease is
-//! over, take a new node ID and drop the pending contact.
+//! it comes with a number that was used with another nonce. A server that cannot show that it is the only one with its
+//! record, and a node whose lease is over, take a new node ID and drop the pending contact.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -31,7 +31,7 @@ pub struct Lease {
 pub struct Contact {
     /// The registry that the node knows; `None` before its first answer.
     pub registry: Option<Uuid>,
-    /// The node: one data directory in one life.
+    /// The node: one data directory, up to a restart over which its lease does not go on.
     pub node: Uuid,
     /// One higher than that of the contact before, unless that one is repeated.
     pub number: i64,
@@ -91,7 +91,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// A node in a new life.
+    /// A node that no registry knows yet.
     pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64) -> Self {
         let (number, nonce) = (0, Uuid::nil());
         Self { node, registry: None, number, nonce, is_pending: false, lease: None, lanes, datacenter }
