@@ -9,7 +9,7 @@ use snowflake_core::{Config, Layout, Limits, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// `max_ahead` and `reserve` of the default limits.
+/// `max_ahead` of the default limits, and how far past it a reservation reaches.
 pub const MAX_AHEAD: i64 = 2 * SECOND;
 
 pub const RESERVE: i64 = 500 * MS;
