@@ -15,6 +15,7 @@ mod executing;
 mod functions;
 mod generator;
 mod host;
+mod host_lock;
 mod keeper;
 mod layout_guard;
 mod lightweight_lock;
@@ -27,7 +28,6 @@ mod start;
 mod state_file;
 mod time;
 mod waiting;
-mod witness;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -46,7 +46,7 @@ pub extern "C-unwind" fn _PG_init() {
     }
     settings::define();
     if !binary_upgrade {
-        shmem::install_hooks(start::note_standby);
+        shmem::install_hooks();
         session::install_hook();
         layout_guard::install_callback();
         keeper::register();

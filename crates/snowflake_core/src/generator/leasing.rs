@@ -63,6 +63,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lease().map(|lease| (lease.home, self.layout.starts_at(lease.until + 1)))
     }
 
+    /// The workers that this server has now, as they stand in an ID, home worker first.
+    pub fn worker_numbers(&self) -> Vec<i64> {
+        self.origins(&self.control.cold.lock()).to_vec()
+    }
+
     /// Whether an ID with these fields is one that this server may generate. One that another server generated means
     /// that both use the same worker. Under a lease, IDs of the group's earlier and later holders are not.
     pub fn is_own(&self, parts: &Parts) -> bool {
