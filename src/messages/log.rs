@@ -175,14 +175,11 @@ fn describe(event: Event) -> Text {
                 "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
             format!(
-                "{} This cluster had no file \"{STATE_FILE}\", so IDs start when the system clock has passed {}, \
-                 in {}.",
+                "{} There was no usable file \"{STATE_FILE}\", so IDs begin above the system clock, at {}.",
                 lane_of(lane, home, timeline),
                 timestamp(first_us),
-                duration((first_us - clock_us(libc::CLOCK_REALTIME)).max(0)),
             ),
-            "If this data was moved here and has IDs that may be ahead of this clock, call snowflake_adopt with a \
-             later time.",
+            NO_HINT,
         ),
         Event::Adopted(floor_us) => said(
             format!("snowflake_id: the state was adopted, with IDs above {}", timestamp(floor_us)),
