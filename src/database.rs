@@ -118,12 +118,12 @@ impl Row {
     }
 }
 
-/// The table's ID; `None` if there is no such extension, schema or table.
+/// The table's ID; `None` if there is no such schema or table. Only the extension can have created them: its functions call
+/// this.
 fn table() -> Option<pg_sys::Oid> {
     let valid = |oid| (oid != pg_sys::InvalidOid).then_some(oid);
     // SAFETY: static names, within a transaction.
     unsafe {
-        valid(pg_sys::get_extension_oid(c"snowflake_id".as_ptr(), true))?;
         let schema = valid(pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true))?;
         valid(pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema))
     }
