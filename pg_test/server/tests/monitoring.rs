@@ -361,10 +361,10 @@ fn a_datacenter_is_told_where_the_layout_has_one() {
 }
 
 /// Datacenter and worker of each series that the alert about shared workers compares, without those of standbys.
-fn owned(server: &Server) -> BTreeSet<(String, String)> {
+fn owned(watcher: &mut Client) -> BTreeSet<(String, String)> {
     let [_, of_workers] = all_of_postgres_exporter();
     assert_eq!(of_workers.labels[..2], ["datacenter", "worker"]);
-    let rows = watcher(server).query(&of_workers.sql, &[]).expect("a role with pg_monitor alone may");
+    let rows = watcher.query(&of_workers.sql, &[]).expect("a role with pg_monitor alone may");
     let counted = rows.iter().filter(|row| row.get::<_, i32>("owned") == 1);
     counted.map(|row| (row.get("datacenter"), row.get("worker"))).collect()
 }
@@ -376,12 +376,13 @@ fn servers_with_other_backup_workers_show_which_workers_they_share() {
         builder.setting("snowflake_id.backup_workers", backups).start_with_extension()
     };
     let (seven, three) = (of("1", "7"), of("129", "3"));
-    let (of_seven, of_three) = (owned(&seven), owned(&three));
+    let (of_seven, of_three) = (owned(&mut watcher(&seven)), owned(&mut watcher(&three)));
     assert_eq!((of_seven.len(), of_three.len()), (8, 4));
     assert!(of_three.is_subset(&of_seven), "{of_three:?} {of_seven:?}");
     drop(seven);
     // A standby has its primary's, and generates nothing.
-    assert_eq!(owned(&three.standby(|settings| settings)), BTreeSet::new());
+    let standby = three.standby(|settings| settings);
+    assert_eq!(owned(&mut standby.connect_as("watcher")), BTreeSet::new());
 }
 
 // ---- the real programs ----
