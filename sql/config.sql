@@ -90,8 +90,7 @@ BEGIN
                 ELSE 'Drop what was restored, and restore it into a server with the dump''s snowflake_id.layout, tick and '
                     'epoch.' END;
     END IF;
-    -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server
-    -- whose state was lost does not know the layout of these IDs.
+    -- The lowest IDs of this moment, before and after.
     IF TG_OP = 'UPDATE' AND NOT is_replicated AND (
         SELECT (lowest[1] >= lowest[2]) FROM (
             SELECT array_agg(floor(extract(epoch FROM clock_timestamp() - l.epoch) * 1000 / l.tick_ms) * 2::numeric ^ (

@@ -35,3 +35,9 @@ pub fn read() -> ControlFile {
         is_shut_down: file.state == pg_sys::DBState::DB_SHUTDOWNED,
     }
 }
+
+/// The cluster's system identifier.
+pub fn system_identifier() -> u64 {
+    // SAFETY: known to every process since the control file was read.
+    unsafe { pg_sys::GetSystemIdentifier() }
+}

@@ -1,5 +1,5 @@
-//! The layout of this database's IDs, from its table `snowflake_config`. A server's state file can be lost or left
-//! behind; the row is stored beside the IDs, and dumps, replication and pg_upgrade carry it.
+//! The layout of this database's IDs, from its table `snowflake_config`. The row is stored beside the IDs; dumps,
+//! replication and pg_upgrade carry it.
 //!
 //! The row is read without SQL, so that parallel workers can read it, callers need no right to the table, and no
 //! search_path hides it. If there is no row, there is nothing to compare with, and the first ID stores one.

@@ -6,8 +6,8 @@
 //! The postmaster opens the file and all processes inherit it, with the locks: they belong to what was opened, not to a
 //! process. So they end with the server's last process, and a restart after a crashed backend goes on with them.
 
+use crate::control_file::system_identifier;
 use crate::messages::log;
-use crate::start::system_identifier;
 use serde::{Deserialize, Serialize};
 use snowflake_core::host::{HostLock, Locked};
 use std::ffi::c_int;

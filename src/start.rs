@@ -1,5 +1,6 @@
 //! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
 
+use crate::control_file::system_identifier;
 use crate::shmem;
 use crate::time::from_postgres;
 use pgrx::prelude::*;
@@ -31,10 +32,4 @@ pub fn of_standby() -> Start {
         system_identifier: system_identifier(),
         replayed_us: Some(before.checkpoint_us),
     }
-}
-
-/// The cluster's system identifier.
-pub fn system_identifier() -> u64 {
-    // SAFETY: known to every process since the control file was read.
-    unsafe { pg_sys::GetSystemIdentifier() }
 }

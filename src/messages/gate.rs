@@ -254,13 +254,16 @@ pub fn closed(why: ClosedReason) -> Error {
 
 /// Another server on this host has one of the workers, in this data directory.
 pub fn taken(directory: Option<String>) -> Error {
-    let other = directory.map_or_else(
-        || "Another server".to_owned(),
-        |directory| format!("The server in data directory \"{}\"", shown(directory.as_bytes())),
-    );
+    let detail = match directory {
+        Some(directory) => format!(
+            "The server in data directory \"{}\" has locked one of this server's workers.",
+            shown(directory.as_bytes())
+        ),
+        None => "Another server had locked one of this server's workers when this server started.".to_owned(),
+    };
     not_ready(
         "cannot generate a snowflake ID: another server on this host generates IDs with this worker",
-        format!("{other} holds the lock of one of this server's workers."),
+        detail,
         "If this server should generate IDs in place of the other one, stop that, and restart this server. Otherwise set \
          snowflake_id.worker_id to a number that no other server has, and restart this server.",
     )

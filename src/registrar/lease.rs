@@ -2,6 +2,7 @@
 
 use crate::bell::{self, Who};
 use crate::board;
+use crate::control_file::system_identifier;
 use crate::generator;
 use crate::messages::{Unleased, log};
 use crate::settings;
@@ -119,7 +120,7 @@ impl Leasing {
             wanted_worker: None,
             in_recovery,
             version: env!("CARGO_PKG_VERSION"),
-            system_identifier: start::system_identifier(),
+            system_identifier: system_identifier(),
         })
     }
 
