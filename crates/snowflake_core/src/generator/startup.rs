@@ -84,6 +84,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             _ => {}
         }
         self.try_start(cold, start, adopted_us).map_err(|(reason, retry_at_us)| {
+            // A gate that stays closed, as a copy's, must not keep another server from opening its own.
+            if let Some(disk) = self.host.disk() {
+                self.lock_workers(disk, start.system_identifier, &[]);
+            }
             // Which lease it has is in its file.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
             cold.gate = Gate::Closed { reason, retry_at_us };
