@@ -109,7 +109,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// This server as a node that the registry does not know yet.
     pub(super) fn new_node(&self) -> Membership {
-        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter)
+        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter, self.layout)
     }
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
