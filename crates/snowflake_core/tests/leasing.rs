@@ -327,7 +327,7 @@ fn a_copy_is_another_node_whether_its_original_runs_or_not() {
 /// What happens to a node that has crashed, so that its lease does not go on.
 type Event = fn(&Machine);
 
-const NOT_ALONE: [(&str, Event); 7] = [
+const NOT_ALONE: [(&str, Event); 6] = [
     ("reboot", |machine| machine.disk.host_lock.forget()),
     ("no lock", |machine| machine.disk.host_lock.is_broken.set(true)),
     ("copy", |machine| {
@@ -335,7 +335,6 @@ const NOT_ALONE: [(&str, Event); 7] = [
     }),
     ("another cluster", |machine| machine.set_start(|start| start.system_identifier += 1)),
     ("its workers taken", |machine| machine.disk.host_lock.hold_as(99, SYSTEM, 256)),
-    ("a process of the run before", |machine| machine.disk.host_lock.is_own_held.set(true)),
     ("a clone that ran in between", |machine| {
         let clone = clone_of(machine, true);
         clone.start_up();
@@ -359,7 +358,7 @@ fn lease_goes_on_only_where_nobody_was_in_between() {
         assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)), "{name}");
         let contact = machine.contact();
         assert!(contact.node != node && contact.lease.is_none() && contact.registry.is_none(), "{name}");
-        machine.disk.host_lock.is_own_held.set(false);
+        assert_eq!(machine.disk.host_lock.held(), [0; 0], "it has no worker");
         machine.meet(&registry);
         machine.settle();
         assert_ne!(machine.home(machine.id()), lease.home, "{name}");
@@ -428,11 +427,40 @@ fn lease_of_workers_that_another_server_on_the_host_has_keeps_the_gate_closed() 
     machine.meet(&registry);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    // The next lease is of other workers.
-    registry.end(0);
+    // As a new node it gets another group.
+    machine.pass(SECOND);
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
     machine.meet(&registry);
     machine.settle();
     assert_eq!(machine.id().worker, 1);
+}
+
+/// Otherwise the next server on the host to which they are leased would stay closed.
+#[test]
+fn lease_that_is_over_frees_its_workers_on_the_host() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    assert_eq!(machine.disk.host_lock.held(), [0, 256, 512, 768]);
+    registry.end(0);
+    let contact = machine.contact();
+    assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+    assert_eq!(machine.disk.host_lock.held(), [0; 0]);
+}
+
+/// The last process of the run before has yet to end, as the log's collector.
+#[test]
+fn lease_waits_for_a_process_of_the_run_before() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    machine.crash();
+    machine.disk.host_lock.is_own_held.set(true);
+    for _ in 0..2 {
+        assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
+    }
+    machine.disk.host_lock.is_own_held.set(false);
+    machine.settle();
+    assert_eq!(machine.lease(), Some(lease));
+    machine.id();
 }
 
 #[test]
@@ -700,7 +728,6 @@ fn lease_floor_replaces_rule_4() {
         machine.set_start(|start| start.replayed_us = Some(machine.wall() + HOUR));
         machine.boot_up();
         machine.enlist();
-        machine.disk.host_lock.is_own_held.set(false);
         assert_eq!(machine.meet(&registry), Answered::Leased);
         assert!(machine.settle() <= MS, "{name}");
         let id = machine.id();

@@ -125,8 +125,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             WorkerSource::Configured => self.origins(cold),
             WorkerSource::Registry => self.leased_origins(find(&load()?)?.as_ref()),
         };
-        let locked = self.lock_workers(disk, start.system_identifier, &origins);
-        if let (WorkerSource::Configured, Locked::Taken { is_own_directory }) = (self.source, locked) {
+        let mut locked = self.lock_workers(disk, start.system_identifier, &origins);
+        if let Locked::Taken { is_own_directory } = locked
+            && (is_own_directory || self.source == WorkerSource::Configured)
+        {
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
@@ -141,6 +143,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         });
         if membership.is_some_and(|membership| membership.lease.is_none()) {
             origins = Origins::NONE;
+            locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
         let evidence = Evidence {
             layout: &self.layout,
