@@ -325,7 +325,7 @@ fn error_before_the_epoch_says_by_how_much() {
 #[test]
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("41/10/1", 3, 64, limits(policy, 0, 5 * MS));
+        let config = config("41/10/1", 1, 64, limits(policy, 0, 5 * MS));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -443,7 +443,7 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
 #[test]
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
     for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
-        let config = config("41/10/12", 3, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
+        let config = config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
