@@ -4,6 +4,7 @@
 use super::Generator;
 use crate::config::WorkerSource;
 use crate::host::{Host, Locked};
+use crate::journal::RETRY_US;
 use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
@@ -102,6 +103,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn lose(&self, cold: &mut ColdState, promises: Promises) {
         self.leave(cold);
         cold.journal.promises = promises;
+        if let Some(disk) = self.host.disk() {
+            self.lock_workers(disk, promises.system_identifier, &[]);
+        }
         let heading = self.heading(cold, self.active());
         let _ = cold.journal.write_at_once(&self.host, &heading);
     }
@@ -114,7 +118,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// This server as a node that the registry does not know yet.
     pub(super) fn new_node(&self) -> Membership {
-        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter)
+        Membership::new(self.host.random(), self.configured.lanes(), self.datacenter, self.layout)
     }
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
@@ -142,7 +146,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.control.switch.activate(first);
         self.set_until(cold);
         if let Locked::Taken { .. } = locked {
-            cold.gate = Gate::Closed { reason: ClosedReason::Taken, retry_at_us: i64::MAX };
+            // The next start is that of a new node, to which the registry leases other workers.
+            let retry_at_us = self.host.boot_us() + RETRY_US;
+            cold.gate = Gate::Closed { reason: ClosedReason::Taken, retry_at_us };
         }
         Ok(())
     }

@@ -11,8 +11,7 @@ use parking_lot::lock_api::RawMutex;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once less than
-    /// half of it is left. The keeper
-    /// calls this from time to time, and when [`Host::ask_keeper`] wakes it.
+    /// half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
     pub fn keep_up(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
@@ -38,8 +37,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let Some(permitted) = lane.permitted() else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
-        if (is_half_used && has_more || is_longer) && tick <= self.latest_tick(now_us).min(self.last_tick()) {
-            self.reserve_for(cold, index, tick)
+        let can_be_issued = tick <= self.latest_tick(now_us).min(self.last_tick());
+        // A longer `max_ahead` is what an operator sets while the clock is behind, so it does not wait for the clock.
+        if is_longer || is_half_used && has_more && can_be_issued {
+            self.reserve_for(cold, index, tick.min(self.last_tick()))
         } else {
             Ok(())
         }

@@ -32,8 +32,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         // A call that is still under way on the old lane claims in that lane's own ledger, at or below that lane's own
         // reservation, so its IDs are unique and durable.
         cold.journal.promise(from, self.mark(cold, from));
-        self.lanes[to].raise_floor(self.entry_floor(cold, to, self.now_us()));
-        self.reserve(cold, to, self.lanes[to].frontier(), to)?;
+        let now_us = self.now_us();
+        let first = self.first_free(cold, to, from, now_us, n);
+        self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
+        self.reserve(cold, to, first, to)?;
         self.control.switch.activate(to);
         self.control.counters.add_rotation();
         let workers = self.workers(cold);
@@ -45,7 +47,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// be used.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
-        let latest = self.latest_tick(now_us);
+        let latest = self.latest_tick(now_us).min(self.layout.max_tick());
         let first_free = |lane| self.first_free(cold, lane, from, now_us, n);
         let rotation = || self.configured.rotation(cold.journal.promises.timeline, from);
         if let Some(lane) = rotation().find(|lane| first_free(*lane) <= latest) {
@@ -79,16 +81,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let now = self.layout.tick().holding(now_us);
             lane.room_from(lane.frontier().max(now), n, self.layout.max_tick())
         } else {
-            self.lanes[lane].frontier().max(self.entry_floor(cold, lane, now_us) + 1)
+            let mark = cold.journal.promises.marks[lane];
+            self.lanes[lane].frontier().max(mark.max(self.entry_floor(cold, now_us)) + 1)
         }
     }
 
     /// Rules 2 and 3: above which tick a lane begins that is entered at this wall-clock time, in microseconds since the
-    /// epoch.
-    fn entry_floor(&self, cold: &ColdState, lane: usize, now_us: i64) -> i64 {
-        let mark = cold.journal.promises.marks[lane];
+    /// epoch. The mark that it had at the start it respects since then.
+    fn entry_floor(&self, cold: &ColdState, now_us: i64) -> i64 {
         let is_before_start = now_us < self.layout.relative(cold.run.start_us);
-        if is_before_start { mark } else { mark.max(cold.run.above) }
+        if is_before_start { -1 } else { cold.run.above }
     }
 
     /// The wall-clock time from which `tick` can be issued, as a Unix time in microseconds.

@@ -84,6 +84,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             _ => {}
         }
         self.try_start(cold, start, adopted_us).map_err(|(reason, retry_at_us)| {
+            // A gate that stays closed, as a copy's, must not keep another server from opening its own.
+            if let Some(disk) = self.host.disk() {
+                self.lock_workers(disk, start.system_identifier, &[]);
+            }
             // Which lease it has is in its file.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
             cold.gate = Gate::Closed { reason, retry_at_us };
@@ -121,8 +125,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             WorkerSource::Configured => self.origins(cold),
             WorkerSource::Registry => self.leased_origins(find(&load()?)?.as_ref()),
         };
-        let locked = self.lock_workers(disk, start.system_identifier, &origins);
-        if let (WorkerSource::Configured, Locked::Taken { is_own_directory }) = (self.source, locked) {
+        let mut locked = self.lock_workers(disk, start.system_identifier, &origins);
+        if let Locked::Taken { is_own_directory } = locked
+            && (is_own_directory || self.source == WorkerSource::Configured)
+        {
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
@@ -137,6 +143,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         });
         if membership.is_some_and(|membership| membership.lease.is_none()) {
             origins = Origins::NONE;
+            locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
         let evidence = Evidence {
             layout: &self.layout,

@@ -24,7 +24,7 @@
 //!    little. These are durable marks, so that only the clock of *this* start has to be right. A lane that is missing in
 //!    the record falls under this rule alone. The floor of a lease replaces this rule.
 //! 5. **One host, one run.** The start locks each of its workers on the host ([`HostLock`](crate::host::HostLock)).
-//!    While another server has one of them, the gate stays closed.
+//!    While another server has one of them, the gate stays closed. A gate that stays closed holds no lock.
 //! 6. **A copy.** The record was written into another file or by another cluster, this start made no timeline, and the
 //!    record has a worker of this server: the gate stays closed until an operator adopts the state.
 //! 7. **A lease** goes on over a restart only if the host's lock has the token of the record, and rule 6 finds no copy.

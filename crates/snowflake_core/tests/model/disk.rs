@@ -157,11 +157,13 @@ pub struct SimLock {
     pub directory: u64,
     /// Somebody has deleted the file, or no other can be made.
     pub is_broken: Cell<bool>,
+    /// A process of the run before in this directory still has its workers.
+    pub is_own_held: Cell<bool>,
 }
 
 impl SimLock {
     fn new(directory: u64) -> Self {
-        Self { host: Rc::default(), directory, is_broken: Cell::new(false) }
+        Self { host: Rc::default(), directory, is_broken: Cell::default(), is_own_held: Cell::default() }
     }
 
     /// The last process of the server in this directory ends.
@@ -180,6 +182,11 @@ impl SimLock {
         self.host.held.borrow_mut().insert((system_identifier, worker), directory);
     }
 
+    /// The token with which a server signed last for this worker.
+    pub fn signed(&self, system_identifier: u64, worker: i64) -> Option<Uuid> {
+        self.host.signed.borrow().get(&(system_identifier, worker)).copied()
+    }
+
     /// The workers that this directory holds.
     pub fn held(&self) -> Vec<i64> {
         let held = self.host.held.borrow();
@@ -191,6 +198,9 @@ impl HostLock for SimLock {
     fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked {
         if self.is_broken.get() {
             return Locked::Unavailable;
+        }
+        if self.is_own_held.get() {
+            return Locked::Taken { is_own_directory: true };
         }
         let mut held = self.host.held.borrow_mut();
         let holder = |worker: &i64| held.get(&(system_identifier, *worker)).copied();
