@@ -9,7 +9,6 @@ use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
 use crate::refusal::{ClosedReason, Refusal, Unopened};
 use crate::state::newest;
-use crate::state::promises::Promises;
 use crate::state::start::{Decision, Evidence, Found, Start};
 use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
@@ -105,12 +104,13 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let later = |reason| (reason, self.host.boot_us() + RETRY_US);
         let first_lane = self.configured.first_lane(start.timeline);
         let Some(disk) = self.host.disk() else {
-            self.begin_run(
-                cold,
-                Decision { promises: Promises::none(), above: -1, active: first_lane, needs_new_file: false },
-                i64::MIN,
-            );
-            return Ok([Some(self.opened(cold, false)), None]);
+            let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
+            let promises = &mut cold.journal.promises;
+            (promises.timeline, promises.membership) = (start.timeline, membership);
+            let decision =
+                Decision { promises: *promises, above: -1, active: first_lane, needs_new_file: false };
+            self.begin_run(cold, decision, i64::MIN);
+            return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
         let load = || -> Result<Option<Loaded>, (ClosedReason, i64)> {
             disk.load().map_err(|errno| later(ClosedReason::Os(errno)))

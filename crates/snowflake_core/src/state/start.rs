@@ -143,6 +143,10 @@ impl Evidence<'_> {
                 *mark = floor.max(*mark);
             }
         }
+        // What an operator says of other servers holds for the workers that are no lane, too.
+        if adopted_us.is_some() {
+            promises.raise_all(layout, floor);
+        }
         promises.system_identifier = start.system_identifier;
         promises.timeline = start.timeline;
         promises.max_ahead_us = max_ahead_us;
