@@ -196,16 +196,24 @@ fn put_back_files(act: &mut Act, fault: &Fault, anew: bool) {
 
 /// Rolls the primary's volume back to an earlier snapshot.
 pub fn roll_back(act: &mut Act, fault: &Fault) {
-    act.primary.put_on_volume(fault.down);
+    move_to_volume(act, fault.down);
     let image = act.primary.snapshot();
-    act.send_clients();
-    act.must_serve_after("a snapshot of a volume");
     fault.hold(2);
     act.stop_for_good(fault.down);
     act.primary.set_back(image);
     act.start();
     act.world.is_replaced = true;
     act.renew_standby();
+}
+
+/// The files are new ones there, so an operator adopts them.
+fn move_to_volume(act: &mut Act, down: Down) {
+    if act.primary.volume.is_none() {
+        act.primary.put_on_volume(down);
+        act.adopt();
+        act.send_clients();
+    }
+    act.must_serve_after("a move to a volume");
 }
 
 // ---- on another host in between
@@ -229,9 +237,7 @@ pub fn run_elsewhere(act: &mut Act, fault: &Fault) {
     let down = if fault.down == Down::Smart { Down::Fast } else { fault.down };
     let is_volume = fault.variant.is_multiple_of(3) && act.world.has_volumes && act.primary.disk.is_none();
     if is_volume {
-        act.primary.put_on_volume(down);
-        act.send_clients();
-        act.must_serve_after("a move to a volume");
+        move_to_volume(act, down);
     }
     // A base backup has an older state than the copies of a stopped server.
     let backup = (!is_volume && fault.variant.is_multiple_of(2)).then(|| act.primary.server.backup());
