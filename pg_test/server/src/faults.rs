@@ -89,6 +89,11 @@ impl Server {
         self.is_contained
     }
 
+    /// From the next start on, the server runs beside this process again.
+    pub fn leave_container(&mut self) {
+        self.is_contained = false;
+    }
+
     /// Whether the server was started and has not been stopped since.
     pub fn is_started(&self) -> bool {
         self.postmaster.is_some()
