@@ -3,7 +3,7 @@
 use crate::install::{companions, install, run};
 use crate::process::has_ended;
 use crate::registry::loopback_address;
-use crate::sandbox::new_folder;
+use crate::sandbox::{leave_host_lock, new_folder};
 use crate::{ms, secs, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -147,6 +147,7 @@ impl Drop for Node {
             let _ = kill(Pid::from_raw(postmaster), Signal::SIGQUIT);
             wait_until("the postmaster's end", secs(60), || has_ended(postmaster).then_some(()));
         }
+        leave_host_lock(&self.folder.join("data"));
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -10,9 +10,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// 2024-01-01, from which the default layout counts ticks, in milliseconds.
-const EPOCH_MS: i64 = 1_704_067_200_000;
-
 fn folder(server: &Server) -> PathBuf {
     server.data().join("snowflake_id")
 }
@@ -21,12 +18,12 @@ fn file(server: &Server) -> PathBuf {
     folder(server).join("state")
 }
 
-/// The mark of the home worker in the file, as a Unix time in milliseconds.
+/// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
     let text = fs::read_to_string(file(server)).expect("the state file can be read");
     let mark = text.split("\"marks\":{\"1\":").nth(1).expect("worker 1 has a mark");
     let digits: String = mark.chars().take_while(char::is_ascii_digit).collect();
-    EPOCH_MS + digits.parse::<i64>().expect("a mark is a number")
+    digits.parse::<i64>().expect("a mark is a number") / 1_000
 }
 
 /// The first ID of a new server, which has to wait for the clock.
@@ -79,7 +76,7 @@ const RECORDER: &str = r#"
 
 static void tell(const char *what, const char *path)
 {
-    /* Not the witness, which need not outlive the boot. */
+    /* Not the lock of the workers, which need not outlive the boot. */
     const char *folder = strncmp(path, "/dev/shm/snowflake_id.", 22) ? strstr(path, "snowflake_id") : NULL;
     const char *name = NULL;
     size_t size = strlen(path);
@@ -245,7 +242,7 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     server.start();
     let last = first_id(&mut server.connect());
     server.stop(Stop::Fast);
-    assert_eq!(mark_in_file(&server), at_ms(last), "a clean stop writes exact marks");
+    assert_eq!(mark_in_file(&server), at_ms(last) + 1, "a clean stop writes exact marks");
 }
 
 const MARKS: &str = "

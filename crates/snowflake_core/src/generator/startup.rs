@@ -44,18 +44,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
-    /// Locks the workers of this server again, for where the host's memory of that was deleted.
-    pub fn lock_again(&self) {
+    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it could.
+    pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
-            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return };
+            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return false };
             let promises = &cold.journal.promises;
             let origins = self.origins(cold);
-            if let (Gate::Open | Gate::Settling, Some(token)) = (cold.gate, promises.token)
-                && let Locked::Own(_) = lock.lock(promises.system_identifier, &origins)
-            {
-                lock.sign(&origins, token);
-            }
-        });
+            matches!(cold.gate, Gate::Open | Gate::Settling)
+                && matches!(lock.lock(promises.system_identifier, &origins), Locked::Own(_))
+                // Without a token in the record, no token is that of the record.
+                && lock.sign(&origins, promises.token.unwrap_or_default())
+        })
     }
 
     fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], Unopened> {
@@ -84,6 +83,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             _ => {}
         }
         self.try_start(cold, start, adopted_us).map_err(|(reason, retry_at_us)| {
+            // A server that generates no IDs does not keep another one from its workers.
+            let lock = self.host.disk().and_then(Disk::host_lock);
+            let _ = lock.map(|lock| lock.lock(start.system_identifier, &[]));
             // Which lease it has is in its file.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
             cold.gate = Gate::Closed { reason, retry_at_us };
