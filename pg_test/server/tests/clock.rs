@@ -832,7 +832,7 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     let before_them = wall_ms(&server);
     let rotated = take(&mut session, 100);
     let first = layout.parts(rotated[0]);
-    assert_eq!(first.worker, 1 + 2 * (1 << 22) / 8);
+    assert_eq!(first.worker, 1 + 2 * (1 << 22) / 4);
     assert!(
         (before_them - 1_000..=wall_ms(&server)).contains(&first.at_ms),
         "{} at {before_them}",

@@ -353,7 +353,7 @@ fn a_wait_at_the_gate_answers_statement_timeout() {
         server.clock().back(ms(1_300));
         server.start();
         let mut session = server.connect();
-        run(&mut session, "SET statement_timeout = '20ms'");
+        run(&mut session, "SET statement_timeout = '200ms'");
         let answer = session.query_one("SELECT snowflake_nextval()", &[]).map(drop);
         run(&mut session, "SET statement_timeout = 0");
         next(&mut session);
