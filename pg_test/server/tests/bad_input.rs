@@ -221,6 +221,22 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     assert!(one::<bool>(&mut session, owner));
 }
 
+/// Two sources of one number: which of them counts is nothing to guess.
+#[test]
+fn a_worker_beside_a_registry_closes_the_generator() {
+    let mut server = Misconfigured::new();
+    server.is_closed(
+        &[("snowflake_id.registry", "host=/nowhere")],
+        &[
+            "snowflake_id.worker_id",
+            "the registry assigns this server's worker",
+            "Remove snowflake_id.worker_id",
+        ],
+        true,
+    );
+    server.opens();
+}
+
 /// PostgreSQL accepts each of the statements, and the server is restarted at a later date.
 #[test]
 fn a_worker_that_another_setting_puts_outside_its_range_does_not_hold_the_database() {
@@ -300,13 +316,13 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     }
     // A worker field of 2 bits has no room for 8 lanes. IDs were generated with another layout, and cannot be read
     // either.
-    let mut new = Server::builder().setting("snowflake_id.layout", "41/2/12").start_with_extension();
+    let mut new = Server::builder().setting("snowflake_id.layout", "41/1/12").start_with_extension();
     let mut session = new.connect();
-    all_fail(&mut session, "55000", &[backups, "\"7\"", "4 workers", "needs 8"]);
-    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(3 << 12)"), 3);
+    all_fail(&mut session, "55000", &[backups, "\"3\"", "2 workers", "needs 4"]);
+    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(1 << 12)"), 1);
     // The owner of a worker depends on that number.
-    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_owner(3 << 12)"), &[backups]);
-    new.set(backups, "1");
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_owner(1 << 12)"), &[backups]);
+    new.set(backups, "0");
     new.restart();
     next(&mut new.connect());
     server.opens();

@@ -157,6 +157,22 @@ fn a_reload_of_the_policy_counts_in_sessions_that_run() {
 }
 
 #[test]
+fn a_registry_that_a_reload_sets_beside_a_worker_waits_for_the_restart_and_the_log_says_so() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let before = next(&mut session);
+    server.keeper();
+    server.reload("snowflake_id.registry", "host=/nowhere");
+    let line = "snowflake_id: snowflake_id.registry takes effect after a restart";
+    server.wait_for_line(line, secs(30));
+    assert!(next(&mut session) > before);
+    server.restart();
+    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
+    assert!(failure.text().contains("invalid value for parameter \"snowflake_id.worker_id\""), "{failure}");
+    assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
+}
+
+#[test]
 fn a_bad_value_in_a_reload_changes_nothing() {
     let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
