@@ -3,7 +3,7 @@
 use crate::install::{companions, install, run};
 use crate::process::has_ended;
 use crate::registry::loopback_address;
-use crate::sandbox::{leave_host_lock, new_folder};
+use crate::sandbox::new_folder;
 use crate::{ms, secs, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -147,7 +147,11 @@ impl Drop for Node {
             let _ = kill(Pid::from_raw(postmaster), Signal::SIGQUIT);
             wait_until("the postmaster's end", secs(60), || has_ended(postmaster).then_some(()));
         }
-        leave_host_lock(&self.folder.join("data"));
+        // The file in which the node's servers locked their workers.
+        if let Ok(control) = fs::read(self.folder.join("data/global/pg_control")) {
+            let identifier = u64::from_ne_bytes(control[..8].try_into().expect("8 bytes"));
+            let _ = fs::remove_file(format!("/dev/shm/snowflake_id.{identifier}"));
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

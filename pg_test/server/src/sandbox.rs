@@ -3,8 +3,7 @@
 use crate::clock::Clock;
 use crate::install::{Install, install, run};
 use std::collections::HashMap;
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,8 +14,8 @@ use std::time::Duration;
 
 /// Removes the folder when the test process has ended, for whatever reason: its standard input is a pipe whose other
 /// end only the test process has. A test that was killed leaves servers behind. Their `postmaster.pid` names them, and
-/// their working directory proves that the pid is still theirs. Each cluster has left the file in which its servers lock
-/// their workers. A small file system may be mounted on the folder of the extension's state.
+/// their working directory proves that the pid is still theirs. Each has left its witness. A small file system may be
+/// mounted on the folder of the extension's state.
 const JANITOR: &str = r#"
 read -r _
 for file in "$1"/*/data/postmaster.pid; do
@@ -28,8 +27,8 @@ for file in "$1"/*/data/postmaster.pid; do
         sleep 0.5
     done
 done
-sort -u "$1/locks" 2>/dev/null | while read -r lock; do
-    rm -f "$lock"
+for data in "$1"/*/data; do
+    rm -f "/dev/shm/snowflake_id.$(stat -L -c %d.%i "$data")"
 done
 umount -l "$1"/*/data/snowflake_id 2>/dev/null
 rm -rf "$1"
@@ -124,27 +123,9 @@ pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
     copy.arg("-a").arg(&*template).arg(to);
     run(copy);
     identify(to);
-    leave_host_lock(to);
 }
 
-/// The file in which the servers of a data directory's cluster lock their workers: it has the system identifier in its name.
-/// `None` if there is no cluster.
-pub(crate) fn host_lock(data: &Path) -> Option<PathBuf> {
-    let control = std::fs::read(data.join("global/pg_control")).ok()?;
-    let identifier = u64::from_ne_bytes(control[..8].try_into().expect("it is the first field"));
-    Some(PathBuf::from(format!("/dev/shm/snowflake_id.{identifier}")))
-}
-
-/// Has the janitor remove the file in which this data directory's server locks its workers, at the end of all tests, because a
-/// copy of the server may go on.
-pub(crate) fn leave_host_lock(data: &Path) {
-    let Some(lock) = host_lock(data) else { return };
-    let list = sandbox().root.join("locks");
-    let mut list = OpenOptions::new().create(true).append(true).open(list).expect("the list can be opened");
-    writeln!(list, "{}", lock.display()).expect("the list can be written");
-}
-
-/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host lock
+/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host claim
 /// their workers against each other.
 fn identify(data: &Path) {
     let identifier = (rand::random::<u64>() >> 1).to_ne_bytes();

@@ -3,9 +3,11 @@
 use crate::clock::Clock;
 use crate::faults::Preload;
 use crate::install::{Install, install, older, run, with_failover, with_pglogical};
-use crate::sandbox::{self, new_cluster, new_folder};
+use crate::sandbox::{new_cluster, new_folder};
 use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -191,10 +193,28 @@ impl Server {
         self.folder.join("data")
     }
 
-    /// The file in which all servers of this cluster on this host lock their workers. A reboot takes it away.
+    /// The file in which the servers of this cluster lock their workers on this host. A reboot takes it away.
     #[track_caller]
-    pub fn host_lock(&self) -> PathBuf {
-        sandbox::host_lock(&self.data()).expect("there is a cluster")
+    pub fn lock_file(&self) -> PathBuf {
+        let control = std::fs::read(self.data().join("global/pg_control")).expect("the control file");
+        let identifier = u64::from_ne_bytes(control[..8].try_into().expect("8 bytes"));
+        PathBuf::from(format!("/dev/shm/snowflake_id.{identifier}"))
+    }
+
+    /// Removes the lock file, unless another server of the cluster has locked a worker there.
+    pub fn remove_lock_file(&self) {
+        let file = self.lock_file();
+        let Ok(opened) = OpenOptions::new().read(true).write(true).open(&file) else { return };
+        let whole = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        if fcntl(&opened, FcntlArg::F_OFD_SETLK(&whole)).is_ok() {
+            let _ = std::fs::remove_file(file);
+        }
     }
 
     fn log_file(&self) -> PathBuf {
@@ -636,7 +656,9 @@ impl Drop for Server {
         if std::thread::panicking() {
             self.show_end_of_log();
         }
-        sandbox::leave_host_lock(&self.data());
+        if self.data().join("global/pg_control").exists() {
+            self.remove_lock_file();
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

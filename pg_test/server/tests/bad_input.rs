@@ -3,8 +3,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, days, has_contrib, hours, ms, process, secs, wait_until};
-use std::collections::HashSet;
+use snowflake_server_tests::{Layout, Server, days, has_contrib, hours, ms, process, secs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The ways to ask for IDs.

@@ -170,7 +170,7 @@ fn a_reboot_opens_at_once() {
     opens_at_once(|| {
         let (mut server, ids) = rolled_back();
         server.crash();
-        fs::remove_file(server.host_lock()).expect("the file of the boot");
+        fs::remove_file(server.lock_file()).expect("the file of the boot");
         server.start();
         (server, ids)
     });
@@ -297,7 +297,7 @@ fn a_volume_rolled_back_to_a_snapshot_opens_at_once() {
 
 /// Asks for what holds the lock of a worker.
 fn is_locked(server: &Server, worker: i64) -> bool {
-    let Ok(file) = File::options().read(true).write(true).open(server.host_lock()) else { return false };
+    let Ok(file) = File::options().read(true).write(true).open(server.lock_file()) else { return false };
     let mut range = range(worker);
     fcntl(&file, FcntlArg::F_OFD_GETLK(&mut range)).expect("the lock can be read");
     i32::from(range.l_type) != libc::F_UNLCK
@@ -432,7 +432,7 @@ fn a_killed_postmasters_backend_keeps_the_lock_from_another_directory() {
         let mut all = Ids::new();
         all.add("the original", ids(&original));
         if is_deleted {
-            fs::remove_file(original.host_lock()).expect("the lock");
+            fs::remove_file(original.lock_file()).expect("the lock");
             let backend = one(&mut original.connect(), "SELECT pg_backend_pid()");
             original.kill_backend(backend);
             all.add("after a crash", ids(&original));
@@ -487,7 +487,7 @@ fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
         assert!(!is_locked(server, 129));
     };
     locked(&original);
-    fs::remove_file(original.host_lock()).expect("the lock");
+    fs::remove_file(original.lock_file()).expect("the lock");
     locked(&original);
     let mut clone = clone_of(&original);
     clone.start();
@@ -508,12 +508,12 @@ fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
 fn a_lock_that_another_process_has_is_locked_when_that_ends() {
     let server = Server::builder().start_with_extension();
     ids(&server);
-    let other = server.host_lock().with_extension("other");
+    let other = server.lock_file().with_extension("other");
     let file = File::options().read(true).write(true).create_new(true).open(&other).expect("a file");
     fs::set_permissions(&other, Permissions::from_mode(0o600)).expect("a mode");
     faults::own(&other);
     fcntl(&file, FcntlArg::F_OFD_SETLK(&range(1))).expect("a lock");
-    fs::rename(&other, server.host_lock()).expect("one folder");
+    fs::rename(&other, server.lock_file()).expect("one folder");
     // Longer than the keeper's rounds.
     std::thread::sleep(secs(1));
     drop(file);
@@ -536,7 +536,7 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
         let mut all = Ids::new();
         all.add("before", ids(&server));
         server.stop(Stop::Fast);
-        let path = server.host_lock();
+        let path = server.lock_file();
         fs::remove_file(&path).expect("the lock");
         make(&path).expect(what);
         server.start();

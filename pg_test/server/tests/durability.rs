@@ -297,7 +297,7 @@ fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone(
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
     let (before, io) = (modified(), bytes(&written()));
     std::thread::sleep(secs(6));
-    let lock = server.host_lock();
+    let lock = server.lock_file();
     let signed = fs::read(&lock).unwrap();
     fs::remove_file(&lock).unwrap();
     wait_until("the same signatures", secs(60), || (fs::read(&lock).ok()? == signed).then_some(()));
