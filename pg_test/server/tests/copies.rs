@@ -314,7 +314,7 @@ fn range(worker: i64) -> libc::flock {
 }
 
 #[test]
-fn a_clone_beside_its_original_waits_for_a_restart_and_then_is_a_copy() {
+fn a_clone_beside_its_original_waits_for_a_restart_and_a_worker_of_its_own_opens_it() {
     let mut original = Server::builder().start_with_extension();
     let mut all = Ids::new();
     all.add("the original", ids(&original));

@@ -102,7 +102,7 @@ fn lowering_max_ahead_under_load_costs_no_id() {
 
 /// IDs that ran ahead under the longer one may have to be bounded by the next start.
 #[test]
-fn a_restart_with_a_shorter_max_ahead_keeps_the_longer_one_until_the_clock_has_passed_the_start() {
+fn a_shorter_max_ahead_counts_once_the_clock_has_passed_the_restart() {
     let _alone = alone();
     let mut server = Server::builder().setting("snowflake_id.max_ahead", "5s").start_with_extension();
     let mut session = server.connect();
@@ -157,7 +157,7 @@ fn a_reload_of_the_policy_counts_in_sessions_that_run() {
 }
 
 #[test]
-fn a_registry_that_a_reload_sets_beside_a_worker_waits_for_the_restart_and_the_log_says_so() {
+fn a_registry_that_a_reload_sets_beside_a_worker_waits_for_the_restart() {
     let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
     let before = next(&mut session);

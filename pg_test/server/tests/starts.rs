@@ -257,7 +257,7 @@ fn a_clock_set_back_to_before_a_start_is_not_replayed_into_the_run_before() {
 }
 
 #[test]
-fn a_promotion_with_the_clock_an_hour_ahead_waits_for_the_clock_or_takes_another_worker() {
+fn a_promotion_an_hour_ahead_waits_for_the_clock_or_takes_another_worker() {
     let mut primary = server();
     let mut ids = Ids::new();
     ids.add("the primary", burst(&primary, 2_100));
