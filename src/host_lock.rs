@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 /// Where PostgreSQL's own shared memory objects lie.
@@ -40,24 +40,18 @@ struct Signature {
     token: Uuid,
 }
 
-/// The file that the postmaster has opened.
-static INHERITED: OnceLock<File> = OnceLock::new();
-/// The file that this process has opened, where that one was deleted or could not be opened.
-static OPENED: Mutex<Option<File>> = Mutex::new(None);
+/// The file that the postmaster has opened, or if that was deleted or could not be opened, the one that this process has.
+static FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Opens the file, so that all processes of this server inherit it. Called by the postmaster.
+/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, again after a crash of one of
+/// them: the file may have been deleted meanwhile. A failure is logged where the file is used.
 pub fn open() {
-    if INHERITED.get().is_none()
-        && let Ok(file) = open_file(system_identifier())
-    {
-        INHERITED.get_or_init(|| file);
-    }
+    let _ = with_file(system_identifier(), |_| Ok(()));
 }
 
 /// Whether the file was deleted, or another one lies in its place.
 pub fn is_lost() -> bool {
-    let held = INHERITED.get().is_some_and(is_in_place);
-    !held && !OPENED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
+    !FILE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
 }
 
 /// The data directory of the server that has one of these workers, if another process has.
@@ -184,14 +178,11 @@ fn range(kind: c_int, start: i64, length: i64) -> libc::flock {
 /// Calls with the file of this cluster: the inherited one, or if that is not in its place any more, one that this process
 /// opens.
 fn with_file<T>(system_identifier: u64, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    if let Some(file) = INHERITED.get().filter(|file| is_in_place(file)) {
-        return call(file);
+    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !file.as_ref().is_some_and(is_in_place) {
+        *file = Some(open_file(system_identifier)?);
     }
-    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !opened.as_ref().is_some_and(is_in_place) {
-        *opened = Some(open_file(system_identifier)?);
-    }
-    call(opened.as_ref().expect("just opened"))
+    call(file.as_ref().expect("just opened"))
 }
 
 fn path(system_identifier: u64) -> PathBuf {

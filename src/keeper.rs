@@ -59,6 +59,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let mut last_moved = Instant::now();
     // A change of max_ahead comes into force by keep_up().
     let mut is_reloaded = false;
+    let mut is_locked = true;
     while BackgroundWorker::wait_latch(Some(round)) {
         if BackgroundWorker::sighup_received() {
             // SAFETY: a background worker rereads its settings here, as every server process does.
@@ -78,8 +79,9 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
-        if host_lock::is_lost() {
-            generator.lock_again();
+        if host_lock::is_lost() || !is_locked {
+            // A session may have locked the workers meanwhile, until it ends.
+            is_locked = generator.lock_again();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }

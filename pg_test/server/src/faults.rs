@@ -3,7 +3,7 @@
 
 use crate::install::{install, run};
 use crate::server::{Builder, Server};
-use crate::{ms, process, sandbox};
+use crate::{ms, process, sandbox, secs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::NoTls;
@@ -124,6 +124,13 @@ impl Server {
             std::thread::sleep(ms(10));
         }
         Err(self.log())
+    }
+
+    /// Kills the postmaster; its children may live on.
+    #[track_caller]
+    pub fn kill_postmaster(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.wait_for_exit(secs(10));
     }
 
     /// Sends a signal to one of this server's processes; returns whether the process still existed.

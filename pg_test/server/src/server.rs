@@ -95,13 +95,16 @@ impl Builder {
         server
     }
 
-    /// As [`Builder::start`], with the extension created in the database `postgres`.
+    /// As [`Builder::start`], with the extension created in the database `postgres`. Waits until new IDs carry the clock's
+    /// time, unless that is to be moved forward anyway.
     #[track_caller]
     pub fn start_with_extension(self) -> Server {
+        let is_behind = !self.behind.is_zero();
         let server = self.start();
-        let mut session = server.connect();
-        sql::run(&mut session, "CREATE EXTENSION snowflake_id");
-        wait_until_seasoned(&mut session);
+        sql::run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        if !is_behind {
+            server.wait_for_clock();
+        }
         server
     }
 
@@ -369,13 +372,9 @@ impl Server {
     /// only then the shared memory lets another server start.
     #[track_caller]
     pub fn crash(&mut self) {
-        let pid = self.pid();
-        let children = format!("/proc/{pid}/task/{pid}/children");
-        let children = std::fs::read_to_string(children).unwrap_or_default();
-        self.signal(Signal::SIGKILL);
-        self.wait_for_exit(secs(10));
-        for child in children.split_whitespace() {
-            let child = child.parse().expect("a process id");
+        let children = process::children(self.pid() as i32);
+        self.kill_postmaster();
+        for child in children {
             crate::wait_until("the children to leave", secs(30), || process::has_ended(child).then_some(()));
         }
     }
@@ -493,6 +492,29 @@ impl Server {
         let lines: Vec<&str> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(40)..];
         eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+    }
+
+    /// Waits until new IDs carry the clock's time. After a start they begin `max_ahead` ahead of it, after the first one
+    /// another second. Does not wait if the generator is closed for a reason that does not pass by itself.
+    #[track_caller]
+    pub fn wait_for_clock(&self) {
+        // Looks seldom: each look takes the processors for milliseconds.
+        let first = "SELECT usable_at + current_setting('snowflake_id.max_ahead')::interval FROM snowflake_workers WHERE active";
+        let left = format!(
+            "SELECT extract(epoch FROM ({first}) - clock_timestamp())::float8 FROM snowflake_status
+             WHERE state = 'open' OR reason LIKE '%the system clock has to pass%'"
+        );
+        let mut session = self.connect();
+        crate::wait_until("the clock to pass the first IDs", secs(90), || {
+            let Some(row) = session.query_opt(&left, &[]).expect("the views") else { return Some(()) };
+            // Unknown while the gate waits.
+            let left = row.get::<_, Option<f64>>(0).unwrap_or(0.1);
+            if left <= 0.0 {
+                return Some(());
+            }
+            std::thread::sleep(Duration::from_secs_f64(left.clamp(0.05, 4.0)));
+            None
+        });
     }
 
     /// Waits until the server has logged this.
@@ -639,19 +661,6 @@ impl Drop for Server {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-/// Waits until the clock has passed the marks of a first start, some 3 s ahead. Does not wait if the gate is closed
-/// for another reason. Looks seldom: each look takes the processors for milliseconds.
-fn wait_until_seasoned(session: &mut Client) {
-    let left = "SELECT coalesce(extract(epoch FROM max(mark) - clock_timestamp()), 0)::float8
-                FROM snowflake_status, snowflake_workers
-                WHERE state = 'closed' AND reason LIKE 'waiting until the system clock%' HAVING count(*) > 0";
-    crate::wait_until("the first marks to pass", secs(30), || {
-        let Some(row) = session.query_opt(left, &[]).expect("the views") else { return Some(()) };
-        std::thread::sleep(Duration::from_secs_f64(row.get::<_, f64>(0).clamp(0.05, 4.0)));
-        None
-    });
 }
 
 /// Has the kernel give orphans among the program's descendants to it, as it gives them to process 1 of a container, which

@@ -43,18 +43,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
-    /// Locks the workers of this server again, for where the host's memory of that was deleted.
-    pub fn lock_again(&self) {
+    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it could.
+    pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
-            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return };
+            let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return false };
             let promises = &cold.journal.promises;
             let origins = self.origins(cold);
-            if let (Gate::Open | Gate::Settling, Some(token)) = (cold.gate, promises.token)
-                && let Locked::Own(_) = lock.lock(promises.system_identifier, &origins)
-            {
-                lock.sign(&origins, token);
-            }
-        });
+            matches!(cold.gate, Gate::Open | Gate::Settling)
+                && matches!(lock.lock(promises.system_identifier, &origins), Locked::Own(_))
+                // Without a token in the record, no token is that of the record.
+                && lock.sign(&origins, promises.token.unwrap_or_default())
+        })
     }
 
     fn start_unless_done(&self, cold: &mut ColdState, start: &Start) -> Result<[Option<Event>; 2], Unopened> {
