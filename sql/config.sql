@@ -1,15 +1,17 @@
 -- The layout of this database's IDs. pg_dump carries the row, and where a server has another layout, the database that is
 -- restored generates and reads no IDs.
 
+-- A session opens this table before its first ID. PostgreSQL reads defaults and CHECK constraints from catalogs that no
+-- session has at hand, which would cost more than all else of that call. So the trigger below does their work.
 CREATE TABLE snowflake_internal.snowflake_config (
-    layout  text NOT NULL,
-    tick_ms integer NOT NULL,
-    epoch   timestamptz NOT NULL,
-    -- The key has one value, so the table has at most one row. The key is also the replica identity, so a publisher's
-    -- change of its row applies to the row here, whatever values the two have.
-    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    layout  text,
+    tick_ms integer,
+    epoch   timestamptz,
+    -- Always true, so the table has at most one row. The key is also the replica identity, so a publisher's change of its
+    -- row applies to the row here, whatever values the two have.
+    is_only boolean PRIMARY KEY,
     -- Whether the database has generated IDs. CREATE EXTENSION stores the server's layout with false, the first ID true.
-    is_used boolean NOT NULL DEFAULT false
+    is_used boolean
 );
 
 -- A restore brings the row of the dump after CREATE EXTENSION has inserted the server's, and logical replication of all
@@ -48,6 +50,8 @@ BEGIN
         -- The publisher has deleted its row, but this database still has its IDs.
         RETURN CASE WHEN is_replicated THEN NULL ELSE OLD END;
     END IF;
+    NEW.is_only := true;
+    NEW.is_used := coalesce(NEW.is_used, false);
     SELECT * INTO own FROM snowflake_internal.server_layout();
     IF own.layout IS NULL THEN
         -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
@@ -86,8 +90,7 @@ BEGIN
                 ELSE 'Drop what was restored, and restore it into a server with the dump''s snowflake_id.layout, tick and '
                     'epoch.' END;
     END IF;
-    -- The lowest IDs of this moment, before and after. The generator compares its own layouts likewise, but a server
-    -- whose state was lost does not know the layout of these IDs.
+    -- The lowest IDs of this moment, before and after.
     IF TG_OP = 'UPDATE' AND NOT is_replicated AND (
         SELECT (lowest[1] >= lowest[2]) FROM (
             SELECT array_agg(floor(extract(epoch FROM clock_timestamp() - l.epoch) * 1000 / l.tick_ms) * 2::numeric ^ (

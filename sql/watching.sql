@@ -5,7 +5,7 @@ CREATE VIEW snowflake_status AS SELECT * FROM snowflake_internal.snowflake_statu
 CREATE VIEW snowflake_workers AS SELECT * FROM snowflake_internal.snowflake_workers_rows();
 
 REVOKE ALL ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_internal.snowflake_workers_rows(),
-    snowflake_rotate(), snowflake_adopt(timestamptz, boolean), snowflake_reset_stats(),
+    snowflake_rotate(), snowflake_adopt(timestamptz), snowflake_reset_stats(),
     snowflake_internal.snowflake_nextval_support(internal) FROM PUBLIC;
 
 COMMENT ON SCHEMA snowflake_internal IS 'internal: the tables of the extension snowflake_id, and what its functions call';
@@ -30,8 +30,8 @@ COMMENT ON TYPE snowflake_internal.snowflake_status_fields IS 'internal: the col
 COMMENT ON TYPE snowflake_internal.snowflake_workers_fields IS 'internal: the columns of the view snowflake_workers';
 COMMENT ON FUNCTION snowflake_rotate() IS
     'moves to the next usable backup worker and returns its number; for administrators';
-COMMENT ON FUNCTION snowflake_adopt(timestamptz, boolean) IS
-    'asserts that no ID newer than floor exists elsewhere (with lower: anywhere), and resumes generation';
+COMMENT ON FUNCTION snowflake_adopt(timestamptz) IS
+    'asserts that no ID newer than floor exists elsewhere, and resumes generation';
 COMMENT ON FUNCTION snowflake_reset_stats() IS
     'resets the counters of snowflake_status and snowflake_workers to zero; for administrators';
 

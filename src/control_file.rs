@@ -1,13 +1,10 @@
 //! PostgreSQL's control file, read by the postmaster before recovery writes it, and at a clean stop.
 
 use pgrx::prelude::*;
-use std::path::Path;
 
 /// The control file at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlFile {
-    /// When it was last written, as a Unix time in microseconds by this server's clock.
-    pub written_us: i64,
     /// When its checkpoint began, as a Unix time in microseconds. On a standby this is the primary's checkpoint by the
     /// primary's clock. Rounded up, because PostgreSQL rounds it down to whole seconds.
     pub checkpoint_us: i64,
@@ -17,11 +14,6 @@ pub struct ControlFile {
     pub is_in_recovery: bool,
     /// The server was shut down cleanly, as a primary.
     pub is_shut_down: bool,
-}
-
-/// Whether this start recovers from an archive or a primary. The control file of a base backup does not say so.
-pub fn is_recovery_signalled() -> bool {
-    ["standby.signal", "recovery.signal"].iter().any(|file| Path::new(file).exists())
 }
 
 /// Reads the control file.
@@ -37,10 +29,15 @@ pub fn read() -> ControlFile {
     let checkpoint = file.checkPointCopy;
     let recovering = [pg_sys::DBState::DB_IN_ARCHIVE_RECOVERY, pg_sys::DBState::DB_SHUTDOWNED_IN_RECOVERY];
     ControlFile {
-        written_us: file.time * 1_000_000,
         checkpoint_us: (checkpoint.time + 1) * 1_000_000,
         timeline: checkpoint.ThisTimeLineID.max(file.minRecoveryPointTLI),
         is_in_recovery: recovering.contains(&file.state),
         is_shut_down: file.state == pg_sys::DBState::DB_SHUTDOWNED,
     }
+}
+
+/// The cluster's system identifier.
+pub fn system_identifier() -> u64 {
+    // SAFETY: known to every process since the control file was read.
+    unsafe { pg_sys::GetSystemIdentifier() }
 }

@@ -1,5 +1,5 @@
-//! The layout of this database's IDs, from its table `snowflake_config`. A server's state file can be lost or left
-//! behind; the row is stored beside the IDs, and dumps, replication and pg_upgrade carry it.
+//! The layout of this database's IDs, from its table `snowflake_config`. The row is stored beside the IDs; dumps,
+//! replication and pg_upgrade carry it.
 //!
 //! The row is read without SQL, so that parallel workers can read it, callers need no right to the table, and no
 //! search_path hides it. If there is no row, there is nothing to compare with, and the first ID stores one.
@@ -130,12 +130,12 @@ impl Row {
     }
 }
 
-/// The table's ID; `None` if there is no such extension, schema or table.
+/// The table's ID; `None` if there is no such schema or table. Only the extension can have created them: its functions call
+/// this.
 fn table() -> Option<pg_sys::Oid> {
     let valid = |oid| (oid != pg_sys::InvalidOid).then_some(oid);
     // SAFETY: static names, within a transaction.
     unsafe {
-        valid(pg_sys::get_extension_oid(c"snowflake_id".as_ptr(), true))?;
         let schema = valid(pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true))?;
         valid(pg_sys::get_relname_relid(c"snowflake_config".as_ptr(), schema))
     }

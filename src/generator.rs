@@ -2,14 +2,15 @@
 
 use crate::bell::{self, Who};
 use crate::board::{self, Last};
+use crate::host_lock;
 use crate::layout_guard;
-use crate::messages::{Awaited, Error, gate, log, reading};
+use crate::messages::{Awaited, Error, gate, reading};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
 use crate::waiting;
 use pgrx::pg_sys;
-use snowflake_core::{Parts, Range, Refusal, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -141,27 +142,40 @@ pub fn missing() -> Error {
 /// Opens the gate on first use after a start or a promotion, because a session can call before the keeper has seen that
 /// recovery is over. Waits for the clock to pass the ticks that may have been used before.
 fn open(generator: &SharedGenerator) -> Result<(), Error> {
-    // The gate may open sooner: somebody corrects the clock, lowers a floor, or gets a lease.
+    // The gate may open sooner: an operator corrects the clock, or the server gets a lease.
     const LONGEST_NAP: Duration = Duration::from_millis(50);
     if in_recovery() {
         return Err(gate::in_recovery());
     }
     let since = Instant::now();
     loop {
-        match try_open(generator) {
+        match generator.open(&start::this()) {
             Ok(()) => return Ok(()),
             Err(Unopened::Settling(micros)) => {
                 waiting::nap(Duration::from_micros(micros as u64).min(LONGEST_NAP), Awaited::Clock);
             }
-            Err(Unopened::NoLease) => wait_for_lease(generator, since)?,
-            Err(Unopened::Closed(why)) => return Err(gate::closed(why)),
-            Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
+            Err(Unopened::NoLease) => wait_for_lease(since)?,
+            Err(why) => return Err(unopened(why)),
         }
     }
 }
 
+/// The error of a gate that does not open by itself soon.
+pub fn unopened(why: Unopened) -> Error {
+    match why {
+        Unopened::Closed(ClosedReason::Taken) => {
+            let workers = shmem::generator().map(|generator| generator.worker_numbers()).unwrap_or_default();
+            gate::taken(host_lock::directory_beside(&workers))
+        }
+        Unopened::Closed(why) => gate::closed(why),
+        Unopened::Clock(refusal) => gate::refused(refusal),
+        Unopened::NoLease => gate::no_lease(board::notes().unleased()),
+        Unopened::Settling(micros) => gate::settling(micros),
+    }
+}
+
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
-fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Error> {
+fn wait_for_lease(since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
     // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
@@ -171,7 +185,7 @@ fn wait_for_lease(generator: &SharedGenerator, since: Instant) -> Result<(), Err
         waiting::nap(LOOK_AGAIN, Awaited::Registry);
         Ok(())
     } else {
-        Err(gate::no_lease(notes.unleased(), generator.is_resumable()))
+        Err(gate::no_lease(notes.unleased()))
     }
 }
 
@@ -182,7 +196,7 @@ fn refused(refusal: Refusal) -> Error {
             bell::ring(Who::Registrar);
             gate::lease_ended(home, ended_at_us, board::notes().unleased())
         }
-        (Refusal::LeaseEnded, None) => gate::no_lease(board::notes().unleased(), false),
+        (Refusal::LeaseEnded, None) => gate::no_lease(board::notes().unleased()),
         _ => gate::refused(refusal),
     }
 }
@@ -195,47 +209,22 @@ fn not_rotated(refusal: Refusal) -> Error {
     }
 }
 
-/// Opens the gate if it may be open now. Reads the prepared transactions if they matter, so only a session can call it.
-fn try_open(generator: &SharedGenerator) -> Result<(), Unopened> {
-    match generator.open(&start::without_prepared()) {
-        Err(Unopened::PreparedUnread) => generator.open(&start::with_prepared()),
-        otherwise => otherwise,
-    }
-}
-
 /// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
-pub fn adopt(floor_us: i64, lower: bool) {
-    try_adopt(floor_us, lower).unwrap_or_else(|error| error.raise_in("snowflake_adopt"));
+pub fn adopt(floor_us: i64) {
+    try_adopt(floor_us).unwrap_or_else(|error| error.raise_in("snowflake_adopt"));
 }
 
-fn try_adopt(floor_us: i64, lower: bool) -> Result<(), Error> {
+fn try_adopt(floor_us: i64) -> Result<(), Error> {
     let generator = existing()?;
-    // SAFETY: callable in any backend.
-    if lower && !unsafe { pg_sys::superuser() } {
-        return Err(gate::lower_not_superuser());
-    }
     if in_recovery() {
         return Err(gate::in_recovery());
     }
-    let is_layout_new = layout_guard::unadopted_layout().is_some();
-    let adopted = generator.adopt(&start::with_prepared(), floor_us, lower);
-    adopted.map_err(|why| gate::not_adopted(why, floor_us))?;
-    open(generator)?;
-    if is_layout_new {
-        log::databases_left();
-    }
-    Ok(())
-}
-
-/// Called before a prepared transaction is committed or rolled back: a start that has yet to read it does so now.
-pub fn heed_prepared() {
-    if let Some(generator) = shmem::generator()
-        && !in_recovery()
-        && !generator.is_open()
-    {
-        // The error is dropped: the next call for an ID reports it.
-        let _ = try_open(generator);
-    }
+    generator.adopt(&start::this(), floor_us).map_err(|why| match why {
+        AdoptError::FloorInFuture => gate::floor_in_future(floor_us),
+        AdoptError::Unopened(Unopened::Closed(ClosedReason::Os(errno))) => gate::not_adopted(errno),
+        AdoptError::Unopened(why) => unopened(why),
+    })?;
+    open(generator)
 }
 
 /// The state that `snowflake_status` shows, and the reason if IDs are not available. Opens the gate if it may be open.
@@ -246,13 +235,11 @@ pub fn state() -> (&'static str, Option<String>) {
     if in_recovery() {
         return ("recovery", Some(gate::in_recovery().summary()));
     }
-    let reason = match try_open(generator) {
-        Err(Unopened::Closed(why)) => Some(gate::closed(why).summary()),
+    let reason = match generator.open(&start::this()) {
+        Err(why @ Unopened::Closed(_)) => Some(unopened(why).summary()),
         _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
-        Err(Unopened::NoLease) => Some(gate::no_lease(board::notes().unleased(), false).summary()),
-        Err(Unopened::Settling(micros)) => Some(gate::settling(micros)),
-        Err(Unopened::PreparedUnread) => unreachable!("a session has read them"),
+        Err(why) => Some(unopened(why).summary()),
     };
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }

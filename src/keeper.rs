@@ -4,11 +4,11 @@
 use crate::bell::{self, Who};
 use crate::generator;
 use crate::host::PgHost;
+use crate::host_lock;
 use crate::messages::{gate, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
-use crate::witness;
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
@@ -21,14 +21,12 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over. If there is no generator, or a rebuild brought along the
-/// worker of another server, the keeper first logs that, and starts earlier. It logs from a process of its own, because
-/// the postmaster starts the logging collector later than this.
+/// Has the postmaster start the keeper once recovery is over. If there is no generator, the keeper only logs that, and
+/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
-    let is_early = !has_generator || shmem::homes_of_rebuild().is_some();
     let start =
-        if is_early { BgWorkerStartTime::ConsistentState } else { BgWorkerStartTime::RecoveryFinished };
+        if has_generator { BgWorkerStartTime::RecoveryFinished } else { BgWorkerStartTime::ConsistentState };
     BackgroundWorkerBuilder::new("snowflake_id keeper")
         .set_type("snowflake_id keeper")
         .set_library("snowflake_id")
@@ -52,41 +50,38 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         // Status 0 tells the postmaster not to start the worker again.
         return;
     };
-    if let Some((before, configured)) = shmem::homes_of_rebuild() {
-        log::worker_of_another(before, configured);
-    }
-    while generator::in_recovery() {
-        if !BackgroundWorker::wait_latch(Some(ROUND)) {
-            // SAFETY: as at the end.
-            unsafe { pg_sys::proc_exit(1) };
-        }
-    }
     bell::answer_as(Who::Keeper);
 
     tell_of_expiry();
-    let mut told = None;
-    let mut round = open(generator, &mut told);
+    let mut logged = None;
+    let mut round = open(generator, &mut logged);
     let mut frontier = generator.frontier();
     let mut last_moved = Instant::now();
+    // A change of max_ahead comes into force by keep_up().
+    let mut is_reloaded = false;
+    let mut is_locked = true;
     while BackgroundWorker::wait_latch(Some(round)) {
         if BackgroundWorker::sighup_received() {
             // SAFETY: a background worker rereads its settings here, as every server process does.
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+            is_reloaded = true;
+            heed_registry();
         }
         if !generator.is_open() {
-            round = open(generator, &mut told);
+            round = open(generator, &mut logged);
             continue;
         }
         if generator.frontier() != frontier {
             (frontier, last_moved) = (generator.frontier(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
-        if bell::was_rung(Who::Keeper) || !is_idle {
+        if bell::was_rung(Who::Keeper) || !is_idle || std::mem::take(&mut is_reloaded) {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.keep_up();
         }
-        if !witness::keep_hold() {
-            generator.remind_witness();
+        if host_lock::is_lost() || !is_locked {
+            // A session may have locked the workers meanwhile, until it ends.
+            is_locked = generator.lock_again();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
@@ -105,22 +100,29 @@ fn tell_of_expiry() {
     }
 }
 
+/// Logs that a registry which a reload has set waits for a restart.
+fn heed_registry() {
+    if settings::registry().is_some() && !settings::has_registry() {
+        log::registry_waits();
+    }
+}
+
 /// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs a reason that keeps it
 /// closed once, so that an operator learns of it before a user does.
-fn open(generator: &SharedGenerator, told: &mut Option<ClosedReason>) -> Duration {
-    match generator.open(&start::without_prepared()) {
-        Ok(()) => ROUND,
-        Err(Unopened::Settling(micros)) => Duration::from_micros(micros as u64).min(ROUND),
-        // The registrar says why, and wakes the keeper when there is one.
-        Err(Unopened::NoLease) => IDLE_ROUND,
-        // Only a session can read prepared transactions, so the first one opens the gate.
-        Err(Unopened::PreparedUnread) => IDLE_ROUND,
-        Err(Unopened::Closed(why)) => {
-            if told.replace(why) != Some(why) {
-                log::unavailable(gate::closed(why));
-            }
-            // Often the other server is the last process of the run before.
-            if why == ClosedReason::Taken { ROUND } else { IDLE_ROUND }
-        }
+fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
+    let why = match generator.open(&start::this()) {
+        Ok(()) => return ROUND,
+        Err(Unopened::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
+        // The registrar says why, and wakes the keeper when there is a lease.
+        Err(Unopened::NoLease) => return IDLE_ROUND,
+        Err(why) => why,
+    };
+    let error = generator::unopened(why);
+    let cause = error.cause().to_owned();
+    if logged.as_ref() != Some(&cause) {
+        log::unavailable(error);
+        *logged = Some(cause);
     }
+    // Often the other process is the last one of the run before.
+    if why == Unopened::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
 }

@@ -1,5 +1,4 @@
-//! Decides whether IDs may be generated and read by this server's layout: it must be the layout of the server's state
-//! and of the database's IDs.
+//! Decides whether IDs may be generated and read by this server's layout: it must be that of the database's IDs.
 //!
 //! A process compares before its first ID or reading, and remembers success, and only that: later calls pay nothing, and
 //! a refusal ends as soon as its cause does. It forgets when PostgreSQL tells it that the table of the row has changed:
@@ -11,9 +10,8 @@
 use crate::database::{self, Compared};
 use crate::messages::{Error, gate};
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
-use crate::shmem::{self, SharedGenerator};
+use crate::shmem::SharedGenerator;
 use pgrx::prelude::*;
-use snowflake_core::{ClosedReason, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -72,8 +70,7 @@ fn compare(settings: &Settings) -> Result<Compared, Error> {
 
 // ---- reading ----
 
-/// The settings, for reading an ID: an error unless the state, on a standby too, and this database's IDs have their
-/// layout.
+/// The settings, for reading an ID: an error unless this database's IDs have their layout.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
     let settings = settings::get().ok_or_else(gate::not_preloaded)?;
@@ -100,20 +97,10 @@ fn check(settings: &Settings) -> Result<(), Error> {
     if let Some(bad) = settings::bad_value_of(&LAYOUT_NAMES) {
         return Err(gate::bad_value(bad));
     }
-    if let Some(layout) = unadopted_layout() {
-        return Err(gate::closed(ClosedReason::OtherLayout(layout)));
-    }
     if compare(settings)?.table.is_some() {
         MAY_READ.store(true, Ordering::Relaxed);
     }
     Ok(())
-}
-
-/// The layout with which IDs were generated, if another is configured and has not been adopted.
-pub fn unadopted_layout() -> Option<Layout> {
-    let is_adopted = || shmem::generator().is_some_and(|generator| generator.is_open());
-    let configured = settings::layout()?;
-    shmem::recorded_layout_before().filter(|recorded| *recorded != configured && !is_adopted())
 }
 
 // ---- generating ----
@@ -132,13 +119,13 @@ pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> 
         return Ok(());
     }
     let Some(settings) = settings::get() else { return Err(gate::not_preloaded()) };
-    // The first ID marks the database's row, or stores one: an error undoes that, and with another layout in the state
-    // there is no ID.
-    if unadopted_layout().is_none() {
+    let mut compared = compare(settings)?;
+    if !compared.is_used {
+        // The first ID of the database.
         database::store_use(&settings.layout);
+        compared = compare(settings)?;
     }
-    // An error about the state comes first, because the database cannot be converted before it is gone.
-    if compare(settings).map_err(|differs| for_reading().err().unwrap_or(differs))?.is_used {
+    if compared.is_used {
         GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     } else {
         UNMARKED.set(Some(statement()));

@@ -14,6 +14,7 @@ mod display;
 mod functions;
 mod generator;
 mod host;
+mod host_lock;
 mod keeper;
 mod layout_guard;
 mod lightweight_lock;
@@ -26,7 +27,6 @@ mod start;
 mod state_file;
 mod time;
 mod waiting;
-mod witness;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -45,7 +45,7 @@ pub extern "C-unwind" fn _PG_init() {
     }
     settings::define();
     if !binary_upgrade {
-        shmem::install_hooks(start::note_standby);
+        shmem::install_hooks();
         session::install_hook();
         layout_guard::install_callback();
         keeper::register();

@@ -1,6 +1,5 @@
-//! A session's reaction to statements that are not about IDs. PostgreSQL notifies no extension of DISCARD, which
-//! session pools send between two clients, nor of the end of a prepared transaction. So this hook sees every utility
-//! statement, as the hooks of extensions that audit or distribute them do.
+//! A session's reaction to DISCARD, which session pools send between two clients. PostgreSQL notifies no extension of it,
+//! so this hook sees every utility statement, as the hooks of extensions that audit or distribute them do.
 
 use crate::generator;
 use pgrx::prelude::*;
@@ -32,8 +31,7 @@ pub fn install_hook() {
     }
 }
 
-/// Runs a statement. Forgets the session's last ID if the statement makes a session forget `lastval()`, and reads the
-/// prepared transactions before it ends one of them.
+/// Runs a statement. Forgets the session's last ID if the statement makes a session forget `lastval()`.
 ///
 /// # Safety
 /// Only PostgreSQL may call it. An error of the statement leaves this function by longjmp, so it has no values to be
@@ -52,32 +50,11 @@ unsafe extern "C-unwind" fn process_utility(
     // start. The statement is inspected before it runs, because DISCARD may free it.
     unsafe {
         let forgets = discards_sequences((*statement).utilityStmt);
-        if ends_prepared((*statement).utilityStmt) {
-            heed_prepared();
-        }
         let run = PREVIOUS.unwrap_or(standard_ProcessUtility);
         run(statement, query, is_read_only, context, parameters, environment, destination, completion);
         if forgets {
             generator::forget_last_id();
         }
-    }
-}
-
-/// With pgrx's wrapper, which turns a Rust panic into a PostgreSQL error.
-#[pg_guard]
-extern "C-unwind" fn heed_prepared() {
-    generator::heed_prepared();
-}
-
-/// # Safety
-/// `statement` is a PostgreSQL utility statement.
-unsafe fn ends_prepared(statement: *const pg_sys::Node) -> bool {
-    use pg_sys::TransactionStmtKind::{TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED};
-    // SAFETY: by this function's contract; the tag tells the type.
-    unsafe {
-        (*statement).type_ == pg_sys::NodeTag::T_TransactionStmt
-            && [TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_ROLLBACK_PREPARED]
-                .contains(&(*statement.cast::<pg_sys::TransactionStmt>()).kind)
     }
 }
 

@@ -7,19 +7,15 @@ use crate::bell::{self, Bells};
 use crate::board::{self, Board};
 use crate::control_file::{self, ControlFile};
 use crate::host::PgHost;
+use crate::host_lock;
 use crate::lightweight_lock::LightweightLock;
 use crate::messages::log;
 use crate::settings;
-use crate::state_file::{self, StateFile};
-use crate::witness;
 use pgrx::prelude::*;
-use snowflake_core::{
-    Config, Control, Disk, Generator, Host, LaneMemory, Layout, Limits, View, recorded_layout, recorded_name,
-};
+use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, View};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 const NAME: &CStr = c"snowflake_id";
 /// The cold lock, and the board's.
@@ -60,37 +56,11 @@ pub fn control_file_before() -> Option<ControlFile> {
     shared().map(|shared| shared.before)
 }
 
-static RECORDED_LAYOUT: Mutex<Option<Layout>> = Mutex::new(None);
-
-/// The layout with which this cluster's IDs were generated before this start, if its state file tells.
-pub fn recorded_layout_before() -> Option<Layout> {
-    *RECORDED_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The home worker that this server had before it was rebuilt, and the configured one, if they differ. Asked first by
-/// the postmaster, before anything is written; the other processes inherit the answer.
-pub fn homes_of_rebuild() -> Option<(i64, i64)> {
-    static HOMES: OnceLock<Option<(i64, i64)>> = OnceLock::new();
-    *HOMES.get_or_init(|| {
-        let record = StateFile.load().ok().flatten().and_then(|loaded| recorded_name(&loaded))?;
-        let homes = (witness::home_before(record)?, configured_home()?);
-        (homes.0 != homes.1).then_some(homes)
-    })
-}
-
-fn configured_home() -> Option<i64> {
-    settings::get().and_then(|settings| settings.config()).and_then(|config| config.configured_home())
-}
-
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-static CREATED: OnceLock<fn(&SharedGenerator)> = OnceLock::new();
-
-/// Has PostgreSQL call this file when shared memory is requested, and when it exists. Whenever the postmaster has
-/// created the generator, it calls `created`.
-pub fn install_hooks(created: fn(&SharedGenerator)) {
-    CREATED.get_or_init(|| created);
+/// Has PostgreSQL call this file when shared memory is requested, and when it exists.
+pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
         PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
@@ -120,9 +90,9 @@ impl Plan {
 /// Publishes the limits that a reload changed.
 fn publish(change: &dyn Fn(Limits) -> Limits) {
     let Some(generator) = generator() else { return };
-    let wanted = change(generator.limits());
+    let wanted = change(generator.asked_limits());
     generator.set_limits(wanted);
-    let clamped_us = generator.limits().max_ahead_us;
+    let clamped_us = generator.asked_limits().max_ahead_us;
     if clamped_us < wanted.max_ahead_us {
         log::clamped(clamped_us);
     }
@@ -150,14 +120,9 @@ extern "C-unwind" fn startup() {
             previous();
         }
     }
-    // Before the state is read. A server that finds the directory locked tries again when its gate should open.
-    let _ = state_file::lock_directory();
-    let loaded = StateFile.load().ok().flatten();
-    let recorded = loaded.as_ref().and_then(recorded_layout);
-    *RECORDED_LAYOUT.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
-    witness::hold(configured_home());
     let Some(config) = settings::get().and_then(|settings| settings.config()) else { return };
     let config = Config { limits: settings::limits(), ..config };
+    host_lock::open();
     let plan = Plan::new(&config);
     let (lanes, words) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
 
@@ -196,9 +161,6 @@ extern "C-unwind" fn startup() {
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
-    if let Some(created) = CREATED.get() {
-        created(generator);
-    }
     // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers
     // it again; a child forgets the list that it inherited.
     unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };

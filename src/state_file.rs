@@ -4,16 +4,15 @@
 //! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
 //! relative, because every server process works in the data directory.
 
-use crate::messages::{Awaited, STATE_FILE, log};
+use crate::host_lock::ShmLock;
+use crate::messages::{Awaited, STATE_FILE};
 use crate::waiting::WaitEvent;
-use crate::witness::{ShmWitness, birth};
 use snowflake_core::Errno;
-use snowflake_core::host::{Disk, FileIdentity, Loaded, SLOT_BYTES, SLOTS, Witness, WriteError};
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use snowflake_core::host::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::UNIX_EPOCH;
 
 const FOLDER: &str = "snowflake_id";
 const NEW_PATH: &str = "snowflake_id/state.new";
@@ -21,38 +20,7 @@ const NEW_PATH: &str = "snowflake_id/state.new";
 /// The state file of this server.
 pub struct StateFile;
 
-/// The data directory, opened by the postmaster and locked for as long as one of its processes lives: they inherit it.
-/// The lock is on the directory, because that is never replaced, and no backup trips over it.
-static DIRECTORY: OnceLock<File> = OnceLock::new();
-
-/// Locks the data directory, if no other server has. Called first by the postmaster; the others only try again.
-pub fn lock_directory() -> Result<(), TryLockError> {
-    let directory = match DIRECTORY.get() {
-        Some(directory) => directory,
-        None => {
-            let opened = File::open(".").map_err(TryLockError::Error)?;
-            DIRECTORY.get_or_init(|| opened)
-        }
-    };
-    directory.try_lock()
-}
-
 impl Disk for StateFile {
-    fn is_taken(&self) -> bool {
-        match lock_directory() {
-            Ok(()) => false,
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Error(error)) => {
-                // Some network file systems have no locks.
-                static IS_TOLD: AtomicBool = AtomicBool::new(false);
-                if !IS_TOLD.swap(true, Ordering::Relaxed) {
-                    log::lock_failed(&error);
-                }
-                false
-            }
-        }
-    }
-
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         read().map_err(|error| errno(&error))
     }
@@ -68,7 +36,7 @@ impl Disk for StateFile {
         // Looked up by its path each time, to notice if the file was deleted or replaced, even if it cannot be opened.
         let is_expected = |found: io::Result<Metadata>| match found {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(WriteError::Replaced),
-            Ok(metadata) if identity(&metadata).map_err(os)? != expected => Err(WriteError::Replaced),
+            Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
             found => found.map(drop).map_err(os),
         };
         is_expected(fs::symlink_metadata(STATE_FILE))?;
@@ -78,8 +46,8 @@ impl Disk for StateFile {
         file.sync_all().map_err(os)
     }
 
-    fn witness(&self) -> Option<&dyn Witness> {
-        Some(&ShmWitness)
+    fn host_lock(&self) -> Option<&dyn HostLock> {
+        Some(&ShmLock)
     }
 
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
@@ -98,7 +66,7 @@ fn read() -> io::Result<Option<Loaded>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let identity = identity(&file.metadata()?)?;
+    let identity = identity(&file.metadata()?);
     let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
     file.read_to_end(&mut bytes)?;
     let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
@@ -129,7 +97,7 @@ fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
     no_link()?;
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
-    let identity = identity(&file.metadata()?)?;
+    let identity = identity(&file.metadata()?);
     let slot = bytes(identity);
     for i in 0..SLOTS {
         file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
@@ -148,10 +116,15 @@ fn no_link() -> io::Result<()> {
     }
 }
 
-/// Inode and time of birth, of the file and of the data directory. A rename keeps both; a copy has others.
-fn identity(file: &Metadata) -> io::Result<FileIdentity> {
-    let data = fs::metadata(".")?;
-    Ok(FileIdentity { inode: file.ino(), born_ns: birth(file), directory: (data.ino(), birth(&data)) })
+/// A rename keeps both inode and time of birth; a copy has others.
+fn identity(file: &Metadata) -> FileIdentity {
+    FileIdentity { inode: file.ino(), born_ns: birth(file) }
+}
+
+/// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
+pub fn birth(file: &Metadata) -> i64 {
+    let born = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    born.map_or(0, |since| since.as_nanos() as i64)
 }
 
 fn errno(error: &io::Error) -> Errno {

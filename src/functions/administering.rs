@@ -10,8 +10,8 @@ fn snowflake_rotate() -> i32 {
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn snowflake_adopt(floor: default!(TimestampWithTimeZone, "now()"), lower: default!(bool, "false")) {
-    generator::adopt(from_postgres(floor.into()), lower);
+fn snowflake_adopt(floor: default!(TimestampWithTimeZone, "now()")) {
+    generator::adopt(from_postgres(floor.into()));
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

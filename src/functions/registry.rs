@@ -5,7 +5,7 @@ use super::row::record;
 use super::text::GivenText;
 use crate::messages::reading;
 use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS, too_few_workers};
-use crate::witness::birth;
+use crate::state_file::birth;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
 use snowflake_core::{Bits, Layout, Tick, Workers};

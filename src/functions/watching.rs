@@ -48,7 +48,6 @@ CREATE TYPE snowflake_internal.snowflake_workers_fields AS (
     lane      integer,
     worker_id integer,
     active    boolean,
-    in_half   boolean,
     usable_at timestamptz,
     mark      timestamptz,
     issued    bigint
@@ -151,7 +150,6 @@ fn snowflake_workers_rows() -> TableIterator<
         name!(lane, i32),
         name!(worker_id, i32),
         name!(active, bool),
-        name!(in_half, bool),
         name!(usable_at, Option<TimestampWithTimeZone>),
         name!(mark, Option<TimestampWithTimeZone>),
         name!(issued, i64),
@@ -164,7 +162,6 @@ fn snowflake_workers_rows() -> TableIterator<
             lane.lane as i32,
             lane.worker as i32,
             lane.active,
-            lane.in_half,
             lane.usable_at_us.map(timestamp),
             lane.mark_us.map(timestamp),
             lane.issued as i64,

@@ -42,7 +42,7 @@ impl Error {
     }
 
     /// The message without what cannot be done: where that is said already.
-    pub(super) fn cause(&self) -> &str {
+    pub fn cause(&self) -> &str {
         let message = &self.0.message;
         let cause = message.strip_prefix(GENERATING).and_then(|rest| rest.strip_prefix(": "));
         cause.unwrap_or(message)

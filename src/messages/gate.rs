@@ -1,18 +1,16 @@
 //! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
-//! that moved, a floor, a reservation that cannot be written.
+//! that moved, a reservation that cannot be written.
 
-use super::reading::configured_layout;
 use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Unleased, error, not_ready};
 use crate::bell::{self, Who};
-use crate::display::{duration, layout, os_error, timestamp};
+use crate::display::{duration, layout, os_error, shown, timestamp};
 use crate::settings::{self, BadValue};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::{
-    ERRCODE_INSUFFICIENT_PRIVILEGE as NO_RIGHT, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
-    ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE, ERRCODE_QUERY_CANCELED as CANCELED,
-    ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
+    ERRCODE_INVALID_PARAMETER_VALUE as INVALID, ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE,
+    ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
 };
-use snowflake_core::{AdoptError, ClosedReason, FloorCause, Layout, NoLane, Refusal};
+use snowflake_core::{ClosedReason, Errno, NoLane, Refusal};
 
 /// What to do where the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
@@ -25,14 +23,6 @@ const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong
      snowflake_id.worker_id to a number that was never used, and restart the server.";
 /// The same where a registry assigns the workers.
 const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
-/// What to do where the clock has not reached a floor.
-const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If no ID newer than now exists in \
-     this database or elsewhere, a superuser can call snowflake_adopt(now(), lower => true).";
-
-/// What to do besides, where an operator can resume the lease that the server had before a reboot of its host.
-const RESUMABLE_HINT: &str = "If no copy of this data directory has run since the host was rebooted, \
-     snowflake_adopt() resumes the earlier lease.";
-
 /// Where nothing has contacted the registry.
 const NO_REGISTRAR: &str =
     "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.";
@@ -100,7 +90,7 @@ pub fn in_parallel_worker() -> Error {
     )
 }
 
-pub fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Error {
+pub fn no_lease(why: Option<Unleased>) -> Error {
     let (detail, hint) = match why {
         Some(why) => (last_contact(&why), why.hint),
         None if bell::pid_of(Who::Registrar).is_some() => (
@@ -110,11 +100,10 @@ pub fn no_lease(why: Option<Unleased>, is_resumable: bool) -> Error {
         ),
         None => (NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned()),
     };
-    let hints = [hint.as_str(), if is_resumable { RESUMABLE_HINT } else { NO_HINT }];
     not_ready(
         "cannot generate a snowflake ID: the registry has assigned no worker to this server",
         detail,
-        hints.join(" ").trim().to_owned(),
+        hint,
     )
 }
 
@@ -193,20 +182,10 @@ pub fn refused(refusal: Refusal) -> Error {
             "No time can be reserved on disk, and an ID beyond the reserved time could repeat after a crash.",
             UNWRITABLE_HINT,
         ),
-        Refusal::NoLane(no_lane @ NoLane { floor: None, .. }) => not_ready(
+        Refusal::NoLane(no_lane) => not_ready(
             "cannot generate a snowflake ID: system clock moved backwards",
             format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
             if settings::has_registry() { CLOCK_HINT } else { NO_LANE_HINT },
-        ),
-        Refusal::NoLane(no_lane @ NoLane { floor: Some(cause), .. }) => not_ready(
-            "cannot generate a snowflake ID: system clock has not reached the earliest allowed ID time",
-            format!(
-                "The system clock is {} behind the first ID, and must reach {}. {}",
-                duration(no_lane.behind_us.max(0)),
-                timestamp(no_lane.usable_at_us),
-                floor_cause(cause)
-            ),
-            FLOOR_HINT,
         ),
     }
 }
@@ -225,7 +204,10 @@ pub fn not_rotated(refusal: Refusal) -> Error {
 }
 
 fn behind(no_lane: &NoLane) -> String {
-    format!("The system clock is {} behind the newest ID.", duration(no_lane.behind_us.max(0)))
+    format!(
+        "The system clock is {} behind the times that IDs have or may have.",
+        duration(no_lane.behind_us.max(0))
+    )
 }
 
 fn usable_first(no_lane: &NoLane) -> String {
@@ -234,18 +216,6 @@ fn usable_first(no_lane: &NoLane) -> String {
         no_lane.worker,
         timestamp(no_lane.usable_at_us)
     )
-}
-
-fn floor_cause(cause: FloorCause) -> &'static str {
-    match cause {
-        FloorCause::NoState => {
-            "The first start without a state file set this limit, from the clock or from the time in the control file."
-        }
-        FloorCause::NewTimeline => {
-            "This server set the limit when it began its timeline, above all IDs that it knew of on earlier timelines."
-        }
-        FloorCause::Operator => "snowflake_adopt set this limit.",
-    }
 }
 
 fn layout_end() -> String {
@@ -275,12 +245,6 @@ pub fn closed(why: ClosedReason) -> Error {
             "Without this file, IDs could repeat after the next restart.",
             UNWRITABLE_HINT,
         ),
-        ClosedReason::Unreadable => not_ready(
-            format!("cannot generate a snowflake ID: file \"{STATE_FILE}\" contains no valid record"),
-            "The file holds two records and neither is valid, so the time of the newest ID is unknown.",
-            "Call snowflake_adopt with a time after which no ID was generated. Or set snowflake_id.worker_id to a \
-             number that was never used, remove the file and restart the server.",
-        ),
         ClosedReason::NewerVersion(version) => not_ready(
             format!(
                 "cannot generate a snowflake ID: file \"{STATE_FILE}\" was written by a later version of snowflake_id"
@@ -288,119 +252,65 @@ pub fn closed(why: ClosedReason) -> Error {
             format!("The file has format version {version}."),
             "Install the version that wrote the file, or a later one.",
         ),
-        ClosedReason::OtherLayout(old) => not_ready(
-            "the configured snowflake layout differs from that of existing IDs",
-            existing_ids(&old),
-            "Set snowflake_id.layout, tick and epoch back and restart the server. If the layout was changed on \
-             purpose, call snowflake_adopt while all other servers of the fleet are stopped.",
-        ),
-        ClosedReason::Foreign(identifier) => not_ready(
-            format!(
-                "cannot generate a snowflake ID: file \"{STATE_FILE}\" belongs to another database cluster"
-            ),
-            format!("The cluster with system identifier {identifier} wrote the file."),
-            "If that cluster no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number \
-             that no other server has, and restart the server.",
-        ),
         ClosedReason::Copied => not_ready(
             "cannot generate a snowflake ID: this data directory is a copy",
-            "The state file was copied: its inode or creation time, or the data directory's, differs from the recorded \
-             one. The original server may still generate IDs.",
+            "The state file was copied: its inode, its creation time or the cluster's system identifier differs from the \
+             recorded one. The original server may still generate IDs.",
             COPY_HINT,
         ),
-        ClosedReason::Taken => not_ready(
-            "cannot generate a snowflake ID: another server runs in this data directory",
-            "Another process holds the lock on the data directory, perhaps in another container.",
-            "Stop the other server. This one retries every 100 ms.",
-        ),
-        ClosedReason::Beside => not_ready(
-            "cannot generate a snowflake ID: this data directory is a copy of a running server's",
-            "A server that runs in another directory of this host goes on from the same state, as beside a snapshot, or \
-             generates this cluster's IDs with the same worker.",
-            "Stop the other server; this one retries every second. Otherwise set snowflake_id.worker_id to a number that no \
-             other server has, and restart this server.",
-        ),
-        ClosedReason::PutBack => not_ready(
-            "cannot generate a snowflake ID: the state file is older than the newest IDs",
-            "This host has written a later record of this state since it was booted. Either older files were put back, \
-             or a copy of the data directory has generated IDs since.",
-            "If no copy generates IDs, call snowflake_adopt. Otherwise set snowflake_id.worker_id to a number that no \
-             other server has, and restart the server.",
-        ),
-        ClosedReason::UnknownWorker => not_ready(
-            "cannot generate a snowflake ID: this server's workers may belong to another server",
-            "This data directory was a standby's or a copy, and its state file does not name all workers of other \
-             servers. It does not name the configured one.",
-            "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise set \
-             snowflake_id.worker_id to a number that no other server has, restart the server and call snowflake_adopt.",
-        ),
-        ClosedReason::NotPromoted(timeline) => not_ready(
-            format!(
-                "cannot generate a snowflake ID: another server may be generating IDs on timeline {timeline}"
-            ),
-            format!(
-                "The state file does not show that this server began timeline {timeline}. Either it is a standby, or a \
-                 copy of one, that was started without a promotion; or it was stopped after its promotion, before the \
-                 generator had opened."
-            ),
-            "If no other server generates IDs with this server's workers, call snowflake_adopt. Otherwise stop this \
-             server, or set snowflake_id.worker_id to a number that no other server has, restart it and call \
-             snowflake_adopt.",
-        ),
+        ClosedReason::Taken => taken(None),
     }
 }
 
-fn existing_ids(old: &Layout) -> String {
-    format!("Existing IDs have {}; this server is configured with {}.", layout(old), configured_layout())
+/// Another server on this host has one of the workers, in this data directory.
+pub fn taken(directory: Option<String>) -> Error {
+    let detail = match directory {
+        Some(directory) => format!(
+            "The server in data directory \"{}\" has locked one of this server's workers.",
+            shown(directory.as_bytes())
+        ),
+        None => "Another server had locked one of this server's workers when this server started.".to_owned(),
+    };
+    not_ready(
+        "cannot generate a snowflake ID: another server on this host generates IDs with this worker",
+        detail,
+        "If this server should generate IDs in place of the other one, stop that, and restart this server. Otherwise set \
+         snowflake_id.worker_id to a number that no other server has, and restart this server.",
+    )
 }
 
-/// Why the gate is not open yet, for a display.
-pub fn settling(micros: i64) -> String {
-    format!(
-        "waiting until the system clock has passed all times that may have been used: {} left",
-        duration(micros)
+/// The gate opens when the clock has gone on a little.
+pub fn settling(micros: i64) -> Error {
+    not_ready(
+        "cannot generate a snowflake ID yet: the system clock has to pass all times that IDs may have",
+        format!("It will in {}.", duration(micros)),
+        NO_HINT,
     )
 }
 
 // ---- adoption ----
 
-pub fn not_adopted(why: AdoptError, floor_us: i64) -> Error {
-    match why {
-        AdoptError::Closed(ClosedReason::Os(errno)) => not_ready(
-            format!(
-                "cannot execute snowflake_adopt: could not access file \"{STATE_FILE}\": {}",
-                os_error(errno)
-            ),
-            "The state was not adopted.",
-            "Check the permissions and the free space of the data directory, then call snowflake_adopt again.",
+pub fn not_adopted(errno: Errno) -> Error {
+    not_ready(
+        format!(
+            "cannot execute snowflake_adopt: could not access file \"{STATE_FILE}\": {}",
+            os_error(errno)
         ),
-        AdoptError::Closed(why) => closed(why),
-        AdoptError::FloorInFuture => error(
-            INVALID,
-            "floor must not be more than one day ahead of the system clock",
-            format!(
-                "floor is {}; the system clock reads {}.",
-                // A timestamp of infinity, counted from 1970.
-                if floor_us == i64::MAX { "infinity".to_owned() } else { timestamp(floor_us) },
-                timestamp(clock_us(libc::CLOCK_REALTIME))
-            ),
-            "Check the floor, and the server's clock.",
-        ),
-        AdoptError::LayoutBelow(old) => not_ready(
-            "cannot adopt the configured snowflake layout: new IDs would be lower than existing ones",
-            existing_ids(&old),
-            "Set snowflake_id.layout, tick and epoch back, or to a layout whose IDs are now higher than all existing \
-             ones, and restart the server. If there are no snowflake IDs, a superuser can call snowflake_adopt with the \
-             former epoch as floor and lower => true.",
-        ),
-    }
+        "The state was not adopted.",
+        "Check the permissions and the free space of the data directory, then call snowflake_adopt again.",
+    )
 }
 
-pub fn lower_not_superuser() -> Error {
+pub fn floor_in_future(floor_us: i64) -> Error {
     error(
-        NO_RIGHT,
-        "must be superuser to lower the marks of snowflake IDs",
-        "With lower marks the server can repeat times that it may have used before.",
-        "Ask a superuser who can assert that no ID newer than floor exists.",
+        INVALID,
+        "floor must not be more than one day ahead of the system clock",
+        format!(
+            "floor is {}; the system clock reads {}.",
+            // A timestamp of infinity, counted from 1970.
+            if floor_us == i64::MAX { "infinity".to_owned() } else { timestamp(floor_us) },
+            timestamp(clock_us(libc::CLOCK_REALTIME))
+        ),
+        "Check the floor, and the server's clock.",
     )
 }

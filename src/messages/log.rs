@@ -39,17 +39,6 @@ pub fn expiry(expires_at_us: i64) {
     ));
 }
 
-/// Says what is left to be done where the configured layout was adopted.
-pub fn databases_left() {
-    let notice = said(
-        "the databases of this server still have the previous snowflake layout",
-        "Each refuses to generate and to read snowflake IDs until it has this server's layout.",
-        "Run SELECT statement FROM snowflake_layout_steps() \\gexec with psql in each database that has the extension, and \
-         do by hand what has only a note there.",
-    );
-    notice.report(PgLogLevel::NOTICE);
-}
-
 /// Says that a reload of max_ahead takes effect only in part.
 pub fn clamped(held_us: i64) {
     line(said(
@@ -91,10 +80,7 @@ pub fn lease_granted(home: i64, until_us: i64) {
 
 /// Says that the registry has ended the lease.
 pub fn lease_lost(why: &Unleased) {
-    let detail = format!(
-        "{} This server asks for a worker again at once: for the same one if snowflake_id.worker_id is set, else for any.",
-        shown(why.error.as_bytes())
-    );
+    let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
     let hint = shown(why.hint.as_bytes()).into_owned();
     line(said("snowflake_id: the registry ended this server's lease", detail, hint));
 }
@@ -116,42 +102,24 @@ pub fn registry_back() {
     line(said("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
-/// Says, once a process, that the next start will not know what this host has seen.
-pub fn witness_failed(path: &Path, error: &io::Error) {
+/// Says, once a process, that other servers on this host are not noticed.
+pub fn host_lock_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
     line(said(
-        format!("snowflake_id: could not write witness file \"{}\": {why}", path.display()),
-        "Without it this server cannot tell its state from one that was put back, or from a snapshot's. Its next start \
-         waits 1 s longer or, if the registry chooses its worker, takes another one.",
-        "Check that the folder exists, has room and can be written. If the file belongs to somebody else, remove it.",
+        format!("snowflake_id: could not lock this server's workers in file \"{}\": {why}", path.display()),
+        "A second server with the same worker on this host is not recognized. With a registry, this server asks for another \
+         worker after a restart.",
+        "Check that the folder exists, has room and can be written. If the file belongs to another user, remove it.",
     ));
 }
 
-/// Says, once a process, that two servers in this data directory would not notice each other.
-pub fn lock_failed(error: &io::Error) {
+/// Says that a registry which a reload has set beside a configured worker is not asked yet.
+pub fn registry_waits() {
     line(said(
-        format!("snowflake_id: could not lock the data directory: {}", io_error(error)),
-        "A second server that is started in this data directory, as in another container, is not recognized.",
-        "Make sure that only one server uses this data directory.",
+        "snowflake_id: snowflake_id.registry takes effect after a restart",
+        "This server was started with snowflake_id.worker_id, and goes on with that worker.",
+        "Remove snowflake_id.worker_id, and restart the server.",
     ));
-}
-
-/// Warns that this server was rebuilt with the settings of another one.
-pub fn worker_of_another(before: i64, configured: i64) {
-    let text = said(
-        format!(
-            "snowflake_id: worker_id is {configured}, but this server used worker {before} before it was rebuilt"
-        ),
-        format!(
-            "The state file comes from another server, and probably the setting does too: pg_rewind and base backups \
-             copy it. Two servers with worker {configured} can generate the same IDs."
-        ),
-        format!(
-            "If another server uses worker {configured}, set snowflake_id.worker_id to {before} and restart this \
-             server before it is promoted."
-        ),
-    );
-    without_statement(|| text.report(PgLogLevel::WARNING));
 }
 
 /// A message that is no error. No hint, where nothing is to be done.
@@ -207,24 +175,22 @@ fn describe(event: Event) -> Text {
                 "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
             format!(
-                "{} This cluster had no file \"{STATE_FILE}\", so IDs start when the system clock has passed {}, \
-                 in {}.",
+                "{} There was no usable file \"{STATE_FILE}\", so IDs begin above the system clock, at {}.",
                 lane_of(lane, home, timeline),
                 timestamp(first_us),
-                duration((first_us - clock_us(libc::CLOCK_REALTIME)).max(0)),
             ),
-            "If this data was moved here and has IDs that may be ahead of this clock, call snowflake_adopt with a \
-             later time.",
+            NO_HINT,
         ),
-        Event::Adopted { floor_us, lower: false } => said(
+        Event::Adopted(floor_us) => said(
             format!("snowflake_id: the state was adopted, with IDs above {}", timestamp(floor_us)),
             "The caller of snowflake_adopt asserted that no later ID exists elsewhere.",
             NO_HINT,
         ),
-        Event::Adopted { floor_us, lower: true } => said(
-            format!("snowflake_id: the marks were lowered to {}", timestamp(floor_us)),
-            "A superuser asserted that no later ID exists.",
-            NO_HINT,
+        Event::Unreadable => said(
+            format!("snowflake_id: file \"{STATE_FILE}\" contains no valid record"),
+            "The file holds two records and neither is valid. IDs start above the system clock.",
+            "Check the disk that holds the data directory. If the system clock was behind when the server started, call \
+             snowflake_adopt with a time after which no ID was generated.",
         ),
         Event::Refused(_) => unreachable!("it is said as the error is"),
     }

@@ -2,21 +2,22 @@
 
 use crate::bell::{self, Who};
 use crate::board;
+use crate::control_file::system_identifier;
 use crate::generator;
-use crate::messages::{Unleased, gate, log};
+use crate::messages::{Unleased, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
 use snowflake_contact::{Failure, Reply, Request};
-use snowflake_core::{Answer, Answered, ClosedReason, Contact, WorkerSource};
+use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;
 
 /// The contacts of this server's generator.
 pub struct Leasing {
     generator: &'static SharedGenerator,
     /// Why the generator could not be enlisted, as it was last logged.
-    told_closed: Option<ClosedReason>,
+    told_closed: Option<String>,
     /// The refusal that was last logged, in an episode of refusals.
     told_refused: Option<String>,
     /// The end of the lease whose end was logged.
@@ -29,26 +30,20 @@ impl Leasing {
     }
 
     /// Finds out which node this is; `false` if it cannot speak to the registry now.
-    fn enlist(&mut self, source: WorkerSource, in_recovery: bool) -> bool {
-        let known = match (in_recovery, source) {
-            (false, _) => self.generator.enlist(&start::without_prepared()),
-            (true, WorkerSource::Confirmed) => self.generator.hold(&start::of_standby()),
-            (true, _) => self.generator.enlist(&start::of_standby()),
+    fn enlist(&mut self, in_recovery: bool) -> bool {
+        let start = if in_recovery { start::of_standby() } else { start::this() };
+        let Err(why) = self.generator.enlist(&start) else {
+            self.told_closed = None;
+            return true;
         };
-        match known {
-            Ok(()) => {
-                self.told_closed = None;
-                true
-            }
-            Err(why) => {
-                let error = gate::closed(why);
-                board::note_failed(&Unleased { error: error.summary(), hint: error.hint().to_owned() });
-                if self.told_closed.replace(why) != Some(why) {
-                    log::unavailable(error);
-                }
-                false
-            }
+        let error = generator::unopened(why);
+        board::note_failed(&Unleased { error: error.summary(), hint: error.hint().to_owned() });
+        let cause = error.cause().to_owned();
+        if self.told_closed.as_ref() != Some(&cause) {
+            log::unavailable(error);
+            self.told_closed = Some(cause);
         }
+        false
     }
 
     /// Logs, once, that the lease has ended.
@@ -104,9 +99,8 @@ impl Leasing {
     /// The next contact; `None` if there is nothing to ask now. It is durable where it has to be: it is sent at once.
     pub fn next(&mut self) -> Option<Request> {
         let settings = settings::get()?;
-        let source = settings.source()?;
         let in_recovery = generator::in_recovery();
-        if !self.enlist(source, in_recovery) {
+        if !self.enlist(in_recovery) {
             return None;
         }
         self.tell_of_end();
@@ -117,17 +111,16 @@ impl Leasing {
                 return None;
             }
         };
-        let is_wanted = source == WorkerSource::Confirmed;
         Some(Request {
             contact,
             node_name: settings::node_name(),
             layout: settings.layout,
             backup_workers: settings.workers.lanes() as i32 - 1,
             datacenter: settings.datacenter as i32,
-            wanted_worker: is_wanted.then(|| settings.workers.worker(0) as i32),
+            wanted_worker: None,
             in_recovery,
             version: env!("CARGO_PKG_VERSION"),
-            system_identifier: start::system_identifier(),
+            system_identifier: system_identifier(),
         })
     }
 

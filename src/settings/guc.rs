@@ -189,4 +189,3 @@ macro_rules! limit_hook {
 }
 limit_hook!(assign_max_ahead, max_ahead_us);
 limit_hook!(assign_max_wait, max_wait_us);
-limit_hook!(assign_reserve, reserve_us);

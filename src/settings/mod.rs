@@ -21,8 +21,8 @@ use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, 
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 use table::{
-    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, MAX_AHEAD, MAX_WAIT, NODE_NAME, REGISTRY, RESERVE,
-    ROLLBACK_POLICY, RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
+    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, MAX_AHEAD, MAX_WAIT, NODE_NAME, REGISTRY, ROLLBACK_POLICY,
+    RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
 };
 
 /// The settings that are fixed while the server runs, checked.
@@ -86,9 +86,8 @@ impl Settings {
     /// Who says which workers this server has; `None` if nobody does.
     pub fn source(&self) -> Option<WorkerSource> {
         match (self.has_worker, self.has_registry) {
+            (_, true) => Some(WorkerSource::Registry),
             (true, false) => Some(WorkerSource::Configured),
-            (true, true) => Some(WorkerSource::Confirmed),
-            (false, true) => Some(WorkerSource::Registry),
             (false, false) => None,
         }
     }
@@ -114,7 +113,6 @@ pub fn limits() -> Limits {
         policy: policy(ROLLBACK_POLICY.get()),
         max_ahead_us: micros(MAX_AHEAD.get()),
         max_wait_us: micros(MAX_WAIT.get()),
-        reserve_us: micros(RESERVE.get()),
     }
 }
 
@@ -213,12 +211,16 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let outside = bad_datacenter(&layout, DATACENTER_ID.get());
     let datacenter = if outside.is_some() { 0 } else { DATACENTER_ID.get().into() };
     bad.extend(outside.filter(|_| is_layout_known));
+    let has_registry = registry().is_some();
+    if has_registry && home >= 0 {
+        bad.push(worker_beside_registry(home));
+    }
     let settings = Settings {
         layout,
         datacenter,
         workers,
         has_worker: workers.worker(0) == i64::from(home),
-        has_registry: registry().is_some(),
+        has_registry,
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,
@@ -254,6 +256,17 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
             hint: "Use a number in this range that no other server has. Fewer backup workers, the same number on \
                    all servers of the fleet, leave room for more servers.",
         },
+    }
+}
+
+/// Why a server with a registry has no number of its own.
+fn worker_beside_registry(home: i32) -> BadValue {
+    BadValue {
+        name: WORKER_NAME,
+        value: home.to_string(),
+        detail: "snowflake_id.registry is set, and the registry assigns this server's worker.".to_owned(),
+        hint: "Remove snowflake_id.worker_id. To generate IDs without the registry, remove snowflake_id.registry instead, and \
+               use a number that the registry has reserved.",
     }
 }
 

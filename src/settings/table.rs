@@ -26,7 +26,7 @@ pub enum SequenceStartName {
 
 pub static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(-1);
 pub static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
-pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(7);
+pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(3);
 pub static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"41/10/12"));
 pub static TICK: GucSetting<i32> = GucSetting::<i32>::new(1);
 pub static EPOCH: GucSetting<Option<CString>> =
@@ -35,7 +35,6 @@ pub static ROLLBACK_POLICY: GucSetting<RollbackPolicy> =
     GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold);
 pub static MAX_AHEAD: GucSetting<i32> = GucSetting::<i32>::new(2_000);
 pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
-pub static RESERVE: GucSetting<i32> = GucSetting::<i32>::new(500);
 pub static SEQUENCE_START: GucSetting<SequenceStartName> =
     GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
 pub static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -71,11 +70,11 @@ enum Kind {
     SequenceStart,
 }
 
-pub static SETTINGS: [Setting; 13] = [
+pub static SETTINGS: [Setting; 12] = [
     Setting {
         name: c"snowflake_id.worker_id",
         description:
-            c"This server's worker number; -1 for none: then a registry assigns one, or no IDs are generated.",
+            c"This server's worker number; -1 for none: a registry assigns one, or no IDs are generated.",
         is_reloadable: false,
         flags: PLAIN,
         kind: Kind::Integer(&WORKER_ID, (-1, i32::MAX), Some(guc::check_worker), None),
@@ -154,15 +153,6 @@ pub static SETTINGS: [Setting; 13] = [
         is_reloadable: true,
         flags: GucFlags::UNIT_MS,
         kind: Kind::Integer(&MAX_WAIT, (0, LONGEST_MS), None, Some(guc::assign_max_wait)),
-        check: Some(an_integer),
-        hint: OTHER_HINT,
-    },
-    Setting {
-        name: c"snowflake_id.reserve",
-        description: c"How far beyond the newest ID time is reserved on disk.",
-        is_reloadable: true,
-        flags: GucFlags::UNIT_MS,
-        kind: Kind::Integer(&RESERVE, (1, LONGEST_MS), None, Some(guc::assign_reserve)),
         check: Some(an_integer),
         hint: OTHER_HINT,
     },

@@ -30,8 +30,6 @@ pub enum WorkerSource {
     /// The configuration. That no other server has them is the operator's care.
     #[default]
     Configured,
-    /// The configuration, and the fleet's registry confirms that no other server has them.
-    Confirmed,
     /// The fleet's registry.
     Registry,
 }
@@ -45,8 +43,6 @@ pub struct Limits {
     pub max_ahead_us: i64,
     /// How long a call may wait for the clock before it rotates, in microseconds.
     pub max_wait_us: i64,
-    /// How far ahead of use the reservation is written, in microseconds.
-    pub reserve_us: i64,
 }
 
 impl Limits {
@@ -55,15 +51,14 @@ impl Limits {
         let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
         let bounded = |us: i64| us.clamp(0, 1 << 60);
         let max_ahead_us = self.max_ahead_us.clamp(0, most_us);
-        let (max_wait_us, reserve_us) = (bounded(self.max_wait_us), bounded(self.reserve_us));
-        Self { max_ahead_us, max_wait_us, reserve_us, ..self }
+        Self { max_ahead_us, max_wait_us: bounded(self.max_wait_us), ..self }
     }
 }
 
 impl Default for Limits {
-    /// `hold`, 2 s, 5 ms, 500 ms.
+    /// `hold`, 2 s, 5 ms.
     fn default() -> Self {
-        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000, reserve_us: 500_000 }
+        Self { policy: Policy::Hold, max_ahead_us: 2_000_000, max_wait_us: 5_000 }
     }
 }
 
@@ -87,10 +82,10 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The default layout and limits; worker 0 with 7 backups.
+    /// The default layout and limits; worker 0 with 3 backups.
     fn default() -> Self {
         let (layout, limits) = (Layout::default(), Limits::default());
-        let workers = Workers::new(&layout, 0, 7).expect("128 home workers");
+        let workers = Workers::new(&layout, 0, 3).expect("256 home workers");
         let ring_ticks = Self::ring_ticks(&layout, &limits);
         let source = WorkerSource::Configured;
         Self {
@@ -124,17 +119,12 @@ mod tests {
 
     #[test]
     fn limits_are_clamped_to_a_quarter_of_the_ring_and_to_what_sums_can_bear() {
-        let asked = Limits {
-            policy: Policy::Replay,
-            max_ahead_us: i64::MAX,
-            max_wait_us: i64::MAX,
-            reserve_us: i64::MAX,
-        };
+        let asked = Limits { policy: Policy::Replay, max_ahead_us: i64::MAX, max_wait_us: i64::MAX };
         let clamped = asked.clamped_to(16_384, &Layout::default());
         assert_eq!(clamped.policy, Policy::Replay);
         assert_eq!(clamped.max_ahead_us, 4_096_000);
-        assert_eq!((clamped.max_wait_us, clamped.reserve_us), (1 << 60, 1 << 60));
-        let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, reserve_us: 5_000, ..Limits::default() };
+        assert_eq!(clamped.max_wait_us, 1 << 60);
+        let kept = Limits { max_ahead_us: 3_000, max_wait_us: 4_000, ..Limits::default() };
         assert_eq!(kept.clamped_to(16_384, &Layout::default()), kept);
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
@@ -74,13 +73,10 @@ pub enum Event {
         /// No state was found, so the marks start from the clock.
         is_first: bool,
     },
-    /// An operator vouched that no ID above this Unix time in microseconds exists.
-    Adopted {
-        /// The time.
-        floor_us: i64,
-        /// Higher marks were lowered to it.
-        lower: bool,
-    },
+    /// An operator vouched that no ID of another server is later than this Unix time in microseconds.
+    Adopted(i64),
+    /// Neither slot of the state file can be read, so the state is lost.
+    Unreadable,
 }
 
 /// The host of a plain process: the system's clocks, and a thread's sleep.
@@ -121,22 +117,16 @@ pub struct FileIdentity {
     pub inode: u64,
     /// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
     pub born_ns: i64,
-    /// The same of the data directory that it lies in; two zeros if unknown.
-    pub directory: (u64, i64),
 }
 
 impl FileIdentity {
     /// Identifies no file.
-    pub(crate) const NOBODY: Self = Self { inode: 0, born_ns: 0, directory: (0, 0) };
+    pub(crate) const NONE: Self = Self { inode: 0, born_ns: 0 };
 
     /// Whether a file that was recorded as `self` is `found`. A recorded time of birth of 0 matches any, so that a
     /// kernel or file system that begins to report it does not turn every file into a copy.
     pub(crate) fn is(self, found: Self) -> bool {
-        let is = |recorded: (u64, i64), found: (u64, i64)| {
-            recorded.0 == found.0 && (recorded.1 == found.1 || recorded.1 == 0)
-        };
-        is((self.inode, self.born_ns), (found.inode, found.born_ns))
-            && (self.directory.0 == 0 || is(self.directory, found.directory))
+        self.inode == found.inode && (self.born_ns == found.born_ns || self.born_ns == 0)
     }
 }
 
@@ -160,11 +150,6 @@ pub enum WriteError {
 
 /// Where the state file is kept. Called only under the cold lock.
 pub trait Disk {
-    /// Whether another server holds the disk. If none does, it is this server's from now on, for as long as one of its
-    /// processes lives.
-    fn is_taken(&self) -> bool {
-        false
-    }
     /// Reads the file; `None` if there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
     /// Writes each loaded slot onto itself, and fsyncs the file.
@@ -178,192 +163,32 @@ pub trait Disk {
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
     /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
     fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
-    /// A memory outside the data directory that is lost with the boot, and knows which record was written last. Without
-    /// one, every start is the first of a boot.
-    fn witness(&self) -> Option<&dyn Witness> {
+    /// The host's lock on workers. Without one, no start is refused for a server beside it, and no lease goes on over a
+    /// restart.
+    fn host_lock(&self) -> Option<&dyn HostLock> {
         None
     }
 }
 
-/// Tells one record from every other: no two runs of a server have the same number, and none uses a generation twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordName {
-    /// Of the server's state: drawn with its first record, and left to the original by a copy and a new timeline.
-    pub life: Uuid,
-    /// Of the run that wrote the record: drawn at each start.
-    pub run: Uuid,
-    /// The record's generation. It grows from record to record, and from run to run.
-    pub generation: u64,
+/// The lock that a host keeps on each worker of a cluster, outside every data directory. Whoever may generate IDs with a
+/// worker holds its lock, with all processes of the server, until the last of them ends. It is lost with the boot.
+pub trait HostLock {
+    /// Locks these workers, as they stand in an ID, home worker first, and unlocks all others that this server holds.
+    fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked;
+    /// Writes into the places of the locked workers that this server holds them, under this token; `false` if that fails.
+    fn sign(&self, workers: &[i64], token: Uuid) -> bool;
 }
 
-/// What a witness knows of a record that a start has found.
+/// The outcome of [`HostLock::lock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Nothing: no server has written this state on this host since it was booted.
-    Unknown,
-    /// It is the last one.
-    Last,
-    /// A later one was written: an older state was put back, or a copy went on from it.
-    PutBack,
-    /// A server that runs in another place goes on from this state.
-    Beside,
-}
-
-/// What no two servers that run can have: a worker of one cluster, under one lease if a registry gave it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
-    system_identifier: u64,
-    /// The floor of the lease, which tells it from others of the same workers.
-    lease: Option<i64>,
-    workers: Vec<i64>,
-}
-
-impl Claim {
-    /// The claim of a cluster's workers, under the lease with this floor.
-    pub fn new(system_identifier: u64, lease: Option<i64>, workers: Vec<i64>) -> Self {
-        Self { system_identifier, lease, workers }
-    }
-
-    /// Whether both claim a worker.
-    pub fn meets(&self, other: &Self) -> bool {
-        let under = |claim: &Self| (claim.system_identifier, claim.lease);
-        under(self) == under(other) && self.has_any(&other.workers)
-    }
-
-    /// Whether it claims one of these workers.
-    pub fn has_any(&self, workers: &[i64]) -> bool {
-        self.workers.iter().any(|worker| workers.contains(worker))
-    }
-}
-
-/// Remembers which record was written last, since the host was booted. It cannot be copied with a data directory: not
-/// file by file, not with its volume, and not to another host. A failure of the witness is a witness that knows nothing.
-pub trait Witness {
-    /// This record is about to be written. Until [`confirm`](Self::confirm), it, a record of its run that was announced
-    /// before, or the last confirmed one may be in the file.
-    /// The server claims its workers with it.
-    fn announce(&self, record: RecordName, claim: &Claim);
-    /// The announced record is durable, with these marks of the server's own workers, or this record was found and no
-    /// witness knew it.
-    fn confirm(&self, record: RecordName, marks: &WorkerMarks);
-    /// Claims workers for as long as this server runs, or until it claims others or nothing.
-    fn claim(&self, claim: Option<&Claim>);
-    /// Whether another server that runs on this host has claimed one of these workers.
-    fn is_met(&self, claim: &Claim) -> bool;
-    /// What it knows of a record that was found. Of other servers in its life, those count that have used one of these
-    /// workers; all, if there are none.
-    fn sight(&self, record: RecordName, workers: &[i64]) -> Sight;
-    /// The marks that the server in this place confirmed before, for a server of the same cluster that has none of them:
-    /// a rebuild from another server leaves them behind.
-    fn marks(&self, system_identifier: u64) -> WorkerMarks;
-}
-
-/// How many workers' marks a [`Witness`] keeps.
-const MAX_MARKS: usize = 64;
-
-/// The marks of a cluster's workers, as Unix times in microseconds: no ID of the worker is later.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct WorkerMarks {
-    system_identifier: u64,
-    times: BTreeMap<i64, i64>,
-}
-
-impl WorkerMarks {
-    /// Marks of workers in a cluster.
-    pub fn new(system_identifier: u64, times: impl IntoIterator<Item = (i64, i64)>) -> Self {
-        Self { system_identifier, times: times.into_iter().collect() }
-    }
-
-    /// See [`Witness::confirm`]. Of workers that are not among these, what was known stays; if they are too many, the
-    /// lowest marks are forgotten, because the clock reaches them first.
-    pub fn confirm(&mut self, marks: &Self) {
-        if marks.times.is_empty() {
-            return;
-        }
-        if self.system_identifier != marks.system_identifier {
-            *self = Self { system_identifier: marks.system_identifier, times: BTreeMap::new() };
-        }
-        self.times.extend(&marks.times);
-        while self.times.len() > MAX_MARKS {
-            let lowest = self.times.iter().min_by_key(|(_, time)| **time).map(|(worker, _)| *worker);
-            lowest.map(|worker| self.times.remove(&worker));
-        }
-    }
-
-    /// Adds the marks of the same cluster that another place knows; of two for a worker, the higher one counts.
-    pub fn join(&mut self, other: &Self) {
-        for (worker, time) in other.times.iter().filter(|_| other.system_identifier == self.system_identifier)
-        {
-            let known = self.times.entry(*worker).or_insert(*time);
-            *known = (*known).max(*time);
-        }
-    }
-
-    /// Whether it has one of these workers.
-    pub fn has_any(&self, workers: &[i64]) -> bool {
-        workers.iter().any(|worker| self.times.contains_key(worker))
-    }
-
-    /// The workers and their marks, the latest first.
-    pub(crate) fn latest_first(&self) -> Vec<(i64, i64)> {
-        let mut times: Vec<_> = self.times.iter().map(|(worker, time)| (*worker, *time)).collect();
-        times.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-        times
-    }
-}
-
-/// The last records of a state, for a [`Witness`].
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct LastRecords {
-    announced: Option<RecordName>,
-    confirmed: Option<RecordName>,
-}
-
-impl LastRecords {
-    /// See [`Witness::announce`].
-    pub fn announce(&mut self, record: RecordName) {
-        self.announced = Some(record);
-    }
-
-    /// See [`Witness::confirm`].
-    pub fn confirm(&mut self, record: RecordName) {
-        self.confirmed = Some(record);
-    }
-
-    /// Whether the file may hold this record if nobody has touched it since. A run whose writes failed may have left any
-    /// of the records that it announced since its last confirmed one.
-    pub fn have(&self, record: RecordName) -> bool {
-        let run = |name: &RecordName| (name.life, name.run);
-        let is_later =
-            |known: RecordName| run(&known) != run(&record) || known.generation < record.generation;
-        let is_announced = self
-            .announced
-            .is_some_and(|known| run(&known) == run(&record) && record.generation <= known.generation);
-        self.confirmed == Some(record) || (is_announced && self.confirmed.is_none_or(is_later))
-    }
-
-    /// Whether anything is known of the last record.
-    pub fn know(&self) -> bool {
-        self.confirmed.is_some()
-    }
-
-    /// Whether they are records of a state in this life.
-    pub fn are_of(&self, life: Uuid) -> bool {
-        let known = [self.announced, self.confirmed].into_iter().flatten();
-        !life.is_nil() && { known }.any(|known| known.life == life)
-    }
-
-    /// Whether the record is a later one of the same life than any of these: the state has been in use elsewhere, as on
-    /// another host of a cluster with a shared volume, and has come back.
-    pub fn are_behind(&self, record: RecordName) -> bool {
-        let known = [self.announced, self.confirmed].into_iter().flatten();
-        self.know() && { known }
-            .all(|known| known.life == record.life && known.generation < record.generation)
-    }
-
-    /// Whether somebody who began with the state of this record has gone on from it.
-    pub fn outran(&self, record: RecordName) -> bool {
-        let known = [self.announced, self.confirmed].into_iter().flatten();
-        { known }.any(|known| known.life == record.life && known.generation > record.generation)
-    }
+pub enum Locked {
+    /// This server has the workers. The last server that signed for the home worker did so with this token.
+    Own(Option<Uuid>),
+    /// Another process has one of them; nothing is locked.
+    Taken {
+        /// It belongs to this data directory: a process of the run before.
+        is_own_directory: bool,
+    },
+    /// The host has no such lock.
+    Unavailable,
 }

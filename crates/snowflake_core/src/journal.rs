@@ -3,11 +3,13 @@
 //! A promise is made in memory, then written, and only then published to calls (guarantee 2). It is never taken back,
 //! not even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
-use crate::config::Limits;
 use crate::host::{Disk, Host, WriteError};
 use crate::refusal::Errno;
+use crate::state::encode;
 use crate::state::promises::{Heading, Promises};
 
+/// How far past `max_ahead` a reservation reaches, in microseconds.
+const RESERVE_US: i64 = 500_000;
 /// After a failure, calls do not try again sooner than after this time.
 pub(crate) const RETRY_US: i64 = 1_000_000;
 /// A write that takes longer than this lengthens the next reservation no further.
@@ -37,10 +39,10 @@ impl Journal {
         *promised
     }
 
-    /// How far ahead of use to reserve: `reserve`, or twice the duration of the last write if that is longer, because a
+    /// How far past `max_ahead` a reservation reaches: twice the duration of the last write if that is longer, because a
     /// reservation must outlast the write that makes it durable.
-    pub(crate) fn reserve_us(&self, limits: &Limits) -> i64 {
-        limits.reserve_us.max(2 * self.write_us.min(SLOWEST_WRITE_US))
+    pub(crate) fn reserve_us(&self) -> i64 {
+        RESERVE_US.max(2 * self.write_us.min(SLOWEST_WRITE_US))
     }
 
     /// Why the last write failed, if it did.
@@ -61,89 +63,49 @@ impl Journal {
     /// Writes what is promised, even if a write has just failed: into the existing file or, if that fails, into a new
     /// one.
     pub(crate) fn write_at_once(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.timed(host, heading, |promises, disk| {
+        self.timed(host, |promises, disk| {
             into_slots(promises, disk, heading).or_else(|_| into_new_file(promises, disk, heading))
         })
     }
 
     /// Writes what is promised into a new file, because the existing one is not this server's.
     pub(crate) fn replace_file(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.timed(host, heading, |promises, disk| into_new_file(promises, disk, heading))
-    }
-
-    /// Writes what is promised into a new file, at the start and at the end of a run: a file that is put over it names
-    /// another. Where no new file can be made, as on a full disk, the existing one has room.
-    pub(crate) fn renew_file(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.timed(host, heading, |promises, disk| {
-            into_new_file(promises, disk, heading)
-                .or_else(|_| into_slots(promises, disk, heading))
-                .or_else(|_| into_new_file(promises, disk, heading))
-        })
+        self.timed(host, |promises, disk| into_new_file(promises, disk, heading))
     }
 
     /// Begins the next record, and remembers how long the write took and whether it failed.
     fn timed(
         &mut self,
         host: &impl Host,
-        heading: &Heading<'_>,
         write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let Some(disk) = host.disk() else { return Ok(()) };
         let begun_us = host.boot_us();
-        self.promises.facts.name.generation += 1;
-        let owed_us = if self.promises.facts.owes_prepared { self.promises.facts.max_ahead_us } else { 0 };
-        self.promises.facts.max_ahead_us = heading.max_ahead_us.max(owed_us);
-        let written = witnessed(&mut self.promises, disk, heading, write);
+        self.promises.generation += 1;
+        let written = write(&mut self.promises, disk);
         let ended_us = host.boot_us();
         self.write_us = ended_us - begun_us;
         self.failure = written.err().map(|errno| (errno, ended_us));
         written
     }
-
-    /// Tells the witness what it has forgotten. After a failed write nobody knows which record is the last.
-    pub(crate) fn remind(&self, host: &impl Host, heading: &Heading<'_>) {
-        let Some(witness) = host.disk().and_then(|disk| disk.witness()) else { return };
-        witness.announce(self.promises.facts.name, &self.promises.claim(heading));
-        if self.failure.is_none() {
-            witness.confirm(self.promises.facts.name, &self.promises.marks_by_worker(heading));
-        }
-    }
-}
-
-/// Tells the witness of the record before it is written, and after.
-fn witnessed(
-    promises: &mut Promises,
-    disk: &dyn Disk,
-    heading: &Heading<'_>,
-    write: impl FnOnce(&mut Promises, &dyn Disk) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let name = promises.facts.name;
-    if let Some(witness) = disk.witness() {
-        witness.announce(name, &promises.claim(heading));
-    }
-    write(promises, disk)?;
-    if let Some(witness) = disk.witness() {
-        witness.confirm(name, &promises.marks_by_worker(heading));
-    }
-    Ok(())
 }
 
 /// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves that record
 /// whole, then into the other.
 fn into_slots(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), WriteError> {
-    let bytes = promises.encode(heading, promises.facts.file);
+    let bytes = encode(&promises.record(heading, promises.file));
     let first = 1 - promises.newest;
-    disk.write(promises.facts.file, first, &bytes)?;
+    disk.write(promises.file, first, &bytes)?;
     promises.newest = first;
     // The promise is durable by now. If the second write fails, the next record goes to this slot first.
-    match disk.write(promises.facts.file, 1 - first, &bytes) {
+    match disk.write(promises.file, 1 - first, &bytes) {
         Err(WriteError::Replaced) => Err(WriteError::Replaced),
         Ok(()) | Err(WriteError::Os(_)) => Ok(()),
     }
 }
 
 fn into_new_file(promises: &mut Promises, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), Errno> {
-    promises.facts.file = disk.create(&|file| promises.encode(heading, file))?;
+    promises.file = disk.create(&|file| encode(&promises.record(heading, file)))?;
     promises.newest = 0;
     Ok(())
 }

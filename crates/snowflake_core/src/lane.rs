@@ -10,18 +10,14 @@
 //!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock: given after the disk,
 //!   taken away before.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
-//!   permit, as is the frontier that respects it.
-//! * What was *allowed*: the last tick of any permit since the memory was created. Written under the cold lock, before
-//!   the permit. A call may have read a permit long ago, so neither the mark nor the restored mark is ever lowered below
-//!   it: however late such a call goes on, and whatever it reads next, the tick that it claims is still below the mark.
-//!   A permit that leads no further than the restored mark allows nothing, and says so.
+//!   permit, as is the frontier that respects it. It is never lowered: a call may have read a permit long ago.
 //! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.
 
 use crate::ledger::{Claim, Ledger, Shape};
 use crate::permit::Permit;
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// Of a permit that allows nothing yet.
+/// The tick of a permit that allows no ID.
 const NO_TICK: i64 = -1;
 
 /// The memory of one lane. Hot: every call reads the frontier, and raises it once per tick.
@@ -31,7 +27,6 @@ pub struct LaneMemory {
     frontier: AtomicI64,
     permit: AtomicI64,
     restored: AtomicI64,
-    allowed: AtomicI64,
     /// How many IDs the words stood for that were evicted from the ring.
     evicted: AtomicU64,
     /// How many IDs were issued before the last reset of the statistics.
@@ -45,7 +40,6 @@ impl LaneMemory {
             frontier: AtomicI64::new(0),
             permit: AtomicI64::new(Permit::CLOSED.word()),
             restored: AtomicI64::new(-1),
-            allowed: AtomicI64::new(NO_TICK),
             evicted: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
         }
@@ -125,14 +119,8 @@ impl<'m> Lane<'m> {
     /// Lets calls generate IDs of `origin` above the restored mark, up to a mark, which must be durable.
     pub(crate) fn publish_permit(&self, mark: i64, origin: i64) {
         let last = if mark > self.restored() { mark } else { NO_TICK };
-        self.memory.allowed.fetch_max(last, Ordering::AcqRel);
         let permit = Permit::new(last, origin, self.origin_bits);
         self.memory.permit.store(permit.word(), Ordering::Release);
-    }
-
-    /// The last tick that any permit has allowed since the start; -1: none.
-    pub(crate) fn allowed(&self) -> i64 {
-        self.memory.allowed.load(Ordering::Acquire)
     }
 
     /// Closes the gate of this lane.
@@ -140,24 +128,17 @@ impl<'m> Lane<'m> {
         self.memory.permit.store(Permit::CLOSED.word(), Ordering::Release);
     }
 
-    /// The mark that the start restored, or a floor that has been set since.
+    /// The tick above which the lane began in this run, or a floor that has been set since.
     pub(crate) fn restored(&self) -> i64 {
         self.memory.restored.load(Ordering::Acquire)
     }
 
-    /// Begins or continues above `floor` or higher, even while calls are under way. The floor must be durable. It never
-    /// gets lower, not even under another lease: a call that still has the permit of the earlier one must not meet a
-    /// frontier that a replay has lowered below the floor of that.
+    /// Begins or continues above `floor` or higher, even while calls are under way. It never gets lower, not even under
+    /// another lease: a call that still has the permit of the earlier one must not meet a frontier that a replay has
+    /// lowered below the floor of that.
     pub(crate) fn raise_floor(&self, floor: i64) {
         self.memory.restored.fetch_max(floor, Ordering::AcqRel);
         self.raise_to(floor + 1);
-    }
-
-    /// Begins above `mark`, even if that is lower than before, and even while calls are under way. It must be durable,
-    /// and at least what was [`allowed`](Self::allowed): then no call that is under way can claim a tick above it.
-    pub(crate) fn lower_floor(&self, mark: i64) {
-        self.memory.restored.store(mark, Ordering::Release);
-        self.memory.frontier.store(mark + 1, Ordering::Release);
     }
 
     // ---- what the ring knows ----
@@ -175,11 +156,6 @@ impl<'m> Lane<'m> {
     /// The word in the ring's slot of this tick: it changes with every ID that is issued there.
     pub(crate) fn word(&self, tick: i64) -> u64 {
         self.ledger.word(tick)
-    }
-
-    /// Whether the lane has issued an ID since the start.
-    pub(crate) fn has_issued(&self) -> bool {
-        self.ledger.last_tick().is_some()
     }
 
     /// The highest tick in which IDs may exist: the restored mark, or an issued tick above it.

@@ -3,11 +3,12 @@
 //! Times are signed microseconds. A *Unix* time counts from 1970, a *relative* time from the layout's epoch. A tick is
 //! a relative time in units of [`Tick`], rounded down; it is signed too, because a clock may be before the epoch.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// The time unit of an ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Tick {
     /// 1 ms
     Millisecond,
@@ -67,7 +68,7 @@ impl fmt::Display for Tick {
 }
 
 /// The widths of the fields, in bits, from high to low.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Bits {
     /// Ticks since the epoch.
     pub time: u32,
@@ -167,8 +168,8 @@ pub struct Parts {
     pub sequence: i64,
 }
 
-/// A checked layout: fields, tick and epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A checked layout: fields, tick and epoch. One that is deserialized is not checked, and good for comparisons only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     bits: Bits,
     tick: Tick,

@@ -9,9 +9,10 @@
 //!
 //! A *contact* is one call of the registry. It carries a number, one higher than the last, and a nonce, and both are
 //! durable before they are sent. So of two copies of one node only one gets on: the registry refuses the other, because
-//! it comes with a number that was used with another nonce. A copy that is recognized as one, and a node whose lease is
-//! over, take a new node ID and drop the pending contact.
+//! it comes with a number that was used with another nonce. A server that cannot show that it is the only one with its
+//! record, and a node whose lease is over, take a new node ID and drop the pending contact.
 
+use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -31,7 +32,7 @@ pub struct Lease {
 pub struct Contact {
     /// The registry that the node knows; `None` before its first answer.
     pub registry: Option<Uuid>,
-    /// The node: one data directory in one life.
+    /// The node: one data directory, up to a restart over which its lease does not go on.
     pub node: Uuid,
     /// One higher than that of the contact before, unless that one is repeated.
     pub number: i64,
@@ -85,21 +86,32 @@ pub(crate) struct Membership {
     /// Whether that contact is yet unanswered.
     is_pending: bool,
     pub(crate) lease: Option<Lease>,
-    /// How the node counts workers: which workers a lease has depends on it, so a node that counts otherwise is another.
+    /// How the node counts workers and ticks: what a lease allows depends on it, so a node that counts otherwise is another.
     lanes: usize,
     datacenter: i64,
+    layout: Layout,
 }
 
 impl Membership {
-    /// A node in a new life.
-    pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64) -> Self {
+    /// A node that no registry knows yet.
+    pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64, layout: Layout) -> Self {
         let (number, nonce) = (0, Uuid::nil());
-        Self { node, registry: None, number, nonce, is_pending: false, lease: None, lanes, datacenter }
+        Self {
+            node,
+            registry: None,
+            number,
+            nonce,
+            is_pending: false,
+            lease: None,
+            lanes,
+            datacenter,
+            layout,
+        }
     }
 
-    /// Whether a lease of this node has the workers that it would have for the other.
+    /// Whether a lease of this node allows what it would allow the other.
     pub(crate) fn counts_as(&self, other: &Self) -> bool {
-        (self.lanes, self.datacenter) == (other.lanes, other.datacenter)
+        (self.lanes, self.datacenter, self.layout) == (other.lanes, other.datacenter, other.layout)
     }
 
     /// Begins a contact, or repeats the pending one: its answer may have been lost.
@@ -122,7 +134,7 @@ impl Membership {
         match answer {
             _ if !is_pending => (*self, Answered::Ignored),
             Answer::Refused => (answered, Answered::Unchanged),
-            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter), Answered::Lost),
+            Answer::Over => (Self::new(new_node, self.lanes, self.datacenter, self.layout), Answered::Lost),
             Answer::Granted { registry, .. } if self.registry.is_some_and(|known| known != registry) => {
                 (*self, Answered::Ignored)
             }
@@ -155,7 +167,7 @@ mod tests {
 
     /// A node that has been granted a lease.
     fn node() -> Membership {
-        let mut node = Membership::new(Uuid::from_u128(7), 4, 0);
+        let mut node = Membership::new(Uuid::from_u128(7), 4, 0, Layout::default());
         node.begin(nonce(1));
         let (node, answered) = node.after(&node.contact(0), granted(3, 10, 20), nonce(0));
         assert_eq!(answered, Answered::Leased);
@@ -206,7 +218,7 @@ mod tests {
         let mut node = node();
         node.begin(nonce(2));
         let (after, answered) = node.after(&node.contact(5), Answer::Over, OTHER);
-        assert_eq!((after, answered), (Membership::new(OTHER, 4, 0), Answered::Lost));
+        assert_eq!((after, answered), (Membership::new(OTHER, 4, 0, Layout::default()), Answered::Lost));
     }
 
     #[test]

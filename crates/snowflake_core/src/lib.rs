@@ -27,15 +27,15 @@
 //!    the ring lives, uniqueness depends neither on the clock, nor on a policy, nor on who raced whom; policies only
 //!    choose the tick to try.
 //! 2. **Durable.** Before an ID is returned, its tick is at or below the mark of its lane on disk, fsynced. While the
-//!    server runs, no mark on disk is lowered, unless a superuser vouches for it.
-//! 3. **Restart.** After any start, a lane issues only in ticks above its restored mark.
+//!    server runs, no mark on disk is lowered.
+//! 3. **Restart.** After any start, a lane issues only in ticks above its mark on disk.
 //! 4. **Bounded lead.** An ID's tick is at most `max_ahead` past the wall clock that its call read.
 //! 5. **Ordered.** If call X returned before call Y began, on any backends, then id(X) < id(Y), unless a rotation or a
 //!    replay overlaps one of them or lies between. This is the order of allocation, not of commit.
 //! 6. **Never stuck.** No lock is held while a call waits, nobody waits uninterruptibly for a lock behind an fsync, and
 //!    every wait answers a cancel at once and is bounded by the monotonic clock.
-//! 7. **Never fresh by accident.** A state file that is torn, foreign, copied or from another layout never means
-//!    "start from nothing".
+//! 7. **Either the state or the clock.** If two runs of one worker never overlap, no ID repeats, unless the newest state
+//!    was lost or replaced *and* a clock was behind (`state/start.rs`).
 //! 8. **One worker, one meaning.** No session can change a worker, the epoch or the layout.
 //!
 //! # Glossary
@@ -46,21 +46,22 @@
 //! | worker | the value in the ID's worker field |
 //! | home worker | the worker that an operator configured, or a registry leased |
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
-//! | half | the lanes that the current timeline may use |
 //! | origin | datacenter and worker side by side, as they stand in an ID |
 //! | position | tick and sequence side by side: an ID without its origin |
 //! | ledger, ring, word | per lane, a ring of 64-bit words, one word per tick: the last position issued in it |
 //! | frontier | per lane in memory: the tick from which the next call starts |
 //! | mark | per lane on disk: no ID of the lane above it has ever been returned |
-//! | restored mark | the mark as the last start found it, or a floor that was set since |
+//! | restored mark | the tick above which a lane began in this run, or a floor that was set since |
 //! | reservation | the mark on disk, written ahead of use while the lane is active |
 //! | permit | per lane in memory: its origin, and the reservation as calls see it: the last tick that may be issued |
-//! | floor | a mark that was set for all lanes although no ID reached it |
+//! | floor | a tick or time up to which no ID may be generated, although none may exist there |
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
 //! | record | what the state file says; it lies in one of two slots |
 //! | promise | what the next record will say |
 //! | journal | the promise, and what of it is on disk; it decides when a record is written |
-//! | witness | what knows the last records on this host, and goes with the boot: no copy of a file brings it along |
+//! | run | one start, and all processes that generate IDs by it |
+//! | host lock | what a host keeps on each worker of a cluster, so that one server at a time has it; lost with the boot |
+//! | token | drawn at each start, in the record and in the host lock: the server that has both is the only one |
 //! | start | what a server does from the closed gate to the open one |
 //! | rotate | make another lane the active one |
 //! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
@@ -68,10 +69,10 @@
 //! | keeper | the process that moves the reservation, so that calls need not |
 //! | errand | what a blocked call leaves to the keeper |
 //! | cold lock | the one lock: whoever changes more than the hot path does holds it |
-//! | node | this server as the fleet's registry knows it: one data directory in one life |
+//! | node | this server as the fleet's registry knows it |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
 //! | contact | one call of the registry, and its answer |
-//! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait`, `reserve` |
+//! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait` |
 
 #![forbid(unsafe_code)]
 
@@ -102,7 +103,6 @@ pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use lease::{Answer, Answered, Contact, Lease};
 pub use memory::{Control, Memory, View};
 pub use parking_lot::lock_api;
-pub use refusal::{AdoptError, ClosedReason, Errno, FloorCause, NoLane, Refusal, Unopened};
-pub use state::start::{Prepared, Start};
-pub use state::{recorded_layout, recorded_name};
+pub use refusal::{AdoptError, ClosedReason, Errno, NoLane, Refusal, Unopened};
+pub use state::start::Start;
 pub use workers::Workers;

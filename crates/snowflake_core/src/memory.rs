@@ -16,7 +16,6 @@ use crate::journal::Journal;
 use crate::ladder::{Blocked, Patience};
 use crate::lane::LaneMemory;
 use crate::refusal::ClosedReason;
-use crate::state::enlist::Held;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
 
@@ -26,10 +25,11 @@ use parking_lot::lock_api::{Mutex, RawMutex};
 pub(crate) struct Switch {
     active: AtomicUsize,
     until: AtomicI64,
+    /// The `max_ahead` in force.
     max_ahead_us: AtomicI64,
-    longest_ahead_us: AtomicI64,
+    /// The `max_ahead` of the settings.
+    asked_ahead_us: AtomicI64,
     max_wait_us: AtomicI64,
-    reserve_us: AtomicI64,
     replay: AtomicUsize,
 }
 
@@ -38,10 +38,9 @@ impl Switch {
         let switch = Self {
             active: AtomicUsize::new(0),
             until: AtomicI64::new(i64::MAX),
-            max_ahead_us: AtomicI64::new(0),
-            longest_ahead_us: AtomicI64::new(0),
+            max_ahead_us: AtomicI64::new(limits.max_ahead_us),
+            asked_ahead_us: AtomicI64::new(0),
             max_wait_us: AtomicI64::new(0),
-            reserve_us: AtomicI64::new(0),
             replay: AtomicUsize::new(0),
         };
         switch.set_limits(limits);
@@ -70,32 +69,31 @@ impl Switch {
         self.until.store(tick, Ordering::Release);
     }
 
+    /// The `max_ahead` in force.
     #[inline]
     pub(crate) fn max_ahead_us(&self) -> i64 {
         self.max_ahead_us.load(Ordering::Relaxed)
     }
 
-    /// The longest `max_ahead` since the memory was created.
-    pub(crate) fn longest_ahead_us(&self) -> i64 {
-        self.longest_ahead_us.load(Ordering::Relaxed)
+    /// Brings a `max_ahead` into force, under the cold lock. A longer one is durable in the record by then.
+    pub(crate) fn set_max_ahead(&self, micros: i64) {
+        self.max_ahead_us.store(micros, Ordering::Relaxed);
     }
 
+    /// The limits of the settings. Their `max_ahead` need not be in force yet.
     pub(crate) fn limits(&self) -> Limits {
         let policy = match self.replay.load(Ordering::Relaxed) {
             0 => Policy::Hold,
             _ => Policy::Replay,
         };
-        let max_wait_us = self.max_wait_us.load(Ordering::Relaxed);
-        let reserve_us = self.reserve_us.load(Ordering::Relaxed);
-        Limits { policy, max_ahead_us: self.max_ahead_us(), max_wait_us, reserve_us }
+        let max_ahead_us = self.asked_ahead_us.load(Ordering::Relaxed);
+        Limits { policy, max_ahead_us, max_wait_us: self.max_wait_us.load(Ordering::Relaxed) }
     }
 
     pub(crate) fn set_limits(&self, limits: &Limits) {
         self.replay.store((limits.policy == Policy::Replay) as usize, Ordering::Relaxed);
-        self.max_ahead_us.store(limits.max_ahead_us, Ordering::Relaxed);
-        self.longest_ahead_us.fetch_max(limits.max_ahead_us, Ordering::Relaxed);
+        self.asked_ahead_us.store(limits.max_ahead_us, Ordering::Relaxed);
         self.max_wait_us.store(limits.max_wait_us, Ordering::Relaxed);
-        self.reserve_us.store(limits.reserve_us, Ordering::Relaxed);
     }
 }
 
@@ -176,10 +174,22 @@ pub(crate) enum Gate {
     Untried,
     /// The last start could not open it; the next attempt comes no sooner than at this boot time (µs).
     Closed { reason: ClosedReason, retry_at_us: i64 },
-    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's mark.
+    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's first tick.
     Settling,
     /// Calls get IDs.
     Open,
+}
+
+/// What rules 2 and 3 of a start (`state/start.rs`) ask of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// The clock that its start read, as a Unix time in microseconds.
+    pub(crate) start_us: i64,
+    /// A lane that it enters begins above this tick, while the clock is not before `start_us`.
+    pub(crate) above: i64,
+    /// Until the clock has reached this Unix time in microseconds, IDs may lie ahead of it that were generated under a
+    /// longer `max_ahead` than the one in force.
+    pub(crate) longer_ahead_until_us: i64,
 }
 
 /// The data that the cold lock protects.
@@ -188,14 +198,10 @@ pub(crate) struct ColdState {
     pub(crate) gate: Gate,
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
-    /// The timeline for which the gate was last opened; 0 if it never was. Of a standby that holds its number: the one
-    /// of the record that it keeps.
-    pub(crate) timeline: u32,
-    /// Its depth: see [`Start`](crate::Start).
-    pub(crate) depth: u32,
-    /// A standby holds its configured number, and keeps this of the record of its primary.
-    pub(crate) held: Option<Held>,
+    pub(crate) run: Run,
     pub(crate) journal: Journal,
+    /// By how many ticks the last reservation reached past the tick for which it was made.
+    pub(crate) reserved_ticks: i64,
     /// The last refusal that was reported, as lane, frontier and the word there. An episode is reported once; the next
     /// ID ends it.
     pub(crate) reported: Option<(usize, i64, u64)>,
@@ -219,10 +225,9 @@ impl<R: RawMutex> Control<R> {
         let cold = ColdState {
             gate: Gate::Untried,
             home: config.configured_home(),
-            timeline: 0,
-            depth: 0,
-            held: None,
+            run: Run { start_us: i64::MIN, above: -1, longer_ahead_until_us: i64::MIN },
             journal: Journal::new(),
+            reserved_ticks: 0,
             reported: None,
             errand: None,
             is_keeper_stuck: false,

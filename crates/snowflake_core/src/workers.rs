@@ -1,4 +1,4 @@
-//! The workers of one server: which it owns, which half of them its timeline may use, and in which order lanes rotate.
+//! The workers of one server: which it owns, and in which order lanes rotate.
 
 use crate::layout::Layout;
 use std::ops::Deref;
@@ -12,26 +12,6 @@ pub struct Workers {
     home: i64,
     lanes: usize,
     stride: i64,
-}
-
-/// The lanes that a timeline may use, in the order of rotation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Half {
-    offset: usize,
-    step: usize,
-    size: usize,
-    turn: usize,
-    next: usize,
-}
-
-impl Iterator for Half {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        let at = (self.next < self.size).then_some(self.next)?;
-        self.next += 1;
-        Some(self.offset + self.step * ((self.turn + at) % self.size))
-    }
 }
 
 /// Why a home worker or a number of backup workers cannot be used.
@@ -84,23 +64,19 @@ impl Workers {
         (worker >= 0 && lane < self.lanes as i64).then_some((worker % self.stride, lane as usize))
     }
 
-    /// The lanes that a timeline (1, 2, ...) may use, in the order of rotation from its first.
-    ///
-    /// With three backups or more, the lanes of a timeline at an odd depth (see [`Start`](crate::Start)) are the even
-    /// ones, and those at an even depth the odd ones, so that an old primary that still runs never shares a lane with
-    /// its successor. The number alone does not tell: drills with one archive take numbers, and a failover may go from
-    /// timeline 1 to timeline 9. Each timeline of a half starts one lane further than the one before it, so that
-    /// timelines which began from the same one start apart.
-    pub(crate) fn half(&self, timeline: u32, depth: u32) -> Half {
-        let (number, turn) = (timeline.saturating_sub(1) as usize, depth.saturating_sub(1) as usize);
-        let (offset, step, turn) = if self.lanes >= 4 { (turn % 2, 2, number / 2) } else { (0, 1, turn) };
-        let size = (self.lanes - offset).div_ceil(step);
-        Half { offset, step, size, turn, next: 0 }
+    /// The lane on which a timeline (1, 2, ...) starts.
+    pub(crate) fn first_lane(&self, timeline: u32) -> usize {
+        timeline.saturating_sub(1) as usize % self.lanes
     }
 
-    /// All lanes, for a server that shares its workers with none: each timeline may use them.
-    pub(crate) fn all(&self) -> Half {
-        Half { offset: 0, step: 1, size: self.lanes, turn: 0, next: 0 }
+    /// The lanes to which a timeline moves from lane `from`, in the order of preference: cyclically, those that are an
+    /// even number of lanes from its first one before the others. So an old primary that still runs beside its successor
+    /// with the same workers meets it only after several rotations.
+    pub(crate) fn rotation(&self, timeline: u32, from: usize) -> impl Iterator<Item = usize> + Clone {
+        let (lanes, first) = (self.lanes, self.first_lane(timeline));
+        let others = (1..lanes).map(move |i| (from + i) % lanes);
+        let is_preferred = move |lane: &usize| lane % 2 == first % 2;
+        { others.clone() }.filter(is_preferred).chain(others.filter(move |lane| !is_preferred(lane)))
     }
 }
 
@@ -138,38 +114,12 @@ impl Deref for Origins {
     }
 }
 
-/// The next lane after `from`, in the cyclic order of `half`, whose first free tick is at most `latest`; `first_free`
-/// returns a lane's first free tick. If there is none, the lane that is usable first, with its tick.
-pub(crate) fn next_usable(
-    half: impl Iterator<Item = usize> + Clone,
-    from: usize,
-    latest: i64,
-    first_free: impl Fn(usize) -> i64,
-) -> Result<usize, (usize, i64)> {
-    // `from` can lie outside the half, if the gate has been opened for another timeline since.
-    let start = half.clone().position(|lane| lane == from).map_or(0, |at| at + 1);
-    let size = half.clone().count();
-    let candidates = half.cycle().skip(start).take(size);
-    let others = candidates.clone().filter(|lane| *lane != from);
-    match { others }.find(|lane| first_free(*lane) <= latest) {
-        Some(lane) => Ok(lane),
-        None => Err(candidates
-            .map(|lane| (lane, first_free(lane)))
-            .min_by_key(|(_, tick)| *tick)
-            .expect("a half has at least one lane")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn workers(backups: usize) -> Workers {
         Workers::new(&Layout::default(), 5, backups).unwrap()
-    }
-
-    fn half(backups: usize, timeline: u32) -> Vec<usize> {
-        workers(backups).half(timeline, timeline).collect()
     }
 
     #[test]
@@ -194,45 +144,23 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_shares_no_lane_with_the_one_from_which_it_began_whatever_their_numbers() {
-        for backups in 3..MAX_LANES {
-            for (depth, parent, child) in [(1, 1, 2), (1, 1, 9), (2, 9, 11), (2, 2, 100), (3, 7, 8)] {
-                let of_parent = workers(backups).half(parent, depth).collect::<Vec<_>>();
-                let shared = workers(backups).half(child, depth + 1).find(|lane| of_parent.contains(lane));
-                assert_eq!(shared, None, "{backups} backups, timelines {parent} and {child}");
-            }
-        }
-        // Without halves they start apart at least.
-        for backups in [1, 2] {
-            assert_ne!(workers(backups).half(1, 1).next(), workers(backups).half(9, 2).next());
-        }
-    }
-
-    #[test]
-    fn a_timeline_starts_on_lane_timeline_less_one() {
+    fn timeline_starts_on_its_number_less_one() {
         for timeline in 1..30 {
             for backups in [0, 1, 2, 3, 5, 7, 15] {
-                let first = half(backups, timeline)[0];
-                assert_eq!(first, (timeline as usize - 1) % (backups + 1), "{backups} {timeline}");
+                let expected = (timeline as usize - 1) % (backups + 1);
+                assert_eq!(workers(backups).first_lane(timeline), expected, "{backups} {timeline}");
             }
         }
     }
 
-    /// With an odd number of lanes, (timeline - 1) mod lanes would leave the half after one round.
     #[test]
-    fn with_an_odd_number_of_lanes_a_timeline_still_starts_inside_its_half() {
-        assert_eq!(half(4, 6), [1, 3]);
-        assert_eq!(half(4, 7), [0, 2, 4]);
-    }
-
-    #[test]
-    fn rotation_takes_the_next_usable_lane_in_cyclic_order() {
-        let free = [0_i64, 0, 50, 0, 10, 0, 20, 0];
-        let next = |from, latest| next_usable(workers(7).half(1, 1), from, latest, |lane| free[lane]);
-        assert_eq!(next(0, 100), Ok(2));
-        assert_eq!(next(0, 30), Ok(4));
-        assert_eq!(next(4, 30), Ok(6));
-        assert_eq!(next(6, 30), Ok(0));
-        assert_eq!(next(0, 5), Err((0, 0)));
+    fn rotation_reaches_every_other_lane_and_prefers_the_timelines_parity() {
+        let order = |backups, timeline, from| workers(backups).rotation(timeline, from).collect::<Vec<_>>();
+        assert_eq!(order(7, 1, 0), [2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!(order(7, 2, 1), [3, 5, 7, 2, 4, 6, 0]);
+        assert_eq!(order(7, 1, 4), [6, 0, 2, 5, 7, 1, 3]);
+        assert_eq!(order(3, 2, 1), [3, 2, 0]);
+        assert_eq!(order(2, 1, 0), [2, 1]);
+        assert_eq!(order(0, 1, 0), [0; 0]);
     }
 }

@@ -1,32 +1,37 @@
-//! An operator's `adopt`.
+//! Rule 8 of a start: an operator's `adopt`.
 
 #[path = "model/mod.rs"]
 mod model;
 
-use model::disk::{ENOSPC, Fault, Point};
-use model::fixtures::{MAX_AHEAD, copied, crashed, plain, tick, with_backups};
-use model::server::{DAY, HOUR, MS, SECOND, Server};
+use model::disk::{EIO, ENOSPC, Fault, Point};
+use model::fixtures::{
+    MAX_AHEAD, copied, crashed, plain, promote, run_ahead, tick, with_backups, with_max_ahead, with_worker,
+};
+use model::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use model::world::{Machine, NOON, config};
-use snowflake_core::{AdoptError, ClosedReason, Limits, Policy};
-use snowflake_core::{Refusal, Tick, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Event, Limits, Policy, Refusal, Tick, Unopened};
 use std::cell::Cell;
 use std::rc::Rc;
 
+// ---- A closed gate
+
 #[test]
-fn adopt_opens_a_copy_above_its_floor_and_its_marks() {
-    for floor in [NOON - DAY, NOON + 10 * SECOND] {
+fn adopt_opens_a_copy_above_its_floor_its_marks_and_the_clock() {
+    for (floor, replayed) in [(-DAY, None), (10 * SECOND, None), (0, Some(20 * SECOND))] {
         let machine = copied();
-        let mark = machine.mark(0);
+        let (mark, wall) = (machine.mark(0), machine.wall());
+        machine.set_start(|start| start.replayed_us = replayed.map(|ahead| wall + ahead));
         machine.why_closed();
-        machine.adopt(floor).unwrap();
-        machine.settle();
-        let least = mark.max(tick(floor + MAX_AHEAD));
+        machine.adopt(wall + floor).unwrap();
+        assert_eq!(machine.told(|event| *event == Event::Adopted(wall + floor)), 1);
+        let latest = wall + floor.max(replayed.unwrap_or(0)).max(0);
         for lane in 0..8 {
-            assert!(machine.mark(lane * 128) >= tick(floor + MAX_AHEAD));
+            let least = tick(latest + MAX_AHEAD + SECOND);
+            assert!((least..=least + 1).contains(&machine.mark(lane * 128)), "{floor} {replayed:?}");
         }
-        assert!(machine.mark(0) >= mark, "a mark that can be read is never lowered");
         machine.pass(20 * SECOND);
-        assert!(machine.id().tick > least);
+        machine.settle();
+        assert!(machine.id().tick > mark);
         machine.go_down();
         machine.start_up();
         machine.id();
@@ -34,53 +39,36 @@ fn adopt_opens_a_copy_above_its_floor_and_its_marks() {
 }
 
 #[test]
-fn adopt_opens_an_unreadable_state_above_its_floor_and_above_the_clock() {
-    for floor in [NOON - DAY, NOON + 10 * SECOND] {
-        let machine = crashed();
-        machine.disk.scribble(0, Vec::clear);
-        machine.disk.scribble(1, Vec::clear);
-        machine.why_closed();
-        machine.adopt(floor).unwrap();
-        let clock = machine.wall();
-        machine.settle();
-        machine.pass(20 * SECOND);
-        assert!(machine.id().tick > tick(floor.max(clock) + MAX_AHEAD));
+fn adopt_of_a_promoted_copy_is_not_needed_and_sets_a_floor() {
+    let machine = copied();
+    promote(&machine, 2);
+    machine.boot_up();
+    machine.adopt(NOON + 30 * SECOND).unwrap();
+    for lane in 0..8 {
+        assert_eq!(machine.mark(lane * 128), tick(NOON + 30 * SECOND + MAX_AHEAD));
+    }
+    assert_eq!(machine.mark(9), tick(NOON + 30 * SECOND + MAX_AHEAD), "also of workers without a mark");
+}
+
+/// The original's IDs ran as far ahead of its clock as its `max_ahead` let them.
+#[test]
+fn adopt_respects_the_max_ahead_of_the_record() {
+    let machine = Machine::alone(with_max_ahead(600 * SECOND));
+    machine.start_up();
+    machine.id();
+    machine.go_down();
+    machine.disk.put(machine.disk.slots().unwrap());
+    machine.set_config(with_backups(3));
+    machine.pass(HOUR);
+    assert_eq!(machine.why_closed(), ClosedReason::Copied);
+    machine.adopt(machine.wall()).unwrap();
+    for worker in (0..1_024).step_by(256) {
+        assert!(machine.mark(worker) >= tick(machine.wall() + 600 * SECOND), "{worker}");
     }
 }
 
 #[test]
-fn adopt_opens_a_foreign_state_under_the_clusters_own_name() {
-    let machine = crashed();
-    let mark = machine.mark(0);
-    machine.set_start(|start| start.system_identifier += 1);
-    machine.why_closed();
-    machine.adopt(machine.wall()).unwrap();
-    machine.settle();
-    assert!(machine.id().tick > mark);
-    machine.go_down();
-    machine.start_up();
-    machine.id();
-}
-
-#[test]
-fn adopt_on_a_new_timeline_respects_what_was_replayed() {
-    let machine = Machine::alone(with_backups(0));
-    machine.start_up();
-    machine.id();
-    machine.go_down();
-    machine.disk.scribble(0, Vec::clear);
-    machine.disk.scribble(1, Vec::clear);
-    machine.set_start(|start| {
-        start.timeline = 2;
-        start.replayed_us = Some(NOON + 30 * SECOND);
-    });
-    machine.why_closed();
-    machine.adopt(NOON).unwrap();
-    assert!(machine.mark(0) >= tick(NOON + 30 * SECOND + MAX_AHEAD));
-}
-
-#[test]
-fn a_floor_more_than_a_day_ahead_is_refused() {
+fn floor_more_than_a_day_ahead_is_refused() {
     let machine = copied();
     machine.why_closed();
     assert_eq!(machine.adopt(machine.wall() + DAY + 1), Err(AdoptError::FloorInFuture));
@@ -93,6 +81,44 @@ fn a_floor_more_than_a_day_ahead_is_refused() {
     machine.id();
 }
 
+/// The operator said it of all workers, also of those that a copy leaves to its original.
+#[test]
+fn worker_taken_from_the_original_begins_above_an_earlier_floor() {
+    let machine = copied();
+    machine.set_config(with_worker(1));
+    machine.start_up();
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    machine.go_down();
+    for home in [0, 2] {
+        machine.set_config(with_worker(home));
+        machine.boot_up();
+        machine.open().unwrap();
+        assert!(machine.mark(home) >= tick(machine.wall() + HOUR), "{home}");
+        assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
+        machine.go_down();
+    }
+}
+
+/// A floor of the wrong time that did not get to disk: the right one counts.
+#[test]
+fn adopt_that_cannot_be_written_opens_nothing_and_leaves_no_floor() {
+    let machine = copied();
+    machine.why_closed();
+    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
+    let full = Unopened::Closed(ClosedReason::Os(ENOSPC));
+    assert_eq!(machine.adopt(machine.wall() + 20 * HOUR), Err(AdoptError::Unopened(full)));
+    assert_eq!(machine.told(|event| matches!(event, Event::Adopted(_))), 0);
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    machine.disk.heal();
+    machine.pass(SECOND);
+    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
+    machine.adopt(machine.wall()).unwrap();
+    machine.settle();
+    assert!(machine.id().tick <= tick(machine.wall() + MAX_AHEAD));
+}
+
+// ---- An open gate
+
 #[test]
 fn adopt_raises_the_marks_of_an_open_gate_durably() {
     let machine = Machine::alone(plain());
@@ -101,16 +127,32 @@ fn adopt_raises_the_marks_of_an_open_gate_durably() {
     machine.id();
     let floor = machine.wall() + 500 * MS;
     machine.adopt(floor).unwrap();
+    assert!(machine.with(|generator| generator.is_open()), "without a wait");
+    let least = tick(floor + MAX_AHEAD);
+    for worker in [0, 128, 896, 9] {
+        assert_eq!(machine.disk.lowest_mark(worker), Some(least), "{worker}");
+    }
     machine.pass(501 * MS);
-    assert!(machine.id().tick > tick(floor + MAX_AHEAD));
+    assert!(machine.id().tick > least);
     machine.with(|generator| generator.rotate_now()).unwrap();
     machine.pass(SECOND);
-    assert!(machine.id().tick > tick(floor + MAX_AHEAD));
+    assert!(machine.id().tick > least);
     machine.stop();
     for lane in 0..8 {
-        assert!(machine.mark(lane * 128) >= tick(floor + MAX_AHEAD), "also after a clean stop");
+        assert!(machine.mark(lane * 128) >= least, "also after a clean stop");
     }
-    assert!(machine.mark(9) >= tick(floor + MAX_AHEAD), "and for workers to come");
+    assert!(machine.mark(9) >= least, "and for workers to come");
+}
+
+/// Workers of earlier settings, too.
+#[test]
+fn adopt_raises_the_marks_of_former_workers() {
+    let machine = crashed();
+    machine.set_config(with_worker(5));
+    machine.start_up();
+    machine.adopt(machine.wall() + HOUR).unwrap();
+    let least = tick(machine.wall() + HOUR + MAX_AHEAD);
+    assert_eq!([0, 128, 5].map(|worker| machine.mark(worker)), [least; 3]);
 }
 
 #[test]
@@ -126,7 +168,7 @@ fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
 
 /// A call that decided to replay before `adopt` must not lower the frontier below the floor after it.
 #[test]
-fn a_replay_under_way_does_not_undo_an_adopt() {
+fn replay_under_way_does_not_undo_an_adopt() {
     let limits = Limits { policy: Policy::Replay, ..Limits::default() };
     for nth in 1..6 {
         let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 0, 16_384, limits));
@@ -141,7 +183,7 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
             if reads.get() == nth {
                 let memory = twin.memory.borrow().clone().unwrap();
                 let generator = snowflake_core::Generator::new(&twin.config.borrow(), memory.view(), &*twin);
-                generator.adopt(&twin.start.get(), floor, false).unwrap();
+                generator.adopt(&twin.start.get(), floor).unwrap();
             }
             look();
         }));
@@ -149,76 +191,48 @@ fn a_replay_under_way_does_not_undo_an_adopt() {
         *machine.meanwhile.borrow_mut() = None;
         machine.adopt(floor - SECOND).unwrap();
         if let Ok(parts) = machine.try_id() {
-            assert!(
-                parts.tick > tick(floor + MAX_AHEAD) || nth > 4,
-                "read {nth}: {} is not above",
-                parts.tick
-            );
+            let is_above = parts.tick > tick(floor + MAX_AHEAD);
+            assert!(is_above || nth > 4, "read {nth}: {} is not above", parts.tick);
         }
     }
 }
 
-/// The original's IDs ran as far ahead of its clock as its `max_ahead` let them.
+/// The marks that could not be written are in memory only, so the gate does not open on them (guarantee 2).
 #[test]
-fn adopt_respects_the_max_ahead_of_the_record() {
-    let long = Limits { max_ahead_us: 600 * SECOND, ..Limits::default() };
-    let machine = Machine::alone(config("41/10/12", Tick::Millisecond, 0, 7, 1 << 22, long));
-    machine.start_up();
-    machine.id();
-    machine.go_down();
-    machine.disk.put(machine.disk.slots().unwrap());
-    machine.set_config(plain());
-    machine.pass(HOUR);
-    assert_eq!(machine.why_closed(), ClosedReason::Copied);
-    machine.adopt(machine.wall()).unwrap();
-    for worker in (0..1_024).step_by(128) {
-        assert!(machine.mark(worker) >= tick(machine.wall() + 600 * SECOND), "{worker}");
+fn marks_that_adopt_cannot_write_during_the_wait_keep_the_gate_closed() {
+    for errno in [EIO, ENOSPC] {
+        let machine = Machine::alone(plain());
+        machine.start_up();
+        machine.pass(MINUTE);
+        run_ahead(&machine);
+        machine.keep();
+        machine.go_down();
+        machine.boot_up();
+        let Err(Unopened::Settling(micros)) = machine.open() else { panic!("it opens at once") };
+        let before = machine.disk.slots();
+        machine.disk.set_faults(move |point| match point {
+            Point::Open | Point::Make => Fault::Fail(errno),
+            _ => Fault::None,
+        });
+        let floor = machine.wall();
+        let failed = Unopened::Closed(ClosedReason::Os(errno));
+        assert_eq!(machine.adopt(floor), Err(AdoptError::Unopened(failed)));
+        // Within a second after a failure nothing is written again, but the disk stays the reason.
+        for wait in [micros, MS, SECOND, MINUTE] {
+            machine.pass(wait);
+            assert_eq!(machine.open(), Err(failed), "after {wait} us");
+            assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+        }
+        assert_eq!(machine.disk.slots(), before, "nothing was written");
+
+        machine.disk.heal();
+        machine.pass(SECOND);
+        machine.settle();
+        let floor = tick(floor + MAX_AHEAD);
+        for worker in [0, 9, 256, 896] {
+            let durable = machine.disk.lowest_mark(worker).unwrap();
+            assert!(durable >= floor, "the mark of {worker} lies {} ms below the floor", floor - durable);
+        }
+        assert!(machine.id().tick > floor);
     }
-}
-
-/// The operator said it of all workers, also of those that a copy leaves to its original.
-#[test]
-fn a_worker_that_is_taken_over_from_the_original_begins_above_an_earlier_floor() {
-    let machine = crashed();
-    machine.disk.put(machine.disk.slots().unwrap());
-    machine.set_config(config("41/10/12", Tick::Millisecond, 1, 7, 16_384, Limits::default()));
-    machine.start_up();
-    machine.adopt(machine.wall() + HOUR).unwrap();
-    machine.go_down();
-    machine.set_config(plain());
-    assert_eq!(machine.why_closed(), ClosedReason::Copied);
-    machine.adopt(machine.wall()).unwrap();
-    assert!(machine.mark(0) >= tick(machine.wall() + HOUR));
-}
-
-/// A floor of the wrong time that did not get to disk: the right one counts.
-#[test]
-fn adopt_that_cannot_be_written_leaves_no_floor() {
-    let machine = copied();
-    machine.why_closed();
-    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
-    machine.adopt(machine.wall() + 20 * HOUR).unwrap_err();
-    machine.disk.heal();
-    machine.pass(SECOND);
-    machine.adopt(machine.wall()).unwrap();
-    machine.settle();
-    assert!(
-        machine.id().tick <= tick(machine.wall() + MAX_AHEAD),
-        "an ID of the floor that was never durable"
-    );
-}
-
-#[test]
-fn adopt_that_cannot_be_written_opens_nothing() {
-    let machine = copied();
-    machine.why_closed();
-    machine.disk.set_faults(|point| if point == Point::Make { Fault::Fail(ENOSPC) } else { Fault::None });
-    assert_eq!(machine.adopt(machine.wall()), Err(AdoptError::Closed(ClosedReason::Os(ENOSPC))));
-    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    machine.disk.heal();
-    machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Copied)));
-    machine.adopt(machine.wall()).unwrap();
-    machine.settle();
-    machine.id();
 }

@@ -139,7 +139,7 @@ fn what_lies_at_the_bottom_knows_nothing_above_it() {
         ("workers", vec!["layout"]),
         ("refusal", vec!["layout"]),
         ("config", vec!["layout", "workers"]),
-        ("lease", vec![]),
+        ("lease", vec!["layout"]),
         ("host", vec!["refusal"]),
         ("ladder", vec!["config", "layout", "refusal"]),
         ("ledger", vec!["config", "layout", "sync"]),

@@ -4,8 +4,8 @@
 mod model;
 
 use model::disk::{EIO, ENOSPC, Fault, Point};
-use model::fixtures::{MAX_AHEAD, RESERVE, break_disk, copied, crashed, plain, tick};
-use model::server::{DAY, HOUR, MS, SECOND, Server};
+use model::fixtures::{RESERVE, break_disk, copied, crashed, plain};
+use model::server::{DAY, HOUR, SECOND, Server};
 use model::world::{Machine, config};
 use snowflake_core::{ClosedReason, Event, Limits, Policy};
 use snowflake_core::{Refusal, Tick, Unopened};
@@ -216,22 +216,6 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
 // ---- keep_up
 
 #[test]
-fn keep_up_moves_a_short_reservation_and_leaves_a_long_one_alone() {
-    let machine = Machine::alone(plain());
-    machine.start_up();
-    machine.pass(HOUR);
-    machine.id();
-    let reserved =
-        || machine.with(|generator| generator.status()).reserved_until_us.unwrap() - machine.wall();
-    let before = machine.disk.changes();
-    machine.with(|generator| generator.keep_up()).unwrap();
-    assert_eq!(machine.disk.changes(), before, "enough is left");
-    machine.pass(RESERVE / 2 + 10 * MS);
-    machine.with(|generator| generator.keep_up()).unwrap();
-    assert!((RESERVE - MS..=RESERVE + 2 * MS).contains(&reserved()), "{}", reserved());
-}
-
-#[test]
 fn with_a_keeper_no_call_writes() {
     let machine = Machine::alone(plain());
     machine.start_up();
@@ -244,37 +228,6 @@ fn with_a_keeper_no_call_writes() {
         machine.id();
         assert_eq!(machine.disk.writes.get(), before, "round {round}");
     }
-}
-
-#[test]
-fn a_reservation_reaches_no_further_than_max_ahead_and_reserve_past_the_clock() {
-    for max_ahead_us in [0, 3 * MS, MAX_AHEAD] {
-        for reserve_us in [0, 400, MS, RESERVE] {
-            let limits = Limits { max_ahead_us, reserve_us, ..Limits::default() };
-            let machine = Machine::alone(config("41/20/2", Tick::Millisecond, 0, 0, 16_384, limits));
-            machine.start_up();
-            machine.pass(HOUR);
-            for _ in 0..3_000 {
-                let before = machine.wall();
-                machine.id();
-                machine.with(|generator| generator.keep_up()).unwrap();
-                let end = machine.mark(0);
-                let most = tick(machine.wall() + max_ahead_us + reserve_us.max(MS));
-                assert!(end <= most, "{max_ahead_us} {reserve_us}: {} beyond", end - most);
-                assert!(machine.wall() - before <= 2 * MS, "no call waits for more than its tick");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_reservation_is_at_least_a_whole_tick_ahead() {
-    let limits = Limits { max_ahead_us: 0, reserve_us: 0, ..Limits::default() };
-    let machine = Machine::alone(config("32/10/20", Tick::Second, 0, 0, 16_384, limits));
-    machine.start_up();
-    machine.pass(HOUR);
-    let parts = machine.id();
-    assert!(machine.mark(0) > parts.tick);
 }
 
 #[test]

@@ -12,10 +12,9 @@ use std::sync::{Mutex, OnceLock};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
-use snowflake_core::host::{FileIdentity, Loaded, SLOTS, WriteError};
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Answer, Answered, Errno, Lease, Tick, Unopened, WorkerSource, Workers};
-use snowflake_core::{Config, Disk, Event, Generator, Host, Layout, Limits, Memory, Policy, Refusal, Start};
+use snowflake_core::{Answer, Answered, Config, Event, Generator, Host, Layout, Lease, Limits, Memory};
+use snowflake_core::{Policy, Refusal, Start, Tick, WorkerSource, Workers};
 use uuid::Uuid;
 
 /// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
@@ -52,32 +51,6 @@ unsafe impl RawMutex for SpinLock {
 /// Tick 0 begins at 0, and a tick has this many microseconds.
 const MS: i64 = 1_000;
 
-/// A disk on which every write succeeds.
-#[derive(Default)]
-struct Slots(Mutex<Option<[Vec<u8>; SLOTS]>>);
-
-const FILE: FileIdentity = FileIdentity { inode: 1, born_ns: 1, directory: (2, 2) };
-
-impl Disk for Slots {
-    fn load(&self) -> Result<Option<Loaded>, Errno> {
-        Ok(self.0.lock().unwrap().clone().map(|slots| Loaded { identity: FILE, slots }))
-    }
-
-    fn write_again(&self, _loaded: &Loaded) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn write(&self, _expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
-        self.0.lock().unwrap().as_mut().ok_or(WriteError::Replaced)?[slot] = bytes.to_vec();
-        Ok(())
-    }
-
-    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
-        *self.0.lock().unwrap() = Some(std::array::from_fn(|_| bytes(FILE)));
-        Ok(FILE)
-    }
-}
-
 /// A shared clock whose steps interleave with the calls. Waiting moves it on.
 struct Clock {
     wall: AtomicI64,
@@ -86,7 +59,6 @@ struct Clock {
 /// One thread's view of the clock, and the latest time that it returned to the thread.
 struct Eye {
     clock: Arc<Clock>,
-    disk: Option<Arc<Slots>>,
     told: Mutex<i64>,
     waited: Mutex<i64>,
 }
@@ -110,10 +82,6 @@ impl Host for Eye {
     }
 
     fn report(&self, _event: Event) {}
-
-    fn disk(&self) -> Option<&dyn Disk> {
-        self.disk.as_deref().map(|disk| disk as &dyn Disk)
-    }
 }
 
 /// A memory and its clock.
@@ -121,7 +89,6 @@ struct World {
     config: Config,
     memory: Memory<SpinLock>,
     clock: Arc<Clock>,
-    disk: Option<Arc<Slots>>,
 }
 
 impl World {
@@ -160,23 +127,12 @@ impl World {
         let workers = Workers::new(&layout, 0, 1).unwrap();
         let config = Config { layout, workers, source, ring_ticks: ring, limits, ..Config::default() };
         let clock = Arc::new(Clock { wall: AtomicI64::new(start * MS) });
-        Arc::new(Self { config, memory: Memory::new(&config), clock, disk: None })
-    }
-
-    /// The server on a disk, with new memory: after a crash, or at its first start.
-    fn on(&self, disk: &Arc<Slots>, tick: i64) -> Arc<Self> {
-        let (config, clock) = (self.config, Arc::new(Clock { wall: AtomicI64::new(tick * MS) }));
-        let world = Self { config, memory: Memory::new(&config), clock, disk: Some(disk.clone()) };
-        while let Err(unopened) = world.with(|generator| generator.open(&Start::of_timeline(1))) {
-            let Unopened::Settling(micros) = unopened else { panic!("{unopened:?}") };
-            world.clock.wall.fetch_add(micros, Ordering::AcqRel);
-        }
-        Arc::new(world)
+        Arc::new(Self { config, memory: Memory::new(&config), clock })
     }
 
     fn with<T>(&self, act: impl FnOnce(&Generator<'_, Eye, SpinLock>) -> T) -> T {
         let (told, waited) = (Mutex::new(i64::MIN), Mutex::new(0));
-        let eye = Eye { clock: self.clock.clone(), disk: self.disk.clone(), told, waited };
+        let eye = Eye { clock: self.clock.clone(), told, waited };
         act(&Generator::new(&self.config, self.memory.view(), eye))
     }
 
@@ -235,13 +191,6 @@ fn model(preemptions: Option<usize>, act: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = builder.preemption_bound.or(preemptions);
     builder.max_branches = 20_000;
     builder.check(act);
-}
-
-/// The same in a thread with a larger stack than Loom's main thread has: starts and adoptions with a disk copy promises.
-fn model_with_room(preemptions: Option<usize>, act: fn()) {
-    model(preemptions, move || {
-        thread::Builder::new().stack_size(0x10000).spawn(act).unwrap().join().unwrap();
-    });
 }
 
 /// Runs `theirs` in a thread of its own beside `ours`.
@@ -402,7 +351,7 @@ fn a_replay_beside_an_adopt() {
         let first = world.id();
         world.step_to(4);
         let theirs = |world: &World| {
-            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS, false)).unwrap();
+            world.with(|generator| generator.adopt(&Start::of_timeline(1), 5 * MS)).unwrap();
             let refused = world.call();
             assert!(refused.is_err(), "an ID of tick {} below the floor", world.tick(refused.unwrap()));
             world.step_to(6);
@@ -412,30 +361,6 @@ fn a_replay_beside_an_adopt() {
         assert_eq!(world.tick(theirs), 6);
         // The clock may reach 6 after our call has decided to rotate; then the other lane is usable.
         world.check([first, theirs].into_iter().chain(ours).collect(), 0..=1);
-    });
-}
-
-/// An operator takes a floor back while a call is under way, and the server crashes: the call's ID lies below the mark, so
-/// nobody generates it again.
-#[test]
-fn a_call_beside_a_lowering_of_the_marks() {
-    model_with_room(Some(3), || {
-        let limits = Limits { reserve_us: 2 * MS, ..limits(Policy::Hold, 0) };
-        let (bare, disk) =
-            (World::closed(2, 8, 0, limits, WorkerSource::Configured), Arc::new(Slots::default()));
-        drop(bare.on(&disk, 8));
-        // Long after the floor of the first start.
-        let world = bare.on(&disk, 3_000);
-        world.with(|generator| generator.adopt(&Start::of_timeline(1), 4_000 * MS, false)).unwrap();
-        let (ours, ()) = beside(
-            &world,
-            |world| world.call().ok(),
-            |world| {
-                world.with(|generator| generator.adopt(&Start::of_timeline(1), 2_999 * MS, true)).unwrap();
-            },
-        );
-        let after = bare.on(&disk, 3_000).call().ok();
-        assert!(ours.is_none() || ours != after, "guarantee 1: {} again", world.tick(ours.unwrap()));
     });
 }
 

@@ -11,7 +11,7 @@ use common::{Gen, When, World, generators, locks_held};
 use proptest::prelude::*;
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::{Bits, Config, Event, Generator, Host, Layout, LayoutError, Memory, Parts, Policy};
-use snowflake_core::{Limits, Range, Refusal, SequenceStart, Start, Tick, Workers};
+use snowflake_core::{Limits, Range, Refusal, SequenceStart, Start, Tick, Unopened, Workers};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
@@ -258,12 +258,21 @@ impl Model {
         self.config.layout.tick().micros()
     }
 
-    fn half(&self) -> Vec<usize> {
+    /// The lanes but for the active one. Those that are an even number of lanes from the timeline's first come first.
+    fn others(&self) -> Vec<usize> {
         let lanes = self.config.workers.lanes();
-        match lanes >= 4 {
-            true => (0..lanes).filter(|lane| lane % 2 == (self.timeline as usize + 1) % 2).collect(),
-            false => (0..lanes).collect(),
-        }
+        let first = (self.timeline as usize - 1) % lanes;
+        let mut others: Vec<usize> = (1..lanes).map(|i| (self.active + i) % lanes).collect();
+        others.sort_by_key(|lane| (lane % 2 != first % 2) as usize);
+        others
+    }
+
+    /// The lane to which a rotation leads at this reading of the clock.
+    fn next_lane(&self, wall: i64) -> Option<usize> {
+        let now = self.config.layout.relative(wall);
+        let latest = self.config.layout.tick().holding(now + self.limits.max_ahead_us);
+        let latest = latest.min(self.config.layout.max_tick());
+        self.others().into_iter().find(|lane| self.lanes[*lane].highest() < latest)
     }
 
     /// How long before tick `tick` may be issued, at this reading of the clock.
@@ -313,7 +322,7 @@ impl Model {
         self.check_rotations(rotated, n, &reads, undisturbed);
         let active = status.lane;
         if rotated > 0 {
-            assert!(self.half().contains(&active), "lane {active} is not in the half");
+            assert!(self.others().contains(&active) || !undisturbed, "lane {active} was left");
             self.frontier = None;
         } else {
             assert_eq!(active, self.active, "the lane changed without a rotation");
@@ -455,10 +464,8 @@ impl Model {
                 assert!(room > layout.max_tick(), "tick {room} of {} could be had", layout.max_tick());
             }
             Refusal::NoLane(no_lane) => {
-                let half = self.half();
-                let (_, lane) = self.config.workers.owner(no_lane.worker).unwrap();
-                assert!(half.contains(&lane));
-                for lane in half.into_iter().filter(|lane| *lane != self.active) {
+                self.config.workers.owner(no_lane.worker).expect("a worker of this server");
+                for lane in self.others() {
                     let fresh = self.lanes[lane].highest() + 1;
                     assert!(fresh > latest, "lane {lane} could issue in tick {fresh}");
                 }
@@ -524,7 +531,6 @@ impl Model {
             }
             let mark = lane.mark_us.map_or(-1, |mark| self.config.layout.tick_at(mark));
             assert_eq!(mark, model.highest(), "the mark of lane {}", lane.lane);
-            assert_eq!(lane.in_half, self.half().contains(&lane.lane));
             assert_eq!(lane.active, lane.lane == self.active);
         }
     }
@@ -562,17 +568,13 @@ impl Model {
                 match first.rotate_now() {
                     Ok(worker) => {
                         let lane = self.config.workers.owner(worker).unwrap().1;
-                        assert!(lane != self.active && self.half().contains(&lane));
+                        assert_eq!(Some(lane), self.next_lane(self.world.wall.get()));
                         assert_eq!(first.status().lane, lane);
                         self.rotations += 1;
                         (self.active, self.frontier) = (lane, None);
                     }
                     Err(Refusal::NoLane(_)) => {
-                        let now = self.config.layout.relative(self.world.wall.get());
-                        let latest = self.config.layout.tick().holding(now + self.limits.max_ahead_us);
-                        let others = self.half().into_iter().filter(|lane| *lane != self.active);
-                        let usable = others.filter(|lane| self.lanes[*lane].highest() < latest);
-                        assert_eq!(usable.collect::<Vec<_>>(), [0; 0], "these could be used");
+                        assert_eq!(self.next_lane(self.world.wall.get()), None, "it could be used");
                     }
                     // No lane has a tick left.
                     Err(Refusal::Exhausted) => {}
@@ -585,9 +587,8 @@ impl Model {
                 // The gate opens once; a later start finds it open.
                 if self.timeline == 0 {
                     self.timeline = timeline;
-                    let active = first.status().lane;
-                    assert!(self.half().contains(&active));
-                    (self.active, self.frontier) = (active, None);
+                    self.active = first.status().lane;
+                    assert_eq!(self.active, (timeline as usize - 1) % self.config.workers.lanes());
                 }
             }
             Op::ResetStats => {
@@ -606,15 +607,22 @@ impl Model {
     }
 }
 
-/// Three callers; the clock starts `start` ticks after the epoch.
+/// Three callers; the clock starts `start` ticks after the epoch. The gate opens only within the layout's time.
 fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
-    let world = World::starting_at(config.layout.starts_at(0) + start * config.layout.tick().micros());
+    let inside = start.clamp(0, config.layout.max_tick());
+    let begins_at = config.layout.starts_at(inside);
+    let outside_us = (start - inside) * config.layout.tick().micros();
+    let [closed] = generators(&config, World::starting_at(begins_at + outside_us));
+    let opened = closed.open(&Start::of_timeline(1));
+    assert_eq!(matches!(opened, Err(Unopened::Clock(_))), outside_us != 0, "{opened:?}");
+    let world = World::starting_at(begins_at);
     let callers: [Gen; 3] = generators(&config, world);
     let mut model = Model::new(config, world);
     assert!(callers[0].next_id().is_err(), "the gate is closed");
     model.refusals = callers[0].status().refusals;
     model.reload(&callers[0], config.limits);
     model.run(&callers, Op::Open(1));
+    model.run(&callers, Op::Step(outside_us));
     for op in ops {
         model.run(&callers, op);
     }

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Gen, When, World, config, generators, limits};
-use snowflake_core::{Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Workers};
+use snowflake_core::{
+    Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Unopened, Workers,
+};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -301,11 +303,15 @@ fn extreme_clocks_are_survived() {
 }
 
 #[test]
-fn before_the_epoch_the_error_says_by_how_much() {
+fn error_before_the_epoch_says_by_how_much() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(-HOUR);
     let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let start = Start::of_timeline(1);
+    assert_eq!(ours.open(&start), Err(Unopened::Clock(Refusal::BeforeEpoch(HOUR))));
+    world.pass(HOUR);
+    ours.open(&start).unwrap();
+    world.step(-HOUR);
     assert_eq!(ours.next_id(), Err(Refusal::BeforeEpoch(HOUR)));
     assert_eq!(ours.status().before_epoch_us, HOUR);
     world.pass(HOUR - 10 * MS);
@@ -319,7 +325,7 @@ fn before_the_epoch_the_error_says_by_how_much() {
 #[test]
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("41/10/1", 3, 64, limits(policy, 0, 5 * MS));
+        let config = config("41/10/1", 1, 64, limits(policy, 0, 5 * MS));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -409,9 +415,10 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
 
 // ---- Rotation by hand, timelines, limits ----
 
+/// Lanes of the timeline's parity come first.
 #[test]
-fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_free() {
-    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
+fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
+    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -422,15 +429,13 @@ fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_
         ours.next_id().unwrap();
         world.step(-HOUR);
     }
-    assert_eq!(workers, [0, 256, 512, 768], "the even lanes");
+    assert_eq!(workers, [0, 512, 768, 256]);
     let refusal = ours.next_id().unwrap_err();
     let usable = DAY + 15 * MS - 3 * HOUR + 5 * MS;
-    let expected = NoLane { behind_us: HOUR, worker: 768, usable_at_us: usable - 10 * MS, floor: None };
+    let expected = NoLane { behind_us: HOUR, worker: 256, usable_at_us: usable - 10 * MS };
     assert_eq!(refusal, Refusal::NoLane(expected));
     assert_eq!(ours.obstacle(), Some(refusal));
-    let statuses = ours.lane_statuses();
-    assert_eq!(statuses.iter().filter(|s| s.issued > 0).map(|s| s.issued).collect::<Vec<_>>(), [2; 4]);
-    assert!(statuses.iter().all(|s| s.in_half == (s.lane % 2 == 0)));
+    assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);
     assert_eq!(ours.status().rotations, 3);
 }
 
@@ -438,7 +443,7 @@ fn three_rollbacks_use_three_lanes_and_the_fourth_is_refused_until_the_first_is_
 #[test]
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
     for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
-        let config = config("41/10/12", 3, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
+        let config = config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
         let world = World::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -467,32 +472,20 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
 }
 
 #[test]
-fn a_rotation_by_hand_stays_in_the_half_and_returns_after_a_round() {
-    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    assert_eq!(ours.rotate_now(), Err(Refusal::GateClosed));
-    ours.open(&Start::of_timeline(2)).unwrap();
-    let mut workers = vec![];
-    for _ in 0..5 {
-        ours.next_id().unwrap();
-        workers.push(ours.rotate_now().unwrap());
-    }
-    assert_eq!(workers, [384, 640, 896, 128, 384]);
-    assert_eq!(ours.status().rotations, 5);
-}
-
-#[test]
-fn another_timeline_starts_on_its_own_lane_and_half() {
+fn rotation_by_hand_prefers_the_timelines_parity() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     for timeline in 1..=9 {
         let [ours] = generators(&config, World::starting_at(DAY));
+        assert_eq!(ours.rotate_now(), Err(Refusal::GateClosed));
         ours.open(&Start::of_timeline(timeline)).unwrap();
         ours.open(&Start::of_timeline(timeline)).unwrap();
-        let lane = (timeline as i64 - 1) % 8;
-        assert_eq!(worker(&config, ours.next_id().unwrap()), lane * 128);
-        ours.rotate_now().unwrap();
-        assert_eq!(worker(&config, ours.next_id().unwrap()), (lane + 2) % 8 * 128);
+        let first = (i64::from(timeline) - 1) % 8;
+        assert_eq!(worker(&config, ours.next_id().unwrap()), first * 128);
+        let workers = [(); 5].map(|()| {
+            ours.next_id().unwrap();
+            ours.rotate_now().unwrap()
+        });
+        assert_eq!(workers, [2, 4, 6, 8, 10].map(|lanes| (first + lanes) % 8 * 128), "timeline {timeline}");
     }
 }
 

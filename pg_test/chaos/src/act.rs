@@ -6,7 +6,7 @@ mod recovery;
 mod stage;
 
 pub use member::{Down, Member, children};
-pub use recovery::{A_COPY, is_closed};
+pub use recovery::{A_COPY, A_SECOND, is_closed};
 pub use stage::Stage;
 
 use crate::disk::SmallDisk;
@@ -36,12 +36,14 @@ pub struct Act<'a> {
     pub world: World,
     pub primary: Member,
     pub standby: Option<Member>,
-    /// An old primary, or a copy, that clients are sent to as well.
+    /// A copy with a worker of its own that clients are sent to as well.
     pub second: Option<Member>,
     pub worker: i64,
     /// All home workers that the cluster has used.
     workers: Vec<i64>,
     pub max_ahead_ms: i64,
+    /// The longest `max_ahead` of this act: one that was lowered stays in force for a while, over restarts too.
+    pub longest_ahead_ms: i64,
     /// The time of the latest ID of this worker on servers that are gone (ms since 1970).
     pub gone_frontier_ms: i64,
     /// The time of the latest ID of workers that are no longer used.
@@ -64,6 +66,7 @@ impl<'a> Act<'a> {
             worker,
             workers: vec![worker],
             max_ahead_ms: 2_000,
+            longest_ahead_ms: 2_000,
             gone_frontier_ms: i64::MIN,
             left_frontier_ms: i64::MIN,
         };
@@ -101,7 +104,7 @@ impl<'a> Act<'a> {
     }
 
     pub fn set_clock(&self, offset_us: i64) {
-        self.primary.set_clock(offset_us, self.max_ahead_ms);
+        self.primary.set_clock(offset_us, self.longest_ahead_ms);
     }
 
     pub fn set_clock_right(&mut self) {
@@ -185,18 +188,13 @@ impl<'a> Act<'a> {
         standby
     }
 
-    /// Stops the primary before its successor takes over, and remembers the time of its newest ID.
+    /// Stops the primary before its successor takes over, and remembers the time of its newest ID. An older state may
+    /// take the place of the newest one from now on: the clock has passed the one under which the IDs were generated.
     pub fn stop_for_good(&mut self, down: Down) {
         self.stop(down);
         self.settled_count(&self.primary);
         self.gone_frontier_ms = self.frontier_ms();
-    }
-
-    /// Stops an old primary beside its successor, and remembers the time of its newest ID.
-    pub fn retire(&mut self, old: &mut Member, down: Down) {
-        old.stop(down);
-        self.settled_count(old);
-        self.gone_frontier_ms = self.gone_frontier_ms.max(old.target.frontier_ms.load(Ordering::Acquire));
+        self.wait_for_clock();
     }
 
     /// Puts another server in the primary's place, and returns the old one.
@@ -205,8 +203,27 @@ impl<'a> Act<'a> {
         std::mem::replace(&mut self.primary, successor)
     }
 
+    /// Makes a new standby in the place of one that cannot follow the primary any more.
+    pub fn renew_standby(&mut self) {
+        if let Some(standby) = self.standby.take() {
+            standby.discard();
+            self.standby = Some(self.new_standby());
+        }
+    }
+
+    /// Gives the stopped cluster another home worker, whose IDs so far end here (ms since 1970).
+    pub fn change_worker(&mut self, worker: i64, frontier_ms: i64) {
+        self.settled_count(&self.primary);
+        self.left_frontier_ms = self.left_frontier_ms.max(self.frontier_ms());
+        self.gone_frontier_ms = frontier_ms;
+        self.primary.target.frontier_ms.store(i64::MIN, Ordering::Release);
+        self.set_worker(worker);
+        // All lanes begin above the clock.
+        self.world.is_replaced = false;
+    }
+
     /// Gives the cluster another home worker from the primary's next start on.
-    pub fn set_worker(&mut self, worker: i64) {
+    fn set_worker(&mut self, worker: i64) {
         self.worker = worker;
         self.note_worker(worker);
         self.primary.server.set("snowflake_id.worker_id", &worker.to_string());

@@ -30,6 +30,8 @@ enum Wish {
     Batch,
     /// As many as a tick has.
     WholeTick,
+    /// As many as some hundred ticks have, so that IDs run ahead of the clock.
+    Burst,
     SmallRange,
     Insert,
 }
@@ -37,7 +39,7 @@ enum Wish {
 /// Each wish belongs to two neighbours, because neighbours may be sent to different servers.
 const WISHES: [Wish; 8] = [
     Wish::One,
-    Wish::WholeTick,
+    Wish::Burst,
     Wish::Insert,
     Wish::WholeTick,
     Wish::Batch,
@@ -45,6 +47,9 @@ const WISHES: [Wish; 8] = [
     Wish::WholeTick,
     Wish::One,
 ];
+
+/// The ticks of a burst.
+const BURST: u64 = 200;
 
 impl Wish {
     /// Its query, where a tick has `whole` IDs.
@@ -58,6 +63,11 @@ impl Wish {
             Wish::WholeTick => {
                 format!("SELECT int8send(first) || int8send(last) FROM snowflake_nextval_range({whole})")
             }
+            // The argument differs by row, so that PostgreSQL calls the function for each.
+            Wish::Burst => format!(
+                "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
+                 FROM generate_series(1, {BURST}) i, LATERAL snowflake_nextval_range({whole} + 0 * i) r"
+            ),
             Wish::SmallRange => {
                 "SELECT int8send(first) || int8send(last) FROM snowflake_nextval_range($1)".to_owned()
             }
@@ -148,6 +158,7 @@ impl Asker {
                 Wish::One | Wish::Insert => 1,
                 Wish::Batch => 1000,
                 Wish::WholeTick => whole as u64,
+                Wish::Burst => BURST * whole as u64,
                 Wish::SmallRange => small as u64,
             };
             let counts = &self.shared.counts;
@@ -223,6 +234,14 @@ impl Asker {
     /// The IDs of an answer, as intervals.
     fn intervals(&self, ids: &[i64], n: u64) -> Vec<(i64, i64)> {
         match self.wish {
+            Wish::Burst => {
+                let ranges: Vec<(i64, i64)> = ids.chunks_exact(2).map(|ends| (ends[0], ends[1])).collect();
+                let made: i64 = ranges.iter().map(|(first, last)| last - first + 1).sum();
+                if made != n as i64 || ids.len() as u64 != 2 * BURST {
+                    self.shared.complain(format!("a burst of {n} was answered with {made}"));
+                }
+                ranges
+            }
             Wish::WholeTick | Wish::SmallRange => {
                 if ids.len() != 2 || ids[1] - ids[0] + 1 != n as i64 {
                     self.shared.complain(format!("a range of {n} was answered with {ids:?}"));
@@ -297,6 +316,7 @@ impl Asker {
     fn pause(&self) {
         let us = match self.wish {
             Wish::WholeTick => self.shared.pause_us.load(Ordering::Relaxed),
+            Wish::Burst => 20 * self.shared.pause_us.load(Ordering::Relaxed),
             Wish::Batch => 40_000,
             Wish::One | Wish::SmallRange => 2_000,
             Wish::Insert => 4_000,

@@ -101,6 +101,13 @@ pub fn overwrite(server: &Server, at: usize, bytes: &[u8]) {
     file.write_all_at(bytes, at as u64).expect("the state file can be written");
 }
 
+/// Puts a new file with this content in the place of the state file.
+pub fn replace(server: &Server, bytes: &[u8]) {
+    let (file, new) = (state_file(server), state_folder(server).join("restored"));
+    write_anew(&new, bytes);
+    std::fs::rename(new, file).expect("a file can be renamed");
+}
+
 pub fn truncate(server: &Server, size: u64) {
     let file = OpenOptions::new().write(true).open(state_file(server)).expect("the state file is there");
     file.set_len(size).expect("the state file can be truncated");

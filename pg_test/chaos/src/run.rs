@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::report::{Journal, Outcome, grouped, report};
 use crate::shared::Shared;
 use crate::world::{ActPlan, World};
-use crate::{Mode, Options, clients, fleet};
+use crate::{Mode, Options, clients, fleet, volume};
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,10 +53,14 @@ pub struct Run<'a> {
 
 impl Run<'_> {
     fn draw_and_check(&mut self, stage: &Stage, kinds: &[&'static Kind], can_mount: bool) {
+        let has_volumes = can_mount && volume::can_be_mounted();
+        if !has_volumes {
+            println!("No loop devices can be mounted here: no volume is cloned or set back.");
+        }
         let tally = &self.shared.tally;
         let mut random = Random::new(self.options.seed);
         while !self.is_over() {
-            let plan = ActPlan::draw(&mut random, can_mount);
+            let plan = ActPlan::draw(&mut random, can_mount, has_volumes);
             let faults = plan.faults;
             self.journal.acts += 1;
             self.say(&format!("act {}: {plan:?}", self.journal.acts));
@@ -114,6 +118,9 @@ fn inflict(act: &mut Act, fault: &Fault) -> Outcome {
     if act.world.shifted && (fault.kind.clock == Clock::True || fault.variant.is_multiple_of(3)) {
         act.set_clock_right();
         act.world.shifted = false;
+    }
+    if act.world.is_replaced && fault.variant.is_multiple_of(2) {
+        act.adopt();
     }
     shared.reset_longest();
     let in_flight = shared.under_way();

@@ -8,9 +8,9 @@ FROM (VALUES (0), (362388381519879), (9223372036854775807), (NULL)) AS ids (id);
 SELECT snowflake_timestamp(362388381519879), snowflake_worker(362388381519879),
     snowflake_sequence(362388381519879), snowflake_datacenter(362388381519879);
 
--- home worker and lane: 128 home workers of 8 lanes
+-- home worker and lane: 256 home workers of 4 lanes
 SELECT worker, (snowflake_owner(worker << 12)).*
-FROM unnest('{0,1,127,128,133,1023}'::bigint[]) AS worker;
+FROM unnest('{0,1,255,256,261,1023}'::bigint[]) AS worker;
 
 -- nulls stay nulls
 SELECT snowflake_decode(NULL) IS NULL AS decode, snowflake_timestamp(NULL) IS NULL AS timestamp,

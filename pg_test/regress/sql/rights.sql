@@ -17,7 +17,7 @@ SELECT state FROM snowflake_internal.snowflake_status_row();
 
 SET ROLE monitoring_user;
 SELECT state, reason, home_worker_id, layout FROM snowflake_status;
-SELECT lane, worker_id, in_half FROM snowflake_workers ORDER BY lane;
+SELECT lane, worker_id, active FROM snowflake_workers ORDER BY lane;
 SELECT snowflake_rotate();
 RESET ROLE;
 

@@ -3,7 +3,7 @@
 
 use crate::install::{install, run};
 use crate::server::{Builder, Server};
-use crate::{ms, process, sandbox};
+use crate::{ms, process, sandbox, secs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::NoTls;
@@ -89,6 +89,11 @@ impl Server {
         self.is_contained
     }
 
+    /// From the next start on, the server runs beside this process again.
+    pub fn leave_container(&mut self) {
+        self.is_contained = false;
+    }
+
     /// Whether the server was started and has not been stopped since.
     pub fn is_started(&self) -> bool {
         self.postmaster.is_some()
@@ -119,6 +124,13 @@ impl Server {
             std::thread::sleep(ms(10));
         }
         Err(self.log())
+    }
+
+    /// Kills the postmaster; its children may live on.
+    #[track_caller]
+    pub fn kill_postmaster(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.wait_for_exit(secs(10));
     }
 
     /// Sends a signal to one of this server's processes; returns whether the process still existed.

@@ -147,6 +147,11 @@ impl Drop for Node {
             let _ = kill(Pid::from_raw(postmaster), Signal::SIGQUIT);
             wait_until("the postmaster's end", secs(60), || has_ended(postmaster).then_some(()));
         }
+        // The file in which the node's servers locked their workers.
+        if let Ok(control) = fs::read(self.folder.join("data/global/pg_control")) {
+            let identifier = u64::from_ne_bytes(control[..8].try_into().expect("8 bytes"));
+            let _ = fs::remove_file(format!("/dev/shm/snowflake_id.{identifier}"));
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -26,6 +26,18 @@ pub(crate) fn parent(pid: i32) -> Option<u32> {
     fields(pid).get(1)?.parse().ok()
 }
 
+/// The children of a process.
+pub fn children(pid: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().map(|child| child.parse().expect("a process id")).collect()
+}
+
+/// The title of a process.
+pub fn title(pid: i32) -> String {
+    let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&title).into_owned()
+}
+
 /// The processor time that a process has used, in hundredths of a second.
 #[track_caller]
 pub fn processor_ticks(pid: i32) -> u64 {

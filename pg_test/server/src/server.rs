@@ -6,13 +6,14 @@ use crate::install::{Install, install, older, run, with_failover, with_pglogical
 use crate::sandbox::{new_cluster, new_folder};
 use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -94,13 +95,16 @@ impl Builder {
         server
     }
 
-    /// As [`Builder::start`], with the extension created in the database `postgres`.
+    /// As [`Builder::start`], with the extension created in the database `postgres`. Waits until new IDs carry the clock's
+    /// time, unless that is to be moved forward anyway.
     #[track_caller]
     pub fn start_with_extension(self) -> Server {
+        let is_behind = !self.behind.is_zero();
         let server = self.start();
-        let mut session = server.connect();
-        sql::run(&mut session, "CREATE EXTENSION snowflake_id");
-        wait_until_seasoned(&mut session);
+        sql::run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        if !is_behind {
+            server.wait_for_clock();
+        }
         server
     }
 
@@ -189,11 +193,28 @@ impl Server {
         self.folder.join("data")
     }
 
-    /// The witness of the data directory, if the server had a lease, which a reboot of its host takes away.
+    /// The file in which the servers of this cluster lock their workers on this host. A reboot takes it away.
     #[track_caller]
-    pub fn witness(&self) -> PathBuf {
-        let data = std::fs::metadata(self.data()).expect("the data directory");
-        PathBuf::from(format!("/dev/shm/snowflake_id.{}.{}", data.dev(), data.ino()))
+    pub fn lock_file(&self) -> PathBuf {
+        let control = std::fs::read(self.data().join("global/pg_control")).expect("the control file");
+        let identifier = u64::from_ne_bytes(control[..8].try_into().expect("8 bytes"));
+        PathBuf::from(format!("/dev/shm/snowflake_id.{identifier}"))
+    }
+
+    /// Removes the lock file, unless another server of the cluster has locked a worker there.
+    pub fn remove_lock_file(&self) {
+        let file = self.lock_file();
+        let Ok(opened) = OpenOptions::new().read(true).write(true).open(&file) else { return };
+        let whole = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        if fcntl(&opened, FcntlArg::F_OFD_SETLK(&whole)).is_ok() {
+            let _ = std::fs::remove_file(file);
+        }
     }
 
     fn log_file(&self) -> PathBuf {
@@ -351,13 +372,9 @@ impl Server {
     /// only then the shared memory lets another server start.
     #[track_caller]
     pub fn crash(&mut self) {
-        let pid = self.pid();
-        let children = format!("/proc/{pid}/task/{pid}/children");
-        let children = std::fs::read_to_string(children).unwrap_or_default();
-        self.signal(Signal::SIGKILL);
-        self.wait_for_exit(secs(10));
-        for child in children.split_whitespace() {
-            let child = child.parse().expect("a process id");
+        let children = process::children(self.pid() as i32);
+        self.kill_postmaster();
+        for child in children {
             crate::wait_until("the children to leave", secs(30), || process::has_ended(child).then_some(()));
         }
     }
@@ -475,6 +492,29 @@ impl Server {
         let lines: Vec<&str> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(40)..];
         eprintln!("--- the end of the server's log:\n{}", tail.join("\n"));
+    }
+
+    /// Waits until new IDs carry the clock's time. After a start they begin `max_ahead` ahead of it, after the first one
+    /// another second. Does not wait if the generator is closed for a reason that does not pass by itself.
+    #[track_caller]
+    pub fn wait_for_clock(&self) {
+        // Looks seldom: each look takes the processors for milliseconds.
+        let first = "SELECT usable_at + current_setting('snowflake_id.max_ahead')::interval FROM snowflake_workers WHERE active";
+        let left = format!(
+            "SELECT extract(epoch FROM ({first}) - clock_timestamp())::float8 FROM snowflake_status
+             WHERE state = 'open' OR reason LIKE '%the system clock has to pass%'"
+        );
+        let mut session = self.connect();
+        crate::wait_until("the clock to pass the first IDs", secs(90), || {
+            let Some(row) = session.query_opt(&left, &[]).expect("the views") else { return Some(()) };
+            // Unknown while the gate waits.
+            let left = row.get::<_, Option<f64>>(0).unwrap_or(0.1);
+            if left <= 0.0 {
+                return Some(());
+            }
+            std::thread::sleep(Duration::from_secs_f64(left.clamp(0.05, 4.0)));
+            None
+        });
     }
 
     /// Waits until the server has logged this.
@@ -616,24 +656,11 @@ impl Drop for Server {
         if std::thread::panicking() {
             self.show_end_of_log();
         }
-        if self.data().exists() {
-            let _ = std::fs::remove_file(self.witness());
+        if self.data().join("global/pg_control").exists() {
+            self.remove_lock_file();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-/// Waits until the clock has passed the marks of a first start, some 3 s ahead. Does not wait if the gate is closed
-/// for another reason. Looks seldom: each look takes the processors for milliseconds.
-fn wait_until_seasoned(session: &mut Client) {
-    let left = "SELECT coalesce(extract(epoch FROM max(mark) - clock_timestamp()), 0)::float8
-                FROM snowflake_status, snowflake_workers
-                WHERE state = 'closed' AND reason LIKE 'waiting until the system clock%' HAVING count(*) > 0";
-    crate::wait_until("the first marks to pass", secs(30), || {
-        let Some(row) = session.query_opt(left, &[]).expect("the views") else { return Some(()) };
-        std::thread::sleep(Duration::from_secs_f64(row.get::<_, f64>(0).clamp(0.05, 4.0)));
-        None
-    });
 }
 
 /// Has the kernel give orphans among the program's descendants to it, as it gives them to process 1 of a container, which

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const COPY: &str = "this data directory is a copy";
+const BESIDE: &str = "another server on this host generates IDs with this worker";
 /// Lanes 0 to 3 of worker 1.
-const LANES: [i64; 4] = [1, 129, 257, 385];
+const LANES: [i64; 4] = [1, 257, 513, 769];
 
 fn skipped(tool: &str) {
     eprintln!("SKIPPED, nothing was tested: there is no {tool} for this PostgreSQL");
@@ -136,29 +137,30 @@ fn a_restore_by_pgbackrest_is_on_a_timeline_of_its_own() {
     tool.run(&["backup", "--type=full"]);
     all.add("after the backup", opens(&mut tool.server.connect()));
 
-    // A drill, with a worker of its own from its first start on.
-    let drill = tool.restore(&["--recovery-option=snowflake_id.worker_id=9"]);
-    all.add("a drill", recovers(&mut drill.connect(), 2, 9 + 128));
+    // Drills beside the server, with a worker of their own from their first start on.
+    let own = "--recovery-option=snowflake_id.worker_id=9";
+    let drill = tool.restore(&[own]);
+    all.add("a drill", recovers(&mut drill.connect(), 2, 9 + 256));
     drop(drill);
 
     // To the end of the backup only: it pauses there.
-    let paused = tool.restore(&["--type=immediate"]);
+    let paused = tool.restore(&["--type=immediate", own]);
     let mut session = paused.connect();
     fails(&mut session, "25006", "SELECT snowflake_nextval()");
     wait_until("a pause", secs(60), || {
         one::<bool>(&mut session, "SELECT pg_is_wal_replay_paused()").then_some(())
     });
     run(&mut session, "SELECT pg_wal_replay_resume()");
-    recovers(&mut paused.connect(), 2, LANES[1]);
+    all.add("another drill", recovers(&mut paused.connect(), 2, 9 + 256));
     drop(paused);
 
     // From the standby, with the primary's settings and state.
     tool.run(&["backup", "--type=full", "--backup-standby"]);
-    let from_standby = tool.restore(&["--type=immediate", "--target-action=promote"]);
-    recovers(&mut from_standby.connect(), 2, LANES[1]);
+    let from_standby = tool.restore(&["--type=immediate", "--target-action=promote", own]);
+    all.add("a drill from the standby", recovers(&mut from_standby.connect(), 2, 9 + 256));
     drop((from_standby, standby));
 
-    // In the place of the server, which went on since. This one counts: the others had its worker, or were dropped.
+    // In the place of the server, which went on since.
     all.add("the newest before", opens(&mut tool.server.connect()));
     tool.server.stop(Stop::Fast);
     tool.run(&["restore", "--delta"]);
@@ -240,20 +242,20 @@ fn a_restore_by_barman_without_a_target_is_a_copy() {
 
     // Without a target there is no recovery.signal, and the timeline stays.
     let mut copy = tool.restore(&[]);
-    closed(&copy, COPY);
+    closed(&copy, BESIDE);
     // A worker of its own is enough.
     copy.set("snowflake_id.worker_id", "9");
     copy.restart();
     all.add("a drill", recovers(&mut copy.connect(), 1, 9));
     drop(copy);
 
-    let recovered = tool.restore(&["--target-tli", "current", "--target-action", "promote"]);
-    recovers(&mut recovered.connect(), 2, LANES[1]);
-    drop(recovered);
-
-    // In the place of the server, which went on since.
     all.add("the newest before", opens(&mut tool.server.connect()));
     tool.server.stop(Stop::Fast);
+    let recovered = tool.restore(&["--target-tli", "current", "--target-action", "promote"]);
+    all.add("recovered", recovers(&mut recovered.connect(), 2, LANES[1]));
+    drop(recovered);
+
+    // In the place of the server.
     let data = tool.server.data().display().to_string();
     tool.run(&["restore", "--delta-restore", "main", "latest", &data]);
     tool.server.start();
@@ -342,12 +344,10 @@ fn a_server_that_repmgr_rewinds_gets_its_successors_worker_unless_its_settings_a
     pair.run(1, &["standby", "register", "--force"]);
 
     pair.fail_over_from(0);
-    all.add("the second", recovers(&mut pair.servers[1].connect(), 2, 2 + 128));
+    all.add("the second", recovers(&mut pair.servers[1].connect(), 2, 2 + 256));
+    // pg_rewind copies the source's settings, its worker among them.
     pair.rejoin(0, &[]);
     assert_eq!(pair.worker_id(0), "2");
-    let warning = "snowflake_id: worker_id is 2, but this server used worker 1 before it was rebuilt";
-    pair.servers[0].wait_for_line(warning, secs(30));
-    // The hint's way.
     pair.servers[0].set("snowflake_id.worker_id", "1");
     pair.servers[0].restart();
     pair.servers[0].catch_up_with(&pair.servers[1]);
@@ -365,7 +365,7 @@ fn a_server_that_repmgr_rewinds_gets_its_successors_worker_unless_its_settings_a
     let text = fs::read_to_string(&main).expect("settings");
     write(&main, &(text + "include '../own.conf'\n"));
     pair.fail_over_from(0);
-    all.add("the second again", recovers(&mut pair.servers[1].connect(), 4, 2 + 3 * 128));
+    all.add("the second again", recovers(&mut pair.servers[1].connect(), 4, 2 + 3 * 256));
     let text = fs::read_to_string(&main).expect("settings");
     write(&pair.servers[1].data().join("postgresql.conf"), &text);
     pair.rejoin(0, &[]);

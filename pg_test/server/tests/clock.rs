@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 const YEAR: Duration = days(365);
 /// Default of `max_ahead`.
 const MAX_AHEAD: Duration = secs(2);
-/// Workers of the lanes 0, 2, 4 and 6 of home worker 1: the half of timeline 1.
-const WORKERS: [i64; 4] = [1, 257, 513, 769];
+/// The lanes of home worker 1 in the order in which timeline 1 takes them, and their workers.
+const LANES: [i64; 4] = [0, 2, 3, 1];
+const WORKERS: [i64; 4] = [1, 513, 769, 257];
 
 /// A server at today's date whose statistics start now.
 fn server(policy: &str) -> Server {
@@ -106,7 +107,7 @@ fn assert_decodes(server: &Server, ids: &[i64]) {
             )
             .unwrap();
         let told: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
-        assert_eq!(told, [worker(*id), at_ms(*id), worker(*id) % 128, worker(*id) / 128], "{id}");
+        assert_eq!(told, [worker(*id), at_ms(*id), worker(*id) % 256, worker(*id) / 256], "{id}");
     }
 }
 
@@ -186,7 +187,7 @@ fn a_step_that_rotates(policy: &str, by: Duration) {
     assert_eq!((status.rotations, status.refusals), (1, 0), "{status:?}");
     assert_eq!((status.rollbacks, status.forward_jumps), (1, 0), "{status:?}");
     assert_rollback(&status, by);
-    assert!(server.log().contains("257"), "the log tells of the new worker: {}", server.log());
+    assert!(server.log().contains("513"), "the log tells of the new worker: {}", server.log());
 }
 
 /// Rung 2. No rotation, no wait, nothing fails: IDs follow the wall clock back on the same lane, and continue within
@@ -342,7 +343,7 @@ fn a_hundred_sessions_that_see_one_step_make_one_rotation() {
             let status = status_of(&server);
             assert_eq!(status.rotations, round as i64, "{status:?}");
             assert_eq!(status.rollbacks, round as i64, "{status:?}");
-            assert_eq!(status.lane, Some(2 * round as i64), "{status:?}");
+            assert_eq!(status.lane, Some(LANES[round]), "{status:?}");
         }
         for (number, session) in sessions.into_iter().enumerate() {
             ids.add(format!("session {number}"), session.join().unwrap());
@@ -366,7 +367,7 @@ fn steps_in_a_row(policy: &str, by: Duration) {
         assert_eq!(worker(id), expected, "after {round} steps");
         let status = status_of(&server);
         assert_eq!((status.rotations, status.rollbacks), (round as i64, round as i64), "{status:?}");
-        assert_eq!(status.lane, Some(2 * round as i64), "{status:?}");
+        assert_eq!(status.lane, Some(LANES[round]), "{status:?}");
         assert_eq!(status.refusals, 0, "{status:?}");
     }
     let calls = traffic.finish();
@@ -376,34 +377,29 @@ fn steps_in_a_row(policy: &str, by: Duration) {
     // Each lane has the mark of its own last ID.
     let lanes = session
         .query(
-            "SELECT lane::bigint, worker_id::bigint, active, in_half,
+            "SELECT lane::bigint, worker_id::bigint, active,
                     (extract(epoch FROM mark) * 1000)::bigint, issued::bigint
              FROM snowflake_workers ORDER BY lane",
             &[],
         )
         .unwrap();
-    assert_eq!(lanes.len(), 8);
+    assert_eq!(lanes.len(), 4);
     for (number, row) in lanes.iter().enumerate() {
-        let (lane, lane_worker): (i64, i64) = (row.get(0), row.get(1));
-        let (active, in_half): (bool, bool) = (row.get(2), row.get(3));
-        let (mark, issued): (Option<i64>, i64) = (row.get(4), row.get(5));
-        assert_eq!((lane, lane_worker), (number as i64, 1 + 128 * number as i64));
-        assert_eq!((active, in_half), (lane == 6, lane % 2 == 0), "lane {lane}");
+        let (lane, lane_worker, active): (i64, i64, bool) = (row.get(0), row.get(1), row.get(2));
+        let (mark, issued): (Option<i64>, i64) = (row.get(3), row.get(4));
+        assert_eq!((lane, lane_worker), (number as i64, 1 + 256 * number as i64));
+        assert_eq!(active, lane == LANES[3], "lane {lane}");
         let made: Vec<i64> = calls
             .iter()
             .flat_map(|call| call.ids().iter().copied())
             .filter(|id| worker(*id) == lane_worker)
             .collect();
-        if in_half {
-            let newest = made.iter().copied().map(at_ms).max().expect("every lane made IDs");
-            let mark = mark.expect("a lane that was used has a mark");
-            // The IDs of the test's own session count as well, and the keeper goes on with the active lane.
-            let room = if active { 60_000 } else { 4_500 };
-            assert!((newest..newest + room).contains(&mark), "lane {lane}: {mark} for {newest}");
-            assert!(issued >= made.len() as i64, "lane {lane}");
-        } else {
-            assert_eq!((made.len(), issued), (0, 0), "lane {lane} is not in this half");
-        }
+        let newest = made.iter().copied().map(at_ms).max().expect("every lane made IDs");
+        let mark = mark.expect("a lane that was used has a mark");
+        // The IDs of the test's own session count as well, and the keeper goes on with the active lane.
+        let room = if active { 60_000 } else { 4_500 };
+        assert!((newest..newest + room).contains(&mark), "lane {lane}: {mark} for {newest}");
+        assert!(issued >= made.len() as i64, "lane {lane}");
     }
 
     // A further step finds no lane; none comes into reach while that is tried.
@@ -422,7 +418,7 @@ fn replay_goes_to_further_lanes_at_a_second_and_a_third_step_of_60_s() {
     steps_in_a_row("replay", secs(60));
 }
 
-/// Rung 5. All lanes of the half are used, and the clock has just gone back by another `by`.
+/// Rung 5. All lanes are used, and the clock has just gone back by another `by`.
 #[track_caller]
 fn refuses(server: &Server, by: Duration) {
     let mut session = server.connect();
@@ -436,7 +432,7 @@ fn refuses(server: &Server, by: Duration) {
             "SELECT (extract(epoch FROM min(usable_at)) * 1000)::bigint,
                     (extract(epoch FROM min(mark)) * 1000)::bigint,
                     (SELECT (extract(epoch FROM last_id_at) * 1000)::bigint FROM snowflake_status)
-             FROM snowflake_workers WHERE in_half",
+             FROM snowflake_workers",
             &[],
         )
         .unwrap();
@@ -536,7 +532,7 @@ fn a_lane_is_used_again_once_the_clock_has_passed_its_mark() {
     let mut ids = Ids::new();
     // Twice around: each time the clock goes forward to a time at which no lane has been, and back a little.
     for round in 0..8 {
-        let expected = WORKERS[round % 4];
+        let expected = WORKERS[round % 2];
         let made = take(&mut session, 100);
         assert!(made.iter().all(|id| worker(*id) == expected), "round {round}: {made:?}");
         ids.add(format!("round {round}"), made);
@@ -629,7 +625,7 @@ fn a_step_back_is_counted_although_nobody_noticed_the_step_forward_before_it() {
     server.step_forward(secs(50));
     assert_eq!(worker(next(&mut session)), 1);
     server.step_back(secs(50));
-    assert_eq!(worker(next(&mut session)), 257);
+    assert_eq!(worker(next(&mut session)), 513);
     let status = status_of(&server);
     assert_eq!((status.rotations, status.rollbacks), (1, 1), "{status:?}");
     assert_rollback(&status, secs(50));
@@ -669,9 +665,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     let server = server_with(
         Server::builder()
             .setting("snowflake_id.rollback_policy", "replay")
-            .setting("snowflake_id.max_ahead", "4s")
-            // So that nobody waits for the disk meanwhile.
-            .setting("snowflake_id.reserve", "10s"),
+            .setting("snowflake_id.max_ahead", "4s"),
     );
     let mut session = server.connect();
     let mut ids = Dense::default();
@@ -706,7 +700,7 @@ fn steps_that_together_leave_the_ring_end_the_replay_with_a_rotation() {
     assert!((1_000..14_000).contains(&by), "{by}");
     server.clock().back(ms(by as u64));
     let made = take(&mut session, 5_000);
-    assert!(made.iter().all(|id| worker(*id) == 257), "the second lane, not {}", worker(made[0]));
+    assert!(made.iter().all(|id| worker(*id) == 513), "the second lane, not {}", worker(made[0]));
     let last = at_ms(made[made.len() - 1]);
     assert!(last < began + ticks - 16_384, "the calls came too late to meet them");
     for id in made {
@@ -791,12 +785,7 @@ fn replay_into_milliseconds_that_are_full_makes_no_duplicate() {
 fn no_id_is_ahead_of_the_clock_by_more_than_max_ahead() {
     let _alone = alone();
     for policy in ["hold", "replay"] {
-        // With a reservation that needs no write in between.
-        let server = server_with(
-            Server::builder()
-                .setting("snowflake_id.rollback_policy", policy)
-                .setting("snowflake_id.reserve", "10s"),
-        );
+        let server = server(policy);
         let mut session = server.connect();
         // Whole milliseconds, as fast as they come, so that IDs run as far ahead as they may.
         let mut saturate = |ticks: i32| -> f64 {
@@ -843,7 +832,7 @@ fn ticks_of_a_second_are_held_and_rotate_as_those_of_a_millisecond() {
     let before_them = wall_ms(&server);
     let rotated = take(&mut session, 100);
     let first = layout.parts(rotated[0]);
-    assert_eq!(first.worker, 1 + 2 * (1 << 22) / 8);
+    assert_eq!(first.worker, 1 + 2 * (1 << 22) / 4);
     assert!(
         (before_them - 1_000..=wall_ms(&server)).contains(&first.at_ms),
         "{} at {before_them}",

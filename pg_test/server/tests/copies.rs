@@ -1,39 +1,33 @@
-//! A state that was put back, or stands beside its original, although its inode and time of birth are those of the
-//! original: no ID repeats, and the server says why. What a test cannot mount on this machine it skips aloud.
+//! Files that were put back, and servers of one cluster beside each other on one host: no ID repeats, and the server says
+//! why it generates none. What a test cannot mount on this machine it skips aloud.
 
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::signal::kill;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, Uid, mkfifo};
 use postgres::Client;
-use snowflake_server_tests::ids::Ids;
-use snowflake_server_tests::sql::{fails, next, one, run, status, take, unpack};
-use snowflake_server_tests::{Server, Signal, Stop, days, faults, secs, wait_until};
-use std::fs;
-use std::os::unix::fs::symlink;
+use snowflake_server_tests::ids::{Ids, worker};
+use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, unpack};
+use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, wait_until};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-const PUT_BACK: &str = "the state file is older than the newest IDs";
-const TAKEN: &str = "another server runs in this data directory";
-const BESIDE: &str = "this data directory is a copy of a running server's";
+const TAKEN: &str = "another server on this host generates IDs with this worker";
 const COPY: &str = "this data directory is a copy";
 const LINK: &str = "is a symbolic link";
 
-/// The IDs of some ticks, the very first one among them.
+/// The first ID that the server generates, ticks as far ahead of the clock as they may run, each by its first and last ID,
+/// and single IDs.
 fn ids(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
     let first = first_id(&mut session);
-    [vec![first], take(&mut session, 20_000)].concat()
-}
-
-/// IDs until the server has written a later record than this one: until then, its marks bound all IDs.
-fn later_ids(server: &Server, before: &[u8]) -> Vec<i64> {
-    let mut session = server.connect();
-    wait_until("a later record", secs(20), || {
-        next(&mut session);
-        (fs::read(file(server)).unwrap() != before).then_some(())
-    });
-    // As far ahead of the clock as they may run: whole ticks, each by its first and last ID.
     let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
                  FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
-    unpack(&one::<Vec<u8>>(&mut session, ticks))
+    [vec![first], unpack(&one::<Vec<u8>>(&mut session, ticks)), take(&mut session, 1_000)].concat()
 }
 
 fn first_id(session: &mut Client) -> i64 {
@@ -43,11 +37,20 @@ fn first_id(session: &mut Client) -> i64 {
 }
 
 #[track_caller]
-fn closed(server: &Server, message: &str) {
+fn closed(server: &Server, message: &str) -> Failure {
     let mut session = server.connect();
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
     assert!(failure.text().contains(message), "{failure}");
-    assert!(!failure.text().is_empty() && status(&mut session).reason.expect("a reason").contains(message));
+    assert!(!failure.hint.is_empty(), "{failure}");
+    assert!(status(&mut session).reason.expect("a reason").contains(message));
+    failure
+}
+
+/// The gate is closed because the server in `other` has a worker.
+#[track_caller]
+fn closed_beside(server: &Server, other: &Server) {
+    let failure = closed(server, TAKEN);
+    assert!(failure.detail.contains(&other.data().display().to_string()), "{failure}");
 }
 
 /// Runs a command that must work.
@@ -82,12 +85,39 @@ fn file(server: &Server) -> PathBuf {
     server.data().join("snowflake_id/state")
 }
 
-/// The witness is gone with the boot.
-fn reboot(server: &Server) {
-    fs::remove_file(server.witness()).expect("the witness");
+/// A server in another place that has this running server's files, as a snapshot has them.
+fn clone_of(server: &Server) -> Server {
+    let mut clone = server.sibling();
+    // PostgreSQL removes files meanwhile. The record of the state has two slots.
+    sh("cp -a \"$1\" \"$2\" || true; rm \"$2/postmaster.pid\"", &[&server.data(), &clone.data()]);
+    clone.set("port", "5432");
+    clone
 }
 
-// ---- files restored in place ----
+/// Asserts that a server which accepts connections generates IDs at once; three attempts are for a slow machine.
+#[track_caller]
+fn opens_at_once(mut start: impl FnMut() -> (Server, Vec<i64>)) {
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        let (server, before) = start();
+        let mut session = server.connect();
+        let began = Instant::now();
+        let first = one(&mut session, "SELECT snowflake_nextval()");
+        took.push(began.elapsed());
+        let mut all = Ids::new();
+        all.add("before", before);
+        all.add("the first", vec![first]);
+        all.add("after", ids(&server));
+        all.assert_unique();
+        assert_eq!(status(&mut session).lane, Some(0), "a backup worker was used up");
+        if took.last().is_some_and(|took| *took < ms(500)) {
+            return;
+        }
+    }
+    panic!("the first IDs took {took:?}");
+}
+
+// ---- files restored ----
 
 const RESTORES: [(&str, &str); 3] = [
     ("cp", "cp -a \"$1/.\" \"$2\""),
@@ -96,165 +126,107 @@ const RESTORES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn files_that_are_restored_in_place_in_the_same_boot_are_recognized() {
+fn files_written_over_those_in_place_open_at_once() {
     for (_, restore) in RESTORES.into_iter().filter(|(program, _)| has(program)) {
-        let mut server = Server::builder().start_with_extension();
-        let mut all = Ids::new();
-        all.add("before the backup", ids(&server));
-        server.stop(Stop::Fast);
-        let backup = backup_of(&server);
-        server.start();
-        all.add("after the backup", ids(&server));
-        // The files are put back, and the server crashes at once, before an operator looks.
-        server.stop(Stop::Immediate);
-        sh(restore, &[&backup, &server.data()]);
-        server.start();
-        closed(&server, COPY);
-        server.stop(Stop::Immediate);
-        server.start();
-        closed(&server, COPY);
-        run(&mut server.connect(), "SELECT snowflake_adopt()");
-        all.add("after the restore", ids(&server));
-        all.assert_unique();
+        opens_at_once(|| {
+            let mut server = Server::builder().start_with_extension();
+            let before = ids(&server);
+            server.stop(Stop::Fast);
+            let backup = backup_of(&server);
+            server.start();
+            let after = ids(&server);
+            server.stop(Stop::Immediate);
+            sh(restore, &[&backup, &server.data()]);
+            server.start();
+            (server, [before, after].concat())
+        });
     }
 }
 
-/// A server that crashed, whose state file was written over with an earlier content, and its IDs.
-fn rolled_back() -> (Server, Ids) {
+/// As after the rollback of a snapshot: the inode and the time of birth are those that the record names.
+#[test]
+fn a_state_rolled_back_in_place_opens_at_once() {
+    opens_at_once(rolled_back);
+}
+
+/// A server that crashed, and starts with an earlier content of its state file; and its IDs.
+fn rolled_back() -> (Server, Vec<i64>) {
+    let mut server = Server::builder().start_with_extension();
+    let before = ids(&server);
+    let snapshot = fs::read(file(&server)).unwrap();
+    wait_until("a later record", secs(20), || {
+        first_id(&mut server.connect());
+        (fs::read(file(&server)).unwrap() != snapshot).then_some(())
+    });
+    let after = ids(&server);
+    server.crash();
+    fs::write(file(&server), &snapshot).unwrap();
+    server.start();
+    (server, [before, after].concat())
+}
+
+#[test]
+fn a_reboot_opens_at_once() {
+    opens_at_once(|| {
+        let (mut server, ids) = rolled_back();
+        server.crash();
+        fs::remove_file(server.lock_file()).expect("the file of the boot");
+        server.start();
+        (server, ids)
+    });
+}
+
+/// A new container has another `/dev/shm`.
+#[test]
+fn a_new_container_opens_at_once() {
+    let (mut server, _) = rolled_back();
+    if !server.contain() {
+        return;
+    }
+    opens_at_once(|| {
+        let (mut server, ids) = rolled_back();
+        server.crash();
+        assert!(server.contain());
+        server.start();
+        (server, ids)
+    });
+}
+
+#[test]
+fn files_restored_as_new_ones_are_a_copy_until_adopted_or_given_another_worker() {
     let mut server = Server::builder().start_with_extension();
     let mut all = Ids::new();
     all.add("before", ids(&server));
-    let snapshot = fs::read(file(&server)).unwrap();
-    all.add("after the snapshot", later_ids(&server, &snapshot));
-    server.crash();
-    // The file stays the same one.
-    fs::write(file(&server), &snapshot).unwrap();
-    (server, all)
-}
-
-/// The inode and the time of birth are those that the record names, as after the rollback of a snapshot.
-#[test]
-fn a_state_that_was_rolled_back_in_place_is_recognized_in_the_same_boot() {
-    let (mut server, mut all) = rolled_back();
+    server.stop(Stop::Fast);
+    let backup = backup_of(&server);
     server.start();
-    closed(&server, PUT_BACK);
-    for how in [Stop::Fast, Stop::Immediate] {
+    all.add("after the backup", ids(&server));
+    server.stop(Stop::Fast);
+    let restore = |server: &Server| sh("rm -r \"$2\"; cp -a \"$1\" \"$2\"", &[&backup, &server.data()]);
+    restore(&server);
+    server.start();
+    // However often it is started.
+    for how in [Stop::Immediate, Stop::Fast] {
+        closed(&server, COPY);
         server.stop(how);
         server.start();
-        closed(&server, PUT_BACK);
     }
-    run(&mut server.connect(), "SELECT snowflake_adopt()");
-    all.add("after the rollback", ids(&server));
-    all.assert_unique();
-    // It is this server's own state again.
-    server.restart();
-    all.add("at the end", ids(&server));
-    all.assert_unique();
-}
-
-#[test]
-fn files_that_are_restored_in_place_after_a_stop_are_recognized_in_a_later_boot() {
-    let mut server = Server::builder().start_with_extension();
-    ids(&server);
-    let backup = server.folder().join("state");
-    sh("cp -a \"$1\" \"$2\"", &[&file(&server), &backup]);
-    server.restart();
-    ids(&server);
-    server.stop(Stop::Fast);
-    sh("cat \"$1\" > \"$2\"", &[&backup, &file(&server)]);
-    reboot(&server);
-    server.start();
     closed(&server, COPY);
-}
-
-#[test]
-fn a_state_that_was_rolled_back_in_an_earlier_boot_goes_on_above_the_clock() {
-    let (mut server, mut all) = rolled_back();
-    let _ = fs::remove_file(server.witness());
-    server.start();
-    all.add("after the rollback", ids(&server));
-    all.assert_unique();
-    assert_eq!(status(&mut server.connect()).lane, Some(0), "a reboot used up a lane");
-}
-
-// ---- two servers on one directory ----
-
-/// PostgreSQL itself is deceived: `postmaster.pid` is gone, and another container has other shared memory. The second
-/// server finds the lock, and generates IDs as soon as the first is gone.
-#[test]
-fn the_second_server_on_a_directory_is_refused_until_the_first_is_gone() {
-    let mut first = Server::builder().start_with_extension();
-    let mut all = Ids::new();
-    all.add("the first", ids(&first));
-    let mut second = first.sibling();
-    sh("rm \"$1/postmaster.pid\" && ln -s \"$1\" \"$2\"", &[&first.data(), &second.data()]);
-    if !second.contain() {
-        return;
-    }
-    second.set("port", "5432");
-    second.start();
-    closed(&second, TAKEN);
-    all.add("the first, later", ids(&first));
-    first.crash();
-    all.add("the second", ids(&second));
-    all.assert_unique();
-}
-
-/// Shared storage that fails over to another host and back: the first host's witness knows only earlier records.
-#[test]
-fn a_state_that_comes_back_from_another_host_goes_on() {
-    let mut server = Server::builder().start_with_extension();
-    let mut all = Ids::new();
-    all.add("the first host", ids(&server));
+    let began = Instant::now();
+    run(&mut server.connect(), "SELECT snowflake_adopt()");
+    assert!(began.elapsed() >= secs(1), "it did not wait for the clock: {:?}", began.elapsed());
+    all.add("adopted", ids(&server));
+    server.restart();
+    all.add("adopted and restarted", ids(&server));
     server.stop(Stop::Fast);
-    let remembered = fs::read(server.witness()).unwrap();
-    reboot(&server);
+    restore(&server);
+    server.set("snowflake_id.worker_id", "2");
     server.start();
-    all.add("the second host", ids(&server));
-    server.stop(Stop::Fast);
-    fs::write(server.witness(), remembered).unwrap();
-    server.start();
-    all.add("the first host again", ids(&server));
+    let with_another = ids(&server);
+    assert_eq!(worker(with_another[0]), 2);
+    all.add("another worker", with_another);
     all.assert_unique();
 }
-
-/// systemd and others clear the folder: a snapshot that is started later must find that its original runs.
-#[test]
-fn a_witness_that_was_deleted_under_a_server_is_held_again() {
-    let server = Server::builder().start_with_extension();
-    let is_held = || {
-        let file = fs::File::open(server.witness()).ok()?;
-        matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)).then_some(())
-    };
-    ids(&server);
-    assert!(is_held().is_some());
-    reboot(&server);
-    wait_until("a witness that is held", secs(60), || {
-        ids(&server);
-        is_held()
-    });
-    // A session makes it anew, and ends.
-    let keeper = server.keeper();
-    server.signal_backend(keeper, Signal::SIGSTOP);
-    reboot(&server);
-    one::<i64>(&mut server.connect(), "SELECT snowflake_rotate()::bigint");
-    wait_until("the end of the session", secs(60), || is_held().is_none().then_some(()));
-    server.signal_backend(keeper, Signal::SIGCONT);
-    wait_until("a witness that the keeper holds", secs(60), is_held);
-}
-
-/// A new container has another `/dev/shm`: the start is the first of a boot.
-#[test]
-fn a_container_that_is_made_anew_goes_on_above_the_clock() {
-    let (mut server, mut all) = rolled_back();
-    if server.contain() {
-        server.start();
-        all.add("in the container", ids(&server));
-        all.assert_unique();
-    }
-}
-
-// ---- beside the original ----
 
 /// A file system in a file, or an overlay. Unmounted at the end.
 struct Mount {
@@ -280,39 +252,415 @@ impl Drop for Mount {
     }
 }
 
+/// A server whose data directory lies behind a link.
+fn server_at(from: &Server, data: &Path) -> Server {
+    let mut server = from.sibling();
+    sh("ln -s \"$1\" \"$2\"", &[data, &server.data()]);
+    server.set("port", "5432");
+    server
+}
+
+/// The volume is a file system in a file, of which an earlier copy is put back.
 #[test]
-fn two_overlays_over_one_lower_directory_are_recognized() {
+fn a_volume_rolled_back_to_a_snapshot_opens_at_once() {
+    if !has("mkfs.ext4") {
+        return;
+    }
+    let mut base = Server::builder().start_with_extension();
+    base.stop(Stop::Fast);
+    let (image, snapshot, volume) =
+        (base.folder().join("image"), base.folder().join("snapshot"), base.folder().join("volume"));
+    sh("truncate -s 256M \"$1\" && mkfs.ext4 -q \"$1\"", &[&image]);
+    let mount = |image: &Path| Mount::of(&["-o", "loop", &image.display().to_string()], &volume);
+    let Some(mounted) = mount(&image) else { return };
+    sh("cp -a \"$1\" \"$2/data\"; chmod 755 \"$2\"", &[&base.data(), &volume]);
+    let mut server = server_at(&base, &volume.join("data"));
+    server.start();
+    run(&mut server.connect(), "SELECT snowflake_adopt()");
+    let mut all = Ids::new();
+    all.add("before the snapshot", ids(&server));
+    sh("sync -f \"$1\"; cp --sparse=always \"$2\" \"$3\"", &[&volume, &image, &snapshot]);
+    all.add("after it", ids(&server));
+    server.stop(Stop::Fast);
+    sh("umount \"$1\"", &[&volume]);
+    std::mem::forget(mounted);
+    let Some(_mounted) = mount(&snapshot) else { panic!("it was mounted before") };
+    server.start();
+    let began = Instant::now();
+    all.add("rolled back", vec![one(&mut server.connect(), "SELECT snowflake_nextval()")]);
+    assert!(began.elapsed() < secs(1), "{:?}", began.elapsed());
+    all.add("rolled back", ids(&server));
+    all.assert_unique();
+}
+
+// ---- beside each other ----
+
+/// Asks for what holds the lock of a worker.
+fn is_locked(server: &Server, worker: i64) -> bool {
+    let Ok(file) = File::options().read(true).write(true).open(server.lock_file()) else { return false };
+    let mut range = range(worker);
+    fcntl(&file, FcntlArg::F_OFD_GETLK(&mut range)).expect("the lock can be read");
+    i32::from(range.l_type) != libc::F_UNLCK
+}
+
+fn range(worker: i64) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: worker * 1_024,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+#[test]
+fn a_clone_beside_its_original_waits_for_a_restart_and_a_worker_of_its_own_opens_it() {
     let mut original = Server::builder().start_with_extension();
     let mut all = Ids::new();
-    all.add("the lower directory", ids(&original));
+    all.add("the original", ids(&original));
+    let mut clone = clone_of(&original);
+    clone.start();
+    closed_beside(&clone, &original);
+    let adopted = fails(&mut clone.connect(), "55000", "SELECT snowflake_adopt()");
+    assert!(adopted.text().contains(TAKEN), "{adopted}");
+    let line = format!("cannot generate IDs: {TAKEN}");
+    clone.wait_for_worker("the keeper's line", secs(20), |_| clone.log().contains(&line).then_some(()));
+    all.add("the original, on", ids(&original));
+    // It does not take the place of a server that restarts.
+    for how in [Stop::Fast, Stop::Immediate] {
+        original.stop(how);
+        std::thread::sleep(ms(1_500));
+        closed(&clone, TAKEN);
+        original.start();
+        all.add("the original, restarted", ids(&original));
+        closed_beside(&clone, &original);
+    }
+    assert_eq!(clone.log().matches(&line).count(), 1, "{}", clone.log());
+    // A worker of its own opens it beside the original.
+    clone.set("snowflake_id.worker_id", "2");
+    clone.restart();
+    all.add("the clone, with another worker", ids(&clone));
+    clone.set("snowflake_id.worker_id", "1");
+    clone.restart();
+    closed_beside(&clone, &original);
+    all.add("the original, at last", ids(&original));
+    // Its run with another worker made the file its own.
     original.stop(Stop::Fast);
-    let lower = original.data();
+    clone.restart();
+    all.add("the clone", ids(&clone));
+    all.assert_unique();
+}
+
+#[test]
+fn a_clone_is_a_copy_after_its_original_has_stopped_and_it_was_restarted() {
+    let mut original = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
+    let mut clone = clone_of(&original);
+    clone.start();
+    closed_beside(&clone, &original);
+    all.add("the original, on", ids(&original));
+    original.stop(Stop::Fast);
+    clone.restart();
+    closed(&clone, COPY);
+    run(&mut clone.connect(), "SELECT snowflake_adopt()");
+    all.add("the clone", ids(&clone));
+    // Now the original is the one that has to wait.
+    original.start();
+    closed_beside(&original, &clone);
+    all.assert_unique();
+}
+
+#[test]
+fn numbers_that_overlap_under_other_backup_workers_are_seen() {
+    // 1, 257, 513 and 769.
+    let original = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
+    let mut clone = clone_of(&original);
+    for (worker_id, backups, overlaps) in
+        [("257", "0", true), ("258", "0", false), ("1", "7", true), ("2", "7", false)]
+    {
+        clone.set("snowflake_id.worker_id", worker_id);
+        clone.set("snowflake_id.backup_workers", backups);
+        clone.start();
+        match overlaps {
+            true => closed_beside(&clone, &original),
+            false => all.add(format!("worker {worker_id}"), ids(&clone)),
+        }
+        clone.stop(Stop::Fast);
+    }
+    all.add("the original, on", ids(&original));
+    all.assert_unique();
+}
+
+/// A process whose server is gone, stopped so that it does not notice. Ends with the test.
+struct Last(i32);
+
+impl Last {
+    /// Kills a server's postmaster while this process lives on.
+    #[track_caller]
+    fn of(server: &mut Server, pid: i32) -> Self {
+        server.signal_backend(pid, Signal::SIGSTOP);
+        let last = Self(pid);
+        server.kill_postmaster();
+        last
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.0), signal);
+    }
+
+    /// Goes on, and ends, because its postmaster is gone.
+    fn ends(&self) {
+        self.signal(Signal::SIGCONT);
+        wait_until("the end of the last process", secs(60), || process::has_ended(self.0).then_some(()));
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+    }
+}
+
+/// A backend whose postmaster was killed may still return an ID. The lock's file may have been deleted before.
+#[test]
+fn a_killed_postmasters_backend_keeps_the_lock_from_another_directory() {
+    for is_deleted in [false, true] {
+        let mut original = Server::builder().start_with_extension();
+        let mut all = Ids::new();
+        all.add("the original", ids(&original));
+        if is_deleted {
+            fs::remove_file(original.lock_file()).expect("the lock");
+            let backend = one(&mut original.connect(), "SELECT pg_backend_pid()");
+            original.kill_backend(backend);
+            all.add("after a crash", ids(&original));
+        }
+        let mut clone = clone_of(&original);
+        let mut session = original.connect();
+        let backend = one(&mut session, "SELECT pg_backend_pid()");
+        let last = Last::of(&mut original, backend);
+        // All others of its processes end by themselves.
+        std::thread::sleep(secs(2));
+        clone.start();
+        closed_beside(&clone, &original);
+        last.ends();
+        std::thread::sleep(ms(1_500));
+        closed(&clone, TAKEN);
+        clone.restart();
+        closed(&clone, COPY);
+        original.start();
+        all.add("the original, started again", ids(&original));
+        all.assert_unique();
+    }
+}
+
+/// PostgreSQL itself does not wait for the log's collector, which has no shared memory.
+#[test]
+fn a_start_waits_for_the_last_process_of_its_own_directory_and_opens() {
+    let mut server = Server::builder().setting("logging_collector", "on").start_with_extension();
+    let mut all = Ids::new();
+    all.add("before", ids(&server));
+    let collector = process::children(server.pid() as i32)
+        .into_iter()
+        .find(|pid| process::title(*pid).contains("logger"))
+        .expect("the log's collector");
+    let last = Last::of(&mut server, collector);
+    server.start();
+    let failure = closed(&server, TAKEN);
+    assert!(failure.detail.contains(&server.data().display().to_string()), "{failure}");
+    last.ends();
+    all.add("after", ids(&server));
+    all.assert_unique();
+}
+
+/// systemd's RemoveIPC and others clear the folder.
+#[test]
+fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
+    let original = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
+    let locked = |server: &Server| {
+        wait_until("the lock", secs(60), || is_locked(server, 1).then_some(()));
+        assert!([257, 513, 769].iter().all(|worker| is_locked(server, *worker)));
+        assert!(!is_locked(server, 129));
+    };
+    locked(&original);
+    fs::remove_file(original.lock_file()).expect("the lock");
+    locked(&original);
+    let mut clone = clone_of(&original);
+    clone.start();
+    closed_beside(&clone, &original);
+    // The next keeper locks it again.
+    let keeper = original.keeper();
+    original.signal_backend(keeper, Signal::SIGTERM);
+    original.wait_for_worker("another keeper", secs(60), |session| {
+        one::<Option<i32>>(session, "SELECT keeper_pid FROM snowflake_status").filter(|pid| *pid != keeper)
+    });
+    locked(&original);
+    all.add("the original, on", ids(&original));
+    all.assert_unique();
+}
+
+/// As a session that opens the gate before the keeper looks: what it has opened itself is unlocked when it ends.
+#[test]
+fn a_lock_that_another_process_has_is_locked_when_that_ends() {
+    let server = Server::builder().start_with_extension();
+    ids(&server);
+    let other = server.lock_file().with_extension("other");
+    let file = File::options().read(true).write(true).create_new(true).open(&other).expect("a file");
+    fs::set_permissions(&other, Permissions::from_mode(0o600)).expect("a mode");
+    faults::own(&other);
+    fcntl(&file, FcntlArg::F_OFD_SETLK(&range(1))).expect("a lock");
+    fs::rename(&other, server.lock_file()).expect("one folder");
+    // Longer than the keeper's rounds.
+    std::thread::sleep(secs(1));
+    drop(file);
+    wait_until("the keeper's lock", secs(60), || is_locked(&server, 1).then_some(()));
+}
+
+/// The folder belongs to everybody.
+#[test]
+fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
+    let foreign = |path: &Path| fs::write(path, "").map_err(drop);
+    let link = |path: &Path| symlink("/dev/null", path).map_err(drop);
+    let pipe = |path: &Path| mkfifo(path, Mode::S_IRWXU).map_err(drop);
+    let cases: [(&str, &dyn Fn(&Path) -> Result<(), ()>); 3] =
+        [("another user's file", &foreign), ("a symbolic link", &link), ("a pipe", &pipe)];
+    for (what, make) in cases {
+        if what == "another user's file" && !Uid::effective().is_root() {
+            continue;
+        }
+        let mut server = Server::builder().start_with_extension();
+        let mut all = Ids::new();
+        all.add("before", ids(&server));
+        server.stop(Stop::Fast);
+        let path = server.lock_file();
+        fs::remove_file(&path).expect("the lock");
+        make(&path).expect(what);
+        server.start();
+        let line =
+            format!("snowflake_id: could not lock this server's workers in file \"{}\": ", path.display());
+        let keeper = server.keeper();
+        let told = |server: &Server| {
+            let log = server.log();
+            log.lines().filter(|text| text.contains(&line) && text.contains(&format!("[{keeper}]"))).count()
+        };
+        server.wait_for_worker("a line in the log", secs(60), |_| (told(&server) > 0).then_some(()));
+        all.add("without the lock", ids(&server));
+        std::thread::sleep(secs(1));
+        assert_eq!(told(&server), 1, "{what}: {}", server.log());
+        // As soon as it can.
+        fs::remove_file(&path).expect(what);
+        wait_until("the lock", secs(60), || is_locked(&server, 1).then_some(()));
+        all.assert_unique();
+    }
+}
+
+#[test]
+fn a_standby_locks_nothing() {
+    let mut primary = Server::builder().start_with_extension();
+    ids(&primary);
+    let standby = primary.standby(|builder| builder);
+    fails(&mut standby.connect(), "25006", "SELECT snowflake_nextval()");
+    assert!(is_locked(&primary, 1));
+    primary.stop(Stop::Fast);
+    assert!(!is_locked(&standby, 1));
+    standby.promote();
+    ids(&standby);
+    assert!(is_locked(&standby, 1));
+}
+
+#[test]
+fn a_promoted_standby_waits_for_its_primary_on_this_host_and_opens_by_itself() {
+    let mut primary = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the primary", ids(&primary));
+    let standby = primary.standby(|builder| builder);
+    standby.promote();
+    closed_beside(&standby, &primary);
+    all.add("the primary, on", ids(&primary));
+    primary.stop(Stop::Fast);
+    all.add("its successor", ids(&standby));
+    primary.start();
+    closed_beside(&primary, &standby);
+    all.add("its successor, on", ids(&standby));
+    all.assert_unique();
+}
+
+/// Neither has a state that the other could know.
+#[test]
+fn of_two_copies_without_a_state_only_one_opens() {
+    let mut first = Server::builder().start_with_extension();
+    let mut second = first.copy();
+    for server in [&mut first, &mut second] {
+        fs::remove_dir_all(server.data().join("snowflake_id")).expect("the state");
+    }
+    first.start();
+    second.start();
+    let opened = [&first, &second].map(|server| {
+        let mut session = server.connect();
+        session.query_one("SELECT snowflake_nextval()", &[]).is_ok()
+    });
+    assert_eq!(opened.iter().filter(|is_open| **is_open).count(), 1, "{opened:?}");
+}
+
+/// Copies whose files have the inodes of the original: a snapshot, and overlays. Which of them goes on does not matter, as
+/// long as their runs do not overlap.
+#[test]
+fn a_snapshot_beside_its_original_waits_for_a_restart() {
+    if !has("mkfs.btrfs") {
+        return;
+    }
+    let mut base = Server::builder().start_with_extension();
+    base.stop(Stop::Fast);
+    let (image, volume) = (base.folder().join("image"), base.folder().join("volume"));
+    sh("truncate -s 1G \"$1\" && mkfs.btrfs -q \"$1\"", &[&image]);
+    let Some(_volume) = Mount::of(&["-o", "loop", &image.display().to_string()], &volume) else { return };
+    let (sub, snapshot) = (volume.join("sub"), volume.join("snapshot"));
+    sh(
+        "btrfs -q subvolume create \"$1\"; chmod 755 \"$2\"; cp -a \"$3\" \"$1/data\"",
+        &[&sub, &volume, &base.data()],
+    );
+    let mut original = server_at(&base, &sub.join("data"));
+    original.start();
+    run(&mut original.connect(), "SELECT snowflake_adopt()");
+    let mut all = Ids::new();
+    all.add("the original", ids(&original));
+    sh("btrfs -q subvolume snapshot \"$1\" \"$2\"; rm \"$2/data/postmaster.pid\"", &[&sub, &snapshot]);
+    let mut beside = server_at(&base, &snapshot.join("data"));
+    beside.start();
+    closed(&beside, TAKEN);
+    all.add("the original, on", ids(&original));
+    original.crash();
+    std::thread::sleep(ms(1_500));
+    closed(&beside, TAKEN);
+    beside.restart();
+    all.add("the snapshot", ids(&beside));
+    original.start();
+    closed(&original, TAKEN);
+    all.assert_unique();
+}
+
+#[test]
+fn of_two_overlays_over_one_lower_directory_only_one_opens() {
+    let mut base = Server::builder().start_with_extension();
+    let mut all = Ids::new();
+    all.add("the lower directory", ids(&base));
+    base.stop(Stop::Fast);
     // Overlays need a file system that is none itself.
-    let Some(_files) = Mount::of(&["-t", "tmpfs", "tmpfs"], &original.folder().join("files")) else { return };
-    let files = original.folder().join("files");
+    let files = base.folder().join("files");
+    let Some(_files) = Mount::of(&["-t", "tmpfs", "tmpfs"], &files) else { return };
     sh(
         "cp -a \"$1\" \"$2/lower\"; mkdir \"$2/upper1\" \"$2/upper2\" \"$2/work1\" \"$2/work2\"",
-        &[&lower, &files],
+        &[&base.data(), &files],
     );
-    // The copy is the original from now on.
-    let mut base = original.sibling();
-    sh("ln -s \"$1/lower\" \"$2\"", &[&files, &base.data()]);
-    base.set("port", "5432");
-    base.start();
-    closed(&base, COPY);
-    run(&mut base.connect(), "SELECT snowflake_adopt()");
-    all.add("the base", ids(&base));
-    base.stop(Stop::Fast);
     let overlay = |n: u32, server: &Server| {
         let of = |name: &str| files.join(name).display().to_string();
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            of("lower"),
-            of(&format!("upper{n}")),
-            of(&format!("work{n}"))
-        );
-        sh("chown --reference=\"$1\" \"$2\"", &[&files.join("lower"), &files.join(format!("upper{n}"))]);
-        sh("chmod 700 \"$1\"", &[&files.join(format!("upper{n}"))]);
+        let (upper, work) = (of(&format!("upper{n}")), of(&format!("work{n}")));
+        let options = format!("lowerdir={},upperdir={upper},workdir={work}", of("lower"));
+        sh("chown --reference=\"$1\" \"$2\"; chmod 700 \"$2\"", &[&files.join("lower"), Path::new(&upper)]);
         Mount::of(&["-t", "overlay", "overlay", "-o", &options], &server.data())
     };
     let (mut first, mut second) = (base.sibling(), base.sibling());
@@ -322,159 +670,15 @@ fn two_overlays_over_one_lower_directory_are_recognized() {
         server.set("port", "5432");
         server.start();
     }
-    let mut generate = Vec::new();
-    for (name, server) in [("the first", &first), ("the second", &second)] {
-        let mut session = server.connect();
-        if session.query_one("SELECT snowflake_nextval()", &[]).is_ok() {
-            generate.push(name);
-            all.add(name, ids(server));
-        }
-    }
-    all.assert_unique();
-    assert!(generate.len() <= 1, "{generate:?}");
-    closed(&second, COPY);
-}
-
-/// Neither has written a record that the other could know: the host has just booted, and the disk is slow. Neither has a
-/// state, so that each is the only one in its life.
-#[test]
-fn of_two_copies_that_start_at_once_only_one_generates_ids() {
-    let mut first = Server::builder().start_with_extension();
-    let mut second = first.copy();
-    for server in [&mut first, &mut second] {
-        let folder = server.data().join("snowflake_id");
-        sh("rm -r \"$1\"; mkdir \"$1\"; chown --reference=\"$2\" \"$1\"", &[&folder, &server.data()]);
-        sh("chmod 500 \"$1\"", &[&folder]);
-    }
-    first.start();
-    // It would, as soon as its record is on disk.
-    let failure = fails(&mut first.connect(), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains("snowflake_id/state"), "{failure}");
-    sh("chmod 700 \"$1\"", &[&second.data().join("snowflake_id")]);
-    second.start();
-    closed(&second, BESIDE);
-    sh("chmod 700 \"$1\"", &[&first.data().join("snowflake_id")]);
-    ids(&first);
-    second.restart();
-    closed(&second, BESIDE);
-    first.restart();
-    ids(&first);
-    first.stop(Stop::Fast);
-    ids(&second);
-}
-
-#[test]
-fn a_snapshot_beside_its_original_is_recognized() {
-    if !has("mkfs.btrfs") {
-        return;
-    }
-    let mut original = Server::builder().start_with_extension();
-    original.stop(Stop::Fast);
-    let image = original.folder().join("image");
-    sh("truncate -s 1G \"$1\" && mkfs.btrfs -q \"$1\"", &[&image]);
-    let volume = original.folder().join("volume");
-    let Some(_volume) = Mount::of(&["-o", "loop", &image.display().to_string()], &volume) else { return };
-    let (sub, snapshot) = (volume.join("sub"), volume.join("snapshot"));
-    sh(
-        "btrfs -q subvolume create \"$1\"; chmod 755 \"$2\"; cp -a \"$3\" \"$1/data\"",
-        &[&sub, &volume, &original.data()],
-    );
-    let mut on_volume = original.sibling();
-    sh("ln -s \"$1/data\" \"$2\"", &[&sub, &on_volume.data()]);
-    on_volume.set("port", "5432");
-    on_volume.start();
-    run(&mut on_volume.connect(), "SELECT snowflake_adopt()");
-    let mut all = Ids::new();
-    all.add("before", ids(&on_volume));
-    sh("btrfs -q subvolume snapshot \"$1\" \"$2\"; rm \"$2/data/postmaster.pid\"", &[&sub, &snapshot]);
-    let mut beside = on_volume.sibling();
-    sh("ln -s \"$1/data\" \"$2\"", &[&snapshot, &beside.data()]);
-    beside.set("port", "5432");
-    beside.start();
-    closed(&beside, BESIDE);
-    let snapshot_of_file = fs::read(file(&beside)).unwrap();
-    all.add("the original", later_ids(&on_volume, &snapshot_of_file));
-    // The original is gone, but it has gone on.
-    on_volume.crash();
-    beside.restart();
-    closed(&beside, PUT_BACK);
-    // Rolled back in place: the original's own subvolume again, of the past.
-    beside.stop(Stop::Fast);
-    sh("mv \"$1\" \"$1.old\"; mv \"$2\" \"$1\"", &[&sub, &snapshot]);
-    on_volume.set("port", "5432");
-    on_volume.start();
-    closed(&on_volume, PUT_BACK);
-    run(&mut on_volume.connect(), "SELECT snowflake_adopt()");
-    all.add("after the rollback", ids(&on_volume));
-    all.assert_unique();
-    // What was rolled back is older than the adoption, and knows nothing of it.
-    let mut older = on_volume.sibling();
-    sh("rm -f \"$1.old/data/postmaster.pid\"; ln -s \"$1.old/data\" \"$2\"", &[&sub, &older.data()]);
-    older.set("port", "5432");
-    older.start();
-    closed(&older, BESIDE);
-}
-
-/// What is mounted of the volume in a file, with a server on it.
-fn on_volume(from: &Server, image: &Path, name: &str) -> Option<(Mount, Server)> {
-    let volume = from.folder().join(name);
-    let mount = Mount::of(&["-o", "loop", &image.display().to_string()], &volume)?;
-    let server = from.sibling();
-    sh("ln -s \"$1/data\" \"$2\"", &[&volume, &server.data()]);
-    Some((mount, server))
-}
-
-#[test]
-fn clones_of_a_volume_are_recognized_by_the_workers_that_they_use() {
-    if !has("mkfs.ext4") {
-        return;
-    }
-    let mut base = Server::builder().start_with_extension();
-    base.stop(Stop::Fast);
-    let [image, early, late] = ["image", "early", "late"].map(|name| base.folder().join(name));
-    sh("truncate -s 256M \"$1\" && mkfs.ext4 -q \"$1\"", &[&image]);
-    let Some((_volume, mut original)) = on_volume(&base, &image, "volume") else { return };
-    let volume = base.folder().join("volume");
-    sh("cp -a \"$1\" \"$2/data\"; chmod 755 \"$2\"", &[&base.data(), &volume]);
-    original.set("port", "5432");
-    original.start();
-    run(&mut original.connect(), "SELECT snowflake_adopt()");
-    let mut all = Ids::new();
-    all.add("the original", ids(&original));
-    original.stop(Stop::Fast);
-    let clone = |to: &Path| sh("sync -f \"$1\"; cp --sparse=always \"$2\" \"$3\"", &[&volume, &image, to]);
-    clone(&early);
-    // One with a number of its own is the first to go on.
-    let Some((_clone, mut beside)) = on_volume(&base, &early, "beside") else { return };
-    beside.set("snowflake_id.worker_id", "2");
-    beside.start();
-    all.add("the clone", ids(&beside));
-    original.start();
-    all.add("the original, later", ids(&original));
-    beside.stop(Stop::Fast);
-    original.stop(Stop::Fast);
-    clone(&late);
-    // Two timelines further, the original may use the workers of the clone's timeline.
-    for _ in 0..2 {
-        sh(
-            "touch \"$1/data/standby.signal\"; chown --reference=\"$1/data\" \"$1/data/standby.signal\"",
-            &[&volume],
-        );
-        original.start();
-        original.promote();
-        all.add("the original, promoted", ids(&original));
-        original.stop(Stop::Fast);
-    }
-    original.start();
-    all.add("the original, at last", ids(&original));
-    let Some((_late, mut older)) = on_volume(&base, &late, "older") else { return };
-    older.set("port", "5432");
-    older.start();
-    closed(&older, BESIDE);
+    closed(&first, COPY);
+    run(&mut first.connect(), "SELECT snowflake_adopt()");
+    all.add("the first", ids(&first));
+    let refused = fails(&mut second.connect(), "55000", "SELECT snowflake_adopt()");
+    assert!(refused.text().contains(TAKEN), "{refused}");
     all.assert_unique();
 }
 
-// ---- a folder that is not there ----
+// ---- a folder that is not there, and no room for a new file ----
 
 #[test]
 fn a_symbolic_link_in_the_place_of_the_folder_is_refused() {
@@ -497,24 +701,6 @@ fn a_symbolic_link_in_the_place_of_the_folder_is_refused() {
     all.assert_unique();
 }
 
-/// Both directories hold one file.
-#[test]
-fn a_state_that_two_data_directories_share_is_recognized() {
-    let mut server = Server::builder().start_with_extension();
-    ids(&server);
-    server.stop(Stop::Fast);
-    let mut copy = server.sibling();
-    sh(
-        "cp -a \"$1\" \"$2\" && ln -f \"$1/snowflake_id/state\" \"$2/snowflake_id/state\"",
-        &[&server.data(), &copy.data()],
-    );
-    copy.set("port", "5432");
-    copy.start();
-    closed(&copy, COPY);
-}
-
-// ---- a full disk, and what lasts no longer ----
-
 /// Only the owner of the folder may make files in it, so no new file can be made.
 #[test]
 fn where_no_new_file_can_be_made_a_server_starts_and_stops_cleanly() {
@@ -532,86 +718,4 @@ fn where_no_new_file_can_be_made_a_server_starts_and_stops_cleanly() {
     let error: Option<String> = one(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert_eq!(error, None);
     all.assert_unique();
-}
-
-// ---- a rebuild ----
-
-/// pg_rewind copies the source's settings, its worker among them.
-#[test]
-fn a_server_that_a_rewind_gave_another_worker_says_so() {
-    let mut old = Server::builder().setting("wal_log_hints", "on").start_with_extension();
-    ids(&old);
-    let new = old.standby(|builder| builder.setting("snowflake_id.worker_id", "2"));
-    new.promote();
-    ids(&new);
-    old.stop(Stop::Fast);
-    old.rewind(&new).expect("a rewind");
-    old.set("snowflake_id.worker_id", "2");
-    old.follow(&new);
-    old.start();
-    old.wait_for_line(
-        "snowflake_id: worker_id is 2, but this server used worker 1 before it was rebuilt",
-        secs(20),
-    );
-    // Its own number again: nothing to say.
-    old.set("snowflake_id.worker_id", "1");
-    let said = |server: &Server| server.log().matches("before it was rebuilt").count();
-    let before = said(&old);
-    old.restart();
-    old.promote();
-    ids(&old);
-    assert_eq!(said(&old), before);
-    // An operator may change the number, and knows it.
-    old.set("snowflake_id.worker_id", "3");
-    old.restart();
-    ids(&old);
-    assert_eq!(said(&old), before);
-}
-
-/// A server that is rebuilt takes the state of its successor, which knows nothing of the marks that its own wrong clock
-/// left far ahead.
-fn a_rebuilt_server_respects_the_marks_of_its_wrong_clock(rebuild: impl FnOnce(&mut Server, &Server)) {
-    let ahead = days(1);
-    let builder = Server::builder().faketime(true).setting("wal_log_hints", "on");
-    let mut old = builder.setting("snowflake_id.backup_workers", "0").start_with_extension();
-    let mut all = Ids::new();
-    all.add("before", ids(&old));
-    let new = old.standby(|builder| builder.setting("snowflake_id.worker_id", "2"));
-    old.step_forward(ahead);
-    all.add("of the wrong clock", ids(&old));
-    old.stop(Stop::Immediate);
-    old.clock().back(ahead);
-    new.promote();
-    all.add("of the successor", ids(&new));
-    rebuild(&mut old, &new);
-    old.set("snowflake_id.worker_id", "1");
-    old.follow(&new);
-    old.start();
-    old.catch_up_with(&new);
-    old.promote();
-    // Its worker has no tick before the next day. What it had begun of that day is over when the clock comes there.
-    let refused = fails(&mut old.connect(), "55000", "SELECT snowflake_nextval()");
-    assert!(refused.text().contains("clock"), "{refused}");
-    old.step_forward(ahead);
-    all.add("when the clock is there", ids(&old));
-    all.assert_unique();
-}
-
-#[test]
-fn a_server_that_was_rewound_respects_the_marks_of_its_wrong_clock() {
-    a_rebuilt_server_respects_the_marks_of_its_wrong_clock(|old, new| {
-        // It has to end cleanly once: pg_rewind may not do that by itself under another owner.
-        old.start();
-        old.stop(Stop::Fast);
-        old.rewind(new).expect("a rewind");
-    });
-}
-
-#[test]
-fn a_server_made_anew_in_the_same_place_respects_the_marks_of_its_wrong_clock() {
-    a_rebuilt_server_respects_the_marks_of_its_wrong_clock(|old, new| {
-        let backup = new.backup();
-        fs::remove_dir_all(old.data()).expect("the old data directory");
-        fs::rename(backup.data(), old.data()).expect("the new one");
-    });
 }

@@ -192,20 +192,6 @@ fn an_extension_that_is_created_where_the_layout_cannot_be_used_stores_none_and_
     assert_eq!(column::<String>(&mut server.connect(), CONFIG), [""; 0]);
 }
 
-/// The row that a mistaken setting would store would bind the database to the mistake.
-#[test]
-fn a_server_whose_state_has_another_layout_stores_none() {
-    let mut server = server();
-    let mut session = server.connect();
-    run(&mut session, "SELECT snowflake_nextval(); DELETE FROM snowflake_internal.snowflake_config");
-    drop(session);
-    server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
-    server.restart();
-    let mut session = server.connect();
-    fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert_eq!(column::<String>(&mut session, CONFIG), [""; 0]);
-}
-
 #[test]
 fn nobody_makes_the_table_say_anything_else() {
     let server = server();

@@ -4,11 +4,11 @@
 
 use nix::sys::signal::Signal;
 use postgres::Client;
-use snowflake_server_tests::ids::{Ids, at_ms, worker};
+use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Preload, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -172,24 +172,6 @@ fn a_clean_stop_while_ids_are_ahead_goes_on_on_the_same_lane() {
     }
 }
 
-#[test]
-fn a_clean_stop_writes_exact_marks() {
-    let mut server = server();
-    let last = next(&mut server.connect());
-    server.restart();
-    let mark: i64 = one(
-        &mut server.connect(),
-        "SELECT (extract(epoch FROM mark) * 1000)::bigint FROM snowflake_workers WHERE lane = 2",
-    );
-    let reserved = "SELECT (extract(epoch FROM reserved_until) * 1000)::bigint FROM snowflake_status";
-    assert!(one::<i64>(&mut server.connect(), reserved) > at_ms(last));
-    assert!(mark <= at_ms(last), "a lane that made nothing keeps the mark of the first start");
-    server.stop(Stop::Fast);
-    let file = fs::read_to_string(state_file(&server)).unwrap();
-    let expected = format!("\"{HOME}\":{}", at_ms(last) - 1_704_067_200_000);
-    assert!(file.contains(&expected), "{expected} is not in {file}");
-}
-
 // ---- the keeper ----
 
 #[test]
@@ -280,8 +262,8 @@ fn a_server_that_has_no_room_for_a_keeper_does_without() {
 
 #[test]
 fn a_single_insert_every_3_seconds_pays_no_fsync() {
-    // Less than the pause, so that without a keeper each call would have to write.
-    let server = Server::builder().setting("snowflake_id.reserve", "2s").start_with_extension();
+    // The reservation is shorter than the pause, so without a keeper each call would have to write.
+    let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval())");
     next(&mut session);
@@ -304,7 +286,7 @@ fn written_by(session: &mut Client) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_idle_for_over_a_minute_writes_nothing_but_a_witness_that_is_gone() {
+fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     next(&mut session);
@@ -315,13 +297,10 @@ fn a_server_that_is_idle_for_over_a_minute_writes_nothing_but_a_witness_that_is_
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
     let (before, io) = (modified(), bytes(&written()));
     std::thread::sleep(secs(6));
-    let known = fs::read(server.witness()).unwrap();
-    for lose in [|file: &Path| fs::remove_file(file), |file: &Path| fs::write(file, [b' '; 4_096])] {
-        lose(&server.witness()).unwrap();
-        wait_until("what the witness knew", secs(60), || {
-            (fs::read(server.witness()).ok()? == known).then_some(())
-        });
-    }
+    let lock = server.lock_file();
+    let signed = fs::read(&lock).unwrap();
+    fs::remove_file(&lock).unwrap();
+    wait_until("the same signatures", secs(60), || (fs::read(&lock).ok()? == signed).then_some(()));
     assert_eq!(modified(), before);
     assert_eq!(bytes(&written()), io);
 }
@@ -386,11 +365,13 @@ fn adopt(server: &Server) {
 
 #[test]
 fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
+    // A reservation reaches half a second further than that.
     let mut server =
-        Server::builder().setting("snowflake_id.reserve", "12s").faketime(true).start_with_extension();
+        Server::builder().setting("snowflake_id.max_ahead", "12s").faketime(true).start_with_extension();
     let disk = SmallDisk::under(&mut server);
     closed(&server, "copy");
     adopt(&server);
+    server.wait_for_clock();
     let mut ids = Ids::new();
     ids.add("before", take_soon(&server, secs(5)).0);
     server.wait_for_worker("the keeper's rounds", secs(60), |session| {
@@ -399,6 +380,10 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     });
     disk.remount("ro");
     ids.add("on what is reserved", vec![next(&mut server.connect())]);
+    let reserved =
+        "SELECT extract(epoch FROM reserved_until - clock_timestamp())::float8 FROM snowflake_status";
+    let (reserved, began) = (one::<f64>(&mut server.connect(), reserved), Instant::now());
+    assert!(reserved > 5.0, "{reserved} s");
     let failure = wait_until("the end of the reservation", secs(60), || {
         let mut session = server.connect();
         match session.query_one("SELECT snowflake_nextval()", &[]) {
@@ -409,6 +394,8 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
             Err(e) => Some(Failure::from(&e)),
         }
     });
+    let lasted = began.elapsed().as_secs_f64();
+    assert!(lasted > reserved - 0.1, "refused after {lasted} s of {reserved} s");
     assert_eq!(failure.code, "55000");
     assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
     let error = text(&mut server.connect(), "SELECT write_error FROM snowflake_status");
@@ -519,8 +506,9 @@ fn one_torn_slot_is_repaired_by_the_other() {
     ids.assert_unique();
 }
 
+/// The clock alone bounds the IDs that exist, as if there were no file.
 #[test]
-fn a_file_that_cannot_be_read_keeps_the_gate_closed_until_it_is_adopted() {
+fn a_file_that_cannot_be_read_is_logged_and_opens_after_a_second() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change); 5] = [
         ("both slots torn", |bytes| {
@@ -539,80 +527,78 @@ fn a_file_that_cannot_be_read_keeps_the_gate_closed_until_it_is_adopted() {
     ];
     let mut server = server();
     let mut ids = Ids::new();
-    for (name, change) in changes {
+    for (n, (name, change)) in changes.into_iter().enumerate() {
         ids.add(format!("before {name}"), burst(&server));
+        let began = Instant::now();
         damage(&mut server, change);
-        let failure = closed(&server, "contains no valid record");
-        assert!(failure.hint.contains("snowflake_adopt"), "{name}");
-        adopt(&server);
-        ids.add(format!("after {name}"), take_soon(&server, secs(10)).0);
+        ids.add(format!("after {name}"), vec![next(&mut server.connect())]);
+        assert!(began.elapsed() >= secs(1), "{name}: {:?}", began.elapsed());
+        let told = server.log().matches("file \"snowflake_id/state\" contains no valid record").count();
+        assert_eq!(told, n + 1, "{name}: {}", server.log());
     }
     ids.assert_unique();
 }
 
 #[test]
-fn a_state_of_a_later_version_or_of_another_cluster_keeps_the_gate_closed() {
+fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
     let mut server = server();
-    next(&mut server.connect());
-    server.stop(Stop::Fast);
+    let mut ids = Ids::new();
+    ids.add("before", burst(&server));
+    let mut mine = Vec::new();
+    damage(&mut server, |bytes| {
+        mine.clone_from(bytes);
+        let slot = std::str::from_utf8(&bytes[..4_096]).expect("text").trim_end();
+        let record =
+            slot.split_once("\"record\":").expect("a record").1.strip_suffix('}').expect("an object");
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&9u32.to_le_bytes()), record.as_bytes());
+        let later = format!("{{\"version\":9,\"crc32c\":\"{sum:08x}\",\"record\":{record}}}\n");
+        bytes[..4_096].fill(b' ');
+        bytes[..later.len()].copy_from_slice(later.as_bytes());
+    });
+    let failure = closed(&server, "was written by a later version");
+    assert!(failure.detail.contains("version 9"), "{failure}");
+    damage(&mut server, |bytes| *bytes = mine);
+    ids.add("after", take_soon(&server, secs(5)).0);
+    ids.assert_unique();
+}
+
+#[test]
+fn a_state_of_another_cluster_is_a_copy() {
+    let mut server = server();
+    let mut ids = Ids::new();
+    ids.add("before", burst(&server));
     let foreign = {
-        // From another initdb, because clusters of one age are copies of each other.
-        let mut other = Server::builder().born(hours(3)).start_with_extension();
+        let mut other = Server::builder().start_with_extension();
         next(&mut other.connect());
         other.stop(Stop::Fast);
         fs::read(state_file(&other)).unwrap()
     };
-    server.start();
-    let mut mine = Vec::new();
-    damage(&mut server, |bytes| mine = std::mem::replace(bytes, foreign));
-    closed(&server, "another database cluster");
-    damage(&mut server, |bytes| *bytes = mine);
-    take_soon(&server, secs(5));
+    damage(&mut server, |bytes| *bytes = foreign);
+    closed(&server, "is a copy");
+    adopt(&server);
+    ids.add("adopted", burst(&server));
+    ids.assert_unique();
 }
 
 // ---- settings ----
 
 #[test]
-fn another_layout_tick_or_epoch_keeps_the_gate_closed_for_reading_too() {
+fn another_layout_tick_or_epoch_than_the_databases_neither_generates_nor_reads() {
+    const DIFFERS: &str = "the snowflake layout of this database differs from this server's";
     let mut server = server();
     let id = next(&mut server.connect());
     for (setting, value) in [("layout", "41/9/13"), ("tick", "10ms"), ("epoch", "2024-01-02T00:00:00Z")] {
         let setting = format!("snowflake_id.{setting}");
         server.set(&setting, value);
         server.restart();
-        let failure = closed(&server, "configured snowflake layout differs from that of existing IDs");
+        let failure = closed(&server, DIFFERS);
         assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
         let read = fails(&mut server.connect(), "55000", &format!("SELECT snowflake_timestamp({id})"));
-        assert!(
-            read.text().contains("configured snowflake layout differs from that of existing IDs"),
-            "{read}"
-        );
+        assert!(read.text().contains(DIFFERS), "{read}");
         server.unset(&setting);
         server.restart();
         assert!(next(&mut server.connect()) > id);
     }
-}
-
-#[test]
-fn a_new_layout_is_adopted_only_where_its_ids_lie_above_all_old_ones() {
-    // A later epoch gives smaller IDs: refused.
-    let mut server = server();
-    let id = next(&mut server.connect());
-    server.set("snowflake_id.epoch", "2025-01-01T00:00:00Z");
-    server.restart();
-    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_adopt()");
-    assert!(failure.text().contains("would be lower than existing ones"), "{failure}");
-    // An earlier epoch makes greater ones: adopted.
-    server.set("snowflake_id.epoch", "2020-01-01T00:00:00Z");
-    server.restart();
-    closed(&server, "configured snowflake layout differs from that of existing IDs");
-    adopt(&server);
-    // Values that the database has computed from IDs still have the old meaning.
-    closed(&server, "the snowflake layout of this database differs from this server's");
-    server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
-    let (after, _) = take_soon(&server, secs(10));
-    assert!(after[0] > id);
-    run(&mut server.connect(), &format!("SELECT snowflake_timestamp({})", after[0]));
 }
 
 #[test]
@@ -669,122 +655,7 @@ fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_futur
 
 // ---- copies, standbys, failover ----
 
-#[test]
-fn a_copied_directory_stays_closed_until_it_is_adopted() {
-    let mut server = server();
-    let mut ids = Ids::new();
-    ids.add("the original", burst(&server));
-    let mut copy = server.copy();
-    server.start();
-    copy.start();
-    closed(&copy, "is a copy");
-    copy.wait_for_worker("the keeper to tell", secs(10), |_| {
-        copy.log().contains("cannot generate IDs: this data directory is a copy").then_some(())
-    });
-    ids.add("the original, on", burst(&server));
-    server.stop(Stop::Fast);
-    // The original is gone, and its last IDs are known.
-    let floor = "SELECT snowflake_adopt(clock_timestamp() + interval '2 s')";
-    run(&mut copy.connect(), floor);
-    ids.add("the copy", take_soon(&copy, secs(10)).0);
-    ids.add("the copy", burst(&copy));
-    ids.assert_unique();
-}
-
-#[test]
-fn a_copied_directory_with_a_worker_of_its_own_needs_nobodys_help() {
-    let mut server = server();
-    let mut ids = Ids::new();
-    ids.add("the original", burst(&server));
-    let mut copy = server.copy();
-    server.start();
-    copy.set("snowflake_id.worker_id", "2");
-    copy.start();
-    for _ in 0..3 {
-        ids.add("the copy", take_soon(&copy, secs(5)).0);
-        ids.add("the copy", burst(&copy));
-        ids.add("the original, on", burst(&server));
-        copy.restart();
-    }
-    ids.assert_unique();
-    // It is still not a twin of the original.
-    copy.set("snowflake_id.worker_id", "1");
-    copy.restart();
-    closed(&copy, "is a copy");
-    server.stop(Stop::Fast);
-    adopt(&copy);
-    ids.add("the copy, adopted", take_soon(&copy, secs(10)).0);
-    ids.add("the copy, adopted", burst(&copy));
-    ids.assert_unique();
-}
-
-#[test]
-fn a_standby_refuses_and_its_promotion_repeats_nothing_while_the_old_primary_runs_on() {
-    for lag in [secs(1), days(1)] {
-        let primary = seasoned(Server::builder());
-        let mut ids = Ids::new();
-        ids.add("the primary", burst(&primary));
-        let standby = primary.standby(|builder| builder);
-        fails(&mut standby.connect(), "25006", "SELECT snowflake_nextval()");
-        ids.add("the primary, on", burst(&primary));
-        standby.clock().back(lag);
-        standby.promote();
-        for round in 0..4 {
-            if let Ok(row) = primary.connect().query_one("SELECT snowflake_nextval()", &[]) {
-                ids.add(format!("the old primary {round}"), vec![row.get(0)]);
-            }
-            if let Ok(row) = standby.connect().query_one("SELECT snowflake_nextval()", &[]) {
-                ids.add(format!("its successor {round}"), vec![row.get(0)]);
-                ids.add(format!("its successor {round}"), burst(&standby));
-            } else {
-                assert!(lag > secs(2), "{lag:?}: refused without a reason");
-            }
-            // Both rotate, each within its half.
-            let _ = primary.connect().batch_execute("SELECT snowflake_rotate()");
-            let _ = standby.connect().batch_execute("SELECT snowflake_rotate()");
-        }
-        ids.assert_unique();
-    }
-}
-
-/// Found by the chaos program, with 1,421 duplicates: the first timeline had rotated to worker 257, of which the
-/// standby's file knew only the mark at the time of the copy.
-#[test]
-fn fewer_backup_workers_after_a_promotion_bring_in_no_worker_as_it_was_before() {
-    let primary = seasoned(Server::builder());
-    let mut standby = primary.standby(|builder| builder);
-    run(&mut primary.connect(), "SELECT snowflake_rotate()");
-    let began = Instant::now();
-    let mut ids = Ids::new();
-    let mut old = slow_burst(&primary, 1_500);
-    assert_eq!(worker(old[0]), HOME + 256);
-    ids.add("the first timeline", std::mem::take(&mut old));
-    run(&mut primary.connect(), "CREATE TABLE t ()");
-    standby.catch_up_with(&primary);
-    drop(primary);
-    standby.promote();
-    ids.add("the second timeline", take_soon(&standby, secs(5)).0);
-    standby.set("snowflake_id.backup_workers", "3");
-    standby.stop(Stop::Fast);
-    standby.clock().back(began.elapsed() + ms(300));
-    standby.start();
-    // The clock has to pass all IDs that were generated since.
-    ids.add("with 3 backups", take_soon(&standby, began.elapsed() + secs(10)).0);
-    ids.add("with 3 backups", slow_burst(&standby, 4_000));
-    ids.assert_unique();
-}
-
-/// About 3 IDs per millisecond, each with its own call, so that none runs far ahead of the clock.
-fn slow_burst(server: &Server, n: usize) -> Vec<i64> {
-    let mut session = server.connect();
-    let one = || {
-        let id = next(&mut session);
-        std::thread::sleep(Duration::from_micros(300));
-        id
-    };
-    std::iter::repeat_with(one).take(n).collect()
-}
-
+/// The first server goes on after it was lost, with a history that is discarded, and later follows its successor.
 #[test]
 fn a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing() {
     let mut ids = Ids::new();
@@ -793,11 +664,10 @@ fn a_primary_that_is_rewound_follows_its_successor_and_repeats_nothing() {
     let mut standby = primary.standby(|builder| builder);
     ids.add("the first", burst(&primary));
     standby.promote();
-    ids.add("the second", take_soon(&standby, secs(10)).0);
-    // Split brain for a moment: the first server goes on, and its history is discarded.
     run(&mut primary.connect(), "CREATE TABLE lost ()");
     ids.add("the first, on", burst(&primary));
     primary.stop(Stop::Fast);
+    ids.add("the second", take_soon(&standby, secs(10)).0);
     run(&mut standby.connect(), "CHECKPOINT");
     primary.rewind(&standby).unwrap_or_else(|e| panic!("{e}"));
     primary.follow(&standby);
@@ -846,6 +716,7 @@ fn a_base_backup_taken_while_ids_are_made_is_a_sound_standby() {
         ids.add("the primary", maker.join().unwrap());
         standby
     });
+    drop(primary);
     standby.promote();
     ids.add("the standby", take_soon(&standby, secs(10)).0);
     ids.add("the standby", burst(&standby));

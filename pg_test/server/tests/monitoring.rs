@@ -37,10 +37,11 @@ fn list(value: &Yaml) -> &[Yaml] {
     value.as_vec().unwrap_or_else(|| panic!("{value:?} is no list"))
 }
 
-/// A file of queries: the query, and each metric's name, type and help.
+/// A query, its columns that are labels, and each metric's name, type and help.
 #[derive(Debug, PartialEq)]
 struct Queries {
     sql: String,
+    labels: Vec<String>,
     metrics: Vec<[String; 3]>,
 }
 
@@ -50,35 +51,51 @@ impl Queries {
     }
 }
 
-fn of_postgres_exporter() -> Queries {
+/// The query of the server, and that of its workers.
+fn all_of_postgres_exporter() -> [Queries; 2] {
     let file = yaml("postgres_exporter.yaml");
-    let all = file.as_hash().expect("a mapping");
-    assert_eq!(all.len(), 1, "one query is one round trip");
-    let (prefix, query) = all.front().expect("it has one");
-    let metric = |entry: &Yaml| {
-        let (column, about) = entry.as_hash().expect("a mapping").front().expect("a column");
-        let name = format!("{}_{}", text(prefix), text(column));
-        [name, text(&about["usage"]).to_lowercase(), text(&about["description"])]
+    let of = |(prefix, query): (&Yaml, &Yaml)| {
+        let columns = list(&query["metrics"]).iter().map(|entry| {
+            let (column, about) = entry.as_hash().expect("a mapping").front().expect("a column");
+            (text(column), text(&about["usage"]).to_lowercase(), text(&about["description"]))
+        });
+        let (labels, metrics): (Vec<_>, Vec<_>) = columns.partition(|(_, usage, _)| usage == "label");
+        let metric = |(column, usage, help)| [format!("{}_{column}", text(prefix)), usage, help];
+        Queries {
+            sql: text(&query["query"]),
+            labels: labels.into_iter().map(|(column, ..)| column).collect(),
+            metrics: metrics.into_iter().map(metric).collect(),
+        }
     };
-    Queries { sql: text(&query["query"]), metrics: list(&query["metrics"]).iter().map(metric).collect() }
+    let all: Vec<Queries> = file.as_hash().expect("a mapping").iter().map(of).collect();
+    all.try_into().expect("each query is a round trip")
 }
 
-fn of_sql_exporter() -> Queries {
+fn of_postgres_exporter() -> Queries {
+    let [of_server, _] = all_of_postgres_exporter();
+    of_server
+}
+
+fn all_of_sql_exporter() -> [Queries; 2] {
     let file = yaml("sql_exporter.yaml");
-    let [query] = list(&file["queries"]) else { panic!("one query is one round trip") };
-    let metric = |metric: &Yaml| {
-        let name = text(&metric["metric_name"]);
-        assert_eq!(metric["query_ref"], query["query_name"], "{name}");
-        let [column] = list(&metric["values"]) else { panic!("{name}: one column") };
-        assert_eq!(name, format!("snowflake_{}", text(column)));
-        [name, text(&metric["type"]), text(&metric["help"])]
+    let of = |query: &Yaml| {
+        let own = list(&file["metrics"]).iter().filter(|metric| metric["query_ref"] == query["query_name"]);
+        let metrics = own.clone().map(|metric| {
+            let name = text(&metric["metric_name"]);
+            let [column] = list(&metric["values"]) else { panic!("{name}: one column") };
+            assert_eq!(name, format!("{}_{}", text(&query["query_name"]), text(column)));
+            [name, text(&metric["type"]), text(&metric["help"])]
+        });
+        let labels = own.clone().filter_map(|metric| metric["key_labels"].as_vec()).flatten().map(text);
+        Queries { sql: text(&query["query"]), labels: labels.collect(), metrics: metrics.collect() }
     };
-    Queries { sql: text(&query["query"]), metrics: list(&file["metrics"]).iter().map(metric).collect() }
+    let all: Vec<Queries> = list(&file["queries"]).iter().map(of).collect();
+    all.try_into().expect("each query is a round trip")
 }
 
 #[test]
 fn both_exporters_are_told_the_same() {
-    assert_eq!(of_postgres_exporter(), of_sql_exporter());
+    assert_eq!(all_of_postgres_exporter(), all_of_sql_exporter());
     for [name, kind, _] in of_postgres_exporter().metrics {
         assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
     }
@@ -343,6 +360,31 @@ fn a_datacenter_is_told_where_the_layout_has_one() {
     assert_eq!(look(&mut watcher(&server))["datacenter_id"], 3.0);
 }
 
+/// Datacenter and worker of each series that the alert about shared workers compares, without those of standbys.
+fn owned(watcher: &mut Client) -> BTreeSet<(String, String)> {
+    let [_, of_workers] = all_of_postgres_exporter();
+    assert_eq!(of_workers.labels[..2], ["datacenter", "worker"]);
+    let rows = watcher.query(&of_workers.sql, &[]).expect("a role with pg_monitor alone may");
+    let counted = rows.iter().filter(|row| row.get::<_, i32>("owned") == 1);
+    counted.map(|row| (row.get("datacenter"), row.get("worker"))).collect()
+}
+
+#[test]
+fn servers_with_other_backup_workers_show_which_workers_they_share() {
+    let of = |home: &str, backups: &str| {
+        let builder = Server::builder().setting("snowflake_id.worker_id", home);
+        builder.setting("snowflake_id.backup_workers", backups).start_with_extension()
+    };
+    let (seven, three) = (of("1", "7"), of("129", "3"));
+    let (of_seven, of_three) = (owned(&mut watcher(&seven)), owned(&mut watcher(&three)));
+    assert_eq!((of_seven.len(), of_three.len()), (8, 4));
+    assert!(of_three.is_subset(&of_seven), "{of_three:?} {of_seven:?}");
+    drop(seven);
+    // A standby has its primary's, and generates nothing.
+    let standby = three.standby(|settings| settings);
+    assert_eq!(owned(&mut standby.connect_as("watcher")), BTreeSet::new());
+}
+
 // ---- the real programs ----
 
 /// The folder of the programs that `scripts/companions` has unpacked.
@@ -405,8 +447,14 @@ fn postgres_exporter_serves_every_metric() {
         get(port, "/metrics").filter(|page| page.contains("snowflake_"))
     });
 
+    let (owned, single): (Vec<&str>, Vec<&str>) = page
+        .lines()
+        .filter(|line| line.starts_with("snowflake_"))
+        .partition(|line| line.starts_with("snowflake_worker_owned{"));
+    assert_eq!(owned.len(), 4, "a series per worker: {owned:?}");
+    assert!(owned[0].contains("worker=\"1\"") && owned[0].ends_with(" 1"), "{owned:?}");
     let mut served = BTreeMap::new();
-    for line in page.lines().filter(|line| line.starts_with("snowflake_")) {
+    for line in single {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         let name = series.split('{').next().expect("a name").to_owned();
         assert!(served.insert(name, value.parse::<f64>().expect("a number")).is_none(), "two series: {line}");
@@ -444,7 +492,7 @@ fn metrics(expression: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_alert_rules_use_metrics_that_exist_and_are_explained_and_tested() {
-    let exported = of_postgres_exporter().names();
+    let exported: BTreeSet<String> = all_of_postgres_exporter().iter().flat_map(Queries::names).collect();
     let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     let tests = fs::read_to_string(folder().join("alerts_test.yaml")).expect("the tests");
     let file = yaml("alerts.yaml");

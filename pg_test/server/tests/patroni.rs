@@ -206,7 +206,7 @@ const PRELOADED: (&str, &str) = ("shared_preload_libraries", "snowflake_id");
 #[test]
 fn one_worker_for_all_nodes_over_five_timelines_repeats_nothing() {
     let etcd = Etcd::start();
-    let settings = [PRELOADED, ("snowflake_id.worker_id", "1"), ("snowflake_id.backup_workers", "7")];
+    let settings = [PRELOADED, ("snowflake_id.worker_id", "1")];
     let mut cluster = Cluster::start(&etcd, "alike", 3, &settings, nothing_local, None);
     prepare(&cluster);
     let kept = under_load(&mut cluster, five_timelines);

@@ -1,11 +1,9 @@
-//! Replication groups whose servers all have one `worker_id`: which servers are copies of one that may still run, which
-//! are successors, and above which IDs a successor starts.
+//! Replication groups whose servers all have one `worker_id`, on one host: which servers are copies, which are successors,
+//! when they open, and above which IDs a successor starts.
 
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, column, one, run, status, take, unpack};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 /// IDs that run as far ahead of the clock as `ticks` allows: whole ticks, each by its first and its last ID. A server
@@ -128,70 +126,63 @@ fn group(was: Was, timeline: usize) -> Group {
 }
 
 impl Group {
-    /// Asks both for IDs at once. No ID repeats, and the follower's gate is closed.
     #[track_caller]
-    fn is_closed(&mut self, when: &str) {
-        let (mut of_primary, mut of_follower) = (Vec::new(), Vec::new());
-        std::thread::scope(|scope| {
-            let primary = scope.spawn(|| burst_of(&self.primary, FEW));
-            of_follower = try_for(&self.follower, ms(300));
-            if !of_follower.is_empty() {
-                of_follower.extend(burst_of(&self.follower, FEW));
-            }
-            of_primary = primary.join().expect("IDs");
-        });
-        self.ids.add(format!("the primary, {when}"), of_primary);
-        self.ids.add(format!("the follower, {when}"), of_follower.clone());
-        self.ids.assert_unique();
+    fn is_closed(&self, message: &str) {
+        let failure = fails(&mut self.follower.connect(), "55000", "SELECT snowflake_nextval()");
+        assert!(failure.text().contains(message), "{failure}");
         let status = status(&mut self.follower.connect());
-        assert_eq!((status.state.as_str(), of_follower.len()), ("closed", 0), "{when}: {status:?}");
-        let reason = status.reason.as_deref().unwrap_or_default();
-        let is_told = reason.contains("copy") || reason.contains("another server may be generating");
-        assert!(is_told, "{when}: {status:?}");
+        assert!(status.reason.as_deref().is_some_and(|reason| reason.contains(message)), "{status:?}");
     }
 
-    /// Asserts that both generate IDs, and none twice.
+    /// Asserts that the follower generates IDs, and none twice.
     #[track_caller]
-    fn are_open(&mut self, when: &str) {
+    fn is_open(&mut self, when: &str) {
         self.ids.add(format!("the follower, {when}"), opens(&self.follower));
-        let (of_primary, of_follower) = std::thread::scope(|scope| {
-            let primary = scope.spawn(|| burst_of(&self.primary, FEW));
-            let of_follower = burst_of(&self.follower, FEW);
-            (primary.join().expect("IDs"), of_follower)
-        });
-        self.ids.add(format!("the primary, {when}"), of_primary);
-        self.ids.add(format!("the follower, {when}"), of_follower);
+        self.ids.add(format!("the follower, {when}"), burst_of(&self.follower, FEW));
         self.ids.assert_unique();
+    }
+
+    #[track_caller]
+    fn primary_goes_on(&mut self) {
+        self.ids.add("the primary, on", burst_of(&self.primary, FEW));
     }
 }
 
-/// Started without recovery beside its primary, a server is a copy, however often it is started.
-fn is_a_copy_beside_its_primary(was: Was, timeline: usize) -> Group {
-    let mut group = group(was, timeline);
+const TAKEN: &str = "another server on this host generates IDs with this worker";
+const COPY: &str = "this data directory is a copy";
+
+/// Started without recovery, a server that has its primary's state is a copy, however often it is started.
+fn is_a_copy(was: Was) -> Group {
+    let mut group = group(was, 1);
     group.follower.stand_alone();
     group.follower.start();
     assert!(!one::<bool>(&mut group.follower.connect(), "SELECT pg_is_in_recovery()"));
-    group.is_closed("started first");
+    group.is_closed(TAKEN);
+    group.primary_goes_on();
+    group.primary.stop(Stop::Fast);
     group.follower.restart();
-    group.is_closed("started again");
+    group.is_closed(COPY);
     group.follower.crash();
     group.follower.start();
-    group.is_closed("after a crash");
+    group.is_closed(COPY);
     group
 }
 
-/// If it is promoted, the same server is its primary's successor: it opens by itself, even after a restart.
+/// If it is promoted, the same server is its primary's successor: it opens by itself once that is gone, even after a restart.
 fn succeeds_its_primary(was: Was, timeline: usize) {
     let mut group = group(was, timeline);
     group.follower.start();
     group.follower.catch_up_with(&group.primary);
     group.follower.promote();
-    group.are_open("promoted");
+    group.is_closed(TAKEN);
+    group.primary_goes_on();
+    group.primary.stop(Stop::Fast);
+    group.is_open("promoted");
     group.follower.restart();
-    group.are_open("promoted and restarted");
+    group.is_open("promoted and restarted");
     group.follower.crash();
     group.follower.start();
-    group.are_open("promoted and crashed");
+    group.is_open("promoted and crashed");
 }
 
 // What PostgreSQL says of a server depends on its role, and of its timeline only the depth counts. That the generator does
@@ -200,29 +191,16 @@ fn succeeds_its_primary(was: Was, timeline: usize) {
 /// It generates IDs with a worker of its own, or once an operator vouches that the primary is gone.
 #[test]
 fn a_standby_started_alone_is_a_copy() {
-    let mut group = is_a_copy_beside_its_primary(Was::Standby, 1);
-    // The first way out that the message names. The state cannot know which workers other servers have by now, so an
-    // operator vouches for each.
+    let mut group = is_a_copy(Was::Standby);
     group.follower.set("snowflake_id.worker_id", "2");
     group.follower.restart();
-    group.is_closed("with a worker for which nobody has vouched");
+    group.is_open("with a worker of its own");
+
+    let mut group = is_a_copy(Was::Standby);
     run(&mut group.follower.connect(), "SELECT snowflake_adopt()");
-    group.are_open("with a worker of its own");
+    group.is_open("adopted");
     group.follower.restart();
-    group.are_open("with a worker of its own, started again");
-    group.follower.set("snowflake_id.worker_id", "1");
-    group.follower.restart();
-    group.is_closed("with the primary's worker again");
-    // The other way.
-    let Group { mut primary, mut follower, mut ids } = group;
-    primary.stop(Stop::Fast);
-    run(&mut follower.connect(), "SELECT snowflake_adopt()");
-    ids.add("adopted", opens(&follower));
-    ids.add("adopted", burst_of(&follower, FEW));
-    follower.restart();
-    ids.add("adopted, started again", opens(&follower));
-    ids.add("adopted, started again", burst_of(&follower, FEW));
-    ids.assert_unique();
+    group.is_open("adopted, started again");
 }
 
 #[test]
@@ -232,7 +210,7 @@ fn a_standby_promoted_is_a_successor() {
 
 #[test]
 fn a_backup_of_a_standby_is_a_copy() {
-    is_a_copy_beside_its_primary(Was::Backup, 1);
+    is_a_copy(Was::Backup);
 }
 
 #[test]
@@ -242,12 +220,7 @@ fn a_backup_of_a_standby_promoted_is_a_successor() {
 
 #[test]
 fn a_copy_of_a_standbys_files_is_a_copy() {
-    is_a_copy_beside_its_primary(Was::Files, 1);
-}
-
-#[test]
-fn an_old_primary_started_alone_is_a_copy() {
-    is_a_copy_beside_its_primary(Was::Primary, 2);
+    is_a_copy(Was::Files);
 }
 
 #[test]
@@ -256,81 +229,23 @@ fn an_old_primary_promoted_is_a_successor() {
 }
 
 #[test]
-fn a_standby_without_a_state_is_a_copy() {
-    is_a_copy_beside_its_primary(Was::Stateless, 2);
-}
-
-#[test]
 fn a_standby_without_a_state_promoted_is_a_successor() {
     succeeds_its_primary(Was::Stateless, 2);
 }
 
-/// A standby's record knows the workers that were configured when it was started alone. Its primary's need not be among
-/// them.
+/// Their state is their own, or there is none, so only the lock keeps them from generating IDs beside the primary.
 #[test]
-fn a_standby_without_a_state_is_a_copy_under_the_worker_that_it_gets_later_too() {
-    let mut group = group(Was::Stateless, 1);
-    group.follower.stand_alone();
-    group.follower.set("snowflake_id.worker_id", "2");
-    group.follower.start();
-    group.is_closed("with a worker of its own");
-    group.follower.set("snowflake_id.worker_id", "1");
-    group.follower.restart();
-    group.is_closed("with the primary's");
-}
-
-/// Afterwards its control file says that it was a primary, shut down cleanly.
-#[test]
-fn a_standby_without_a_state_whose_wal_was_reset_is_a_copy() {
-    let mut group = group(Was::Stateless, 1);
-    group.follower.stand_alone();
-    group.follower.tool("pg_resetwal", &["--force", "-D", "data"]);
-    group.follower.start();
-    assert!(!one::<bool>(&mut group.follower.connect(), "SELECT pg_is_in_recovery()"));
-    group.is_closed("started first");
-    group.follower.restart();
-    group.is_closed("started again");
-}
-
-/// A drill has taken the number of the next timeline, so the successor's number is odd, as its primary's.
-#[test]
-fn an_old_primary_and_its_successor_share_no_worker_though_drills_took_timelines() {
-    let archive = snowflake_server_tests::faults::new_folder();
-    let path = archive.display();
-    let builder = in_group(Server::builder())
-        .setting("archive_mode", "on")
-        .setting("archive_command", &format!("cp %p {path}/%f.new && mv {path}/%f.new {path}/%f"));
-    let primary = builder.start_with_extension();
-    let standby = primary.standby(|builder| builder.setting("restore_command", &format!("cp {path}/%f %p")));
-    let mut drill = primary.backup();
-    drill.recover();
-    wait_until("the drill's timeline in the archive", secs(30), || {
-        archive.join("00000002.history").exists().then_some(())
-    });
-    drill.stop(Stop::Fast);
-    // To the lane on which the third timeline starts.
-    run(&mut primary.connect(), "SELECT snowflake_rotate()");
-    let mut ids = Ids::new();
-    ids.add("the primary", opens(&primary));
-    // A standby that had replayed no more than the drill would go on along the drill's timeline.
-    run(&mut primary.connect(), "CREATE TABLE since_the_drill ()");
-    standby.catch_up_with(&primary);
-    standby.promote();
-    ids.add("its successor", opens(&standby));
-    let timeline = "SELECT timeline_id FROM pg_control_checkpoint()";
-    run(&mut standby.connect(), "CHECKPOINT");
-    assert_eq!(one::<i32>(&mut standby.connect(), timeline), 3);
-    let mut group = Group { primary, follower: standby, ids };
-    let half = "SELECT worker_id FROM snowflake_workers WHERE in_half";
-    let of_primary: Vec<i32> = column(&mut group.primary.connect(), half);
-    let of_successor: Vec<i32> = column(&mut group.follower.connect(), half);
-    let shared = of_primary.iter().filter(|worker| of_successor.contains(worker)).collect::<Vec<_>>();
-    // Above the floor with which the new timeline began.
-    std::thread::sleep(secs(4));
-    group.are_open("both at once");
-    assert!(shared.is_empty(), "both may use the workers {shared:?}");
-    group.follower.restart();
-    group.are_open("after a restart");
+fn an_old_primary_and_a_standby_without_a_state_open_alone_after_the_primary() {
+    for (was, timeline) in [(Was::Primary, 2), (Was::Stateless, 1)] {
+        let mut group = group(was, timeline);
+        group.follower.stand_alone();
+        group.follower.start();
+        group.is_closed(TAKEN);
+        group.primary_goes_on();
+        group.primary.stop(Stop::Fast);
+        group.follower.restart();
+        group.is_open("started alone");
+    }
 }
 
 // ---- above which IDs a successor starts ----
@@ -394,86 +309,6 @@ fn a_standby_restarted_before_its_promotion_starts_above_what_it_had_replayed() 
     starts_above(&standby, ids);
 }
 
-/// The newest ID is in a transaction that is prepared on the primary and committed by its successor.
-fn a_prepared_transaction_is_respected(
-    builder: Builder,
-    standby: impl FnOnce(&Server) -> Server,
-    is_restarted: bool,
-    is_asked_first: bool,
-) {
-    let builder = builder.setting("max_prepared_transactions", "5");
-    let (mut primary, mut standby) = lagging_pair(builder, standby);
-    let mut ids = Ids::new();
-    let mut session = primary.connect();
-    // The newest is neither the first of all nor the last.
-    let older = "BEGIN; CREATE TABLE older AS SELECT snowflake_nextval() AS id; PREPARE TRANSACTION 'older'";
-    run(&mut session, older);
-    run(&mut session, "BEGIN");
-    run(&mut session, FILL);
-    ids.add("the primary", column(&mut session, "SELECT id FROM made"));
-    run(&mut session, "PREPARE TRANSACTION 'newest'");
-    run(&mut session, "BEGIN; LOCK TABLE pg_class IN ACCESS SHARE MODE; PREPARE TRANSACTION 'without'");
-    drop(session);
-    // An archive has whole segments only, and none of them may contain a later time.
-    let prepared: String = one(&mut primary.connect(), "SELECT pg_current_wal_lsn()::text");
-    run(&mut primary.connect(), "SELECT pg_switch_wal()");
-    standby.wait_for_replay_to(&prepared);
-    if is_restarted {
-        standby.restartpoint_with(&primary);
-        standby.stop(Stop::Fast);
-        standby.start();
-        standby.catch_up_with(&primary);
-    }
-    primary.stop(Stop::Immediate);
-    standby.promote();
-    if is_asked_first {
-        let newest = *ids.assert_unique().last().expect("IDs");
-        let early = try_for(&standby, secs(1));
-        assert!(early.iter().all(|id| *id > newest), "{} IDs lie below the primary's", early.len());
-    }
-    run(&mut standby.connect(), "COMMIT PREPARED 'newest'");
-    starts_above(&standby, ids);
-}
-
-#[test]
-fn a_transaction_that_was_prepared_on_the_primary_is_respected() {
-    for is_restarted in [false, true] {
-        let standby = |primary: &Server| primary.standby(|builder| builder);
-        a_prepared_transaction_is_respected(Server::builder(), standby, is_restarted, true);
-    }
-}
-
-/// Nobody asks for an ID before the commit, and after it nothing tells when the transaction was prepared.
-#[test]
-fn a_prepared_transaction_that_is_committed_before_the_first_id_is_respected() {
-    let standby = |primary: &Server| primary.standby(|builder| builder);
-    a_prepared_transaction_is_respected(Server::builder(), standby, false, false);
-}
-
-#[test]
-fn a_prepared_transaction_is_respected_by_a_standby_that_has_an_archive_only() {
-    let archive = snowflake_server_tests::faults::new_folder();
-    let path = archive.display();
-    let builder = Server::builder()
-        .setting("archive_mode", "on")
-        .setting("archive_command", &format!("cp %p {path}/%f.new && mv {path}/%f.new {path}/%f"));
-    let standby = |primary: &Server| from_archive(primary, &archive);
-    a_prepared_transaction_is_respected(builder, standby, false, true);
-}
-
-/// A standby that never connects to its primary.
-fn from_archive(primary: &Server, archive: &Path) -> Server {
-    let mut standby = primary.backup();
-    let signal = standby.data().join("standby.signal");
-    fs::write(&signal, "").expect("it can be written");
-    snowflake_server_tests::faults::own(&signal);
-    standby.set("restore_command", &format!("cp {}/%f %p", archive.display()));
-    standby.set("archive_mode", "off");
-    standby.set("wal_retrieve_retry_interval", "100ms");
-    standby.start();
-    standby
-}
-
 /// A primary with a `max_ahead` of a minute has IDs that far ahead of the clock.
 const AHEAD: u32 = 58_000;
 
@@ -502,7 +337,7 @@ fn starts_above_those_ahead(successor: &Server, mut ids: Ids) {
 fn runs_ahead(builder: Builder) -> Server {
     let mut primary = builder.born(days(400)).start_with_extension();
     primary.step_forward(days(400));
-    // Not from the first start on, because that waits until no ID is ahead of the clock.
+    // In the record before the standby is cloned.
     primary.set("snowflake_id.max_ahead", "60s");
     primary.restart();
     opens(&primary);
@@ -518,34 +353,6 @@ fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers()
     run(&mut primary.connect(), "CREATE TABLE last_commit ()");
     standby.catch_up_with(&primary);
     primary.stop(Stop::Fast);
-    standby.promote();
-    starts_above_those_ahead(&standby, ids);
-}
-
-/// The standby was copied before the first change. It knows the other settings only because it ran with them.
-#[test]
-fn settings_that_the_whole_group_had_for_a_while_repeat_nothing() {
-    let set = |server: &mut Server, backups: &str, max_ahead: &str| {
-        server.set("snowflake_id.backup_workers", backups);
-        server.set("snowflake_id.max_ahead", max_ahead);
-        server.restart();
-    };
-    let builder = in_group(Server::builder()).setting("snowflake_id.backup_workers", "3");
-    let mut primary = builder.born(days(400)).start_with_extension();
-    primary.step_forward(days(400));
-    let mut standby = primary.standby(|builder| builder);
-    let mut ids = Ids::new();
-    ids.add("at first", opens(&primary));
-    set(&mut primary, "7", "60s");
-    set(&mut standby, "7", "60s");
-    ids.add("with other settings", opens(&primary));
-    // With 3 backup workers it is the successor's first.
-    assert_eq!(one::<i32>(&mut primary.connect(), "SELECT snowflake_rotate()::integer"), 257);
-    ids.add("with other settings", burst_of(&primary, AHEAD));
-    run(&mut primary.connect(), "CREATE TABLE last_commit ()");
-    standby.catch_up_with(&primary);
-    primary.stop(Stop::Fast);
-    set(&mut standby, "3", "2s");
     standby.promote();
     starts_above_those_ahead(&standby, ids);
 }

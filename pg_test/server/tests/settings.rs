@@ -3,7 +3,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
 use snowflake_server_tests::sql::{fails, next, one, run, status, take};
-use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs};
+use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs, wait_until};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -17,11 +17,6 @@ fn run_ahead(session: &mut Client, ticks: i32) -> f64 {
              FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
         ),
     )
-}
-
-/// A server whose calls do not wait for the disk while they run ahead.
-fn unhindered() -> Server {
-    Server::builder().setting("snowflake_id.reserve", "10s").start_with_extension()
 }
 
 /// Waits until the clock has passed every ID.
@@ -48,7 +43,7 @@ fn seasoned() -> Server {
 #[test]
 fn a_reload_of_max_ahead_counts_in_sessions_that_run() {
     let _alone = alone();
-    let mut server = unhindered();
+    let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
     next(&mut session);
     for (value, most) in [("2s", 2_000.0), ("200ms", 200.0), ("0", 0.0), ("1s", 1_000.0)] {
@@ -67,7 +62,7 @@ fn a_reload_of_max_ahead_counts_in_sessions_that_run() {
 #[test]
 fn a_reload_of_max_ahead_is_limited_by_the_ring() {
     let _alone = alone();
-    let mut server = unhindered();
+    let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
     server.reload("snowflake_id.max_ahead", "1min");
     // The ring has 16,384 ticks, four times as many as IDs may run ahead.
@@ -76,29 +71,54 @@ fn a_reload_of_max_ahead_is_limited_by_the_ring() {
     // A server that starts with it gets a ring of the right size.
     server.restart();
     let mut session = server.connect();
-    // New IDs continue above those that ran ahead before.
-    let ahead = run_ahead(&mut session, 6_000);
-    assert!((4_500.0..=10_100.0).contains(&ahead), "{ahead} ms");
+    // A start begins that far ahead of the clock.
+    let ahead = run_ahead(&mut session, 1_000);
+    assert!((59_000.0..=60_000.0).contains(&ahead), "{ahead} ms");
 }
 
 #[test]
 fn lowering_max_ahead_under_load_costs_no_id() {
     let _alone = alone();
-    let builder = Server::builder().setting("snowflake_id.max_ahead", "10s");
-    let mut server = builder.setting("snowflake_id.reserve", "30s").start_with_extension();
+    let mut server = Server::builder().setting("snowflake_id.max_ahead", "10s").start_with_extension();
     let mut session = server.connect();
     let before = take(&mut session, 1_000);
     run_ahead(&mut session, 10_100);
     server.reload("snowflake_id.max_ahead", "100ms");
-    // 9.9 s are missing now, as after a step back of the clock: the next lane.
-    let after = take(&mut session, 1_000);
-    assert!(after.iter().all(|id| worker(*id) == 257), "{}", worker(after[0]));
     let mut ids = Ids::new();
     ids.add("before", before);
+    // 9.9 s are missing now, as after a step back of the clock: the next lane, once the keeper has looked.
+    wait_until("the next lane", secs(30), || {
+        let id = next(&mut session);
+        ids.add("meanwhile", vec![id]);
+        (worker(id) == 513).then_some(())
+    });
+    let after = take(&mut session, 1_000);
+    assert!(after.iter().all(|id| worker(*id) == 513), "{}", worker(after[0]));
     ids.add("after", after);
     ids.assert_unique();
     let status = status(&mut session);
     assert_eq!((status.rotations, status.rollbacks, status.refusals), (1, 0, 0), "{status:?}");
+}
+
+/// IDs that ran ahead under the longer one may have to be bounded by the next start.
+#[test]
+fn a_shorter_max_ahead_counts_once_the_clock_has_passed_the_restart() {
+    let _alone = alone();
+    let mut server = Server::builder().setting("snowflake_id.max_ahead", "5s").start_with_extension();
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    run_ahead(&mut session, 5_100);
+    ids.add("at the longer one's end", take(&mut session, 1_000));
+    server.set("snowflake_id.max_ahead", "200ms");
+    server.restart();
+    let mut session = server.connect();
+    ids.add("above that", take(&mut session, 1_000));
+    let ahead = run_ahead(&mut session, 100);
+    assert!((4_000.0..=5_000.0).contains(&ahead), "{ahead} ms");
+    wait_until("the shorter one", secs(30), || (run_ahead(&mut session, 300) <= 200.0).then_some(()));
+    ids.add("with the shorter one", take(&mut session, 1_000));
+    ids.assert_unique();
+    assert_eq!(status(&mut session).refusals, 0);
 }
 
 #[test]
@@ -116,7 +136,7 @@ fn a_reload_of_max_wait_counts_in_sessions_that_run() {
     server.reload("snowflake_id.max_wait", "0");
     next(&mut session);
     server.clock().back(secs(60));
-    assert_eq!(worker(next(&mut session)), 257, "rotated instead of waiting");
+    assert_eq!(worker(next(&mut session)), 513, "rotated instead of waiting");
 }
 
 #[test]
@@ -133,7 +153,23 @@ fn a_reload_of_the_policy_counts_in_sessions_that_run() {
     server.reload("snowflake_id.rollback_policy", "hold");
     next(&mut session);
     server.step_back(secs(12));
-    assert_eq!(worker(next(&mut session)), 257, "rotated");
+    assert_eq!(worker(next(&mut session)), 513, "rotated");
+}
+
+#[test]
+fn a_registry_that_a_reload_sets_beside_a_worker_waits_for_the_restart() {
+    let mut server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let before = next(&mut session);
+    server.keeper();
+    server.reload("snowflake_id.registry", "host=/nowhere");
+    let line = "snowflake_id: snowflake_id.registry takes effect after a restart";
+    server.wait_for_line(line, secs(30));
+    assert!(next(&mut session) > before);
+    server.restart();
+    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
+    assert!(failure.text().contains("invalid value for parameter \"snowflake_id.worker_id\""), "{failure}");
+    assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
 }
 
 #[test]
@@ -246,10 +282,13 @@ fn a_datacenter_has_its_own_bits() {
         .setting("snowflake_id.worker_id", "3")
         .start_with_extension();
     let mut session = server.connect();
-    // 32 workers per datacenter: 4 home workers of 8 lanes each.
-    for lane in [0, 2, 4, 6, 0] {
+    // 32 workers per datacenter: 8 home workers of 4 lanes each.
+    for lane in [0, 2] {
+        if lane != 0 {
+            run(&mut session, "SELECT snowflake_rotate()");
+        }
         let id = next(&mut session);
-        assert_eq!(worker(id), (19 << 5) + 3 + 4 * lane, "lane {lane}");
+        assert_eq!(worker(id), (19 << 5) + 3 + 8 * lane, "lane {lane}");
         let row = session
             .query_one(
                 "SELECT d.datacenter_id, d.worker_id, o.home_worker_id, o.lane
@@ -258,8 +297,7 @@ fn a_datacenter_has_its_own_bits() {
             )
             .unwrap();
         let told: [i32; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
-        assert_eq!(told, [19, 3 + 4 * lane as i32, 3, lane as i32]);
-        run(&mut session, "SELECT snowflake_rotate()");
+        assert_eq!(told, [19, 3 + 8 * lane as i32, 3, lane as i32]);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
 use crate::state::promises::Heading;
 use crate::sync::AtomicU64;
-use crate::workers::{Half, Origins, Workers};
+use crate::workers::{Origins, Workers};
 use hot_path::{Attempt, Look};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
@@ -148,11 +148,19 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
         self.control.switch.set_limits(&limits.clamped_to(ring_ticks, &self.layout));
+        if self.host.disk().is_none() {
+            self.control.switch.set_max_ahead(self.asked_limits().max_ahead_us);
+        }
     }
 
-    /// The limits in force.
-    pub fn limits(&self) -> Limits {
+    /// The limits of the settings.
+    pub fn asked_limits(&self) -> Limits {
         self.control.switch.limits()
+    }
+
+    /// The limits in force: a `max_ahead` that was changed comes into force a little later.
+    pub fn limits(&self) -> Limits {
+        Limits { max_ahead_us: self.control.switch.max_ahead_us(), ..self.asked_limits() }
     }
 
     // ---- shared by the generator's files ----
@@ -178,14 +186,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The part of a record that the promises do not hold, with `active` as the active lane.
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
-        let (layout, timeline, depth) = (&self.layout, cold.timeline, cold.depth);
-        let (origins, max_ahead_us, of_primary) = match &cold.held {
-            Some(held) => (held.origins, cold.journal.promises.facts.max_ahead_us, Some(held.said)),
-            None => (self.origins(cold), self.control.switch.max_ahead_us(), None),
-        };
-        let half = self.half(timeline, depth);
-        let is_leased = self.source == WorkerSource::Registry;
-        Heading { layout, origins, timeline, depth, half, active, max_ahead_us, is_leased, of_primary }
+        Heading { layout: &self.layout, origins: self.origins(cold), active }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.
@@ -200,16 +201,6 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     fn origins_of(&self, home: i64) -> Origins {
         Origins::new(&self.layout, self.datacenter, self.configured.of_home(home))
-    }
-
-    /// The lanes that a timeline may use: all, if the registry handed the workers out. A configured number may be that
-    /// of another server, too, which has not joined the registry yet. The registry cannot know of that one, so its word
-    /// for the number does not replace the halves.
-    fn half(&self, timeline: u32, depth: u32) -> Half {
-        match self.source {
-            WorkerSource::Configured | WorkerSource::Confirmed => self.configured.half(timeline, depth),
-            WorkerSource::Registry => self.configured.all(),
-        }
     }
 
     /// Lets calls use a lane up to its mark, which must be durable, but not past the end of the lease.

@@ -1,5 +1,6 @@
-//! Reservations: ticks promised on disk ahead of use, so that calls need not write (guarantee 2). The keeper moves the
-//! reservation while IDs are generated; a call does so itself only if the keeper does not.
+//! Reservations: ticks promised on disk ahead of use, so that calls need not write (guarantee 2). The mark is kept at the
+//! clock + `max_ahead` + 500 ms, or further on a slow disk, and renewed when half of what lies before it is used. The keeper
+//! does so while IDs are generated; a call does so itself only if the keeper does not.
 
 use super::Generator;
 use crate::host::Host;
@@ -9,8 +10,8 @@ use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Does what calls have asked for, and moves the reservation ahead once less than half of it is left. The keeper
-    /// calls this from time to time, and when [`Host::ask_keeper`] wakes it.
+    /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once less than
+    /// half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
     pub fn keep_up(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
@@ -28,26 +29,42 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     fn keep_ahead(&self, cold: &mut ColdState) -> Result<(), Refusal> {
+        let is_longer = self.heed_max_ahead(cold);
         let index = self.active();
         let lane = &self.lanes[index];
-        let reserve_ticks = cold.journal.reserve_us(&self.limits()) / self.layout.tick().micros();
         let now_us = self.now_us();
         let tick = lane.frontier().max(self.layout.tick().holding(now_us));
         let Some(permitted) = lane.permitted() else { return Ok(()) };
-        let is_short = permitted - tick < reserve_ticks / 2 + 1;
-        // A longer `max_ahead` goes on disk at once, so that a later start knows how far IDs may have run ahead.
-        let is_longer = cold.journal.promises.facts.max_ahead_us < self.limits().max_ahead_us;
+        let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
-        if (is_short && has_more || is_longer) && tick <= self.latest_tick(now_us).min(self.last_tick()) {
-            self.reserve_for(cold, index, tick)
+        let can_be_issued = tick <= self.latest_tick(now_us).min(self.last_tick());
+        // A longer `max_ahead` is what an operator sets while the clock is behind, so it does not wait for the clock.
+        if is_longer || is_half_used && has_more && can_be_issued {
+            self.reserve_for(cold, index, tick.min(self.last_tick()))
         } else {
             Ok(())
         }
     }
 
-    /// Tells the host's witness again what it knew: somebody has deleted it.
-    pub fn remind_witness(&self) {
-        self.locked(|cold| cold.journal.remind(&self.host, &self.heading(cold, self.active())));
+    /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the active lane
+    /// began, and every other lane of this run begins. Returns whether the settings have a longer one than the record: it
+    /// comes into force when it is durable.
+    fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
+        let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);
+        let (in_force_us, now_us) = (switch.max_ahead_us(), self.host.wall_us());
+        let began = self.lanes[self.active()].restored().max(cold.run.above);
+        if asked_us < in_force_us && self.layout.tick_at(now_us) > began {
+            switch.set_max_ahead(asked_us);
+            let until_us = now_us.saturating_add(in_force_us);
+            cold.run.longer_ahead_until_us = until_us.max(cold.run.longer_ahead_until_us);
+        }
+        let promised_us = &mut cold.journal.promises.max_ahead_us;
+        if now_us >= cold.run.longer_ahead_until_us {
+            *promised_us = switch.max_ahead_us();
+        }
+        let is_longer = asked_us > switch.max_ahead_us();
+        *promised_us = (*promised_us).max(asked_us);
+        is_longer
     }
 
     /// The tick from which the next call starts: it moves while IDs are generated.
@@ -75,22 +92,26 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if wanted > self.control.switch.until() {
             return Err(Refusal::LeaseEnded);
         }
-        let reserve_us = cold.journal.reserve_us(&self.limits());
-        let mark = cold.journal.promise(lane, self.reservation_end(reserve_us, wanted));
-        cold.journal.promises.facts.reserved_us = reserve_us;
+        let asked_us = self.asked_limits().max_ahead_us;
+        let promised_us = &mut cold.journal.promises.max_ahead_us;
+        *promised_us = (*promised_us).max(asked_us);
+        let mark = cold.journal.promise(lane, self.reservation_end(cold, wanted));
         let heading = self.heading(cold, active);
         cold.journal.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
+        cold.reserved_ticks = mark - wanted;
+        if asked_us > self.control.switch.max_ahead_us() {
+            self.control.switch.set_max_ahead(asked_us);
+        }
         self.publish(cold, lane, mark);
         Ok(())
     }
 
-    /// The end of a reservation that is written now for `wanted` or a later tick. It is at least one tick ahead.
-    /// Because `wanted` is at most `max_ahead` past the clock (guarantee 4), it is at most `max_ahead + reserve_us`
-    /// past it.
-    fn reservation_end(&self, reserve_us: i64, wanted: i64) -> i64 {
-        let ahead = (reserve_us / self.layout.tick().micros()).max(1);
-        let now = self.layout.tick_at(self.host.wall_us());
-        (wanted.max(now) + ahead).min(self.last_tick())
+    /// The end of a reservation that is written now for `wanted` or a later tick: past every tick that calls may use now,
+    /// and past `wanted`.
+    fn reservation_end(&self, cold: &ColdState, wanted: i64) -> i64 {
+        let ahead_us = self.control.switch.max_ahead_us() + cold.journal.reserve_us();
+        let end = self.layout.tick_at(self.host.wall_us().saturating_add(ahead_us));
+        end.max(wanted + 1).min(self.last_tick())
     }
 
     /// The last tick of the layout, or of the lease.
@@ -105,13 +126,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if cold.gate != Gate::Open || self.host.disk().is_none() {
             return Ok(());
         }
-        let heading = self.heading(&cold, self.active());
-        let journal = &mut cold.journal;
-        for (lane, mark) in self.lanes.iter().zip(&mut journal.promises.marks) {
+        for (lane, mark) in self.lanes.iter().zip(&mut cold.journal.promises.marks) {
             lane.close();
             *mark = lane.exact_mark();
         }
-        journal.promises.facts.reserved_us = 0;
-        journal.renew_file(&self.host, &heading)
+        let heading = self.heading(&cold, self.active());
+        cold.journal.write_at_once(&self.host, &heading)
     }
 }

@@ -45,7 +45,6 @@ pub struct LaneStatus {
     pub lane: usize,
     pub worker: i64,
     pub active: bool,
-    pub in_half: bool,
     /// The wall-clock time from which the lane can issue, as a Unix time in microseconds; `None` while the gate is
     /// closed.
     pub usable_at_us: Option<i64>,
@@ -132,18 +131,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let cold = self.cold_copy();
         let active = self.active();
         let is_open = cold.gate == Gate::Open;
-        let half = self.half(cold.timeline, cold.depth);
         let workers = self.workers(&cold);
-        let now = self.layout.tick_at(self.host.wall_us());
+        let now_us = self.now_us();
         let status = |lane| {
-            // A standby that holds its number keeps the marks of its primary's workers, whichever they are.
-            let mark = if cold.held.is_some() { -1 } else { self.mark(&cold, lane) };
-            let first = self.first_free(&cold, lane, active, now, 1);
+            let mark = self.mark(&cold, lane);
+            let first = self.first_free(&cold, lane, active, now_us, 1);
             LaneStatus {
                 lane,
                 worker: workers.worker(lane),
                 active: lane == active && is_open,
-                in_half: { half }.any(|other| other == lane),
                 usable_at_us: is_open.then(|| self.usable_at(first)),
                 mark_us: (mark >= 0).then(|| self.layout.starts_at(mark)),
                 issued: self.lanes[lane].issued(),

@@ -2,11 +2,10 @@
 //!
 //! The file has two *slots* of 4 KiB, each a JSON document with a version, a CRC-32C and a record. A record goes first to
 //! the slot that does not hold the newest durable one, so that a torn write leaves that one whole, and then to the other.
-//! The file names its own inode and time of birth. In a copy they are wrong, and the copy's original may still run.
+//! The file names its own inode and time of birth, which are wrong in a copy.
 
 use super::record::Record;
-use crate::host::{Loaded, RecordName, SLOT_BYTES};
-use crate::layout::Layout;
+use crate::host::{Loaded, SLOT_BYTES};
 use crate::refusal::ClosedReason;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -35,7 +34,7 @@ fn checksum(version: u32, record: &str) -> String {
 }
 
 /// The bytes of a slot that holds this record.
-pub(super) fn encode(record: &Record) -> Vec<u8> {
+pub(crate) fn encode(record: &Record) -> Vec<u8> {
     let record = serde_json::value::to_raw_value(record).expect("a record is plain data");
     let crc32c = checksum(VERSION, record.get());
     let envelope = Envelope { version: VERSION, crc32c, record: &record };
@@ -58,27 +57,15 @@ fn decode(bytes: &[u8]) -> Option<Result<Record, ClosedReason>> {
     serde_json::from_str(envelope.record.get()).ok().map(Ok)
 }
 
-/// The newest record of a file, and its slot.
-pub(super) fn newest(loaded: &Loaded) -> Result<(usize, Record), ClosedReason> {
-    let generation = |record: &Record| record.facts.name.generation;
+/// The newest record of a file, and its slot; `None` if neither slot can be read.
+pub(crate) fn newest(loaded: &Loaded) -> Result<Option<(usize, Record)>, ClosedReason> {
     let mut found: Option<(usize, Record)> = None;
     for (slot, bytes) in loaded.slots.iter().enumerate() {
         if let Some(record) = decode(bytes).transpose()?
-            && found.as_ref().is_none_or(|(_, other)| generation(other) < generation(&record))
+            && found.as_ref().is_none_or(|(_, other)| other.generation < record.generation)
         {
             found = Some((slot, record));
         }
     }
-    found.ok_or(ClosedReason::Unreadable)
-}
-
-/// The layout with which the IDs of a state file were generated; `None` if it cannot be read or there are no IDs.
-pub fn recorded_layout(loaded: &Loaded) -> Option<Layout> {
-    let (_, record) = newest(loaded).ok()?;
-    if record.is_unused() || record.is_blank() { None } else { record.layout.read() }
-}
-
-/// The name of the newest record of a state file; `None` if it cannot be read.
-pub fn recorded_name(loaded: &Loaded) -> Option<RecordName> {
-    newest(loaded).ok().map(|(_, record)| record.facts.name)
+    Ok(found)
 }

@@ -7,14 +7,13 @@ use super::tape::Tape;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use snowflake_core::host::WriteError;
-use snowflake_core::host::{
-    Claim, FileIdentity, LastRecords, Loaded, RecordName, SLOT_BYTES, SLOTS, Sight, Witness, WorkerMarks,
-};
+use snowflake_core::host::{FileIdentity, HostLock, Loaded, Locked, SLOT_BYTES, SLOTS};
 use snowflake_core::{Disk, Errno};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::rc::Rc;
+use uuid::Uuid;
 
 pub const EIO: Errno = 5;
 pub const ENOSPC: Errno = 28;
@@ -110,16 +109,21 @@ struct Document<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Said {
     pub generation: u64,
+    pub system_identifier: u64,
+    pub file: FileIdentity,
     pub timeline: u64,
-    pub active: i64,
-    pub elsewhere: i64,
+    pub active: Option<i64>,
+    pub max_ahead_us: i64,
     pub marks: BTreeMap<i64, i64>,
+    pub floor_us: i64,
+    pub token: Option<Uuid>,
 }
 
 impl Said {
-    /// A worker's mark; `elsewhere` if it has none of its own.
+    /// A worker's mark, in ticks of 1 ms from 1970; the floor if it has none of its own, and -1 if there is none.
     pub fn mark(&self, worker: i64) -> i64 {
-        self.marks.get(&worker).copied().unwrap_or(self.elsewhere)
+        let end_us = self.marks.get(&worker).copied().unwrap_or(self.floor_us);
+        (end_us.div_euclid(1_000) - 1).max(-1)
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -139,68 +143,114 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
-/// What a host remembers of the records that were written on it, outside every disk, until it boots again.
+/// Marks a holder of which only one process is left.
+const LINGERING: u64 = 1 << 63;
+
+/// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last. Holders
+/// are data directories.
 #[derive(Default)]
-pub struct SimWitness {
-    last: Cell<LastRecords>,
-    marks: RefCell<WorkerMarks>,
-    /// The workers that a server has used which runs in another directory and goes on from this state.
-    pub beside: RefCell<Option<Vec<i64>>>,
-    /// What this server claims.
-    pub claimed: RefCell<Option<Claim>>,
-    /// What a server that runs in another directory claims.
-    pub of_others: RefCell<Option<Claim>>,
+pub struct SimHost {
+    held: RefCell<BTreeMap<(u64, i64), u64>>,
+    signed: RefCell<BTreeMap<(u64, i64), Uuid>>,
 }
 
-impl SimWitness {
-    /// The host boots, and forgets.
-    pub fn forget(&self) {
-        self.last.take();
-        self.marks.take();
-    }
-
-    fn learn(&self, learn: impl FnOnce(&mut LastRecords)) {
-        let mut last = self.last.get();
-        learn(&mut last);
-        self.last.set(last);
-    }
+/// A host's lock as one data directory has it.
+pub struct SimLock {
+    /// Other directories on the same host have the same.
+    pub host: Rc<SimHost>,
+    /// The data directory.
+    pub directory: u64,
+    /// Somebody has deleted the file, or no other can be made.
+    pub is_broken: Cell<bool>,
+    /// A process of the run before in this directory still has its workers.
+    pub is_own_held: Cell<bool>,
+    /// What happens on the host just before the workers are locked.
+    pub before: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
-impl Witness for SimWitness {
-    fn announce(&self, record: RecordName, claim: &Claim) {
-        self.claimed.replace(Some(claim.clone()));
-        self.learn(|last| last.announce(record));
-    }
-
-    fn confirm(&self, record: RecordName, marks: &WorkerMarks) {
-        self.marks.borrow_mut().confirm(marks);
-        self.learn(|last| last.confirm(record));
-    }
-
-    fn claim(&self, claim: Option<&Claim>) {
-        self.claimed.replace(claim.cloned());
-    }
-
-    fn is_met(&self, claim: &Claim) -> bool {
-        assert_eq!(self.claimed.borrow().as_ref(), Some(claim), "another one that looks now must see it");
-        self.of_others.borrow().as_ref().is_some_and(|others| others.meets(claim))
-    }
-
-    fn sight(&self, record: RecordName, workers: &[i64]) -> Sight {
-        let has_used =
-            |beside: &Vec<i64>| workers.is_empty() || beside.iter().any(|worker| workers.contains(worker));
-        match self.last.get() {
-            _ if self.beside.borrow().as_ref().is_some_and(has_used) => Sight::Beside,
-            last if last.have(record) => Sight::Last,
-            last if last.know() && !last.are_behind(record) => Sight::PutBack,
-            _ => Sight::Unknown,
+impl SimLock {
+    fn new(directory: u64) -> Self {
+        Self {
+            host: Rc::default(),
+            directory,
+            is_broken: Cell::default(),
+            is_own_held: Cell::default(),
+            before: RefCell::default(),
         }
     }
 
-    fn marks(&self, system_identifier: u64) -> WorkerMarks {
-        let mut marks = WorkerMarks::new(system_identifier, []);
-        marks.join(&self.marks.borrow());
-        marks
+    /// The last process of the server in this directory ends.
+    pub fn release(&self) {
+        self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory);
+    }
+
+    /// The server in this directory ends but for one process, which holds what the server has locked.
+    pub fn linger(&self) {
+        let mut held = self.host.held.borrow_mut();
+        held.values_mut().filter(|it| **it == self.directory).for_each(|it| *it |= LINGERING);
+    }
+
+    /// That process ends.
+    pub fn end_lingering(&self) {
+        self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory | LINGERING);
+    }
+
+    /// The host boots.
+    pub fn forget(&self) {
+        self.host.held.borrow_mut().clear();
+        self.host.signed.borrow_mut().clear();
+    }
+
+    /// Lets another data directory hold a worker.
+    pub fn hold_as(&self, directory: u64, system_identifier: u64, worker: i64) {
+        self.host.held.borrow_mut().insert((system_identifier, worker), directory);
+    }
+
+    /// The token with which a server signed last for this worker.
+    pub fn signed(&self, system_identifier: u64, worker: i64) -> Option<Uuid> {
+        self.host.signed.borrow().get(&(system_identifier, worker)).copied()
+    }
+
+    /// The workers that this directory holds.
+    pub fn held(&self) -> Vec<i64> {
+        let held = self.host.held.borrow();
+        held.iter().filter(|(_, holder)| **holder == self.directory).map(|((_, worker), _)| *worker).collect()
+    }
+}
+
+impl HostLock for SimLock {
+    fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked {
+        if self.is_broken.get() {
+            return Locked::Unavailable;
+        }
+        if self.is_own_held.get() {
+            return Locked::Taken { is_own_directory: true };
+        }
+        let before = self.before.borrow().clone();
+        before.into_iter().for_each(|happens| happens());
+        let mut held = self.host.held.borrow_mut();
+        let holder = |worker: &i64| held.get(&(system_identifier, *worker)).copied();
+        if let Some(holder) = workers.iter().filter_map(holder).find(|holder| *holder != self.directory) {
+            return Locked::Taken { is_own_directory: holder == self.directory | LINGERING };
+        }
+        held.retain(|_, holder| *holder != self.directory);
+        held.extend(workers.iter().map(|worker| ((system_identifier, *worker), self.directory)));
+        let home = workers
+            .first()
+            .and_then(|home| self.host.signed.borrow().get(&(system_identifier, *home)).copied());
+        Locked::Own(home)
+    }
+
+    fn sign(&self, workers: &[i64], token: Uuid) -> bool {
+        let held = self.host.held.borrow();
+        let own: Vec<_> =
+            held.iter().filter(|(_, holder)| **holder == self.directory).map(|(key, _)| *key).collect();
+        assert!(
+            workers.iter().all(|worker| own.iter().any(|(_, it)| it == worker)),
+            "only what is held is signed for"
+        );
+        self.host.signed.borrow_mut().extend(own.into_iter().map(|key| (key, token)));
+        !self.is_broken.get()
     }
 }
 
@@ -217,10 +267,10 @@ pub struct SimDisk {
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
-    /// Another server holds it.
-    pub is_taken: Cell<bool>,
+    /// The record that was loaded last.
+    pub loaded: RefCell<Option<Said>>,
     /// Of the host that has the disk.
-    pub witness: SimWitness,
+    pub host_lock: SimLock,
 }
 
 impl SimDisk {
@@ -236,9 +286,17 @@ impl SimDisk {
             read: RefCell::default(),
             points: Cell::new(0),
             writes: Cell::new(0),
-            is_taken: Cell::new(false),
-            witness: SimWitness::default(),
+            loaded: RefCell::default(),
+            host_lock: SimLock::new(1),
         }
+    }
+
+    /// The empty disk of another data directory, whose files have inodes of its own.
+    pub fn numbered(tape: &Rc<Tape>, first_inode: u64) -> Self {
+        let mut disk = Self::new(tape);
+        disk.host_lock.directory = first_inode;
+        disk.next_inode.set(first_inode);
+        disk
     }
 
     pub fn set_breaches(&self, breaches: Breaches) {
@@ -293,7 +351,7 @@ impl SimDisk {
 
     /// The power fails and comes back.
     pub fn lose_power(&self) {
-        self.witness.forget();
+        self.host_lock.forget();
         let tape = self.tape.clone();
         let mut folder = self.folder();
         if folder.seen != folder.durable && tape.choose(2) == 1 {
@@ -317,10 +375,9 @@ impl SimDisk {
         folder.durable = None;
     }
 
-    /// Copies the directory as a reader sees it, into a file with another identity.
+    /// Copies the directory as a reader sees it, into a file with another identity, on another host.
     pub fn copy(&self, tape: &Rc<Tape>, first_inode: u64) -> Self {
-        let copy = Self::new(tape);
-        copy.next_inode.set(first_inode);
+        let copy = Self::numbered(tape, first_inode);
         if let Some(slots) = self.slots() {
             copy.put(slots);
         }
@@ -346,7 +403,7 @@ impl SimDisk {
     fn new_identity(&self) -> FileIdentity {
         let inode = self.next_inode.get();
         self.next_inode.set(inode + 1);
-        FileIdentity { inode, born_ns: inode as i64 * 1_000, directory: (2, 2_000) }
+        FileIdentity { inode, born_ns: inode as i64 * 1_000 }
     }
 
     /// Changes the bytes of a slot, durably.
@@ -440,16 +497,13 @@ impl SimDisk {
 }
 
 impl Disk for SimDisk {
-    fn is_taken(&self) -> bool {
-        self.is_taken.get()
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        Some(&self.witness)
+    fn host_lock(&self) -> Option<&dyn HostLock> {
+        Some(&self.host_lock)
     }
 
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         self.pass(Point::Load)?;
+        *self.loaded.borrow_mut() = self.said();
         let folder = self.folder.borrow();
         let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
         let slots = file.seen.clone().map(|bytes| bytes.to_vec());

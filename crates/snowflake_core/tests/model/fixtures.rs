@@ -2,14 +2,15 @@
 
 use super::disk::{Fault, Point};
 use super::server::{DAY, MS, SECOND, Server};
+use super::tape::Tape;
 use super::world::{Machine, config};
 use serde_json::Value;
 use snowflake_core::host::SLOT_BYTES;
-use snowflake_core::{Config, Layout, Limits, Tick};
+use snowflake_core::{Config, Event, Layout, Limits, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// `max_ahead` and `reserve` of the default limits.
+/// `max_ahead` of the default limits, and how far past it a reservation reaches.
 pub const MAX_AHEAD: i64 = 2 * SECOND;
 
 pub const RESERVE: i64 = 500 * MS;
@@ -20,6 +21,17 @@ pub fn plain() -> Config {
 
 pub fn with_backups(backups: usize) -> Config {
     config("41/10/12", Tick::Millisecond, 0, backups, 16_384, Limits::default())
+}
+
+pub fn with_worker(home: i64) -> Config {
+    config("41/10/12", Tick::Millisecond, home, 7, 16_384, Limits::default())
+}
+
+/// With a ring that `max_ahead` needs.
+pub fn with_max_ahead(max_ahead_us: i64) -> Config {
+    let limits = Limits { max_ahead_us, ..Limits::default() };
+    let ring_ticks = Config::ring_ticks(&plain().layout, &limits);
+    config("41/10/12", Tick::Millisecond, 0, 3, ring_ticks, limits)
 }
 
 /// Changes to the records in the file, which only these tests make.
@@ -79,6 +91,40 @@ pub fn copied() -> Rc<Machine> {
     let machine = crashed();
     machine.disk.put(machine.disk.slots().unwrap());
     machine
+}
+
+/// The next start makes this timeline: a promotion, or a restore to a point in time.
+pub fn promote(machine: &Machine, timeline: u32) {
+    machine.set_start(|start| (start.timeline, start.made_timeline) = (timeline, true));
+}
+
+/// A server on the same host in a copy of the machine's directory. A snapshot of its volume has the file in place.
+pub fn clone_of(machine: &Machine, is_in_place: bool) -> Machine {
+    let mut disk = machine.disk.copy(&Rc::new(Tape::given(Vec::new(), 0)), 900);
+    if is_in_place {
+        disk.put_as(machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
+    }
+    disk.host_lock.host = machine.disk.host_lock.host.clone();
+    let clone = Machine::new(*machine.config.borrow(), &machine.boot, disk);
+    clone.offset.set(machine.offset.get());
+    clone.start.set(machine.start.get());
+    clone
+}
+
+/// Generates IDs until they run as far ahead of the clock as they may.
+pub fn run_ahead(machine: &Machine) {
+    let tick_us = machine.config.borrow().layout.tick().micros();
+    machine.with(|generator| {
+        let latest = (machine.wall() + generator.limits().max_ahead_us) / tick_us;
+        while generator.frontier() < latest {
+            generator.next_range(generator.capacity()).unwrap();
+        }
+    });
+}
+
+/// Whether it says that a start found no state.
+pub fn is_opened_first(event: &Event) -> bool {
+    matches!(event, Event::Opened { is_first: true, .. })
 }
 
 /// Lets the next `free` writes pass and makes all later ones fail with `errno` at `points`; returns a count of them

@@ -4,6 +4,7 @@
 
 pub mod disk;
 pub mod fixtures;
+pub mod registry;
 pub mod server;
 pub mod tape;
 pub mod world;

@@ -56,12 +56,7 @@ pub trait Server {
     }
 
     fn adopt(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, false))
-    }
-
-    /// As `adopt`, but also lowers marks.
-    fn lower(&self, floor_us: i64) -> Result<(), AdoptError> {
-        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us, true))
+        self.machine().with(|generator| generator.adopt(&self.machine().start.get(), floor_us))
     }
 
     fn set_start(&self, change: impl FnOnce(&mut Start)) {

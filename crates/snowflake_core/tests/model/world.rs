@@ -141,6 +141,7 @@ impl Machine {
     /// Drops the memory.
     pub fn go_down(&self) {
         *self.memory.borrow_mut() = None;
+        self.disk.host_lock.release();
         self.is_locked_by_another.set(false);
         IS_LOCKED.set(false);
     }

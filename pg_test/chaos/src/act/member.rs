@@ -5,6 +5,7 @@ use crate::shared::{Shared, Target};
 use crate::volume::Volume;
 use postgres::{Client, NoTls};
 use snowflake_server_tests::{Failure, Server, Stop, ms, secs, wait_until};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -48,11 +49,38 @@ impl Member {
         }
     }
 
+    /// Moves the data directory to a volume of its own, if it is on none.
+    pub fn put_on_volume(&mut self, down: Down) -> &Volume {
+        if self.volume.is_none() {
+            self.stop(if down == Down::Smart { Down::Fast } else { down });
+            self.volume = Some(Volume::take_over(&self.server));
+            self.start();
+        }
+        self.volume.as_ref().expect("it is on one now")
+    }
+
+    /// An image of the volume as it is now.
+    pub fn snapshot(&self) -> PathBuf {
+        self.volume.as_ref().expect("it is on a volume").snapshot(&self.server)
+    }
+
+    /// Sets the volume back to an earlier image.
+    pub fn set_back(&mut self, image: PathBuf) {
+        let volume = self.volume.take().expect("it is on a volume");
+        self.volume = Some(volume.set_back(image));
+    }
+
+    /// Takes away what the host remembers of the stopped server's cluster, as a reboot does.
+    pub fn forget(&self) {
+        let _ = std::fs::remove_file(self.server.lock_file());
+    }
+
     /// Stops the server and removes its folder.
     pub fn discard(mut self) {
         if self.server.is_started() {
             self.server.stop(Stop::Immediate);
         }
+        self.server.remove_lock_file();
     }
 
     /// Asks the server, again and again while faults break the connection.
@@ -166,7 +194,7 @@ impl Member {
         let mut session = self.server.config().connect(NoTls).ok()?;
         let query = "SELECT coalesce(reason, ''), coalesce((
                 SELECT extract(epoch FROM min(usable_at) - clock_timestamp())::float8
-                FROM snowflake_workers WHERE in_half), 0)
+                FROM snowflake_workers), 0)
             FROM snowflake_status";
         let row = session.query_one(query, &[]).ok()?;
         Some((row.get(0), row.get(1)))

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 /// How long after a fault was healed every client must have been served again.
 const RECOVERY: Duration = Duration::from_secs(40);
 
-/// Reasons that a server gives when its original may be running.
-pub const A_COPY: &[&str] = &["is a copy", "another server may be generating IDs"];
+/// The reason of a state that was written into another file or by another cluster.
+pub const A_COPY: &[&str] = &["this data directory is a copy"];
+/// The reasons of a server whose original runs on this host: the original has the lock of the worker.
+pub const A_SECOND: &[&str] = &["another server on this host generates IDs with this worker"];
 
 impl Act<'_> {
     /// Waits until every server has served a call that began after now, and every client has had an answer.
@@ -59,9 +61,9 @@ impl Act<'_> {
     /// Adopts a copy, sets a wrong clock right, or changes the worker if IDs in the future block all lanes.
     fn help_primary(&mut self, waited: Duration) {
         let Some((reason, usable_in)) = self.primary.closed_for() else { return };
-        if names_one_of(A_COPY, &reason) || reason.contains("may belong to another server") {
-            // A promoted server went down before it recorded its promotion, or no longer knows all workers of other
-            // servers, and has a new one. The operator knows that no other server generates these IDs.
+        if names_one_of(A_COPY, &reason) {
+            // A promoted server went down before it recorded its promotion. The operator knows that no other server
+            // generates these IDs.
             self.stage.adopted.set(self.stage.adopted.get() + 1);
             return self.adopt();
         }
@@ -92,7 +94,7 @@ impl Act<'_> {
     fn set_right(&self, member: &Member, reason: &str, waited: Duration) -> bool {
         let is_wrong = reason.contains("clock") && waited >= ms(300) && member.offset_us() != 0;
         if is_wrong {
-            member.set_clock(0, self.max_ahead_ms);
+            member.set_clock(0, self.longest_ahead_ms);
         }
         is_wrong
     }
@@ -104,21 +106,27 @@ impl Act<'_> {
         };
         self.stage.interventions.set(self.stage.interventions.get() + 1);
         self.stop(Down::Fast);
-        self.settled_count(&self.primary);
-        self.left_frontier_ms = self.left_frontier_ms.max(self.frontier_ms());
-        self.gone_frontier_ms = i64::MIN;
-        self.primary.target.frontier_ms.store(i64::MIN, Ordering::Release);
+        self.change_worker(worker, i64::MIN);
         self.set_clock(0);
         self.world.shifted = false;
-        self.set_worker(worker);
         self.start();
         self.world.future = 0;
     }
 
-    /// Opens the gate with a floor above everything that was acknowledged.
-    pub fn adopt(&self) {
-        let floor_ms = self.frontier_ms() + 1;
-        self.primary.run(&format!("SELECT snowflake_adopt(to_timestamp({floor_ms} / 1000.0))"));
+    /// Opens the gate, and raises all marks above the clock.
+    pub fn adopt(&mut self) {
+        self.adopt_with("now()");
+    }
+
+    pub fn adopt_with(&mut self, floor: &str) {
+        let adopt = format!("SELECT snowflake_adopt({floor})");
+        // The server tries a disk that was healed just now again a second after it failed.
+        wait_until("the disk to be tried again", secs(30), || match self.primary.try_run(&adopt) {
+            Err(failure) if failure.message.contains("could not access file") => None,
+            outcome => Some(outcome),
+        })
+        .unwrap_or_else(|failure| panic!("{adopt}: {failure}"));
+        self.world.is_replaced = false;
     }
 
     // ---- closed generators
@@ -157,8 +165,9 @@ impl Act<'_> {
 
     // ---- the state file
 
-    /// Without its file, a server starts from the clock: IDs that ran ahead of it have to be in the past.
-    pub fn wait_for_frontier(&self) {
+    /// Before a start without the newest state, waits for right clocks: the true time passes the one under which the
+    /// IDs were generated. Of a `max_ahead` that was lowered, such a start knows nothing.
+    pub fn wait_for_clock(&self) {
         wait_until("the clock to pass the last ID", secs(20), || {
             (self.frontier_ms() <= true_ms() + self.max_ahead_ms).then_some(())
         });

@@ -4,7 +4,7 @@ use crate::shared::{Shared, true_ms};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Home workers of a fleet with 7 backup workers each.
+/// Home workers whose numbers are apart even with 7 backup workers each.
 const HOMES: i64 = 128;
 
 pub struct Stage {

@@ -1,12 +1,14 @@
-//! Servers with the data of another one that may be running: copies, backups, standbys without recovery.
+//! Servers with the data of another one: copies, backups and volumes, beside it on its host, in its place, or on another
+//! host in between; and older files in the place of the newest.
 
-use super::replication::take_standby;
-use super::{DAY_US, Fault};
-use crate::act::{Act, Down, Member, is_closed};
+use super::Fault;
+use crate::act::{A_COPY, A_SECOND, Act, Down, Member, is_closed};
 use crate::disk;
-use snowflake_server_tests::{faults, ms, secs, wait_until};
+use snowflake_server_tests::{Server, faults, ms, secs, wait_until};
 use std::path::Path;
 use std::process::Command;
+
+// ---- beside the original
 
 /// Starts a backup, or a copy of the files, of the primary or of its standby. It follows no server.
 pub fn start_a_copy(act: &mut Act, fault: &Fault) {
@@ -28,41 +30,27 @@ pub fn start_a_copy(act: &mut Act, fault: &Fault) {
     live_beside(act, copy, fault);
 }
 
-/// Starts a standby, which may have been a primary before, without recovery.
-pub fn start_the_standby_alone(act: &mut Act, fault: &Fault) {
-    let mut standby = take_standby(act);
-    // The standby's control file learns the timeline that it follows.
-    standby.server.restartpoint_with(&act.primary.server);
-    standby.stop(fault.down);
-    standby.server.stand_alone();
-    live_beside(act, standby, fault);
-    if act.standby.is_none() {
-        act.standby = Some(act.new_standby());
-    }
-}
-
-/// Starts a server that may be a twin of the primary beside it. It must stay closed until it has a worker of
-/// its own, or takes the primary's place and is adopted.
+/// Starts a server with the data of the primary, which runs on the same host. It must stay closed until it has a worker
+/// of its own, or takes the primary's place.
 pub fn live_beside(act: &mut Act, mut copy: Member, fault: &Fault) {
-    copy.set_clock(0, act.max_ahead_ms);
+    copy.set_clock(0, act.longest_ahead_ms);
     copy.start();
     copy = must_stay_closed(act, copy, fault);
     // The second start reads a control file that the first one wrote.
     copy.stop(fault.down);
-    if fault.crashes {
-        copy.set_clock(-(fault.step_us.min(DAY_US)), act.max_ahead_ms);
-    }
     copy.start();
     copy = must_stay_closed(act, copy, fault);
-    copy.set_clock(0, act.max_ahead_ms);
+    if fault.crashes {
+        // It does not take the place of a primary that restarts.
+        act.restart(fault.down);
+        copy = must_stay_closed(act, copy, fault);
+    }
     match fault.variant / 2 % 3 {
         0 => copy.discard(),
         1 => serve_with_its_own_worker(act, copy, fault),
         _ => take_the_place_of_the_primary(act, copy, fault),
     }
 }
-
-const OF_A_STANDBY: &[&str] = &["another server may be generating IDs"];
 
 fn serve_with_its_own_worker(act: &mut Act, mut copy: Member, fault: &Fault) {
     let Some(worker) = act.stage.unused_worker() else {
@@ -73,10 +61,6 @@ fn serve_with_its_own_worker(act: &mut Act, mut copy: Member, fault: &Fault) {
     copy.stop(Down::Fast);
     copy.start();
     act.note_worker(worker);
-    // One that was a standby does not know which workers its primary has, so an operator vouches for this one.
-    if is_closed(&copy.try_run("SELECT snowflake_nextval()"), OF_A_STANDBY) {
-        copy.run("SELECT snowflake_adopt(now())");
-    }
     let mut copy = act.serve_beside(copy, |act| {
         act.must_serve_after("a copy with its own worker");
         fault.hold(1);
@@ -86,19 +70,20 @@ fn serve_with_its_own_worker(act: &mut Act, mut copy: Member, fault: &Fault) {
     copy.discard();
 }
 
+/// The primary stops, and the copy goes on: after a restart, or after an operator adopted it.
 fn take_the_place_of_the_primary(act: &mut Act, copy: Member, fault: &Fault) {
     act.stop_for_good(fault.down);
     act.replace_primary(copy).discard();
+    if (fault.variant / 18).is_multiple_of(2) {
+        act.restart(fault.down);
+    }
     act.adopt();
     act.send_clients();
     // A standby of the original cannot follow the copy, because both are on one timeline.
-    if let Some(standby) = act.standby.take() {
-        standby.discard();
-        act.standby = Some(act.new_standby());
-    }
+    act.renew_standby();
 }
 
-/// Sends clients to a server that may be a twin of the primary, beside it: it must refuse them.
+/// Sends clients to a server with the primary's data, beside it: it must refuse them.
 fn must_stay_closed(act: &mut Act, copy: Member, fault: &Fault) -> Member {
     let (copy, generated) = ask_beside(act, copy, fault.hold_ms);
     let answer = copy.try_run("SELECT snowflake_nextval()");
@@ -106,7 +91,7 @@ fn must_stay_closed(act: &mut Act, copy: Member, fault: &Fault) -> Member {
         return copy;
     }
     let name = &copy.target.name;
-    act.shared().complain(format!("{name}: closed as a copy? {generated} IDs, then {answer:?}"));
+    act.shared().complain(format!("{name}: closed beside its original? {generated} IDs, then {answer:?}"));
     // Both now generate IDs for a while, so that the tally can tell whether they repeat each other's.
     ask_beside(act, copy, 5_000).0
 }
@@ -119,7 +104,10 @@ fn ask_beside(act: &mut Act, copy: Member, hold_ms: u64) -> (Member, u64) {
     (copy, generated)
 }
 
-/// Recovers a base backup to its end onto a new timeline, while the original runs on for a while.
+// ---- in the place of the original
+
+/// Recovers a base backup to its end onto a new timeline. While the original runs on the same host, the restored server
+/// stays closed, and it opens by itself when that one has stopped.
 pub fn restore(act: &mut Act, fault: &Fault) {
     let mut server = act.primary.server.backup();
     server.signal_recovery();
@@ -132,33 +120,60 @@ pub fn restore(act: &mut Act, fault: &Fault) {
         server.set(name, value);
     }
     let mut restored = Member::new(act.shared(), server, "restored");
-    restored.set_clock(-(fault.step_us.min(DAY_US)), act.max_ahead_ms);
+    restored.set_clock(fault.apart_us(), act.longest_ahead_ms);
+    fault.hold(1);
+    let is_early = fault.variant.is_multiple_of(2) && act.max_ahead_ms == act.longest_ahead_ms;
+    if !is_early {
+        act.stop_for_good(fault.down);
+    }
     restored.start();
     wait_until("the promotion", secs(30), || {
         let query = "SELECT NOT pg_is_in_recovery()";
         let row = restored.ask("recovery", |session| session.query_one(query, &[]));
         row.get::<_, bool>(0).then_some(())
     });
+    if is_early {
+        let answer = restored.try_run("SELECT snowflake_nextval()");
+        let name = &restored.target.name;
+        assert!(is_closed(&answer, A_SECOND), "{name}: closed beside its original? {answer:?}");
+        act.stop(fault.down);
+        act.gone_frontier_ms = act.frontier_ms();
+    }
     for (name, _) in settings {
         restored.server.unset(name);
     }
-    let old = act.replace_primary(restored);
-    let mut old = act.serve_beside(old, |act| {
-        act.must_serve_after("a restored backup beside its original");
-    });
-    act.retire(&mut old, fault.down);
+    act.replace_primary(restored).discard();
+    act.world.is_replaced = false;
+    act.send_clients();
+    act.must_serve_after("a restored backup");
     act.set_clock_right();
-    act.world.timeline += 1;
-    old.discard();
+    act.renew_standby();
 }
 
-/// Puts an older state of the stopped primary over its files, without another inode: the state file alone, or with the
-/// whole data directory.
+/// Puts an older state of the stopped primary over its files, which stay the same files: the state file alone, or the
+/// whole data directory. The server cannot tell, and begins above the clock.
 pub fn put_back(act: &mut Act, fault: &Fault) {
+    put_back_files(act, fault, false);
+    act.start();
+    act.world.is_replaced = true;
+    // It may have replayed more.
+    act.renew_standby();
+}
+
+/// The same with new files: a copy, until an operator adopts it.
+pub fn put_back_anew(act: &mut Act, fault: &Fault) {
+    put_back_files(act, fault, true);
+    act.start_closed(fault.kind.closed_for);
+    act.adopt();
+    act.renew_standby();
+}
+
+fn put_back_files(act: &mut Act, fault: &Fault, anew: bool) {
     act.stop(fault.down);
     let state = act.primary.state_bytes();
     let data = act.primary.server.data();
-    let is_whole = act.primary.disk.is_none() && fault.variant.is_multiple_of(2);
+    let has_mounts = act.primary.disk.is_some() || act.primary.volume.is_some();
+    let is_whole = !has_mounts && fault.variant.is_multiple_of(2);
     let backup = is_whole.then(faults::new_folder);
     if let Some(backup) = &backup {
         shell("cp -a \"$1/.\" \"$2\"", &data, backup);
@@ -166,24 +181,107 @@ pub fn put_back(act: &mut Act, fault: &Fault) {
     act.start();
     act.must_serve_after("a backup of files");
     fault.hold(1);
-    act.stop(fault.down);
+    act.stop_for_good(fault.down);
     match &backup {
         Some(backup) => {
-            shell("find \"$1\" -mindepth 1 -maxdepth 1 ! -name snowflake_id -exec rm -r {} +", &data, backup);
+            let kept = if anew { "" } else { "! -name snowflake_id" };
+            let remove = format!("find \"$1\" -mindepth 1 -maxdepth 1 {kept} -exec rm -r {{}} +");
+            shell(&remove, &data, backup);
             shell("cp -a \"$2/.\" \"$1\" && rm -r \"$2\"", &data, backup);
         }
+        None if anew => disk::replace(&act.primary.server, &state),
         None => disk::overwrite(&act.primary.server, 0, &state),
-    }
-    act.start_closed(fault.kind.closed_for);
-    act.adopt();
-    // Its standby may have replayed more.
-    if is_whole && let Some(standby) = act.standby.take() {
-        standby.discard();
-        act.standby = Some(act.new_standby());
     }
 }
 
-fn shell(script: &str, data: &Path, backup: &Path) {
-    let status = Command::new("sh").args(["-ec", script, "sh"]).args([data, backup]).status();
+/// Rolls the primary's volume back to an earlier snapshot.
+pub fn roll_back(act: &mut Act, fault: &Fault) {
+    move_to_volume(act, fault.down);
+    let image = act.primary.snapshot();
+    fault.hold(2);
+    act.stop_for_good(fault.down);
+    act.primary.set_back(image);
+    act.start();
+    act.world.is_replaced = true;
+    act.renew_standby();
+}
+
+/// The files are new ones there, so an operator adopts them.
+fn move_to_volume(act: &mut Act, down: Down) {
+    if act.primary.volume.is_none() {
+        act.primary.put_on_volume(down);
+        act.adopt();
+        act.send_clients();
+    }
+    act.must_serve_after("a move to a volume");
+}
+
+// ---- on another host in between
+
+/// The server runs on another host, whose clock differs, and then on its own again, with the same data directory.
+pub fn move_away_and_back(act: &mut Act, fault: &Fault) {
+    act.stop(fault.down);
+    assert!(act.primary.server.contain(), "drawn only where there are containers");
+    act.set_clock(fault.apart_us());
+    act.start();
+    act.must_serve_after("a start on another host");
+    fault.hold(1);
+    act.stop(fault.down);
+    act.primary.server.leave_container();
+    act.set_clock(0);
+    act.start();
+}
+
+/// A copy runs on another host, whose clock differs, while the original is down, which then goes on with its own state.
+pub fn run_elsewhere(act: &mut Act, fault: &Fault) {
+    let down = if fault.down == Down::Smart { Down::Fast } else { fault.down };
+    let is_volume = fault.variant.is_multiple_of(3) && act.world.has_volumes && act.primary.disk.is_none();
+    if is_volume {
+        move_to_volume(act, down);
+    }
+    // A base backup has an older state than the copies of a stopped server.
+    let backup = (!is_volume && fault.variant.is_multiple_of(2)).then(|| act.primary.server.backup());
+    fault.hold(1);
+    act.stop_for_good(down);
+    let mut volume = None;
+    let mut server: Server = match backup {
+        Some(backup) => backup,
+        None if is_volume => {
+            let server = act.primary.server.sibling();
+            volume = act.primary.volume.as_ref().map(|of| of.clone_to(&server));
+            server
+        }
+        None => {
+            let copy = act.primary.server.sibling();
+            shell("cp -a \"$1\" \"$2\"", &act.primary.server.data(), &copy.data());
+            copy
+        }
+    };
+    // Also writes the settings of the copy.
+    server.set("snowflake_id.worker_id", &act.worker.to_string());
+    assert!(server.contain(), "drawn only where there are containers");
+    if fault.crashes {
+        let _ = std::fs::remove_dir_all(disk::state_folder(&server));
+    }
+    let mut there = Member::new(act.shared(), server, "elsewhere");
+    there.volume = volume;
+    there.set_clock(fault.apart_us(), act.longest_ahead_ms);
+    there.start();
+    let home = act.replace_primary(there);
+    if is_closed(&act.primary.try_run("SELECT snowflake_nextval()"), A_COPY) {
+        act.adopt();
+    }
+    act.send_clients();
+    act.must_serve_after("a copy on another host");
+    fault.hold(1);
+    act.stop_for_good(down);
+    let there = act.replace_primary(home);
+    there.discard();
+    act.start();
+    act.world.is_replaced = true;
+}
+
+fn shell(script: &str, from: &Path, to: &Path) {
+    let status = Command::new("sh").args(["-ec", script, "sh"]).args([from, to]).status();
     assert!(status.is_ok_and(|status| status.success()), "{script}");
 }

@@ -16,21 +16,25 @@ pub fn other_layout(act: &mut Act, fault: &Fault) {
 
 pub fn worker(act: &mut Act, fault: &Fault) {
     let Some(other) = act.stage.unused_worker() else { return act.skip() };
-    let home = act.worker;
+    let (home, future) = (act.worker, act.world.future);
     act.stop(fault.down);
-    act.set_worker(other);
+    act.settled_count(&act.primary);
+    let frontier_ms = act.frontier_ms();
+    act.change_worker(other, i64::MIN);
+    act.world.future = 0;
     act.start();
     act.must_serve_after("another worker");
     if fault.variant.is_multiple_of(2) {
         fault.hold(1);
         act.stop(fault.down);
-        act.set_worker(home);
+        act.change_worker(home, frontier_ms);
+        act.world.future = future;
         act.start();
     }
 }
 
 pub fn backup_workers(act: &mut Act, fault: &Fault) {
-    for backups in ["3", "7"] {
+    for backups in ["7", "3"] {
         act.stop(fault.down);
         act.primary.server.set("snowflake_id.backup_workers", backups);
         act.start();
@@ -46,11 +50,10 @@ pub fn reload(act: &mut Act, fault: &Fault) {
         ("rollback_policy", random.pick(&["hold", "replay"]).to_owned()),
         ("max_ahead", max_ahead_ms.to_string()),
         ("max_wait", random.pick(&["0", "5", "50", "300"]).to_owned()),
-        ("reserve", random.pick(&["20", "100", "500", "2000"]).to_owned()),
     ];
-    // Until the next fault, IDs may be ahead by the greater of the old and the new limit.
-    act.primary.set_clock(act.primary.offset_us(), act.max_ahead_ms.max(max_ahead_ms));
     act.max_ahead_ms = max_ahead_ms;
+    act.longest_ahead_ms = act.longest_ahead_ms.max(max_ahead_ms);
+    act.set_clock(act.primary.offset_us());
     for member in [Some(&mut act.primary), act.standby.as_mut()].into_iter().flatten() {
         for (name, value) in &settings {
             member.server.set(&format!("snowflake_id.{name}"), value);
@@ -74,12 +77,5 @@ pub fn rotate(act: &mut Act, fault: &Fault) {
 
 pub fn adopt(act: &mut Act, fault: &Fault) {
     let ahead_ms = fault.variant % 400;
-    let lower = (fault.variant / 400).is_multiple_of(2);
-    let adopt = format!("SELECT snowflake_adopt(now() + interval '{ahead_ms} ms', lower => {lower})");
-    // The server tries a disk that was healed just now again a second after it failed.
-    wait_until("the disk to be tried again", secs(30), || match act.primary.try_run(&adopt) {
-        Err(failure) if failure.message.contains("could not access file") => None,
-        outcome => Some(outcome),
-    })
-    .unwrap_or_else(|failure| panic!("{adopt}: {failure}"));
+    act.adopt_with(&format!("now() + interval '{ahead_ms} ms'"));
 }

@@ -37,21 +37,12 @@ pub fn lose(act: &mut Act, fault: &Fault) {
         2 => disk::truncate(server, 0),
         _ => disk::truncate(server, random.between(1, 60)),
     }
-    act.start_closed(fault.kind.closed_for);
-    if (fault.variant / 4).is_multiple_of(4)
-        && let Some(worker) = act.stage.unused_worker()
-    {
-        // The other way out that the message names.
-        act.stop(Down::Fast);
-        delete(act, true);
-        act.set_worker(worker);
-        return act.start();
-    }
+    start_without_the_newest(act);
     if fault.crashes {
+        // Sometimes within the second in which calls wait.
+        std::thread::sleep(ms(fault.variant % 1_500));
         act.restart(fault.down);
-        act.must_be_closed(fault.kind.closed_for);
     }
-    act.adopt();
 }
 
 pub fn take_foreign(act: &mut Act, fault: &Fault) {
@@ -62,6 +53,7 @@ pub fn take_foreign(act: &mut Act, fault: &Fault) {
     disk::overwrite(&act.primary.server, SLOT, &foreign);
     act.start_closed(fault.kind.closed_for);
     if fault.variant.is_multiple_of(2) {
+        act.wait_for_clock();
         return act.adopt();
     }
     act.stop(fault.down);
@@ -94,7 +86,7 @@ pub fn delete_while_running(act: &mut Act, fault: &Fault) {
     if fault.crashes {
         std::thread::sleep(ms(fault.variant % 200));
         act.stop(Down::Killed);
-        act.wait_for_frontier();
+        act.wait_for_clock();
         act.start();
     }
     act.must_serve_after("a deleted state file");
@@ -104,8 +96,15 @@ pub fn delete_while_running(act: &mut Act, fault: &Fault) {
 pub fn delete_while_stopped(act: &mut Act, fault: &Fault) {
     act.stop(fault.down);
     delete(act, fault.variant.is_multiple_of(2));
-    act.wait_for_frontier();
+    start_without_the_newest(act);
+}
+
+/// Starts the stopped primary with a state that is seen not to be the newest one: all lanes begin above the clock.
+fn start_without_the_newest(act: &mut Act) {
+    act.settled_count(&act.primary);
+    act.wait_for_clock();
     act.start();
+    act.world.is_replaced = false;
 }
 
 /// Deletes the file, or its folder, which cannot be deleted while it is a mount point.

@@ -79,7 +79,7 @@ pub static FAULTS: &[Kind] = &[
     kind("restart-alone",          6, N(node::restart_alone),
          "a node restarted while it is cut from the registry"),
     kind("reboot-alone",           4, N(node::reboot_alone),
-         "its host rebooted meanwhile, and snowflake_adopt called"),
+         "its host rebooted meanwhile: it claims anew"),
 
     // ---- processes of a node
     kind("restart",                8, N(node::restart),
@@ -97,9 +97,7 @@ pub static FAULTS: &[Kind] = &[
 
     // ---- the host of a node
     kind("reboot",                 8, N(node::reboot),
-         "a node restarted, and its witness in /dev/shm gone"),
-    kind("other-boot",             5, N(node::other_boot),
-         "a node restarted under another boot id"),
+         "a node restarted, and the host's lock file in /dev/shm gone"),
     clock("clock-back",            6, N(node::clock_back),
          "a node's clock back by 1 ms to 1 year for a while, sometimes with a restart"),
     clock("clock-forward",         6, N(node::clock_forward),
@@ -113,7 +111,7 @@ pub static FAULTS: &[Kind] = &[
     kind("set-back",               5, N(copies::set_back_volume),
          "a block device set back to an earlier snapshot on the same device"),
     kind("state-set-back",         6, N(copies::set_back_state),
-         "the state file set back in place while stopped, sometimes with the clock back"),
+         "the state file set back in place while stopped"),
     kind("promotions",             8, N(copies::promote),
          "two promotions in turn, while both old primaries go on"),
 ];

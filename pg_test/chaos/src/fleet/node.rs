@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How far ahead of the clock an ID may be, by default.
-const MAX_AHEAD_MS: i64 = 2_000;
+pub const MAX_AHEAD_MS: i64 = 2_000;
 
 /// What the faults of a round share.
 pub struct Scene {
@@ -20,8 +20,6 @@ pub struct Scene {
     pub roster: Roster,
     pub links: [Link; NODES],
     pub grant: Duration,
-    /// For another boot id.
-    pub can_mount: bool,
     pub has_volumes: bool,
     /// Held by whoever gives and takes devices.
     pub devices: Mutex<()>,
@@ -41,6 +39,9 @@ pub struct Node {
     pub standby: Option<Member>,
     /// Clones and old primaries, until the round ends.
     pub guests: Vec<Member>,
+    /// An older state took the place of the newest one. The promise needs right clocks, until the host is rebooted and
+    /// the node is another one.
+    pub is_replaced: bool,
 }
 
 impl Node {
@@ -82,8 +83,9 @@ impl Node {
     /// Restarts the server as after a reboot of its host, which takes everything in shared memory away.
     pub fn reboot(&mut self, down: Down) {
         self.primary.stop(down);
-        forget(&self.primary.server);
+        self.primary.forget();
         self.primary.start();
+        self.is_replaced = false;
     }
 
     /// Has a second server generate IDs beside the primary until the round ends.
@@ -125,13 +127,7 @@ pub fn discard(mut member: Member) {
     if member.server.is_started() {
         member.stop(Down::Immediate);
     }
-    forget(&member.server);
-    member.volume = None;
     member.discard();
-}
-
-fn forget(server: &Server) {
-    let _ = std::fs::remove_file(server.witness());
 }
 
 /// Stops all processes of a server, until the result is dropped.

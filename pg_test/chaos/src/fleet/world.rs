@@ -44,7 +44,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub fn begin(shared: &Arc<Shared>, plan: Plan, [can_mount, has_volumes]: [bool; 2]) -> Self {
+    pub fn begin(shared: &Arc<Shared>, plan: Plan, has_volumes: bool) -> Self {
         let hosts = Arc::new(Hosts::default());
         let grant = secs(plan.grant_s);
         let registry = Registry::new(grant, plan.workers, &hosts);
@@ -53,7 +53,6 @@ impl Fleet {
             roster: Roster::new(shared.busy.len()),
             links: std::array::from_fn(|_| Link::new(&hosts)),
             grant,
-            can_mount,
             has_volumes,
             devices: Mutex::new(()),
         };
@@ -103,7 +102,7 @@ fn new_node(number: usize, has_standby: bool, scene: &Scene) -> Node {
          CREATE TABLE made (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), call bigint);
          CREATE INDEX ON made (call)",
     );
-    let mut node = Node { number, primary, standby: None, guests: Vec::new() };
+    let mut node = Node { number, primary, standby: None, guests: Vec::new(), is_replaced: false };
     if has_standby {
         node.standby = Some(node.new_standby(&node.primary, &format!("{}-b", node.name()), scene));
     }

@@ -2,11 +2,12 @@
 
 use super::Fault;
 use crate::disk;
-use crate::fleet::node::{Node, Scene, discard};
+use crate::fleet::node::{MAX_AHEAD_MS, Node, Scene, discard};
+use crate::shared::true_ms;
 use crate::tally::lock;
 use crate::volume::Volume;
-use snowflake_server_tests::ms;
-use std::time::Instant;
+use snowflake_server_tests::{ms, secs, wait_until};
+use std::sync::atomic::Ordering;
 
 /// A second server with a copy of the files, configured as the first.
 pub fn copy(node: &mut Node, scene: &Scene, fault: &Fault) {
@@ -37,8 +38,7 @@ pub fn clone_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
     let mut server = node.primary.server.sibling();
     {
         let _devices = lock(&scene.devices);
-        put_on_volume(node, fault);
-        let volume = volume(node).clone_to(&server);
+        let volume = put_on_volume(node, fault).clone_to(&server);
         let name = node.name();
         server.set("snowflake_id.node_name", &name);
         let mut clone = scene.member(server, &format!("a clone of {name}"));
@@ -49,21 +49,19 @@ pub fn clone_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
     fault.hold(scene);
 }
 
-/// The volume as it was some time before, on the same device, perhaps with a clock that goes back with it.
+/// The volume as it was some time before, on the same device.
 pub fn set_back_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
     if !scene.has_volumes {
         return scene.shared.skip();
     }
     let devices = lock(&scene.devices);
     put_on_volume(node, fault);
-    let image = volume(node).snapshot(&node.primary.server);
-    let began = Instant::now();
+    let image = node.primary.snapshot();
     std::thread::sleep(fault.length(scene).clamp(ms(300), ms(3_000)));
     node.primary.stop(fault.down);
-    let volume = node.primary.volume.take().expect("it is on a volume");
-    node.primary.volume = Some(volume.set_back(image));
+    node.primary.set_back(image);
     drop(devices);
-    start_back(node, fault, began);
+    start_back(node);
     // It has replayed what its primary no longer has.
     if let Some(standby) = node.standby.take() {
         discard(standby);
@@ -72,40 +70,32 @@ pub fn set_back_volume(node: &mut Node, scene: &Scene, fault: &Fault) {
 }
 
 /// Moves a node to a volume of its own, if it is on none.
-fn put_on_volume(node: &mut Node, fault: &Fault) {
+fn put_on_volume<'a>(node: &'a mut Node, fault: &Fault) -> &'a Volume {
     if node.primary.volume.is_none() {
-        node.primary.stop(fault.down);
-        node.primary.volume = Some(Volume::take_over(&node.primary.server));
-        node.primary.start();
+        node.primary.put_on_volume(fault.down);
         std::thread::sleep(ms(fault.variant % 3_000));
     }
-}
-
-fn volume(node: &Node) -> &Volume {
-    node.primary.volume.as_ref().expect("it is on a volume")
+    node.primary.put_on_volume(fault.down)
 }
 
 /// The state file as it was some time before; its inode and time of birth are what they were.
 pub fn set_back_state(node: &mut Node, scene: &Scene, fault: &Fault) {
     let before = node.primary.state_bytes();
-    let began = Instant::now();
     std::thread::sleep(fault.length(scene).clamp(ms(300), ms(3_000)));
     node.primary.stop(fault.down);
     disk::overwrite(&node.primary.server, 0, &before);
-    start_back(node, fault, began);
+    start_back(node);
 }
 
-/// Starts a node; in half of all cases with its clock back at what was set back, for a moment.
-fn start_back(node: &mut Node, fault: &Fault, began: Instant) {
-    let is_back = fault.variant.is_multiple_of(2);
-    if is_back {
-        node.set_clock(-(began.elapsed().as_micros() as i64));
-    }
+/// Starts a node without the newest state, with a right clock: it has passed those under which IDs were generated.
+fn start_back(node: &mut Node) {
+    std::thread::sleep(ms(200));
+    wait_until("the clock to pass the last ID", secs(60), || {
+        let newest_ms = node.primary.target.frontier_ms.load(Ordering::Acquire);
+        (newest_ms <= true_ms() + MAX_AHEAD_MS).then_some(())
+    });
     node.primary.start();
-    if is_back {
-        std::thread::sleep(ms(fault.variant % 1_500));
-        node.set_clock(0);
-    }
+    node.is_replaced = true;
 }
 
 /// Nobody fences the old primaries: they go on beside their successors on three timelines.

@@ -3,9 +3,7 @@
 use super::Fault;
 use crate::fleet::network::{CUTS, Cut};
 use crate::fleet::node::{self, Node, Scene};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
-use snowflake_server_tests::{Signal, faults};
+use snowflake_server_tests::Signal;
 
 pub fn cut(node: &mut Node, scene: &Scene, fault: &Fault) {
     node.link(scene).cut(CUTS[fault.variant as usize % CUTS.len()]);
@@ -32,39 +30,11 @@ pub fn reboot(node: &mut Node, _: &Scene, fault: &Fault) {
     node.reboot(fault.down);
 }
 
-/// An operator knows that no copy of the node has run, and lets its earlier lease go on.
 pub fn reboot_alone(node: &mut Node, scene: &Scene, fault: &Fault) {
     node.link(scene).cut(shut(fault));
     node.reboot(fault.down);
-    if let Err(failure) = node.primary.try_run("SELECT snowflake_adopt()") {
-        let name = &node.primary.target.name;
-        assert_eq!(failure.code, "55000", "{name}: snowflake_adopt: {}", failure.text());
-        scene.shared.skip();
-    }
     fault.hold(scene);
     node.link(scene).heal();
-}
-
-/// Starts a node where it reads another boot id, with its witness still there.
-pub fn other_boot(node: &mut Node, scene: &Scene, fault: &Fault) {
-    if !scene.can_mount {
-        return scene.shared.skip();
-    }
-    node.primary.stop(fault.down);
-    let file = node.primary.server.folder().join("boot_id");
-    let (high, low) = (fault.variant, fault.number);
-    std::fs::write(&file, format!("{low:08x}-0000-4000-8000-{high:012x}\n")).expect("a file can be made");
-    faults::own(&file);
-    std::thread::scope(|threads| {
-        let started = threads.spawn(|| {
-            // Of this thread, and of the server that it starts.
-            unshare(CloneFlags::CLONE_NEWNS).expect("as root");
-            let boot_id = "/proc/sys/kernel/random/boot_id";
-            mount(Some(&file), boot_id, None::<&str>, MsFlags::MS_BIND, None::<&str>).expect("as root");
-            node.primary.start();
-        });
-        started.join().expect("it starts");
-    });
 }
 
 pub fn kill_backend(node: &mut Node, scene: &Scene, fault: &Fault) {
@@ -119,6 +89,9 @@ pub fn clock_forward(node: &mut Node, scene: &Scene, fault: &Fault) {
 }
 
 fn move_clock(node: &mut Node, scene: &Scene, fault: &Fault, offset_us: i64) {
+    if node.is_replaced {
+        return scene.shared.skip();
+    }
     node.set_clock(offset_us);
     fault.hold(scene);
     if fault.crashes {

@@ -1,0 +1,210 @@
+//! The host's lock on workers: a file in the host's shared memory for each cluster, gone with the boot, which no copy of a
+//! data directory brings along.
+//!
+//! Worker n, as it stands in an ID, has a *place* of `PLACE` bytes at n * `PLACE`. Its first byte is what a server locks that
+//! may generate IDs with the worker; its content says which data directory signed for the worker last, and with which token.
+//! The postmaster opens the file and all processes inherit it, with the locks: they belong to what was opened, not to a
+//! process. So they end with the server's last process, and a restart after a crashed backend goes on with them.
+
+use crate::control_file::system_identifier;
+use crate::messages::log;
+use serde::{Deserialize, Serialize};
+use snowflake_core::host::{HostLock, Locked};
+use std::ffi::c_int;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use uuid::Uuid;
+
+/// Where PostgreSQL's own shared memory objects lie.
+const FOLDER: &str = "/dev/shm";
+/// The bytes of a place.
+const PLACE: usize = 1_024;
+/// The longest path that a place names; a longer one is cut.
+const MAX_PATH: usize = 768;
+
+/// The host's lock, as this data directory's server has it.
+pub struct ShmLock;
+
+/// The content of a place.
+#[derive(Serialize, Deserialize)]
+struct Signature {
+    device: u64,
+    inode: u64,
+    /// Of the data directory, for people.
+    directory: String,
+    token: Uuid,
+}
+
+/// The file that the postmaster has opened, or if that was deleted or could not be opened, the one that this process has.
+static FILE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, again after a crash of one of
+/// them: the file may have been deleted meanwhile. A failure is logged where the file is used.
+pub fn open() {
+    let _ = with_file(system_identifier(), |_| Ok(()));
+}
+
+/// Whether the file was deleted, or another one lies in its place.
+pub fn is_lost() -> bool {
+    !FILE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
+}
+
+/// The data directory of the server that has one of these workers, if another process has.
+pub fn directory_beside(workers: &[i64]) -> Option<String> {
+    with_file(system_identifier(), |file| {
+        let taken = workers.iter().find(|worker| is_taken(file, **worker));
+        Ok(taken.and_then(|worker| signature(file, *worker)).map(|signature| signature.directory))
+    })
+    .ok()?
+}
+
+impl HostLock for ShmLock {
+    fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked {
+        let locked = with_file(system_identifier, |file| {
+            for worker in workers {
+                match set_lock(file, libc::F_WRLCK, place(*worker), 1) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        let signature = signature(file, *worker);
+                        set_lock(file, libc::F_UNLCK, 0, 0)?;
+                        let is_own_directory = signature.is_some_and(|it| it.is_of_this_directory());
+                        return Ok(Locked::Taken { is_own_directory });
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            unlock_others(file, workers)?;
+            let home = workers.first().and_then(|home| signature(file, *home));
+            Ok(Locked::Own(home.map(|signature| signature.token)))
+        });
+        locked.unwrap_or_else(|error| {
+            // Once a process: the server opens its gate without the lock.
+            static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+            if !IS_LOGGED.swap(true, Ordering::Relaxed) {
+                log::host_lock_failed(&path(system_identifier), &error);
+            }
+            Locked::Unavailable
+        })
+    }
+
+    fn sign(&self, workers: &[i64], token: Uuid) -> bool {
+        let signed = with_file(system_identifier(), |file| {
+            let bytes = Signature::of_this_directory(token)?.encode()?;
+            workers.iter().try_for_each(|worker| file.write_all_at(&bytes, place(*worker) as u64))
+        });
+        signed.is_ok()
+    }
+}
+
+impl Signature {
+    fn of_this_directory(token: Uuid) -> io::Result<Self> {
+        let data = fs::metadata(".")?;
+        let path = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
+        let directory = path.chars().take(MAX_PATH / 4).collect();
+        Ok(Self { device: data.dev(), inode: data.ino(), directory, token })
+    }
+
+    fn is_of_this_directory(&self) -> bool {
+        fs::metadata(".").is_ok_and(|data| (data.dev(), data.ino()) == (self.device, self.inode))
+    }
+
+    fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.resize(PLACE.max(bytes.len()), b' ');
+        Ok(bytes)
+    }
+}
+
+fn signature(file: &File, worker: i64) -> Option<Signature> {
+    let mut bytes = [0; PLACE];
+    let length = file.read_at(&mut bytes, place(worker) as u64).ok()?;
+    serde_json::from_slice(&bytes[..length]).ok()
+}
+
+fn place(worker: i64) -> i64 {
+    worker * PLACE as i64
+}
+
+/// Unlocks all places but those of these workers.
+fn unlock_others(file: &File, workers: &[i64]) -> io::Result<()> {
+    let mut kept = workers.to_vec();
+    kept.sort_unstable();
+    let mut from = 0;
+    for worker in kept {
+        if place(worker) > from {
+            set_lock(file, libc::F_UNLCK, from, place(worker) - from)?;
+        }
+        from = place(worker) + 1;
+    }
+    set_lock(file, libc::F_UNLCK, from, 0)
+}
+
+/// Sets or removes the lock on a range of bytes; a length of 0 reaches to the end. `WouldBlock` if somebody else has it.
+fn set_lock(file: &File, kind: c_int, start: i64, length: i64) -> io::Result<()> {
+    let range = range(kind, start, length);
+    // SAFETY: a file that is open, and a range that lives as long as the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether another server has locked the worker.
+fn is_taken(file: &File, worker: i64) -> bool {
+    let mut range = range(libc::F_WRLCK, place(worker), 1);
+    // SAFETY: a file that is open, and a range that lives as long as the call, which writes there what it finds.
+    let found = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut range) };
+    found == 0 && c_int::from(range.l_type) != libc::F_UNLCK
+}
+
+fn range(kind: c_int, start: i64, length: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: length,
+        // Zero, as the kernel asks of this kind of lock.
+        l_pid: 0,
+    }
+}
+
+// ---- the file ----
+
+/// Calls with the file of this cluster: the inherited one, or if that is not in its place any more, one that this process
+/// opens.
+fn with_file<T>(system_identifier: u64, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !file.as_ref().is_some_and(is_in_place) {
+        *file = Some(open_file(system_identifier)?);
+    }
+    call(file.as_ref().expect("just opened"))
+}
+
+fn path(system_identifier: u64) -> PathBuf {
+    PathBuf::from(format!("{FOLDER}/snowflake_id.{system_identifier}"))
+}
+
+fn is_in_place(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+}
+
+/// The folder belongs to everybody, so a file there counts only if it is this user's own and nobody else can write it. A
+/// pipe must not make the server wait.
+fn open_file(system_identifier: u64) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path(system_identifier))?;
+    let metadata = file.metadata()?;
+    // SAFETY: a system call without arguments that cannot fail.
+    let is_own = metadata.uid() == unsafe { libc::geteuid() };
+    if is_own && metadata.is_file() && metadata.nlink() == 1 && metadata.mode() & 0o022 == 0 {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is not a file of this server's own"))
+    }
+}
