@@ -1,7 +1,7 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
 use super::lease::Leasing;
-use super::process::Way;
+use super::process::{Ended, contact};
 use crate::bell::{self, Who};
 use crate::board;
 use crate::messages::{Unleased, log};
@@ -19,16 +19,16 @@ pub fn run(mut leasing: Leasing) {
     bell::answer_as(Who::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
-    let mut way = settings::registry().map(Way::of);
+    let mut registry = settings::registry();
     let mut due = Instant::now();
     // What somebody asks for comes no sooner than this.
     let mut not_before = due;
     loop {
         reread_settings();
         let configured = settings::registry();
-        if configured.as_deref() != way.as_ref().map(|way| way.connection_string.as_c_str()) {
-            (way, due) = (configured.map(Way::of), Instant::now());
-            if way.is_none() {
+        if configured != registry {
+            (registry, due) = (configured, Instant::now());
+            if registry.is_none() {
                 board::note_failed(&Unleased::removed());
                 log::registry_removed();
             }
@@ -37,24 +37,30 @@ pub fn run(mut leasing: Leasing) {
             due = due.min(not_before);
         }
         let wait = due.saturating_duration_since(Instant::now());
-        if let Some(way) = way.as_mut().filter(|_| wait.is_zero()) {
-            let Some(request) = leasing.next() else {
+        if let Some(string) = registry.as_ref().filter(|_| wait.is_zero()) {
+            if !leasing.is_due() {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
+            }
+            let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(string);
+            let result = match contact(string, || leasing.ask(), is_obsolete) {
+                Ended::Stopped => return,
+                Ended::Unasked => {
+                    due = Instant::now() + NOTHING_TO_ASK;
+                    continue;
+                }
+                Ended::Answered(result) => result,
             };
-            let string = way.connection_string.clone();
-            let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
-            let Some(result) = way.contact(&request, is_obsolete) else { continue };
             let answer = result.as_ref().ok().map(|reply| reply.answer);
             episode.tell(&result);
-            leasing.done(&request.contact, result);
+            leasing.done(result);
             let now = Instant::now();
             let pause = pace.after(answer, leasing.rest(), random());
             (due, not_before) = (now + pause, now + pace.at_least(pause));
             continue;
         }
         // Without a registry, until the settings are read again.
-        if !BackgroundWorker::wait_latch(way.is_some().then_some(wait)) {
+        if !BackgroundWorker::wait_latch(registry.is_some().then_some(wait)) {
             return;
         }
     }

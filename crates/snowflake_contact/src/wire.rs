@@ -11,6 +11,8 @@ use uuid::Uuid;
 pub struct Request {
     /// The contact.
     pub contact: Contact,
+    /// The server has given up the lease that the contact shows, and generated no ID above its `until`.
+    pub releases: bool,
     /// What the server is called.
     pub node_name: String,
     /// The configured layout.
@@ -19,14 +21,10 @@ pub struct Request {
     pub backup_workers: i32,
     /// The configured datacenter.
     pub datacenter: i32,
-    /// The configured worker; `None` takes any.
-    pub wanted_worker: Option<i32>,
     /// The server is a standby, or still recovers.
     pub in_recovery: bool,
     /// The extension's version.
     pub version: &'static str,
-    /// PostgreSQL's system identifier.
-    pub system_identifier: u64,
 }
 
 /// The registry's answer, and what it says about it.
@@ -41,14 +39,12 @@ pub struct Reply {
 }
 
 /// A value in PostgreSQL's protocol.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     /// The OID of its type.
-    pub of_type: u32,
-    /// `None` is null.
-    pub bytes: Option<Vec<u8>>,
-    /// In the type's binary form; otherwise a text that ends in a zero byte.
-    pub is_binary: bool,
+    pub(crate) of_type: u32,
+    /// In the type's binary form; `None` is null.
+    pub(crate) bytes: Option<Vec<u8>>,
 }
 
 const BOOL: u32 = 16;
@@ -56,14 +52,13 @@ const INT8: u32 = 20;
 const INT4: u32 = 23;
 const TEXT: u32 = 25;
 const TIMESTAMPTZ: u32 = 1_184;
-const NUMERIC: u32 = 1_700;
 const UUID: u32 = 2_950;
 
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
 fn value(of_type: u32, bytes: Option<Vec<u8>>) -> Value {
-    Value { of_type, bytes, is_binary: true }
+    Value { of_type, bytes }
 }
 
 fn int4(number: impl Into<Option<i32>>) -> Value {
@@ -86,13 +81,13 @@ fn timestamptz(unix_us: i64) -> Value {
     value(TIMESTAMPTZ, Some(unix_us.saturating_sub(POSTGRES_EPOCH_US).to_be_bytes().to_vec()))
 }
 
-fn numeric(number: u64) -> Value {
-    Value { of_type: NUMERIC, bytes: Some(format!("{number}\0").into_bytes()), is_binary: false }
+fn boolean(truth: bool) -> Value {
+    value(BOOL, Some(vec![truth.into()]))
 }
 
 impl Request {
     /// The arguments of `snowflake_registry_contact`, in its order.
-    pub(crate) fn arguments(&self) -> Vec<Value> {
+    pub fn arguments(&self) -> Vec<Value> {
         let Contact { registry, node, number, nonce, lease, clock_us } = self.contact;
         vec![
             uuid(registry),
@@ -103,28 +98,26 @@ impl Request {
             int4(lease.map(|lease| lease.home as i32)),
             int8(lease.map(|lease| lease.floor)),
             int8(lease.map(|lease| lease.until)),
+            boolean(self.releases),
             timestamptz(clock_us),
             text(&self.layout.bits().to_string()),
             int4(self.layout.tick().millis() as i32),
             timestamptz(self.layout.epoch_us()),
             int4(self.backup_workers),
             int4(self.datacenter),
-            int4(self.wanted_worker),
-            value(BOOL, Some(vec![u8::from(self.in_recovery)])),
+            boolean(self.in_recovery),
             text(self.version),
-            numeric(self.system_identifier),
         ]
     }
 }
 
 /// The columns that an answer needs, with their types, in the order in which [`Reply::from_row`] reads them.
-pub const COLUMNS: [(&str, u32); 8] = [
+pub const COLUMNS: [(&str, u32); 7] = [
     ("answer", TEXT),
     ("registry", UUID),
     ("worker_id", INT4),
     ("floor", INT8),
     ("until", INT8),
-    ("reason", TEXT),
     ("detail", TEXT),
     ("hint", TEXT),
 ];
@@ -183,12 +176,11 @@ impl Reply {
     pub(crate) fn from_row(columns: &[Column]) -> Result<Self, Failure> {
         let row = Row(columns);
         let answer = needed(row.text("answer")?, "answer")?;
-        let (reason, detail) = (row.text("reason")?, row.text("detail")?);
-        let (said, hint) = (detail.or(reason), row.text("hint")?.unwrap_or_default());
+        let (said, hint) = (row.text("detail")?, row.text("hint")?.unwrap_or_default());
         match answer.as_str() {
             "granted" => Ok(Self { answer: granted(&row)?, said: String::new(), hint: String::new() }),
             "over" => Ok(Self { answer: Answer::Over, said: said.unwrap_or_default(), hint }),
-            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "reason")?, hint }),
+            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "detail")?, hint }),
             other => Err(bad(format!("\"{other}\" is no answer"))),
         }
     }
@@ -219,7 +211,6 @@ mod tests {
             3_i32.to_be_bytes().to_vec(),
             (-5_i64).to_be_bytes().to_vec(),
             i64::MAX.to_be_bytes().to_vec(),
-            b"why".to_vec(),
             b"more\nlines".to_vec(),
             b"do\nthis".to_vec(),
         ];
@@ -251,12 +242,8 @@ mod tests {
     /// The registry tells more than a node needs. What it leaves out of that makes no grant unreadable.
     #[test]
     fn a_grant_needs_nothing_that_the_node_does_not_use() {
-        let bare = row(|row| ["reason", "detail", "hint"].iter().for_each(|name| row[at(name)].1 = None));
+        let bare = row(|row| ["detail", "hint"].iter().for_each(|name| row[at(name)].1 = None));
         assert_eq!(bare, Ok(grant(3, -5, i64::MAX)));
-        assert_eq!(
-            COLUMNS.map(|(name, _)| name),
-            ["answer", "registry", "worker_id", "floor", "until", "reason", "detail", "hint"]
-        );
     }
 
     #[test]
@@ -294,9 +281,9 @@ mod tests {
         fails(&Vec::clear, "it has no answer");
         let silent = row(|row| {
             row[0].1 = Some(b"refused".to_vec());
-            (row[at("reason")].1, row[at("detail")].1) = (None, None);
+            row[at("detail")].1 = None;
         });
-        assert!(silent.expect_err("no reason").text.ends_with("its reason is null"));
+        assert!(silent.expect_err("no reason").text.ends_with("its detail is null"));
     }
 
     #[test]
@@ -305,24 +292,22 @@ mod tests {
         let (node, nonce) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut request = Request {
             contact: Contact { registry: None, node, number: 1, nonce, lease, clock_us: 0 },
+            releases: false,
             node_name: "a".into(),
             layout: Layout::default(),
             backup_workers: 3,
             datacenter: 0,
-            wanted_worker: None,
             in_recovery: true,
             version: "1.0.0",
-            system_identifier: u64::MAX,
         };
         let nulls = |request: &Request| -> Vec<usize> {
             let values = request.arguments();
-            assert_eq!(values.len(), 18);
-            (0..18).filter(|i| values[*i].bytes.is_none()).collect()
+            assert_eq!(values.len(), 17);
+            (0..17).filter(|i| values[*i].bytes.is_none()).collect()
         };
-        assert_eq!(nulls(&request), [0, 14]);
+        assert_eq!(nulls(&request), [0]);
         request.contact.lease = None;
-        assert_eq!(nulls(&request), [0, 5, 6, 7, 14]);
-        assert_eq!(request.arguments()[17].bytes.as_deref(), Some(&b"18446744073709551615\0"[..]));
+        assert_eq!(nulls(&request), [0, 5, 6, 7]);
     }
 
     #[test]
@@ -330,5 +315,8 @@ mod tests {
         let result: Result<Reply, Failure> = Ok(grant(i32::MAX.into(), i64::MIN, i64::MAX));
         let text = serde_json::to_string(&result).expect("plain data");
         assert_eq!(serde_json::from_str::<Result<Reply, Failure>>(&text).expect("the same"), result);
+        let values = vec![super::text("a"), int4(None)];
+        let sent = serde_json::to_string(&values).expect("plain data");
+        assert_eq!(serde_json::from_str::<Vec<Value>>(&sent).expect("the same"), values);
     }
 }
