@@ -68,10 +68,8 @@ BEGIN
         ('snowflake_fleet_time', 'the start of a tick'),
         ('snowflake_fleet_layout', 'the widths of a layout that a fleet can have'),
         ('snowflake_fleet_in_doubt', 'whether a registry may have lost commits, and hands out nothing'),
-        ('snowflake_fleet_hint', 'what to do about a refusal'),
         ('snowflake_fleet_refusal', 'why no worker can be leased now'),
         ('snowflake_fleet_claim', 'chooses the worker of a new lease'),
-        ('snowflake_fleet_check_contact', 'rejects arguments that no server sends'),
         ('snowflake_fleet_unfit', 'how the settings or the clock of a server differ from what the fleet needs'),
         ('snowflake_fleet_answer', 'the answer to a server that belongs to the fleet')
     ) AS f (name, purpose) LOOP

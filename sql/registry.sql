@@ -2,15 +2,10 @@
 --
 -- Definitions. A tick is a place among IDs, whatever any clock says: floors, fences and `until` are ticks of the fleet's
 -- layout. A group is a home worker with its backup workers. A lease allows a node the ticks of a group above the lease's
--- floor, up to its `until`. A node is one life of a server: it has one lease, and once that has ended it never gets
--- another. The fence is a tick that both clocks of a contact must have passed before it is leased anything.
---
--- A group's row moves from free to leased by a claim; a renewal raises its `until`; the lease ends, and the row becomes
--- free once `until` has passed, by another claim, a release, snowflake_registry_retire, a doubt or a reservation. A
--- reserved group is free one grant after snowflake_registry_unreserve. Only a release lowers `until`, to what its node has
--- used at most.
---
--- A doubt begins when the registry's row was written elsewhere: commits may have been lost. The fence ends it.
+-- floor, up to its `until`. A node is one life of a server, and has one lease. A claim leases a free group; a renewal raises
+-- `until`; a release lowers it to what its node has used at most. A lease ends by a release, a doubt, an operator or the
+-- next claim, and its group is free once `until` has passed. A doubt begins when the registry's row was written elsewhere,
+-- so that commits may have been lost, and ends with the fence: nothing is leased before both clocks have passed that.
 
 -- Bodies and checks are bound when they are created. So that nothing that others have created in the extension's schema
 -- is taken for an operator or a function of PostgreSQL, that schema is not searched meanwhile.
@@ -23,10 +18,7 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     tick_ms         integer NOT NULL,
     epoch           timestamptz NOT NULL,
     backup_workers  integer NOT NULL,
-    time_bits       integer NOT NULL,
-    datacenter_bits integer NOT NULL,
-    worker_bits     integer NOT NULL,
-    sequence_bits   integer NOT NULL,
+    time_bits integer NOT NULL, datacenter_bits integer NOT NULL, worker_bits integer NOT NULL, sequence_bits integer NOT NULL,
     -- How many home workers a datacenter has.
     homes           bigint NOT NULL,
     grant_ticks     bigint NOT NULL,
@@ -55,11 +47,7 @@ CREATE TABLE snowflake_internal.snowflake_registry_groups (
     -- Of the last contact.
     number          bigint,
     nonce           uuid,
-    last_contact_at timestamptz,
-    clock_offset_ms bigint,
-    in_recovery     boolean,
-    address         inet,
-    version         text,
+    last_contact_at timestamptz, clock_offset_ms bigint, in_recovery boolean, address inet, version text,
     PRIMARY KEY (datacenter_id, worker_id),
     CHECK (node_id IS NULL OR note IS NULL AND node_name IS NOT NULL AND floor IS NOT NULL AND until IS NOT NULL
         AND number IS NOT NULL AND nonce IS NOT NULL)
@@ -69,10 +57,7 @@ CREATE TABLE snowflake_internal.snowflake_registry_groups (
 CREATE TABLE snowflake_internal.snowflake_registry_leases (
     node_id       uuid PRIMARY KEY,
     node_name     text NOT NULL,
-    datacenter_id integer NOT NULL,
-    worker_id     integer NOT NULL,
-    floor         bigint NOT NULL,
-    until         bigint NOT NULL
+    datacenter_id integer NOT NULL, worker_id integer NOT NULL, floor bigint NOT NULL, until bigint NOT NULL
 );
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
@@ -96,7 +81,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_time(tick bigint, tick_ms int
 -- Where the registry's row would be written now: a promotion or a recovery changes the timeline, another cluster has
 -- another identifier, a copy of the database another OID, and a dump that was restored another table.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_here() RETURNS text
-    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format('timeline %s of cluster %s, database %s, table %s',
         -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
@@ -107,12 +92,42 @@ BEGIN
 END
 $$;
 
--- The registry's row.
+-- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
+-- it at any moment, and put functions of his own in their place.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_place(OUT extension oid, OUT schema regnamespace)
+    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    place record;
+BEGIN
+    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers
+    INTO STRICT place
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
+        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
+    WHERE e.extname = 'snowflake_id';
+    IF NOT place.is_superusers THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
+                place.owner),
+            HINT = CASE WHEN EXISTS (SELECT FROM snowflake_internal.snowflake_registry)
+                THEN 'Keep the extension, whose tables have the leases of all servers. Drop what its schema has of other '
+                    'roles, and give the schema, or with schema public the database, to a superuser.'
+                ELSE 'Drop the extension and create it in a schema of a superuser.' END;
+    END IF;
+    extension := place.extension;
+    schema := place.schema;
+END
+$$;
+
+-- The registry's row, in a schema that can be trusted.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_current() RETURNS snowflake_internal.snowflake_registry
-    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     registry snowflake_internal.snowflake_registry;
 BEGIN
+    PERFORM snowflake_internal.snowflake_fleet_place();
     SELECT * INTO registry FROM snowflake_internal.snowflake_registry;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
@@ -135,7 +150,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_in_doubt(
 
 -- Ends the lease of a group whose row the caller has locked: it becomes a row of the history.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_end(ended snowflake_internal.snowflake_registry_groups) RETURNS void
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO snowflake_internal.snowflake_registry_leases (
         node_id, node_name, datacenter_id, worker_id, floor, until)
@@ -151,7 +166,7 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_fleet_add_groups(
     registry snowflake_internal.snowflake_registry, of_datacenter integer, first_worker integer
 ) RETURNS void
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO snowflake_internal.snowflake_registry_groups (datacenter_id, worker_id)
     SELECT of_datacenter, worker FROM generate_series(
@@ -164,7 +179,7 @@ $$;
 -- How the caller's transaction ends: durably, because what it acknowledges must be; and soon, because contacts wait for the
 -- rows that it has locked, while the host or the network of its client may be gone. A SET clause ends with its function.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably(longest_pause interval) RETURNS void
-    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'local', true);
@@ -177,42 +192,11 @@ $$;
 
 -- ---------------------------------------------------------------- operators
 
--- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
--- it at any moment, and put functions of his own in their place.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_place(OUT extension oid, OUT schema regnamespace)
-    STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    place record;
-BEGIN
-    SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers
-    INTO STRICT place
-    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-    JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
-        THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
-    WHERE e.extname = 'snowflake_id';
-    IF NOT place.is_superusers THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
-            DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
-            -- Without these rows, the workers of servers that run would be leased to others.
-            HINT = CASE WHEN EXISTS (SELECT FROM snowflake_internal.snowflake_registry)
-                THEN 'Keep the extension, whose tables have the leases of all servers. Drop what its schema has of other '
-                    'roles, and give the schema, or with schema public the database, to a superuser.'
-                ELSE 'Drop the extension and create it in a schema of a superuser.' END;
-    END IF;
-    extension := place.extension;
-    schema := place.schema;
-END
-$$;
-
 CREATE FUNCTION @extschema@.snowflake_registry_create(
     node_role regrole, grant_length interval DEFAULT '1 hour', layout text DEFAULT '41/10/12',
     tick interval DEFAULT '1 ms', epoch timestamptz DEFAULT '2024-01-01 00:00:00+00', backup_workers integer DEFAULT 3,
     clock_tolerance interval DEFAULT '1 min', replaces_lost boolean DEFAULT false
-) RETURNS void
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     place   record;
@@ -256,8 +240,8 @@ BEGIN
             '22004', 'arguments of snowflake_registry_create must not be null', 'Each argument decides what nodes are granted.',
             'Leave out an argument to use its default.'),
         (EXISTS (SELECT FROM snowflake_internal.snowflake_registry), '55000', 'this database is a snowflake registry already',
-            'A database can be the registry of one fleet.',
-            'Grant EXECUTE on snowflake_registry_contact, and USAGE on its schema, to let another role in.'),
+            'A database can be the registry of one fleet.', 'To let another role in, grant it EXECUTE on '
+            'snowflake_registry_contact and USAGE on its schema.'),
         (EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups)
             OR EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases), '55000',
             'tables of the registry have rows already', 'A registry was restored in part, or its row was deleted.',
@@ -266,22 +250,15 @@ BEGIN
         (rights IS NOT NULL, '55000', 'other roles have rights on the objects of the registry',
             format('With these rights they could change which server may generate which IDs: %s.', rights),
             'Revoke them, and call snowflake_registry_create again.'),
-        (NOT grant_length BETWEEN interval '2 seconds' AND interval '30 days', '22023',
-            'grant_length must be between 2 seconds and 30 days', format('grant_length is %s.', grant_length),
-            'Use 1 hour, unless servers can reach the registry only at times.'),
-        -- A contact is some time on its way.
-        (NOT clock_tolerance BETWEEN interval '1 second' AND grant_length / 2, '22023',
-            'clock_tolerance must be between 1 second and half of grant_length',
-            format('clock_tolerance is %s, and grant_length is %s.', clock_tolerance, grant_length),
-            'Use the greatest difference between the clocks of two servers.'),
-        (NOT backup_workers BETWEEN 0 AND 15, '22023', 'backup_workers must be between 0 and 15',
-            format('backup_workers is %s.', backup_workers), 'Use snowflake_id.backup_workers of the servers.'),
-        (tick IS DISTINCT FROM tick_ms * interval '1 ms' OR tick_ms NOT IN (1, 10, 1000), '22023',
-            'tick must be 1 ms, 10 ms or 1 s', format('The value is %s.', tick),
-            'Use snowflake_id.tick of the servers.'),
-        (NOT epoch BETWEEN timestamptz '0001-01-01 00:00:00+00' AND clock_timestamp(), '22023',
-            'epoch must be between the year 1 and now', format('The value is %s.', epoch),
-            'Use snowflake_id.epoch of the servers, and check the clock.')
+        (NOT (grant_length BETWEEN interval '2 seconds' AND interval '30 days'
+            -- A contact is some time on its way.
+            AND clock_tolerance BETWEEN interval '1 second' AND grant_length / 2
+            AND coalesce(tick = tick_ms * interval '1 ms' AND tick_ms IN (1, 10, 1000), false)
+            AND epoch BETWEEN timestamptz '0001-01-01 00:00:00+00' AND clock_timestamp()
+            AND backup_workers BETWEEN 0 AND 15), '22023', 'an argument of snowflake_registry_create is out of range',
+            'Allowed are: grant_length from 2 seconds to 30 days, clock_tolerance from 1 second to half of that, tick of '
+            '1 ms, 10 ms or 1 s, epoch between the year 1 and now, backup_workers from 0 to 15.',
+            'Use tick, epoch and backup_workers of the servers, and check the clock.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
     PERFORM snowflake_internal.snowflake_refuse(refusal);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
@@ -311,8 +288,7 @@ $$;
 -- What operators do. Calls have the exact types, so that PostgreSQL takes no other function of that name, which may have
 -- been there before.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, words text)
-    RETURNS timestamptz
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     registry    snowflake_internal.snowflake_registry;
@@ -327,19 +303,18 @@ DECLARE
     of_datacenter integer;
     of_worker     integer;
 BEGIN
-    PERFORM snowflake_internal.snowflake_fleet_place();
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
     PERFORM FROM snowflake_internal.snowflake_registry FOR UPDATE;
     registry := snowflake_internal.snowflake_fleet_current();
     is_in_doubt := snowflake_internal.snowflake_fleet_in_doubt(registry, clock_timestamp());
     IF operation = 'vouch' THEN
-        IF NOT is_in_doubt AND registry.written_in = snowflake_internal.snowflake_fleet_here() THEN
-            RAISE NOTICE 'the registry is not in doubt, skipping';
-            RETURN NULL;
-        END IF;
         UPDATE snowflake_internal.snowflake_registry r
         SET written_in = snowflake_internal.snowflake_fleet_here(), fence_before = NULL,
-            fence = CASE WHEN is_in_doubt THEN r.fence_before ELSE r.fence END;
+            fence = CASE WHEN is_in_doubt THEN r.fence_before ELSE r.fence END
+        WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_here();
+        IF NOT FOUND THEN
+            RAISE NOTICE 'the registry is not in doubt, skipping';
+        END IF;
         RETURN NULL;
     ELSIF registry.written_in <> snowflake_internal.snowflake_fleet_here() THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -378,8 +353,6 @@ BEGIN
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
-        (octet_length(words) > 1020, '22023', 'note must not have more than 1020 bytes',
-            format('It has %s bytes.', octet_length(words)), 'Keep a longer text elsewhere, and name that place.'),
         (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
             format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
                 registry.backup_workers, registry.homes - 1),
@@ -411,20 +384,16 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+CREATE FUNCTION @extschema@.snowflake_registry_reserve(worker_id integer, note text) RETURNS void LANGUAGE sql
     BEGIN ATOMIC SELECT snowflake_internal.snowflake_fleet_operate('reserve'::text, worker_id, note); END;
 
-CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+CREATE FUNCTION @extschema@.snowflake_registry_unreserve(worker_id integer) RETURNS timestamptz LANGUAGE sql
     RETURN snowflake_internal.snowflake_fleet_operate('unreserve'::text, worker_id, ''::text);
 
-CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+CREATE FUNCTION @extschema@.snowflake_registry_retire(node_name text) RETURNS timestamptz LANGUAGE sql
     RETURN snowflake_internal.snowflake_fleet_operate('retire'::text, NULL::integer, node_name);
 
-CREATE FUNCTION @extschema@.snowflake_registry_vouch() RETURNS void
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql
+CREATE FUNCTION @extschema@.snowflake_registry_vouch() RETURNS void LANGUAGE sql
     BEGIN ATOMIC SELECT snowflake_internal.snowflake_fleet_operate('vouch'::text, NULL::integer, NULL::text); END;
 
 -- ---------------------------------------------------------------- views
@@ -441,7 +410,7 @@ WHERE g.node_id IS NOT NULL;
 -- that even renewals are refused; null: it is in no doubt. A standby cannot know whether a contact has. Its body is
 -- bound, so it can have its owner's rights.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_free_from() RETURNS timestamptz
-    VOLATILE PARALLEL UNSAFE SECURITY DEFINER LANGUAGE sql
+    SECURITY DEFINER LANGUAGE sql
     RETURN (
         SELECT CASE
             WHEN CASE WHEN NOT pg_is_in_recovery()

@@ -1,22 +1,10 @@
 -- The one function of the registry that nodes call: it claims a group, renews the lease of one, or gives it back.
 
--- What to do about a refusal.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_hint(reason text) RETURNS text
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
-    RETURN CASE reason
-        WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
-            'this server.'
-        WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '
-            'that is wrong.'
-        WHEN 'full' THEN 'Wait, or stop a server that needs no IDs, or end a reservation with '
-            'snowflake_registry_unreserve.'
-        WHEN 'doubt' THEN 'Wait until then. If no commit was lost, call snowflake_registry_vouch in the registry.' END;
-
 -- Why no group can be leased now; called where none was found.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
     fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, here timestamptz,
     OUT reason text, OUT detail text
-) STABLE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     first bigint;
     free  timestamptz;
@@ -43,8 +31,7 @@ $$;
 -- been free longest. The group's row is locked.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_claim(
     fleet snowflake_internal.snowflake_registry, of_datacenter integer, claimant text, clock timestamptz
-) RETURNS snowflake_internal.snowflake_registry_groups
-    VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) RETURNS snowflake_internal.snowflake_registry_groups LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own     snowflake_internal.snowflake_registry_groups;
     latest  bigint;
@@ -85,7 +72,7 @@ $$;
 -- registry: then no lost contact had later clocks, unless both are wrong. Otherwise it returns why not, and nothing is
 -- granted or ended: a clock may be wrong for a moment after a failover.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_find_out(clock timestamptz) RETURNS text
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fleet     snowflake_internal.snowflake_registry;
     tolerance interval;
@@ -121,70 +108,31 @@ BEGIN
 END
 $$;
 
--- What a contact cannot be, whatever the fleet: any session of the nodes' role can call.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_check_contact(
-    nulls integer, lease_nulls integer, node_name text
-) RETURNS void
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    refusal snowflake_internal.snowflake_refusal;
-BEGIN
-    SELECT r.state, r.message, r.detail,
-        coalesce(r.hint, 'Install the same version of snowflake_id on the server and the registry.') INTO refusal
-    FROM (VALUES
-        (pg_is_in_recovery(), '25006', 'cannot contact the registry during recovery',
-            'A standby of the registry leases no workers.',
-            'Connect with target_session_attrs = read-write, and name all hosts of the registry.'),
-        -- An older snapshot would not show what others have committed before a lock was granted.
-        (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
-            'snowflake_registry_contact must run in a READ COMMITTED transaction',
-            format('This transaction is %s and may not see the newest rows.',
-                upper(current_setting('transaction_isolation'))),
-            'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
-        (nulls > 0, '22004', 'arguments of snowflake_registry_contact must not be null',
-            'Only registry_id and those of a lease can be.', NULL),
-        (lease_nulls NOT IN (0, 3), '22004', 'the lease of a contact is incomplete',
-            'All of lease_worker_id, lease_floor and lease_until are given, or none, and one is released.', NULL),
-        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]', '22023',
-            'node_name must have 1 to 255 characters, and no control characters',
-            format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.')
-    ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
-END
-$$;
-
 -- How a node's settings or clock differ from what the fleet needs; nulls if they do not.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
     fleet snowflake_internal.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
     backup_workers integer, of_datacenter integer, clock timestamptz, OUT reason text, OUT detail text
-) VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     here constant timestamptz := clock_timestamp();
-    last constant timestamptz := snowflake_internal.snowflake_fleet_time(
-        (1::bigint << fleet.time_bits) - 1, fleet.tick_ms, fleet.epoch);
-BEGIN
-    reason := 'settings';
-    IF registry_id <> fleet.id THEN
-        detail := format('This is registry %s; the node belongs to registry %s.', fleet.id, registry_id);
-    ELSIF (layout, tick_ms, epoch, backup_workers)
-        <> (fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers) THEN
-        detail := format('The registry has layout %s, tick %s ms, epoch %s and backup_workers %s; '
-            'the node has layout %s, tick %s ms, epoch %s and backup_workers %s.', fleet.layout, fleet.tick_ms,
-            fleet.epoch, fleet.backup_workers, left(layout, 64), tick_ms, epoch, backup_workers);
-    ELSIF of_datacenter < 0 OR of_datacenter >= 1::bigint << fleet.datacenter_bits THEN
-        detail := format('Layout %s has datacenters 0 to %s; the node has datacenter_id %s.', fleet.layout,
-            (1::bigint << fleet.datacenter_bits) - 1, of_datacenter);
     -- Compared as times: the distance of two timestamps can be more than an interval holds.
-    ELSIF clock > snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here) THEN
+    latest constant timestamptz := least(
+        snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here),
+        snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 2, fleet.tick_ms, fleet.epoch));
+BEGIN
+    IF (coalesce(registry_id, fleet.id), layout, tick_ms, epoch, backup_workers)
+        <> (fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers)
+        OR NOT of_datacenter BETWEEN 0 AND (1::bigint << fleet.datacenter_bits) - 1 THEN
+        reason := 'settings';
+        detail := format('The registry is %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenters 0 to '
+            '%s; the node is of registry %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenter_id %s.',
+            fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers,
+            (1::bigint << fleet.datacenter_bits) - 1, coalesce(registry_id, fleet.id), left(layout, 64), tick_ms, epoch,
+            backup_workers, of_datacenter);
+    ELSIF NOT clock BETWEEN fleet.epoch AND latest THEN
         reason := 'clock';
-        detail := format('The clock of the node reads %s, more than one grant ahead of the registry''s, which reads %s.',
-            clock, here);
-    ELSIF clock < fleet.epoch OR clock >= last THEN
-        reason := 'clock';
-        detail := format('The clock of the node reads %s; layout %s has IDs of %s to %s.', clock, fleet.layout,
-            fleet.epoch, last);
-    ELSE
-        reason := NULL;
+        detail := format('The clock of the node reads %s, and the registry''s %s: leases are for clocks of %s to %s, which '
+            'is one grant ahead or the end of the layout.', clock, here, fleet.epoch, latest);
     END IF;
 END
 $$;
@@ -195,11 +143,10 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
     fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups, releases boolean,
     OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT reason text, OUT detail text
-) VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     clock     constant timestamptz := asked.last_contact_at;
     own       snowflake_internal.snowflake_registry_groups;
-    is_own    boolean;
     is_new    boolean;
     here      timestamptz;
     earlier   bigint;
@@ -208,8 +155,7 @@ BEGIN
     -- The same claim twice at once: the second gets the first one's answer.
     PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
-    is_own := own.node_id IS NOT NULL;
-    is_new := NOT is_own
+    is_new := own.node_id IS NULL
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id);
     -- Only now, because a lock may have been waited for.
     here := clock_timestamp();
@@ -231,7 +177,7 @@ BEGIN
             'IDs until it ends. It leases no worker before %s.',
             snowflake_internal.snowflake_fleet_time(fleet.fence + 1, fleet.tick_ms, fleet.epoch));
         RETURN;
-    ELSIF is_own AND own.datacenter_id = asked.datacenter_id AND (CASE
+    ELSIF own.datacenter_id = asked.datacenter_id AND (CASE
         WHEN asked.worker_id IS NULL THEN (asked.number, asked.nonce) = (own.number, own.nonce)
         ELSE (own.worker_id, own.floor) = (asked.worker_id, asked.floor)
             AND (asked.number > own.number OR (asked.number, asked.nonce) = (own.number, own.nonce))
@@ -240,18 +186,18 @@ BEGIN
                 AND greatest(own.until, tick + fleet.grant_ticks + fleet.tolerance_ticks) END) THEN
         leased := own;
     END IF;
-    IF leased.worker_id IS NULL OR releases THEN
+    IF leased.worker_id IS NULL THEN
         answer := 'over';
-        detail := CASE
-            WHEN leased.worker_id IS NOT NULL THEN format('The server has given worker %s back.', leased.worker_id)
-            WHEN is_own THEN format('Contact %s has renewed the lease of worker %s: a copy of this node may be running.',
-                own.number, own.worker_id)
-            ELSE 'The registry has no lease of this node.' END;
-        IF leased.worker_id IS NOT NULL THEN
-            leased.until := asked.until;
-            PERFORM snowflake_internal.snowflake_fleet_end(leased);
-            leased := NULL;
-        END IF;
+        detail := CASE WHEN own.node_id IS NULL THEN 'The registry has no lease of this node.'
+            ELSE format('Contact %s has renewed the lease of worker %s: a copy of this node may be running.', own.number,
+                own.worker_id) END;
+        RETURN;
+    ELSIF releases THEN
+        answer := 'over';
+        detail := format('The server has given worker %s back.', leased.worker_id);
+        leased.until := asked.until;
+        PERFORM snowflake_internal.snowflake_fleet_end(leased);
+        leased := NULL;
         RETURN;
     END IF;
     answer := 'granted';
@@ -275,13 +221,11 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     OUT reason text, OUT detail text, OUT hint text
 )
     -- A session that keeps a lock delays others by no more than this.
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
-AS $$
+    SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
-    fleet snowflake_internal.snowflake_registry;
+    fleet   snowflake_internal.snowflake_registry;
+    refusal snowflake_internal.snowflake_refusal;
 BEGIN
-    PERFORM snowflake_internal.snowflake_fleet_place();
     -- Before any query: each copies all of a text that it names, whatever its length.
     IF greatest(octet_length(node_name), octet_length(layout), octet_length(version)) > 1020 THEN
         RAISE EXCEPTION USING
@@ -291,11 +235,26 @@ BEGIN
                 octet_length(node_name), octet_length(layout), octet_length(version)),
             HINT = 'Install the same version of snowflake_id on the server and the registry.';
     END IF;
-    PERFORM snowflake_internal.snowflake_fleet_check_contact(
-        num_nulls(node_id, node_name, number, nonce, releases, clock, layout, tick_ms, epoch, backup_workers,
-            datacenter_id, in_recovery, version),
-        num_nulls(lease_worker_id, lease_floor, lease_until) + releases::integer * num_nulls(lease_worker_id),
-        node_name);
+    SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
+        (pg_is_in_recovery(), '25006', 'cannot contact the registry during recovery',
+            'A standby of the registry leases no workers.',
+            'Connect with target_session_attrs = read-write, and name all hosts of the registry.'),
+        -- An older snapshot would not show what others have committed before a lock was granted.
+        (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
+            'snowflake_registry_contact must run in a READ COMMITTED transaction',
+            'A transaction of another isolation level may not see the newest rows.',
+            'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
+        (num_nulls(node_id, node_name, number, nonce, releases, clock, layout, tick_ms, epoch, backup_workers,
+                datacenter_id, in_recovery, version) > 0
+            OR num_nulls(lease_worker_id, lease_floor, lease_until) NOT IN (0, CASE WHEN releases THEN 0 ELSE 3 END),
+            '22004', 'arguments of snowflake_registry_contact must not be null',
+            'Only registry_id and those of a lease can be; of a lease all or none, and none if it is released.',
+            'Install the same version of snowflake_id on the server and the registry.'),
+        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]', '22023',
+            'node_name must have 1 to 255 characters, and no control characters',
+            format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.')
+    ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
+    PERFORM snowflake_internal.snowflake_refuse(refusal);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '10 s');
     fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;
@@ -316,7 +275,14 @@ BEGIN
             lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version
             )::snowflake_internal.snowflake_registry_groups, releases) AS a;
     END IF;
-    hint := snowflake_internal.snowflake_fleet_hint(reason);
+    hint := CASE reason
+        WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
+            'this server.'
+        WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '
+            'that is wrong.'
+        WHEN 'full' THEN 'Wait, or stop a server that needs no IDs, or end a reservation with '
+            'snowflake_registry_unreserve.'
+        WHEN 'doubt' THEN 'Wait until then. If no commit was lost, call snowflake_registry_vouch in the registry.' END;
 END
 $$;
 
@@ -330,26 +296,18 @@ REVOKE ALL ON FUNCTION
     FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_internal.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
-COMMENT ON TABLE snowflake_internal.snowflake_registry_groups IS
-    'the workers of the fleet, one row per home worker: who has a lease, or why it is reserved';
+COMMENT ON TABLE snowflake_internal.snowflake_registry_groups IS 'the workers of the fleet, one row per home worker';
 COMMENT ON TABLE snowflake_internal.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
-COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS
-    'how many home workers the fleet has, how many are free, and when a registry in doubt leases them; one row per '
-    'datacenter in use';
-COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS
-    'returns the server that had the worker of an ID when the ID was generated; no row if there was none';
+COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS 'home workers of the fleet, one row per datacenter in use';
+COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS 'returns the server that had an ID''s worker';
 COMMENT ON FUNCTION
     @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval, boolean) IS
     'makes this database the registry of a fleet, and lets a role contact it';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS
-    'keeps a worker for a server that does not use the registry';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS
-    'ends a reservation, and returns when the registry can lease the worker';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_retire(text) IS
-    'ends the leases of a server, and returns when the registry can lease its workers again';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch() IS
-    'asserts that no failover or restore of the registry since it was last in no doubt lost a commit';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS 'keeps a worker for a server outside it';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS 'ends a reservation, and returns when it is over';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_retire(text) IS 'ends a server''s leases, and returns when they are free';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch() IS 'asserts that the registry has lost no commit';
 COMMENT ON FUNCTION
     @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, boolean, timestamptz,
         text, integer, timestamptz, integer, integer, boolean, text) IS

@@ -511,7 +511,6 @@ mod tests {
             "u",
             false,
         ),
-        ("snowflake_internal.snowflake_fleet_check_contact(integer,integer,text)", "v", false, "u", false),
         (
             "snowflake_internal.snowflake_fleet_claim(snowflake_internal.snowflake_registry,integer,text,timestamptz)",
             "v",
@@ -531,7 +530,6 @@ mod tests {
         ("snowflake_internal.snowflake_fleet_find_out(timestamptz)", "v", true, "u", false),
         ("snowflake_internal.snowflake_fleet_free_from()", "v", false, "u", false),
         ("snowflake_internal.snowflake_fleet_here()", "v", false, "u", false),
-        ("snowflake_internal.snowflake_fleet_hint(text)", "i", true, "s", false),
         (
             "snowflake_internal.snowflake_fleet_in_doubt(snowflake_internal.snowflake_registry,timestamptz)",
             "i",

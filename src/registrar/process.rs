@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// How long it may take from there on: the registry's function waits for a lock for 5 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
+/// What the child writes once it is connected: white space, which no result begins with, and JSON ignores.
+const CONNECTED: u8 = b' ';
 /// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's
 /// environment says so. libpq has no shorter time.
 const HOST_LIMIT: &CStr = c"2";
@@ -95,12 +97,12 @@ fn contacted(
         if is_obsolete() {
             return Ok(Ended::Unasked);
         }
-        if !bytes.is_empty()
+        if bytes.first() == Some(&CONNECTED)
             && let Some((ask, mut writer)) = asking.take()
         {
             let Some(arguments) = ask() else { return Ok(Ended::Unasked) };
-            // Fewer bytes than a pipe holds.
-            writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default())?;
+            // Fewer bytes than a pipe holds. If the child has ended, how it ended says why.
+            let _ = writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default());
             limit = ANSWER_LIMIT;
             deadline = Instant::now() + limit;
         }
@@ -138,8 +140,8 @@ fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
     }
 }
 
-/// In the child: makes the contact, and writes its result. Before that it writes a space once it is connected, which JSON
-/// ignores, and reads what to ask. `parents_end` is the end of the questions' pipe that the parent alone may have: without
+/// In the child: makes the contact, and writes its result. Once it is connected, it says so and reads what to ask.
+/// `parents_end` is the end of the questions' pipe that the parent alone may have: without
 /// it, a parent that asks nothing ends the questions.
 fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWriter, parents_end: RawFd) {
     // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: what the
@@ -155,7 +157,7 @@ fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWr
     let libraries = [Path::new("libpq.so.5"), &module];
     let ask = || {
         let mut text = Vec::new();
-        let asked = (&answers).write_all(b" ").and_then(|()| questions.read_to_end(&mut text));
+        let asked = (&answers).write_all(&[CONNECTED]).and_then(|()| questions.read_to_end(&mut text));
         let arguments = asked.ok().and_then(|_| serde_json::from_slice(&text).ok());
         arguments.ok_or_else(|| Failure::new(Kind::Server, "there is nothing to ask"))
     };
