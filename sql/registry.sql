@@ -297,6 +297,7 @@ DECLARE
     tick        bigint;
     latest      bigint;
     passes      bigint;
+    free        timestamptz;
     is_in_doubt boolean;
     named       constant integer := worker_id;
     -- The number's high bits are the datacenter's, as in an ID.
@@ -349,6 +350,7 @@ BEGIN
     passes := registry.tolerance_ticks + greatest(
         own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0),
         CASE WHEN registry.fence_before IS NOT NULL THEN registry.fence END);
+    free := snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
         (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
@@ -362,11 +364,9 @@ BEGIN
             'No operator has reserved it.', 'Check the number.'),
         (operation = 'reserve' AND passes >= tick, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
-            format('%s have it until %s.', CASE
-                WHEN own.node_id IS NOT NULL THEN format('Node "%s" may', own.node_name)
-                WHEN is_in_doubt THEN 'The registry may have lost commits, and another server may'
-                ELSE 'The server that had it last may' END,
-                snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch)),
+            CASE WHEN own.node_id IS NOT NULL THEN format('Node "%s" may have it until %s.', own.node_name, free)
+                WHEN is_in_doubt THEN format('The registry may have lost commits: another server may have it until %s.', free)
+                ELSE format('The server that had it last may have it until %s.', free) END,
             CASE WHEN is_in_doubt THEN 'Wait until then. If no commit was lost, call snowflake_registry_vouch.'
                 ELSE 'Reserve another worker; or stop the server that has it, and wait until then.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;

@@ -32,7 +32,7 @@ pub fn contact(
     connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(&connection)?;
     let arguments = ask()?;
-    let columns = COLUMNS.map(|(name, _)| name).join(", ");
+    let columns = COLUMNS.join(", ");
     let places = (1..=arguments.len()).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ");
     let call = format!("SELECT {columns} FROM {schema}.snowflake_registry_contact({places})");
     let rows = connection.query(&call, &arguments)?;
@@ -46,7 +46,7 @@ pub fn contact(
 /// The schema of the extension on the registry, quoted for SQL.
 fn find_schema(connection: &Connection<'_>) -> Result<String, Failure> {
     let rows = connection.query(FIND_SCHEMA, &[])?;
-    let name = rows.first().and_then(|row| row.first()).and_then(|(_, bytes)| bytes.as_ref());
+    let name = rows.first().and_then(|row| row.first()).and_then(Option::as_ref);
     let name = name.and_then(|bytes| std::str::from_utf8(bytes).ok());
     name.map(str::to_owned).ok_or_else(|| {
         Failure::new(

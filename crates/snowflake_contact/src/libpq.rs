@@ -55,7 +55,6 @@ functions! {
     PQresultErrorField(*const Res, c_int) -> *const c_char;
     PQntuples(*const Res) -> c_int;
     PQnfields(*const Res) -> c_int;
-    PQftype(*const Res, c_int) -> u32;
     PQgetisnull(*const Res, c_int, c_int) -> c_int;
     PQgetlength(*const Res, c_int, c_int) -> c_int;
     PQgetvalue(*const Res, c_int, c_int) -> *const c_char;
@@ -255,11 +254,10 @@ impl QueryResult<'_> {
         let (libpq, res) = (self.libpq, self.res);
         // SAFETY: row and column are within the result, whose value of this length is copied.
         unsafe {
-            let bytes = ((libpq.PQgetisnull)(res, row, column) == 0).then(|| {
+            ((libpq.PQgetisnull)(res, row, column) == 0).then(|| {
                 let length = (libpq.PQgetlength)(res, row, column) as usize;
                 std::slice::from_raw_parts((libpq.PQgetvalue)(res, row, column).cast::<u8>(), length).to_vec()
-            });
-            ((libpq.PQftype)(res, column), bytes)
+            })
         }
     }
 }

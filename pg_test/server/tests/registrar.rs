@@ -85,7 +85,7 @@ fn what_cannot_be_read_is_a_failure_that_says_why() {
     };
     says("answer = 'maybe'", "\"maybe\" is no answer");
     says("answer = 'granted', until = NULL", "its until is null");
-    says("until = 99", "its until, 99, is below its floor, 100");
+    says("until = 99", "worker 12 from 100 to 99 is no lease");
     says(
         "until = 200, answer = 'refused', detail = repeat('x', 10000)",
         "its detail has a length of 10000 bytes",
