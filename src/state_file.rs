@@ -116,15 +116,11 @@ fn no_link() -> io::Result<()> {
     }
 }
 
-/// A rename keeps both inode and time of birth; a copy has others.
+/// Inode, and time of birth in nanoseconds since 1970, 0 if the file system does not record it. A rename keeps both; a copy
+/// has others.
 fn identity(file: &Metadata) -> FileIdentity {
-    FileIdentity { inode: file.ino(), born_ns: birth(file) }
-}
-
-/// Time of birth, in nanoseconds since 1970; 0 if the file system does not record it.
-pub fn birth(file: &Metadata) -> i64 {
     let born = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    born.map_or(0, |since| since.as_nanos() as i64)
+    FileIdentity { inode: file.ino(), born_ns: born.map_or(0, |since| since.as_nanos() as i64) }
 }
 
 fn errno(error: &io::Error) -> Errno {

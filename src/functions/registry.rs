@@ -1,20 +1,18 @@
-//! What the registry needs of the library: the rules of a layout, and whose files the server has. It must work where
-//! nothing is preloaded, so it reads no setting.
+//! What the registry needs of the library: the rules of a layout. It must work where nothing is preloaded, so it reads no
+//! setting.
 
 use super::row::record;
 use super::text::GivenText;
 use crate::messages::reading;
 use crate::settings::{LAYOUT_HINT, TICK_HINT, TICKS, too_few_workers};
-use crate::state_file::birth;
 use pgrx::prelude::*;
 use snowflake_core::workers::WorkersError;
 use snowflake_core::{Bits, Layout, Tick, Workers};
-use std::os::unix::fs::MetadataExt;
 
 extension_sql_file!(
     "../../sql/registry.sql",
     name = "registry",
-    requires = ["revert", snowflake_fleet_layout, snowflake_fleet_control_file]
+    requires = ["revert", snowflake_fleet_layout]
 );
 extension_sql_file!("../../sql/registry_nodes.sql", name = "registry_nodes", requires = ["registry"]);
 
@@ -60,16 +58,4 @@ fn snowflake_fleet_layout(
     ];
     // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares a text and four integers.
     unsafe { record(call, row) }
-}
-
-/// What identifies the control file: its inode and time of birth. Of all files it is the one that every way to restore a
-/// server replaces, while PostgreSQL writes it in place; null, which no row of the registry may have, if it cannot be
-/// looked at.
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_fleet_control_file() RETURNS text
-    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-"#)]
-fn snowflake_fleet_control_file() -> Option<String> {
-    let file = std::fs::metadata("global/pg_control").ok()?;
-    Some(format!("{} {}", file.ino(), birth(&file)))
 }

@@ -25,26 +25,15 @@ impl Unleased {
     /// There was no answer.
     pub fn failed(failure: &Failure) -> Self {
         let hint = match failure.kind {
-            Kind::Library => {
-                "Install PostgreSQL's client library, for example the package libpq5. The server need not restart."
+            Kind::Server => {
+                "Check that PostgreSQL's client library (libpq5) is installed, and this server's limits of processes, open \
+                 files and memory."
             }
-            Kind::ConnectionString => "Correct snowflake_id.registry, and reload the settings.",
             Kind::Connection => {
-                "Check snowflake_id.registry, the registry's server, and the network between."
+                "Check the hosts, database, role and password in snowflake_id.registry, the role's rights, the registry's \
+                 server, and the network between."
             }
-            Kind::NoRegistry => {
-                "Check the database in snowflake_id.registry; in the right one, create the extension and the registry."
-            }
-            Kind::Right => {
-                "Name the role of the registry's nodes in snowflake_id.registry, or grant this one USAGE on the schema \
-                 of the extension and EXECUTE on snowflake_registry_contact."
-            }
-            Kind::Call => "Check the log of the registry's server.",
             Kind::Answer => SAME_VERSION,
-            Kind::Deadline => {
-                "Check the registry's server, the network between, and this server's name servers."
-            }
-            Kind::Process => "Check this server's limits of processes, open files and memory.",
         };
         Self::new(&failure.text, failure.hint.as_deref().unwrap_or(hint))
     }

@@ -2,14 +2,13 @@
 
 use crate::bell::{self, Who};
 use crate::board;
-use crate::control_file::system_identifier;
 use crate::generator;
 use crate::messages::{Unleased, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
-use snowflake_contact::{Failure, Reply, Request};
+use snowflake_contact::{Failure, Reply, Request, Value};
 use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;
 
@@ -22,11 +21,13 @@ pub struct Leasing {
     told_refused: Option<String>,
     /// The end of the lease whose end was logged.
     told_ended_us: Option<i64>,
+    /// The contact that was asked last.
+    asked: Option<Contact>,
 }
 
 impl Leasing {
     pub fn of(generator: &'static SharedGenerator) -> Self {
-        Self { generator, told_closed: None, told_refused: None, told_ended_us: None }
+        Self { generator, told_closed: None, told_refused: None, told_ended_us: None, asked: None }
     }
 
     /// Finds out which node this is; `false` if it cannot speak to the registry now.
@@ -96,42 +97,57 @@ impl Leasing {
         }
     }
 
-    /// The next contact; `None` if there is nothing to ask now. It is durable where it has to be: it is sent at once.
-    pub fn next(&mut self) -> Option<Request> {
-        let settings = settings::get()?;
-        let in_recovery = generator::in_recovery();
-        if !self.enlist(in_recovery) {
-            return None;
+    /// Whether there is something to ask: this server knows which node it is.
+    pub fn is_due(&mut self) -> bool {
+        let is_due = self.enlist(generator::in_recovery());
+        if is_due {
+            self.tell_of_end();
         }
-        self.tell_of_end();
-        let contact = match self.generator.contact() {
-            Ok(contact) => contact?,
+        is_due
+    }
+
+    /// The next contact, for the registry; `None` if there is none. It is durable where it has to be: it is sent at once.
+    pub fn ask(&mut self) -> Option<Vec<Value>> {
+        self.asked = match self.generator.contact() {
+            Ok(contact) => contact,
             Err(errno) => {
                 board::note_failed(&Unleased::unwritable(errno));
-                return None;
+                None
             }
         };
-        Some(Request {
-            contact,
-            node_name: settings::node_name(),
-            layout: settings.layout,
-            backup_workers: settings.workers.lanes() as i32 - 1,
-            datacenter: settings.datacenter as i32,
-            wanted_worker: None,
-            in_recovery,
-            version: env!("CARGO_PKG_VERSION"),
-            system_identifier: system_identifier(),
-        })
+        request(self.asked?, false).map(|request| request.arguments())
+    }
+
+    /// The contact that gives the lease back; `None` if there is no lease, or that cannot be written.
+    pub fn release(&mut self) -> Option<Vec<Value>> {
+        let contact = self.generator.release().ok()??;
+        request(contact, true).map(|request| request.arguments())
     }
 
     /// What became of a contact. A failure leaves open whether the registry got it.
-    pub fn done(&mut self, contact: &Contact, result: Result<Reply, Failure>) {
-        match result {
-            Ok(Reply { answer, said, hint }) => {
-                self.answered(contact, answer, &Unleased { error: said, hint });
+    pub fn done(&mut self, result: Result<Reply, Failure>) {
+        match (result, self.asked.take()) {
+            (Ok(Reply { answer, said, hint }), Some(contact)) => {
+                self.answered(&contact, answer, &Unleased { error: said, hint });
             }
             // The contact stays pending, and is repeated.
-            Err(failure) => board::note_failed(&Unleased::failed(&failure)),
+            (Err(failure), _) => board::note_failed(&Unleased::failed(&failure)),
+            (Ok(_), None) => board::note_failed(&Unleased::not_fitting()),
         }
     }
+}
+
+/// A contact, and what the registry has to know of this server.
+fn request(contact: Contact, releases: bool) -> Option<Request> {
+    let settings = settings::get()?;
+    Some(Request {
+        contact,
+        releases,
+        node_name: settings::node_name(),
+        layout: settings.layout,
+        backup_workers: settings.workers.lanes() as i32 - 1,
+        datacenter: settings.datacenter as i32,
+        in_recovery: generator::in_recovery(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
 }

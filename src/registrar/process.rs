@@ -17,14 +17,12 @@
 
 use crate::display::io_error;
 use crate::messages::Awaited;
-use crate::time::clock_us;
 use crate::waiting;
-use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use snowflake_contact::{Contacted, Failure, Hosts, Kind, Reply, Request, contact as blocking_contact};
-use std::ffi::{CStr, CString, OsStr, c_int};
+use snowflake_contact::{Failure, Kind, Reply, Value, contact as blocking_contact};
+use std::ffi::{CStr, OsStr, c_int};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -33,111 +31,89 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a contact may take to connect at first, and then to be answered: three hosts that are silent, and one that
-/// answers. Shorter than the time between two contacts.
-const LIMIT: Duration = Duration::from_secs(8);
-/// The most that a contact may take to connect, where the connection string or the name servers need longer.
-const LONGEST: Duration = Duration::from_secs(128);
+/// How long a contact may take to connect, with name servers and hosts that are silent.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+/// How long it may take from there on: the registry's function waits for a lock for 5 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(8);
+/// What the child writes once it is connected: white space, which no result begins with, and JSON ignores.
+const CONNECTED: u8 = b' ';
 /// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's
 /// environment says so. libpq has no shorter time.
 const HOST_LIMIT: &CStr = c"2";
-/// The most bytes of a result.
-const LONGEST_RESULT: usize = 1 << 16;
 
 unsafe extern "C" {
     /// PostgreSQL's: what a child does that needs no shared memory.
     fn PGSharedMemoryDetach();
 }
 
-/// The way to the registry of a connection string, and what earlier contacts have shown of it.
-#[derive(Debug)]
-pub struct Way {
-    pub connection_string: CString,
-    /// How long a contact may take to connect. Twice as long after each that was too short, up to the longest: libpq
-    /// itself knows what the string, a service file and the environment allow to each host, and name servers that do not
-    /// answer cost more.
-    limit: Duration,
-    /// After an answer of one of several hosts: all, beginning with that one. The others are asked again when it fails.
-    hosts: Option<Hosts>,
+/// How a contact ended.
+pub enum Ended {
+    /// With an answer, or without one.
+    Answered(Result<Reply, Failure>),
+    /// Before the registry was asked, or before it answered: nobody waits for that any more.
+    Unasked,
 }
 
-impl Way {
-    pub fn of(connection_string: CString) -> Self {
-        Self { connection_string, limit: LIMIT, hosts: None }
-    }
-
-    /// Makes a contact, and waits for its end; `None` if `is_obsolete` becomes true meanwhile, which is asked whenever
-    /// something wakes this process. Ends the process if it is told to stop.
-    pub fn contact(
-        &mut self,
-        request: &Request,
-        is_obsolete: impl FnMut() -> bool,
-    ) -> Option<Result<Reply, Failure>> {
-        let contacted = contacted(self, request, is_obsolete)?;
-        let Contacted { result, hosts } =
-            contacted.unwrap_or_else(|failure| Contacted { result: Err(failure), hosts: None });
-        self.hosts = hosts;
-        Some(result)
-    }
+/// Makes a contact, and waits for its end, in all no longer than `longest`. `ask` is called once the registry has accepted
+/// the connection, and returns the arguments of a request if there is one. `is_obsolete` is asked whenever something wakes
+/// this process.
+pub fn contact(
+    connection_string: &CStr,
+    longest: Duration,
+    ask: impl FnOnce() -> Option<Vec<Value>>,
+    is_obsolete: impl FnMut() -> bool,
+) -> Ended {
+    contacted(connection_string, longest, ask, is_obsolete).unwrap_or_else(|error| {
+        let why = io_error(&error);
+        let text = format!("could not run the process that contacts the registry: {why}");
+        Ended::Answered(Err(Failure::new(Kind::Server, text)))
+    })
 }
 
 fn contacted(
-    way: &mut Way,
-    request: &Request,
+    connection_string: &CStr,
+    longest: Duration,
+    ask: impl FnOnce() -> Option<Vec<Value>>,
     mut is_obsolete: impl FnMut() -> bool,
-) -> Option<Result<Contacted, Failure>> {
-    let mut deadline = Instant::now() + way.limit;
-    let failed = |error: io::Error| {
-        let why = io_error(&error);
-        Failure::new(Kind::Process, format!("could not run the process that contacts the registry: {why}"))
-    };
-    let forked = || {
-        let (reader, writer) = io::pipe()?;
-        let child = Child::fork(|| make(way, request, writer))?;
-        set_nonblocking(&reader)?;
-        Ok((reader, child))
-    };
-    let (mut reader, mut child) = match forked() {
-        Ok(forked) => forked,
-        Err(error) => return Some(Err(failed(error))),
-    };
+) -> io::Result<Ended> {
+    let end = Instant::now() + longest;
+    let mut limit = CONNECT_LIMIT;
+    let mut deadline = end.min(Instant::now() + limit);
+    let (mut reader, answers) = io::pipe()?;
+    let (questions, writer) = io::pipe()?;
+    // The child has both ends of both: its own are those that it uses.
+    let mut child = Child::fork(|| make(connection_string, questions, answers, writer.as_raw_fd()))?;
+    set_nonblocking(&reader)?;
+    let mut asking = Some((ask, writer));
     let mut bytes = Vec::new();
     loop {
-        let was_connected = !bytes.is_empty();
-        let is_end = read_some(&mut reader, &mut bytes);
-        // A stop of the server asks the child to end, too, and the worker hears of the stop first.
-        if BackgroundWorker::sigterm_received() {
-            // SAFETY: ends the process as PostgreSQL's own workers do. Status 0 would tell the postmaster never to
-            // start the registrar again.
-            unsafe { pg_sys::proc_exit(1) };
-        }
-        match is_end {
-            Ok(true) => break,
-            Ok(false) => {}
-            Err(error) => return Some(Err(failed(error))),
-        }
+        let is_end = read_some(&mut reader, &mut bytes)?;
+        // A stop of the server asks the child to end, too, and the worker gets to know of the stop first.
         if is_obsolete() {
-            return None;
+            return Ok(Ended::Unasked);
         }
-        if bytes.len() > LONGEST_RESULT {
-            return Some(Err(Failure::new(Kind::Process, "the result is too long")));
+        if is_end {
+            break;
         }
-        if !was_connected && !bytes.is_empty() {
-            deadline = Instant::now() + LIMIT;
+        if bytes.first() == Some(&CONNECTED)
+            && let Some((ask, mut writer)) = asking.take()
+        {
+            let Some(arguments) = ask() else { return Ok(Ended::Unasked) };
+            // Fewer bytes than a pipe holds. If the child has ended, how it ended says why.
+            let _ = writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default());
+            limit = ANSWER_LIMIT;
+            deadline = end.min(Instant::now() + limit);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let limit = if bytes.is_empty() { way.limit } else { LIMIT };
-            if bytes.is_empty() {
-                way.limit = (way.limit * 2).min(LONGEST);
-            }
             let text = format!("the registry did not answer within {} s", limit.as_secs());
-            return Some(Err(Failure::new(Kind::Deadline, text)));
+            return Ok(Ended::Answered(Err(Failure::new(Kind::Connection, text))));
         }
         waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);
     }
     let ended = child.wait();
-    Some(serde_json::from_slice(&bytes).map_err(|_| Failure::new(Kind::Process, ended)))
+    let result = serde_json::from_slice(&bytes).unwrap_or_else(|_| Err(Failure::new(Kind::Server, ended)));
+    Ok(Ended::Answered(result))
 }
 
 /// Reads what is there; whether it was the end.
@@ -162,20 +138,29 @@ fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
     }
 }
 
-/// In the child: makes the contact, and writes its result; before that a space, once it is connected, which JSON ignores.
-fn make(way: &Way, request: &Request, mut writer: PipeWriter) {
-    // SAFETY: the child has one thread; the names are static. 0: what the environment says counts.
-    unsafe { libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0) };
+/// In the child: makes the contact, and writes its result. Once it is connected, it says so and reads what to ask.
+/// `parents_end` is the end of the questions' pipe that the parent alone may have: without
+/// it, a parent that asks nothing ends the questions.
+fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWriter, parents_end: RawFd) {
+    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: what the
+    // environment says counts.
+    unsafe {
+        libc::close(parents_end);
+        libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0);
+    }
     // PostgreSQL's own module is linked with the libpq that the server was built with, wherever that is.
     // SAFETY: PostgreSQL set the path when it started, and it ends in a zero byte.
     let folder = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
     let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
     let libraries = [Path::new("libpq.so.5"), &module];
-    let connected = || drop((&writer).write_all(b" "));
-    let now = || clock_us(libc::CLOCK_REALTIME);
-    let contacted =
-        blocking_contact(&libraries, &way.connection_string, way.hosts.as_ref(), request, connected, now);
-    let _ = writer.write_all(&serde_json::to_vec(&contacted).unwrap_or_default());
+    let ask = || {
+        let mut text = Vec::new();
+        let asked = (&answers).write_all(&[CONNECTED]).and_then(|()| questions.read_to_end(&mut text));
+        let arguments = asked.ok().and_then(|_| serde_json::from_slice(&text).ok());
+        arguments.ok_or_else(|| Failure::new(Kind::Server, "there is nothing to ask"))
+    };
+    let result = blocking_contact(&libraries, connection_string, ask);
+    let _ = answers.write_all(&serde_json::to_vec(&result).unwrap_or_default());
 }
 
 /// The signals that ask a process to end.

@@ -1,7 +1,7 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
 use super::lease::Leasing;
-use super::process::Way;
+use super::process::{Ended, contact};
 use crate::bell::{self, Who};
 use crate::board;
 use crate::messages::{Unleased, log};
@@ -9,26 +9,30 @@ use crate::settings;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use snowflake_contact::{Failure, Kind, Pace, Reply};
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 /// If there is nothing to ask now, there may be after this time.
 const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
 
-/// Makes contacts until the process is told to stop.
+/// A stop of the server waits for the registry no longer than this.
+const LONGEST_RELEASE: Duration = Duration::from_secs(2);
+
+/// Makes contacts until the process is told to stop, and gives the lease back if that is because the server stops.
 pub fn run(mut leasing: Leasing) {
     bell::answer_as(Who::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
-    let mut way = settings::registry().map(Way::of);
+    let mut registry = settings::registry();
     let mut due = Instant::now();
     // What somebody asks for comes no sooner than this.
     let mut not_before = due;
     loop {
         reread_settings();
         let configured = settings::registry();
-        if configured.as_deref() != way.as_ref().map(|way| way.connection_string.as_c_str()) {
-            (way, due) = (configured.map(Way::of), Instant::now());
-            if way.is_none() {
+        if configured != registry {
+            (registry, due) = (configured, Instant::now());
+            if registry.is_none() {
                 board::note_failed(&Unleased::removed());
                 log::registry_removed();
             }
@@ -37,27 +41,57 @@ pub fn run(mut leasing: Leasing) {
             due = due.min(not_before);
         }
         let wait = due.saturating_duration_since(Instant::now());
-        if let Some(way) = way.as_mut().filter(|_| wait.is_zero()) {
-            let Some(request) = leasing.next() else {
+        if let Some(string) = registry.as_ref().filter(|_| wait.is_zero()) {
+            if !leasing.is_due() {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
+            }
+            let is_obsolete = || {
+                let is_changed = reread_settings() && settings::registry().as_ref() != Some(string);
+                is_changed || BackgroundWorker::sigterm_received()
             };
-            let string = way.connection_string.clone();
-            let is_obsolete = || reread_settings() && settings::registry().as_ref() != Some(&string);
-            let Some(result) = way.contact(&request, is_obsolete) else { continue };
+            let result = match contact(string, Duration::MAX, || leasing.ask(), is_obsolete) {
+                Ended::Unasked if BackgroundWorker::sigterm_received() => break,
+                Ended::Unasked => {
+                    due = Instant::now() + NOTHING_TO_ASK;
+                    continue;
+                }
+                Ended::Answered(result) => result,
+            };
             let answer = result.as_ref().ok().map(|reply| reply.answer);
             episode.tell(&result);
-            leasing.done(&request.contact, result);
+            leasing.done(result);
             let now = Instant::now();
             let pause = pace.after(answer, leasing.rest(), random());
             (due, not_before) = (now + pause, now + pace.at_least(pause));
             continue;
         }
         // Without a registry, until the settings are read again.
-        if !BackgroundWorker::wait_latch(way.is_some().then_some(wait)) {
-            return;
+        if !BackgroundWorker::wait_latch(registry.is_some().then_some(wait)) {
+            break;
         }
     }
+    if let Some(string) = registry.filter(|_| is_server_stopping()) {
+        release(&mut leasing, &string);
+    }
+}
+
+/// Gives the lease back, so that the next start, or another server, has its workers at once. The lease is over when the
+/// registry has accepted the connection; if it does not answer then, the workers stay taken for a grant.
+fn release(leasing: &mut Leasing, connection_string: &CStr) {
+    if let Ended::Answered(Err(failure)) =
+        contact(connection_string, LONGEST_RELEASE, || leasing.release(), || false)
+    {
+        log::registry_away(&Unleased::failed(&failure));
+    }
+}
+
+/// Whether the server is being stopped, fast or smart: then the postmaster has written so into its file. A process that is
+/// told to end by itself is started again, and goes on with the lease.
+fn is_server_stopping() -> bool {
+    const STATUS: usize = 7;
+    let file = std::fs::read_to_string("postmaster.pid").unwrap_or_default();
+    file.lines().nth(STATUS).is_some_and(|status| status.trim() == "stopping")
 }
 
 /// Rereads the settings if they were reloaded; whether they were.

@@ -3,27 +3,15 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What went wrong, which decides what to do about it.
+/// Where to look, which decides what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// libpq cannot be loaded.
-    Library,
-    /// libpq cannot read the connection string.
-    ConnectionString,
-    /// No connection: the registry was not reached, or it did not let the node in.
+    /// On this server: libpq cannot be loaded, or the process that makes the contact did not work.
+    Server,
+    /// On the way: the connection string, hosts and network, the role and its rights.
     Connection,
-    /// The database has no registry.
-    NoRegistry,
-    /// The role of the connection string may not call the registry's function.
-    Right,
-    /// The call failed on the registry.
-    Call,
-    /// The answer is not one that this version knows.
+    /// On the registry: the call failed there, or the answer is not one that this version knows.
     Answer,
-    /// No answer came in time.
-    Deadline,
-    /// The process that makes the contact did not start, or ended without a result.
-    Process,
 }
 
 /// A contact without an answer.

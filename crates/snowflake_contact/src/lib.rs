@@ -12,19 +12,16 @@
 //! | `wire` | what is asked and answered, as PostgreSQL's binary values |
 //! | `call` | the steps of a contact |
 //! | `libpq` | the library and its connections: the only unsafe code |
-//! | `hosts` | the hosts of a connection string, and which is tried first |
 //! | `failure` | why there is no answer, in one line |
 //! | `pace` | when the next contact is due |
 
 mod call;
 mod failure;
-mod hosts;
 mod libpq;
 mod pace;
 mod wire;
 
-pub use call::{Contacted, contact};
+pub use call::contact;
 pub use failure::{Failure, Kind};
-pub use hosts::Hosts;
 pub use pace::Pace;
-pub use wire::{Reply, Request};
+pub use wire::{Reply, Request, Value};

@@ -8,7 +8,6 @@
 #![allow(unsafe_code)]
 
 use crate::failure::{Failure, Kind, about_connection, about_string, one_line};
-use crate::hosts::Hosts;
 use crate::wire::{Column, Value};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -38,25 +37,12 @@ macro_rules! functions {
 
 type Conn = c_void;
 type Res = c_void;
-/// `PQconninfoOption` of libpq-fe.h.
-#[repr(C)]
-struct ConninfoOption {
-    keyword: *const c_char,
-    envvar: *const c_char,
-    compiled: *const c_char,
-    val: *const c_char,
-    label: *const c_char,
-    dispchar: *const c_char,
-    dispsize: c_int,
-}
+type ConninfoOptions = c_void;
 type Strings = *const *const c_char;
 
 functions! {
-    PQconninfoParse(*const c_char, *mut *mut c_char) -> *mut ConninfoOption;
-    PQconninfo(*mut Conn) -> *mut ConninfoOption;
-    PQconninfoFree(*mut ConninfoOption);
-    PQhost(*const Conn) -> *const c_char;
-    PQport(*const Conn) -> *const c_char;
+    PQconninfoParse(*const c_char, *mut *mut c_char) -> *mut ConninfoOptions;
+    PQconninfoFree(*mut ConninfoOptions);
     PQfreemem(*mut c_void);
     PQconnectdbParams(Strings, Strings, c_int) -> *mut Conn;
     PQstatus(*const Conn) -> c_int;
@@ -69,7 +55,6 @@ functions! {
     PQresultErrorField(*const Res, c_int) -> *const c_char;
     PQntuples(*const Res) -> c_int;
     PQnfields(*const Res) -> c_int;
-    PQftype(*const Res, c_int) -> u32;
     PQgetisnull(*const Res, c_int, c_int) -> c_int;
     PQgetlength(*const Res, c_int, c_int) -> c_int;
     PQgetvalue(*const Res, c_int, c_int) -> *const c_char;
@@ -108,7 +93,7 @@ impl Libpq {
             }
         }
         let why = first_error.map_or_else(|| "no library is named".to_owned(), |error| error.to_string());
-        Err(Failure::new(Kind::Library, why))
+        Err(Failure::new(Kind::Server, why))
     }
 
     /// Whether libpq can read the connection string. Without this check, it takes a string that is none for the name
@@ -127,7 +112,7 @@ impl Libpq {
             text
         };
         let text = about_string(&text, &connection_string.to_string_lossy());
-        Err(Failure::new(Kind::ConnectionString, text))
+        Err(Failure::new(Kind::Connection, text))
     }
 }
 
@@ -152,19 +137,13 @@ extern "C" fn ignore_notice(_argument: *mut c_void, _result: *const Res) {}
 
 impl<'a> Connection<'a> {
     /// Connects. Of a keyword that stands twice, libpq takes the last that is not empty.
-    pub fn open(libpq: &'a Libpq, connection_string: &CStr, hosts: Option<&Hosts>) -> Result<Self, Failure> {
-        let of_hosts = hosts.cloned().unwrap_or_default();
-        let [host, hostaddr, port] = [of_hosts.host, of_hosts.hostaddr, of_hosts.port]
-            .map(|list| CString::new(list).unwrap_or_default());
+    pub fn open(libpq: &'a Libpq, connection_string: &CStr) -> Result<Self, Failure> {
         let options = [
             (c"fallback_application_name", c"snowflake_id"),
             (c"dbname", connection_string),
             (c"client_encoding", c"UTF8"),
-            (c"host", &host),
-            (c"hostaddr", &hostaddr),
-            (c"port", &port),
         ];
-        let ended = |list: [*const c_char; 6]| list.into_iter().chain([ptr::null()]).collect::<Vec<_>>();
+        let ended = |list: [*const c_char; 3]| list.into_iter().chain([ptr::null()]).collect::<Vec<_>>();
         let keywords = ended(options.map(|(keyword, _)| keyword.as_ptr()));
         let values = ended(options.map(|(_, value)| value.as_ptr()));
         // SAFETY: two lists of valid texts that end in null. 1: a dbname may be a connection string.
@@ -184,30 +163,6 @@ impl<'a> Connection<'a> {
         Ok(connection)
     }
 
-    /// The hosts of the connection string, beginning with the one that answered; `None` if there is nothing to choose.
-    pub fn hosts(&self) -> Option<Hosts> {
-        let mut hosts = Hosts::default();
-        // SAFETY: the connection lives. The list, whose last option has no keyword, is copied and freed.
-        let (host, port) = unsafe {
-            let options = (self.libpq.PQconninfo)(self.conn);
-            let mut at = options.cast_const();
-            while let Some(option) = at.as_ref().filter(|option| !option.keyword.is_null()) {
-                match CStr::from_ptr(option.keyword).to_bytes() {
-                    b"host" => hosts.host = text_of(option.val),
-                    b"hostaddr" => hosts.hostaddr = text_of(option.val),
-                    b"port" => hosts.port = text_of(option.val),
-                    _ => {}
-                }
-                at = at.add(1);
-            }
-            if !options.is_null() {
-                (self.libpq.PQconninfoFree)(options);
-            }
-            (text_of((self.libpq.PQhost)(self.conn)), text_of((self.libpq.PQport)(self.conn)))
-        };
-        hosts.beginning_with(&host, &port)
-    }
-
     fn error(&self) -> String {
         // SAFETY: the connection lives, and its text is copied.
         unsafe { text_of((self.libpq.PQerrorMessage)(self.conn)) }
@@ -215,7 +170,8 @@ impl<'a> Connection<'a> {
 
     /// Runs a query; the rows have binary values.
     pub fn query(&self, query: &str, arguments: &[Value]) -> Result<Vec<Vec<Column>>, Failure> {
-        let query = CString::new(query).map_err(|_| Failure::new(Kind::Call, "the query has a zero byte"))?;
+        let query =
+            CString::new(query).map_err(|_| Failure::new(Kind::Answer, "the query has a zero byte"))?;
         Ok(self.execute(&query, arguments, PGRES_TUPLES_OK)?.rows())
     }
 
@@ -230,9 +186,8 @@ impl<'a> Connection<'a> {
         let values: Vec<*const c_char> = arguments.iter().map(bytes).collect();
         let length = |value: &Value| value.bytes.as_ref().map_or(0, |bytes| bytes.len() as c_int);
         let lengths: Vec<c_int> = arguments.iter().map(length).collect();
-        let formats: Vec<c_int> = arguments.iter().map(|value| value.is_binary.into()).collect();
-        // SAFETY: the connection lives, and the four lists have as many valid items as there are arguments. Values in
-        // text form end in a zero byte.
+        let formats = vec![1; arguments.len()];
+        // SAFETY: the connection lives, and the four lists have as many valid items as there are arguments.
         let res = unsafe {
             (self.libpq.PQexecParams)(
                 self.conn,
@@ -246,7 +201,7 @@ impl<'a> Connection<'a> {
             )
         };
         if res.is_null() {
-            return Err(Failure::new(Kind::Call, self.error()));
+            return Err(Failure::new(Kind::Answer, self.error()));
         }
         let result = QueryResult { libpq: self.libpq, res };
         // SAFETY: the result lives.
@@ -254,19 +209,18 @@ impl<'a> Connection<'a> {
             return Ok(result);
         }
         // Where the connection broke, its own text has what the server said last, too.
-        match result.error(PG_DIAG_MESSAGE_PRIMARY) {
-            None => Err(Failure::new(Kind::Call, self.error())),
-            Some(text) => {
+        let Some(text) = result.error(PG_DIAG_MESSAGE_PRIMARY) else {
+            return Err(Failure::new(Kind::Answer, self.error()));
+        };
+        // PostgreSQL's own hints are about the query, which is not the operator's.
+        Err(match result.error(PG_DIAG_SQLSTATE).as_deref() {
+            Some(INSUFFICIENT_PRIVILEGE) => Failure::new(Kind::Connection, text),
+            Some(UNDEFINED_FUNCTION | UNDEFINED_COLUMN) => Failure::new(Kind::Answer, text),
+            _ => {
                 let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
-                let state = result.error(PG_DIAG_SQLSTATE).unwrap_or_default();
-                Err(match state.as_str() {
-                    INSUFFICIENT_PRIVILEGE => Failure { hint, ..Failure::new(Kind::Right, text) },
-                    // Another version's. PostgreSQL's hint is about casts.
-                    UNDEFINED_FUNCTION | UNDEFINED_COLUMN => Failure::new(Kind::Answer, text),
-                    _ => Failure { hint, ..Failure::new(Kind::Call, text) },
-                })
+                Failure { hint, ..Failure::new(Kind::Answer, text) }
             }
-        }
+        })
     }
 }
 
@@ -300,11 +254,10 @@ impl QueryResult<'_> {
         let (libpq, res) = (self.libpq, self.res);
         // SAFETY: row and column are within the result, whose value of this length is copied.
         unsafe {
-            let bytes = ((libpq.PQgetisnull)(res, row, column) == 0).then(|| {
+            ((libpq.PQgetisnull)(res, row, column) == 0).then(|| {
                 let length = (libpq.PQgetlength)(res, row, column) as usize;
                 std::slice::from_raw_parts((libpq.PQgetvalue)(res, row, column).cast::<u8>(), length).to_vec()
-            });
-            ((libpq.PQftype)(res, column), bytes)
+            })
         }
     }
 }

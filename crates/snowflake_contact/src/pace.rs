@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn failures_double_the_pause_up_to_the_period_and_a_success_resets_it() {
         let mut pace = Pace::default();
-        let pauses: Vec<_> = (0..7).map(|_| pace.after(FAILED, None, 0.5).as_millis()).collect();
+        let of = |i: u32| if i.is_multiple_of(2) { FAILED } else { Some(Answer::Refused) };
+        let pauses: Vec<_> = (0..7).map(|i| pace.after(of(i), None, 0.5).as_millis()).collect();
         assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
         (0..100).for_each(|_| assert_eq!(pace.after(FAILED, None, 0.5), PERIOD));
         pace.after(GRANTED, None, 0.5);
@@ -100,14 +101,6 @@ mod tests {
         pace.after(GRANTED, None, 0.5);
         let pause = pace.after(OVER, None, 0.5);
         assert_eq!(pace.at_least(pause), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_refusal_is_asked_again_as_a_failure_is() {
-        let refused = Some(Answer::Refused);
-        let mut pace = Pace::default();
-        assert_eq!(pace.after(refused, None, 0.5), FIRST_PAUSE);
-        assert_eq!(pace.after(refused, None, 0.5), FIRST_PAUSE * 2);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use uuid::Uuid;
 pub struct Request {
     /// The contact.
     pub contact: Contact,
+    /// The server has given up the lease that the contact shows, and generated no ID above its `until`.
+    pub releases: bool,
     /// What the server is called.
     pub node_name: String,
     /// The configured layout.
@@ -19,14 +21,10 @@ pub struct Request {
     pub backup_workers: i32,
     /// The configured datacenter.
     pub datacenter: i32,
-    /// The configured worker; `None` takes any.
-    pub wanted_worker: Option<i32>,
     /// The server is a standby, or still recovers.
     pub in_recovery: bool,
     /// The extension's version.
     pub version: &'static str,
-    /// PostgreSQL's system identifier.
-    pub system_identifier: u64,
 }
 
 /// The registry's answer, and what it says about it.
@@ -41,14 +39,12 @@ pub struct Reply {
 }
 
 /// A value in PostgreSQL's protocol.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     /// The OID of its type.
-    pub of_type: u32,
-    /// `None` is null.
-    pub bytes: Option<Vec<u8>>,
-    /// In the type's binary form; otherwise a text that ends in a zero byte.
-    pub is_binary: bool,
+    pub(crate) of_type: u32,
+    /// In the type's binary form; `None` is null.
+    pub(crate) bytes: Option<Vec<u8>>,
 }
 
 const BOOL: u32 = 16;
@@ -56,14 +52,13 @@ const INT8: u32 = 20;
 const INT4: u32 = 23;
 const TEXT: u32 = 25;
 const TIMESTAMPTZ: u32 = 1_184;
-const NUMERIC: u32 = 1_700;
 const UUID: u32 = 2_950;
 
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
 fn value(of_type: u32, bytes: Option<Vec<u8>>) -> Value {
-    Value { of_type, bytes, is_binary: true }
+    Value { of_type, bytes }
 }
 
 fn int4(number: impl Into<Option<i32>>) -> Value {
@@ -86,13 +81,13 @@ fn timestamptz(unix_us: i64) -> Value {
     value(TIMESTAMPTZ, Some(unix_us.saturating_sub(POSTGRES_EPOCH_US).to_be_bytes().to_vec()))
 }
 
-fn numeric(number: u64) -> Value {
-    Value { of_type: NUMERIC, bytes: Some(format!("{number}\0").into_bytes()), is_binary: false }
+fn boolean(truth: bool) -> Value {
+    value(BOOL, Some(vec![truth.into()]))
 }
 
 impl Request {
     /// The arguments of `snowflake_registry_contact`, in its order.
-    pub(crate) fn arguments(&self) -> Vec<Value> {
+    pub fn arguments(&self) -> Vec<Value> {
         let Contact { registry, node, number, nonce, lease, clock_us } = self.contact;
         vec![
             uuid(registry),
@@ -103,71 +98,27 @@ impl Request {
             int4(lease.map(|lease| lease.home as i32)),
             int8(lease.map(|lease| lease.floor)),
             int8(lease.map(|lease| lease.until)),
+            boolean(self.releases),
             timestamptz(clock_us),
             text(&self.layout.bits().to_string()),
             int4(self.layout.tick().millis() as i32),
             timestamptz(self.layout.epoch_us()),
             int4(self.backup_workers),
             int4(self.datacenter),
-            int4(self.wanted_worker),
-            value(BOOL, Some(vec![u8::from(self.in_recovery)])),
+            boolean(self.in_recovery),
             text(self.version),
-            numeric(self.system_identifier),
         ]
     }
 }
 
-/// The columns that an answer needs, with their types, in the order in which [`Reply::from_row`] reads them.
-pub const COLUMNS: [(&str, u32); 8] = [
-    ("answer", TEXT),
-    ("registry", UUID),
-    ("worker_id", INT4),
-    ("floor", INT8),
-    ("until", INT8),
-    ("reason", TEXT),
-    ("detail", TEXT),
-    ("hint", TEXT),
-];
+/// The columns that an answer needs, in the order in which [`Reply::from_row`] reads them.
+pub const COLUMNS: [&str; 7] = ["answer", "registry", "worker_id", "floor", "until", "detail", "hint"];
 
 /// The most bytes that a text of an answer may have.
 const LONGEST_TEXT: usize = 4_096;
 
-/// A column as the registry sent it: the OID of its type, and its value in binary form.
-pub type Column = (u32, Option<Vec<u8>>);
-
-struct Row<'a>(&'a [Column]);
-
-impl Row<'_> {
-    /// The bytes of a column; a type of another name or size is no answer of ours.
-    fn bytes(&self, name: &str) -> Result<Option<&[u8]>, Failure> {
-        let at = COLUMNS.iter().position(|(column, _)| *column == name).expect("a column of an answer");
-        let Some((of_type, bytes)) = self.0.get(at) else { return Err(bad(format!("it has no {name}"))) };
-        if *of_type != COLUMNS[at].1 {
-            return Err(bad(format!("its {name} has the type {of_type}")));
-        }
-        Ok(bytes.as_deref())
-    }
-
-    fn sized<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Failure> {
-        let read = |bytes: &[u8]| {
-            bytes.try_into().map_err(|_| bad(format!("its {name} has a length of {} bytes", bytes.len())))
-        };
-        self.bytes(name)?.map(read).transpose()
-    }
-
-    fn text(&self, name: &str) -> Result<Option<String>, Failure> {
-        let Some(bytes) = self.bytes(name)? else { return Ok(None) };
-        if bytes.len() > LONGEST_TEXT {
-            return Err(bad(format!("its {name} has a length of {} bytes", bytes.len())));
-        }
-        let text = std::str::from_utf8(bytes).map_err(|_| bad(format!("its {name} is not UTF-8")))?;
-        Ok(Some(one_line(text)))
-    }
-
-    fn int8(&self, name: &str) -> Result<Option<i64>, Failure> {
-        Ok(self.sized(name)?.map(i64::from_be_bytes))
-    }
-}
+/// A column as the registry sent it, in its type's binary form.
+pub type Column = Option<Vec<u8>>;
 
 fn bad(why: impl AsRef<str>) -> Failure {
     Failure::new(Kind::Answer, format!("the registry's answer cannot be read: {}", why.as_ref()))
@@ -178,34 +129,45 @@ fn needed<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
     value.ok_or_else(|| bad(format!("its {name} is null")))
 }
 
-impl Reply {
-    /// Reads the only row of a result.
-    pub(crate) fn from_row(columns: &[Column]) -> Result<Self, Failure> {
-        let row = Row(columns);
-        let answer = needed(row.text("answer")?, "answer")?;
-        let (reason, detail) = (row.text("reason")?, row.text("detail")?);
-        let (said, hint) = (detail.or(reason), row.text("hint")?.unwrap_or_default());
-        match answer.as_str() {
-            "granted" => Ok(Self { answer: granted(&row)?, said: String::new(), hint: String::new() }),
-            "over" => Ok(Self { answer: Answer::Over, said: said.unwrap_or_default(), hint }),
-            "refused" => Ok(Self { answer: Answer::Refused, said: needed(said, "reason")?, hint }),
-            other => Err(bad(format!("\"{other}\" is no answer"))),
-        }
-    }
+fn sized<const N: usize>(column: &Column, name: &str) -> Result<[u8; N], Failure> {
+    let bytes = needed(column.as_deref(), name)?;
+    bytes.try_into().map_err(|_| bad(format!("its {name} has a length of {} bytes", bytes.len())))
 }
 
-fn granted(row: &Row<'_>) -> Result<Answer, Failure> {
-    let worker = needed(row.sized("worker_id")?.map(i32::from_be_bytes), "worker_id")?;
-    let floor = needed(row.int8("floor")?, "floor")?;
-    let until = needed(row.int8("until")?, "until")?;
-    if worker < 0 {
-        return Err(bad(format!("its worker_id is {worker}")));
+fn words(column: &Column, name: &str) -> Result<Option<String>, Failure> {
+    let Some(bytes) = column else { return Ok(None) };
+    if bytes.len() > LONGEST_TEXT {
+        return Err(bad(format!("its {name} has a length of {} bytes", bytes.len())));
     }
-    if until < floor {
-        return Err(bad(format!("its until, {until}, is below its floor, {floor}")));
+    let text = std::str::from_utf8(bytes).map_err(|_| bad(format!("its {name} is not UTF-8")))?;
+    Ok(Some(one_line(text)))
+}
+
+impl Reply {
+    /// Reads the only row of a result.
+    pub(crate) fn from_row(row: &[Column]) -> Result<Self, Failure> {
+        let [answer, registry, worker, floor, until, detail, hint] = row else {
+            return Err(bad(format!("it has {} columns", row.len())));
+        };
+        let (said, hint) = (words(detail, "detail")?, words(hint, "hint")?.unwrap_or_default());
+        let answer = match needed(words(answer, "answer")?, "answer")?.as_str() {
+            "granted" => {
+                let registry = Uuid::from_bytes(sized(registry, "registry")?);
+                let home = i32::from_be_bytes(sized(worker, "worker_id")?).into();
+                let floor = i64::from_be_bytes(sized(floor, "floor")?);
+                let until = i64::from_be_bytes(sized(until, "until")?);
+                if home < 0 || until < floor {
+                    return Err(bad(format!("worker {home} from {floor} to {until} is no lease")));
+                }
+                let answer = Answer::Granted { registry, lease: Lease { home, floor, until } };
+                return Ok(Self { answer, said: String::new(), hint: String::new() });
+            }
+            "over" => Answer::Over,
+            "refused" => Answer::Refused,
+            other => return Err(bad(format!("\"{other}\" is no answer"))),
+        };
+        Ok(Self { answer, said: needed(said, "detail")?, hint })
     }
-    let registry = needed(row.sized("registry")?.map(Uuid::from_bytes), "registry")?;
-    Ok(Answer::Granted { registry, lease: Lease { home: worker.into(), floor, until } })
 }
 
 #[cfg(test)]
@@ -219,12 +181,10 @@ mod tests {
             3_i32.to_be_bytes().to_vec(),
             (-5_i64).to_be_bytes().to_vec(),
             i64::MAX.to_be_bytes().to_vec(),
-            b"why".to_vec(),
             b"more\nlines".to_vec(),
             b"do\nthis".to_vec(),
         ];
-        let mut columns: Vec<Column> =
-            COLUMNS.iter().zip(bytes).map(|((_, of_type), bytes)| (*of_type, Some(bytes))).collect();
+        let mut columns: Vec<Column> = bytes.into_iter().map(Some).collect();
         change(&mut columns);
         Reply::from_row(&columns)
     }
@@ -234,29 +194,15 @@ mod tests {
         Reply { answer, said: String::new(), hint: String::new() }
     }
 
-    fn at(name: &str) -> usize {
-        COLUMNS.iter().position(|(column, _)| *column == name).expect("a column")
-    }
-
     #[test]
     fn the_three_answers_are_read() {
         assert_eq!(row(|_| ()), Ok(grant(3, -5, i64::MAX)));
-        let (said, hint) = ("more; lines".to_owned(), "do; this".to_owned());
-        let over = row(|row| row[0].1 = Some(b"over".to_vec()));
-        assert_eq!(over, Ok(Reply { answer: Answer::Over, said: said.clone(), hint: hint.clone() }));
-        let refused = row(|row| row[0].1 = Some(b"refused".to_vec()));
-        assert_eq!(refused, Ok(Reply { answer: Answer::Refused, said, hint }));
-    }
-
-    /// The registry tells more than a node needs. What it leaves out of that makes no grant unreadable.
-    #[test]
-    fn a_grant_needs_nothing_that_the_node_does_not_use() {
-        let bare = row(|row| ["reason", "detail", "hint"].iter().for_each(|name| row[at(name)].1 = None));
-        assert_eq!(bare, Ok(grant(3, -5, i64::MAX)));
-        assert_eq!(
-            COLUMNS.map(|(name, _)| name),
-            ["answer", "registry", "worker_id", "floor", "until", "reason", "detail", "hint"]
-        );
+        let bare = row(|row| row[5..].fill(None));
+        assert_eq!(bare, Ok(grant(3, -5, i64::MAX)), "a grant needs no words");
+        for (text, answer) in [("over", Answer::Over), ("refused", Answer::Refused)] {
+            let reply = Reply { answer, said: "more; lines".into(), hint: "do; this".into() };
+            assert_eq!(row(|row| row[0] = Some(text.into())), Ok(reply));
+        }
     }
 
     #[test]
@@ -266,37 +212,20 @@ mod tests {
             assert_eq!(failure.kind, Kind::Answer);
             assert!(failure.text.ends_with(why), "{failure} instead of {why}");
         };
-        for name in ["answer", "registry", "worker_id", "floor", "until"] {
-            fails(&|row| row[at(name)].1 = None, &format!("its {name} is null"));
-        }
-        for (name, of_type) in &COLUMNS[..5] {
-            fails(&|row| row[at(name)].0 = 17, &format!("its {name} has the type 17"));
-            if *of_type != TEXT {
-                fails(
-                    &|row| row[at(name)].1 = Some(vec![0; 3]),
-                    &format!("its {name} has a length of 3 bytes"),
-                );
+        for (at, name) in COLUMNS.iter().enumerate().take(5) {
+            fails(&|row| row[at] = None, &format!("its {name} is null"));
+            if at > 0 {
+                fails(&|row| row[at] = Some(vec![0; 3]), &format!("its {name} has a length of 3 bytes"));
             }
         }
-        fails(&|row| row[0].1 = Some(b"perhaps".to_vec()), "\"perhaps\" is no answer");
-        fails(&|row| row[0].1 = Some(vec![0xff]), "its answer is not UTF-8");
-        fails(&|row| row[at("detail")].1 = Some(vec![b'x'; 5_000]), "its detail has a length of 5000 bytes");
-        fails(&|row| row[at("worker_id")].1 = Some(vec![0xff; 4]), "its worker_id is -1");
-        fails(
-            &|row| {
-                row[at("until")].1 = Some(vec![0xff; 8]).map(|mut low: Vec<u8>| {
-                    low[7] = 0;
-                    low
-                })
-            },
-            "its until, -256, is below its floor, -5",
-        );
-        fails(&Vec::clear, "it has no answer");
-        let silent = row(|row| {
-            row[0].1 = Some(b"refused".to_vec());
-            (row[at("reason")].1, row[at("detail")].1) = (None, None);
-        });
-        assert!(silent.expect_err("no reason").text.ends_with("its reason is null"));
+        fails(&|row| row[0] = Some(b"perhaps".to_vec()), "\"perhaps\" is no answer");
+        fails(&|row| row[0] = Some(vec![0xff]), "its answer is not UTF-8");
+        fails(&|row| row[5] = Some(vec![b'x'; 5_000]), "its detail has a length of 5000 bytes");
+        fails(&|row| row[2] = Some(vec![0xff; 4]), "worker -1 from -5 to 9223372036854775807 is no lease");
+        fails(&|row| row[4] = Some((-6_i64).to_be_bytes().to_vec()), "worker 3 from -5 to -6 is no lease");
+        fails(&Vec::clear, "it has 0 columns");
+        let silent = |row: &mut Vec<Column>| (row[0], row[5]) = (Some(b"refused".to_vec()), None);
+        fails(&silent, "its detail is null");
     }
 
     #[test]
@@ -305,24 +234,22 @@ mod tests {
         let (node, nonce) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut request = Request {
             contact: Contact { registry: None, node, number: 1, nonce, lease, clock_us: 0 },
+            releases: false,
             node_name: "a".into(),
             layout: Layout::default(),
             backup_workers: 3,
             datacenter: 0,
-            wanted_worker: None,
             in_recovery: true,
             version: "1.0.0",
-            system_identifier: u64::MAX,
         };
         let nulls = |request: &Request| -> Vec<usize> {
             let values = request.arguments();
-            assert_eq!(values.len(), 18);
-            (0..18).filter(|i| values[*i].bytes.is_none()).collect()
+            assert_eq!(values.len(), 17);
+            (0..17).filter(|i| values[*i].bytes.is_none()).collect()
         };
-        assert_eq!(nulls(&request), [0, 14]);
+        assert_eq!(nulls(&request), [0]);
         request.contact.lease = None;
-        assert_eq!(nulls(&request), [0, 5, 6, 7, 14]);
-        assert_eq!(request.arguments()[17].bytes.as_deref(), Some(&b"18446744073709551615\0"[..]));
+        assert_eq!(nulls(&request), [0, 5, 6, 7]);
     }
 
     #[test]
@@ -330,5 +257,8 @@ mod tests {
         let result: Result<Reply, Failure> = Ok(grant(i32::MAX.into(), i64::MIN, i64::MAX));
         let text = serde_json::to_string(&result).expect("plain data");
         assert_eq!(serde_json::from_str::<Result<Reply, Failure>>(&text).expect("the same"), result);
+        let values = vec![super::text("a"), int4(None)];
+        let sent = serde_json::to_string(&values).expect("plain data");
+        assert_eq!(serde_json::from_str::<Vec<Value>>(&sent).expect("the same"), values);
     }
 }

@@ -127,6 +127,13 @@ impl Membership {
         Contact { registry, node, number, nonce, lease, clock_us }
     }
 
+    /// The contact that gives the lease back, if there is one: no ID of it lies above `mark`.
+    pub(crate) fn release(&self, mark: i64, nonce: Uuid, clock_us: i64) -> Option<Contact> {
+        let lease = self.lease?;
+        let lease = Some(Lease { until: mark.clamp(lease.floor, lease.until), ..lease });
+        Some(Contact { number: self.number + 1, nonce, lease, ..self.contact(clock_us) })
+    }
+
     /// What the node knows after this answer, and what that changes. `new_node` is its ID if its lease is over.
     pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Answered) {
         let is_pending = self.is_pending && self.contact(contact.clock_us) == *contact;

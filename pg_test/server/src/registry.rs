@@ -13,21 +13,19 @@ const STAND_IN: &str = r#"
     CREATE ROLE node LOGIN PASSWORD 'swordfish';
     GRANT USAGE ON SCHEMA "the Registry" TO node;
     CREATE TABLE said (
-        answer text, registry uuid, worker_id integer, floor bigint, until bigint,
-        registry_clock timestamptz, reason text, detail text, hint text, free_at timestamptz);
-    INSERT INTO said VALUES ('granted', '00000000-0000-0000-0000-000000000007', 12, 100, 200,
-                             '2026-01-02 03:04:05.678901+00', NULL, NULL, NULL, NULL);
+        answer text, registry uuid, worker_id integer, floor bigint, until bigint, reason text, detail text, hint text);
+    INSERT INTO said VALUES ('granted', '00000000-0000-0000-0000-000000000007', 12, 100, 200, NULL, NULL, NULL);
     CREATE TABLE asked (arguments text NOT NULL, as_role name NOT NULL, at timestamptz DEFAULT clock_timestamp());
     CREATE OR REPLACE FUNCTION "the Registry".snowflake_registry_contact(
         registry_id uuid, node_id uuid, node_name text, number bigint, nonce uuid,
-        lease_worker_id integer, lease_floor bigint, lease_until bigint,
+        lease_worker_id integer, lease_floor bigint, lease_until bigint, releases boolean,
         clock timestamptz, layout text, tick_ms integer, epoch timestamptz, backup_workers integer,
-        datacenter_id integer, wanted_worker_id integer, in_recovery boolean, version text, system_identifier numeric,
+        datacenter_id integer, in_recovery boolean, version text,
         OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
-        OUT registry_clock timestamptz, OUT reason text, OUT detail text, OUT hint text, OUT free_at timestamptz)
+        OUT reason text, OUT detail text, OUT hint text)
     LANGUAGE sql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
         INSERT INTO asked VALUES (
-            ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)::text, session_user);
+            ROW($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)::text, session_user);
         SELECT * FROM said;
     $$;
     -- The function that stands in has the rights of the one that it replaces.

@@ -6,7 +6,7 @@ use postgres::Client;
 use snowflake_server_tests::fleet::{check, home, ids, member, registry};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::sql::{Failure, column, one, run};
-use snowflake_server_tests::{Builder, Kind, Server, Stop, Traffic, ms, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, ms, secs, wait_until};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -315,124 +315,6 @@ fn a_volume_that_was_rolled_back_is_a_new_node() {
     state.write_all_at(&snapshot, 0).expect("the snapshot");
     server.start();
     assert_ne!(home(&server), first);
-}
-
-/// A server with a configured number, which the registry confirms.
-fn confirmed(registry: &Server, name: &str, worker: i32) -> Builder {
-    member(registry, name).setting("snowflake_id.worker_id", &worker.to_string())
-}
-
-fn wait_for_lease(registry: &Server, name: &str, worker: i32) {
-    let leased = format!(
-        "SELECT count(*) = 1 FROM snowflake_fleet WHERE node_name = '{name}' AND worker_id = {worker}"
-    );
-    let mut session = registry.connect();
-    wait_until("a lease", secs(60), || one::<bool>(&mut session, &leased).then_some(()));
-}
-
-/// The operator has begun with the standby, and a failover comes before the primary's turn. Nobody fences the primary.
-#[test]
-fn halfway_through_the_move_to_a_registry_servers_that_share_a_number_repeat_nothing() {
-    let registry = registry("1 hour");
-    let primary = Server::builder()
-        .setting("snowflake_id.worker_id", "7")
-        .setting("snowflake_id.backup_workers", "3")
-        .start_with_extension();
-    ids(&primary, 100);
-    let string = registry.registry_string();
-    let standby = primary.standby(|builder| builder.setting("snowflake_id.registry", &string));
-    standby.promote();
-    assert_eq!(home(&standby), 7);
-    let clients = [&primary, &standby].map(|server| Traffic::start(server, &[Kind::Batch(50); 2], ms(1)));
-    // The standby begins some seconds ahead of its clock, and so of its primary.
-    thread::sleep(secs(5));
-    clients.iter().for_each(|clients| clients.go_on(100));
-    for server in [&primary, &standby] {
-        run(&mut server.connect(), "SELECT snowflake_rotate()");
-    }
-    clients.iter().for_each(|clients| clients.go_on(100));
-    let mut all = Ids::new();
-    for (name, clients) in ["the primary", "the standby"].into_iter().zip(clients) {
-        all.add(name, clients.finish().iter().flat_map(|call| call.ids().to_vec()).collect());
-    }
-    all.assert_unique();
-}
-
-#[test]
-fn a_standby_holds_its_own_number_and_generates_ids_as_soon_as_it_is_promoted() {
-    let registry = registry("1 hour");
-    let primary = confirmed(&registry, "primary", 0).start_with_extension();
-    home(&primary);
-    let mut standby = primary.standby(|builder| {
-        builder.setting("snowflake_id.worker_id", "1").setting("snowflake_id.node_name", "standby")
-    });
-    wait_for_lease(&registry, "standby", 1);
-    // The same node after a restart, in recovery still.
-    standby.restart();
-    let mut session = registry.connect();
-    let contacts = "SELECT number FROM snowflake_internal.snowflake_registry_groups WHERE worker_id = 1";
-    let before: i64 = one(&mut session, contacts);
-    wait_until("a renewal", secs(60), || (one::<i64>(&mut session, contacts) > before).then_some(()));
-    // Worker 1 would be the next.
-    let other = member(&registry, "other").start_with_extension();
-    assert_eq!(home(&other), 2);
-    standby.promote();
-    assert_eq!(home(&standby), 1);
-    check(&[ids(&primary, 1_000), ids(&standby, 1_000), ids(&other, 1_000)]);
-    // And after a crash as a primary.
-    standby.crash();
-    standby.start();
-    assert_eq!(home(&standby), 1);
-}
-
-#[test]
-fn a_standby_with_its_primarys_number_is_refused_and_takes_nothing_from_it() {
-    let registry = registry("1 hour");
-    let mut primary = confirmed(&registry, "primary", 3).start_with_extension();
-    home(&primary);
-    let standby = primary.standby(|builder| builder.setting("snowflake_id.node_name", "standby"));
-    standby.wait_for_line("Node \"primary\" has worker 3", secs(60));
-    standby.wait_for_line("HINT:  If node \"primary\" is gone, wait until then. Otherwise set", secs(60));
-    primary.restart();
-    assert_eq!(home(&primary), 3);
-    ids(&primary, 10);
-}
-
-/// The error of the second one names the first, which tells two servers of one host apart by its port.
-#[test]
-fn a_second_server_with_a_number_is_told_who_has_it_by_host_and_port() {
-    let registry = registry("1 hour");
-    let default = |builder: Builder| builder.without("snowflake_id.node_name");
-    let first = default(confirmed(&registry, "", 3)).start_with_extension();
-    home(&first);
-    let name: String = one(&mut first.connect(), "SELECT node_name FROM snowflake_status");
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the host's name");
-    assert_eq!(name, format!("{}:5432", host.trim()));
-    let second = confirmed(&registry, "second", 3).start_with_extension();
-    let refused = error(&mut second.connect());
-    assert!(refused.detail.contains(&format!("Node \"{name}\" has worker 3")), "{refused}");
-    assert!(refused.hint.starts_with(&format!("If node \"{name}\" is gone, wait until then.")), "{refused}");
-    assert!(
-        refused.hint.contains("set snowflake_id.worker_id on this server to another number"),
-        "{refused}"
-    );
-}
-
-#[test]
-fn a_server_that_comes_back_to_a_number_has_it_at_once() {
-    let registry = registry("1 hour");
-    let mut server = confirmed(&registry, "a", 5).start_with_extension();
-    assert_eq!(home(&server), 5);
-    let mut generated = ids(&server, 100);
-    for worker in [6, 5, 7, 5] {
-        server.set("snowflake_id.worker_id", &worker.to_string());
-        server.restart();
-        assert_eq!(home(&server), worker);
-        generated.extend(ids(&server, 100));
-    }
-    let mut all = Ids::new();
-    all.add("the server", generated);
-    all.assert_unique();
 }
 
 #[test]

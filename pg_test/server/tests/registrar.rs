@@ -57,23 +57,20 @@ fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_an
     assert_eq!(
         asked,
         "(,01020304-0506-0708-090a-0b0c0d0e0f10,\"the first\",1,ffffffff-ffff-ffff-ffff-ffffffffffff,\
-         3,-1,9223372036854775807,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
-         0,,t,1.0.0,18446744073709551615)"
+         3,-1,9223372036854775807,t,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
+         0,t,1.0.0)"
     );
     assert_eq!(one::<String>(&mut session, "SELECT as_role::text FROM asked"), "node");
 
-    let refusal = "UPDATE said SET answer = 'refused', reason = E'no group\\nis free', hint = 'Wait.', free_at = '2030-01-01 UTC'";
+    let refusal = "UPDATE said SET answer = 'refused', detail = E'no group\\nis free', hint = 'Wait.'";
     run(&mut session, refusal);
     let refused = Reply { answer: Answer::Refused, said: "no group; is free".into(), hint: "Wait.".into() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
-    run(&mut session, "UPDATE said SET answer = 'over', reason = NULL, detail = 'a clone', hint = NULL");
+    run(&mut session, "UPDATE said SET answer = 'over', detail = 'a clone', hint = NULL");
     let over = Reply { answer: Answer::Over, said: "a clone".into(), hint: String::new() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
-    // What a server does not use makes no grant unreadable.
-    run(
-        &mut session,
-        "UPDATE said SET answer = 'granted', registry_clock = NULL, detail = NULL, free_at = 'infinity'",
-    );
+    // A grant needs no words.
+    run(&mut session, "UPDATE said SET answer = 'granted', detail = NULL");
     assert_eq!(contact(&registry.registry_string(), &[]), granted());
 }
 
@@ -88,10 +85,10 @@ fn what_cannot_be_read_is_a_failure_that_says_why() {
     };
     says("answer = 'maybe'", "\"maybe\" is no answer");
     says("answer = 'granted', until = NULL", "its until is null");
-    says("until = 99", "its until, 99, is below its floor, 100");
+    says("until = 99", "worker 12 from 100 to 99 is no lease");
     says(
-        "until = 200, answer = 'refused', reason = repeat('x', 10000)",
-        "its reason has a length of 10000 bytes",
+        "until = 200, answer = 'refused', detail = repeat('x', 10000)",
+        "its detail has a length of 10000 bytes",
     );
     run(&mut session, "DELETE FROM said");
     // The function then returns a row of nulls.
@@ -107,7 +104,7 @@ fn what_the_registry_could_not_commit_was_not_granted() {
          CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON asked DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION fail()",
     );
-    fails(&registry.registry_string(), &[], Kind::Call, "lost at the commit");
+    fails(&registry.registry_string(), &[], Kind::Answer, "lost at the commit");
     assert_eq!(registry.contacts(), 0);
 }
 
@@ -122,7 +119,7 @@ fn a_contact_says_which_isolation_it_needs() {
              RAISE '%', current_setting('transaction_isolation'); END $$;
          CREATE TRIGGER look BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION look()",
     );
-    fails(&registry.registry_string(), &[], Kind::Call, "read committed");
+    fails(&registry.registry_string(), &[], Kind::Answer, "read committed");
 }
 
 #[test]
@@ -132,17 +129,12 @@ fn a_database_without_a_registry_and_a_string_that_is_none_say_so() {
     fails(
         &string,
         &[],
-        Kind::NoRegistry,
+        Kind::Connection,
         "the extension snowflake_id is not installed in the registry's database",
     );
-    fails(
-        "postgres",
-        &[],
-        Kind::ConnectionString,
-        "missing \"=\" after \"postgres\" in connection info string",
-    );
-    fails("hots=a", &[], Kind::ConnectionString, "invalid connection option \"hots\"");
-    let said = fails("password=my secret", &[], Kind::ConnectionString, "missing \"=\" after");
+    fails("postgres", &[], Kind::Connection, "missing \"=\" after \"postgres\" in connection info string");
+    fails("hots=a", &[], Kind::Connection, "invalid connection option \"hots\"");
+    let said = fails("password=my secret", &[], Kind::Connection, "missing \"=\" after");
     assert!(!said.contains("secret"), "{said}");
 }
 
@@ -242,7 +234,7 @@ fn the_primary_is_found_behind_its_standby() {
     let standby = registry.standby(|builder| builder);
     let [of_standby, of_registry] = [&standby, &registry].map(|server| server.folder().display().to_string());
     let string = format!("host={of_standby},{of_registry} port=5432 dbname=postgres user=node");
-    fails(&string, &[], Kind::Call, "cannot execute INSERT in a read-only transaction");
+    fails(&string, &[], Kind::Answer, "cannot execute INSERT in a read-only transaction");
     assert_eq!(contact(&format!("{string} target_session_attrs=read-write"), &[]), granted());
     assert_eq!(registry.contacts(), 1);
 }
@@ -265,7 +257,7 @@ fn a_registry_that_stops_within_the_call_is_a_failure() {
         wait_until("the call", secs(30), || one::<bool>(&mut session, calling).then_some(()));
         registry.stop(how);
         let failure = call.join().unwrap().expect_err("no answer");
-        assert_eq!(failure.kind, Kind::Call, "{failure}");
+        assert_eq!(failure.kind, Kind::Answer, "{failure}");
         assert!(failure.text.contains(text), "{failure}");
     }
 }
@@ -312,13 +304,13 @@ fn has_libpq(pid: i32) -> bool {
 /// A registry that accepts connections and never says a word.
 struct Silent {
     address: String,
-    listener: TcpListener,
+    _listener: TcpListener,
 }
 
 fn silent() -> Silent {
     let address = loopback_address();
     let listener = TcpListener::bind((address.as_str(), 5432)).unwrap();
-    Silent { address, listener }
+    Silent { address, _listener: listener }
 }
 
 /// A server with a contact under way that takes as long as it may.
@@ -389,7 +381,7 @@ fn a_standby_contacts_the_registry_and_says_that_it_is_one() {
     });
     wait_for_contacts(&registry, 1);
     let arguments: String = one(&mut registry.connect(), "SELECT arguments FROM asked ORDER BY at LIMIT 1");
-    assert!(arguments.contains(",t,1.0.0,"), "{arguments}");
+    assert!(arguments.ends_with(",t,1.0.0)"), "{arguments}");
 }
 
 #[test]
@@ -424,7 +416,7 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
 #[test]
 fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
     let registry = Server::builder().start_registry();
-    let refuse = "UPDATE said SET answer = 'refused', reason = 'full', detail = 'Every worker is leased.'";
+    let refuse = "UPDATE said SET answer = 'refused', detail = 'Every worker is leased.'";
     run(&mut registry.connect(), refuse);
     let server = Server::builder()
         .setting("snowflake_id.registry", &registry.registry_string())
@@ -466,7 +458,7 @@ fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
 #[test]
 fn a_contact_that_nobody_answers_ends_at_its_deadline() {
     let (server, _silent, registrar, contact) = with_stalled_contact();
-    server.wait_for_line("the registry did not answer within 8 s", secs(20));
+    server.wait_for_line("the registry did not answer within 20 s", secs(40));
     wait_until("the contact's end", secs(5), || has_ended(contact).then_some(()));
     assert_eq!(self::registrar(&server), registrar);
     // And there is another one after it.
@@ -617,7 +609,7 @@ fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer(
     let unused = server.folder().join("unused");
     server.preload(Preload::compile(SLOW_NAMES, "UNUSED", unused));
     server.start();
-    server.wait_for_line("the registry did not answer within 8 s", secs(20));
+    server.wait_for_line("the registry did not answer within 20 s", secs(40));
     contact_of(registrar(&server));
     let began = Instant::now();
     server.stop(Stop::Fast);
@@ -632,9 +624,8 @@ fn a_dead_name_server_of_two_costs_a_contact_time_and_no_more() {
     let mut server = Server::builder().setting("snowflake_id.registry", string).create();
     server.preload(Preload::compile(SLOW_NAMES, "SLOW_TEST_ADDRESS", address.into()));
     server.start();
-    server.wait_for_line("the registry did not answer within 8 s", secs(20));
     wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
-    server.wait_for_line(BACK, secs(20));
+    assert!(!server.log().contains(AWAY), "{}", server.log());
 }
 
 #[test]
@@ -649,30 +640,6 @@ fn the_registrar_goes_on_to_the_next_host_where_the_first_is_silent() {
     let server = Server::builder().setting("snowflake_id.registry", &string).start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
-}
-
-/// The string asks for more time than a contact has at first. Where it was needed, the next contact has more; and once a
-/// host has answered, it is asked first.
-#[test]
-fn a_contact_gets_the_time_that_its_string_asks_for_and_asks_the_host_that_answered_last() {
-    let registry = Server::builder().start_registry();
-    let silent = silent();
-    let string = format!(
-        "host={},{} port=5432 connect_timeout=9 dbname=postgres user=node",
-        silent.address,
-        registry.folder().display()
-    );
-    let server = Server::builder().setting("snowflake_id.registry", &string).start();
-    wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
-    server.wait_for_line(BACK, secs(20));
-    silent.listener.set_nonblocking(true).unwrap();
-    let mut asked = 0;
-    while silent.listener.accept().is_ok() {
-        asked += 1;
-    }
-    assert!(asked >= 2, "the silent host was asked {asked} times");
-    wait_for_contacts(&registry, 2);
-    assert!(silent.listener.accept().is_err(), "the silent host was asked again");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::mutants::Mutant;
 use crate::scopes::Scope;
-use crate::state::{Record, SLOTS, Slot, State};
+use crate::state::{GROUPS, Record, SLOTS, Slot, State};
 
 impl Slot {
     /// The server goes down. A reply on its way has nobody to go to; a request that still arrives is a stray.
@@ -10,33 +10,33 @@ impl Slot {
         (self.memory, self.wire, self.reply) = (None, None, None);
     }
 
-    /// The host goes down, and what lives in its memory: the witness, and the boot id.
-    pub fn reboot(&mut self) {
-        self.crash();
-        self.boot += 1;
-        self.witness = 0;
-    }
-
     /// The files are copied to another directory. The record names the old one.
     pub fn copy_files(&mut self, record: Record) {
-        self.disk = record;
+        (self.disk, self.is_put_back) = (record, true);
     }
 
     /// A volume clone is mounted on another host: it looks like the directory that was there before.
     pub fn clone_volume(&mut self, record: Record, at: usize) {
-        self.disk = Record { home: at as u8, ..record };
+        self.copy_files(Record { home: at as u8, ..record });
     }
 }
 
 impl State {
+    /// The host goes down, and with it the file that is in its memory.
+    pub fn reboot(&mut self, at: usize) {
+        self.slots[at].crash();
+        self.places[at] = [0; GROUPS];
+    }
+
     /// A virtual machine is cloned with its memory: everything is there twice but the connection. Until the registry
     /// has heard of one of the two what the other did not send, both have one lease.
     pub fn clone_machine(&mut self, scope: &Scope, from: usize) {
         let to = SLOTS - 1 - from;
         let origin = self.slots[from];
-        let Slot { lives, draws, .. } = self.slots[to];
+        let Slot { lives, draws, tokens, .. } = self.slots[to];
         let disk = Record { home: to as u8, ..origin.disk };
-        self.slots[to] = Slot { disk, wire: None, reply: None, lives, draws, ..origin };
+        self.slots[to] = Slot { disk, wire: None, reply: None, lives, draws, tokens, ..origin };
+        self.places[to] = self.places[from];
         if !scope.has(Mutant::TwinNotExcused) {
             self.ghost.twin = disk.node;
             self.ghost.twin_number = disk.number;
@@ -50,7 +50,7 @@ impl State {
         self.registry = self.standby;
         self.registry.is_elsewhere = true;
         if self.standby != old && !scope.has(Mutant::OldPrimary) {
-            self.registry.lost = Some(self.standby.lost.unwrap_or_default().and(old.since));
+            self.registry.lost = Some(self.standby.lost.unwrap_or_default().max(old.since));
         }
         self.standby = match scope.has(Mutant::OldPrimary) {
             true => old,

@@ -47,6 +47,8 @@ pub struct Ghost {
     pub twin: u8,
     pub twin_number: u8,
     pub excused: u8,
+    /// The nodes whose release the registry has accepted, a bit each.
+    pub released: u16,
 }
 
 impl Ghost {
@@ -56,6 +58,10 @@ impl Ghost {
 
     /// The registry has granted this lease, or more of it.
     pub fn grant(&mut self, granted: Lease, number: u8) {
+        // A renewal that the network delivers after the release: no server has this life any more.
+        if granted.node != RESERVED && self.released & 1 << granted.node != 0 {
+            return;
+        }
         if granted.node == self.twin && number <= self.twin_number {
             self.excused = self.excused.max(granted.until);
         }
@@ -72,6 +78,16 @@ impl Ghost {
         let lease = &mut self.leases[at.expect("room for every lease of the scope")];
         *lease = Lease { until: lease.until.max(granted.until), ..granted };
         // Blank ones last.
+        self.leases.sort_unstable_by_key(|lease| (lease.node == 0, *lease));
+    }
+
+    /// The registry has taken back what the node gave up: the lease ends at the mark that it showed.
+    pub fn release(&mut self, request: &Request) {
+        self.released |= 1 << request.node;
+        let lease = (request.node, request.group, request.floor);
+        for granted in self.leases.iter_mut().filter(|own| (own.node, own.group, own.floor) == lease) {
+            granted.until = request.until;
+        }
         self.leases.sort_unstable_by_key(|lease| (lease.node == 0, *lease));
     }
 
@@ -110,7 +126,8 @@ pub fn issue(state: &mut State, slot: usize, group: u8, tick: u8) {
 
 /// A contact reaches the registry from the server that waits for its answer.
 pub fn arrive(state: &mut State, slot: usize, request: &Request) {
-    if state.slots[slot].disk.number < request.number {
+    let disk = state.slots[slot].disk;
+    if disk.node == request.node && disk.number < request.number {
         state.ghost.break_by(Breach::SentBeforeDurable);
     }
 }

@@ -18,20 +18,18 @@
 //!   contact again. A new life draws a new node id.
 //! - F4: what is sent is durable first; what is permitted is durable first; what is answered is committed first.
 //! - F5: a registry that may have lost commits refuses all until a contact whose two clocks are close, or an operator who
-//!   vouches. What has passed by the later clock and the tolerance ends, and the fence is one grant above that.
+//!   vouches. What has passed by the later clock and the tolerance ends, and the fence is one grant above that. A lease
+//!   that its row does not have is neither renewed nor ended.
 //!
 //! Where the protocol leaves a choice, the model makes the one that allows more: which of the free groups a claim
 //! gets; when a node contacts the registry; how far a reservation goes. These are its own:
 //! - A row's lease is running until something ended it, whatever the clock says; only discovery ends it for its
 //!   `until`.
-//! - A registry is in doubt while its clock is at or below the fence. It takes back only what reaches the fence less one
-//!   grant: nothing that ended at discovery does.
 //! - An operator vouches whenever it is true, also long after the doubt.
 //! - A claim by a node that has a running lease is answered again if it is the same contact; a newer one ends that
 //!   lease.
-//! - The witness holds the generation of the record, not its content.
-//! - `adopt` needs a floor, and with it an operator says that no ID of that lease is above it; the lease's own floor
-//!   holds.
+//! - A server that gave its lease back may go on, with the next one.
+//! - A state that may not be the newest starts above every ID of its group: the clock is right then.
 //! - A standby is a node that issues late, so that it needs no action of its own.
 //!
 //! The core's own model (`crates/snowflake_core/tests/model.rs`) runs the real code, whose state cannot be compared,

@@ -5,14 +5,13 @@ use crate::invariants;
 use crate::mutants::Mutant;
 use crate::node;
 use crate::scopes::{Kind, Scope};
-use crate::state::{Commits, Memory, Registry, Reply, SLOTS, Slot, State};
+use crate::state::{Memory, Registry, Reply, SLOTS, Slot, State};
 use stateright::{Model, Property};
 
 /// One step of the fleet. Slots, callers and groups by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     Start { slot: usize },
-    StartAdopted { slot: usize },
     Contact { slot: usize, clock: u8 },
     Answer { slot: usize, clock: u8, group: u8 },
     AnswerStray { clock: u8, group: u8 },
@@ -23,6 +22,7 @@ pub enum Action {
     Read { caller: usize, clock: u8 },
     Replay { slot: usize, clock: u8 },
     Swap { slot: usize },
+    Release { slot: usize, clock: u8 },
     RaiseMarks { slot: usize, floor: u8 },
     Crash { slot: usize },
     Reboot { slot: usize },
@@ -36,8 +36,7 @@ pub enum Action {
     Sync,
     FailOver,
     ReachOldPrimary,
-    Vouch,
-    VouchSince { time: u8 },
+    Vouch { clock: u8 },
     Retire { group: u8 },
     KeepForServer { group: u8, clock: u8 },
 }
@@ -57,7 +56,7 @@ impl Model for Scope {
         for slot in 0..self.slots {
             match &state.slots[slot].memory {
                 Some(memory) => self.while_up(state, slot, memory, actions),
-                None => self.while_down(state, slot, actions),
+                None => actions.push(Action::Start { slot }),
             }
             self.disks(state, slot, actions);
         }
@@ -96,10 +95,11 @@ fn kind(action: &Action) -> Option<Kind> {
         Action::Duplicate { .. } => Kind::Stray,
         Action::Sync => Kind::Sync,
         Action::FailOver => Kind::Failover,
-        Action::Vouch | Action::VouchSince { .. } => Kind::Vouch,
+        Action::Vouch { .. } => Kind::Vouch,
         Action::Retire { .. } => Kind::Retirement,
         Action::KeepForServer { .. } => Kind::Reservation,
-        Action::StartAdopted { .. } | Action::RaiseMarks { .. } => Kind::Adoption,
+        Action::RaiseMarks { .. } => Kind::Adoption,
+        Action::Release { .. } => Kind::Release,
         Action::Replay { .. } => Kind::Replay,
         _ => return None,
     })
@@ -126,6 +126,9 @@ impl Scope {
             }
             if state.left[Kind::Adoption as usize] > 0 && server.disk.group > 0 {
                 actions.extend(self.clocks().map(|floor| Action::RaiseMarks { slot, floor }));
+            }
+            if state.left[Kind::Release as usize] > 0 && server.disk.group > 0 {
+                actions.extend(self.clocks().map(|clock| Action::Release { slot, clock }));
             }
         }
         if slot == 0 && self.callers > 0 {
@@ -159,21 +162,6 @@ impl Scope {
         }
     }
 
-    fn while_down(&self, state: &State, slot: usize, actions: &mut Vec<Action>) {
-        actions.push(Action::Start { slot });
-        let server = &state.slots[slot];
-        // The operator's word: no copy of this directory runs, nor will one go on as if nothing had happened.
-        let has_copy = state
-            .slots
-            .iter()
-            .enumerate()
-            .any(|(at, other)| at != slot && other.disk.node == server.disk.node);
-        let is_true = !has_copy || self.has(Mutant::WrongAdopt);
-        if server.disk.group > 0 && is_true && state.left[Kind::Adoption as usize] > 0 {
-            actions.push(Action::StartAdopted { slot });
-        }
-    }
-
     fn disks(&self, state: &State, slot: usize, actions: &mut Vec<Action>) {
         let Slot { disk, memory, snapshot, .. } = &state.slots[slot];
         let may = |kind: Kind| state.left[kind as usize] > 0;
@@ -201,7 +189,7 @@ impl Scope {
     /// behind both of a lost contact by more than the tolerance.
     fn answering(&self, state: &State, node_clock: u8) -> impl Iterator<Item = u8> {
         let Registry { is_elsewhere, lost, .. } = state.registry;
-        let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { lost.unwrap_or_default().earlier };
+        let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { lost.unwrap_or_default() };
         let scope = *self;
         self.clocks().filter(move |clock| {
             let is_excluded = node_clock.max(*clock) + scope.tolerance < least;
@@ -246,9 +234,8 @@ impl Scope {
             actions.push(Action::ReachOldPrimary);
         }
         if may(Kind::Vouch) {
-            actions.extend(state.registry.can_vouch(self, None).then_some(Action::Vouch));
-            let times = self.clocks().filter(|time| state.registry.can_vouch(self, Some(*time)));
-            actions.extend(times.map(|time| Action::VouchSince { time }));
+            let clocks = self.clocks().filter(|clock| state.registry.can_vouch(self, *clock));
+            actions.extend(clocks.map(|clock| Action::Vouch { clock }));
         }
         if may(Kind::Reservation) {
             for group in 1..=self.groups {
@@ -264,12 +251,9 @@ impl Scope {
 
     fn apply(&self, state: &mut State, action: Action) {
         match action {
-            Action::Start { slot } => state.slots[slot].start(self, slot),
-            Action::StartAdopted { slot } => {
-                let floor = state.ghost.newest(state.slots[slot].disk.group);
-                state.slots[slot].start_adopted(self, slot, floor);
-            }
-            Action::Contact { slot, clock } => state.slots[slot].send(self, slot, clock),
+            Action::Start { slot } => state.start(self, slot),
+            Action::Contact { slot, clock } => state.send(self, slot, clock),
+            Action::Release { slot, clock } => state.release(self, slot, clock),
             Action::Answer { slot, clock, group } => self.answer(state, slot, clock, group),
             Action::AnswerStray { clock, group } => {
                 let request = state.stray.take().expect("a stray request");
@@ -277,7 +261,7 @@ impl Scope {
             }
             Action::Receive { slot } => {
                 let reply = state.slots[slot].reply.expect("a reply");
-                state.slots[slot].receive(self, slot, reply);
+                state.receive(self, slot, reply);
             }
             Action::Id { slot, tick } => node::call(state, slot, tick),
             Action::Read { caller, clock } => {
@@ -298,7 +282,8 @@ impl Scope {
         let request = state.slots[slot].wire.take().expect("a request");
         invariants::arrive(state, slot, &request);
         let reply: Option<Reply> = state.registry.contact(&mut state.ghost, self, &request, clock, group);
-        state.slots[slot].reply = reply;
+        // A server that has given its lease back waits for no answer.
+        state.slots[slot].reply = reply.filter(|_| !request.is_release);
     }
 
     fn change_memory(&self, memory: &mut Memory, action: Action) {
@@ -323,10 +308,10 @@ impl Scope {
 
     fn happen(&self, state: &mut State, action: Action) {
         match action {
-            Action::Reserve { slot } => state.slots[slot].reserve(self),
-            Action::RaiseMarks { slot, floor } => state.slots[slot].raise_marks(self, floor),
+            Action::Reserve { slot } => state.reserve(self, slot),
+            Action::RaiseMarks { slot, floor } => state.raise_marks(self, slot, floor),
             Action::Crash { slot } => state.slots[slot].crash(),
-            Action::Reboot { slot } => state.slots[slot].reboot(),
+            Action::Reboot { slot } => state.reboot(slot),
             Action::CopyFiles { from } => {
                 let record = state.slots[from].disk;
                 state.slots[SLOTS - 1 - from].copy_files(record);
@@ -339,18 +324,17 @@ impl Scope {
             Action::Snapshot { slot } => state.slots[slot].snapshot = Some(state.slots[slot].disk),
             Action::RollBack { slot } => {
                 let snapshot = state.slots[slot].snapshot.take().expect("a snapshot");
-                state.slots[slot].disk = snapshot;
+                (state.slots[slot].disk, state.slots[slot].is_put_back) = (snapshot, true);
             }
             Action::Lose { slot } => (state.slots[slot].wire, state.slots[slot].reply) = (None, None),
             Action::Duplicate { slot } => state.stray = state.slots[slot].wire,
             Action::Sync => {
-                state.registry.since = Commits::default();
+                state.registry.since = 0;
                 state.standby = state.registry;
             }
             Action::FailOver => state.fail_over(self),
             Action::ReachOldPrimary => std::mem::swap(&mut state.registry, &mut state.standby),
-            Action::Vouch => state.registry.vouch(self, None),
-            Action::VouchSince { time } => state.registry.vouch(self, Some(time)),
+            Action::Vouch { clock } => state.registry.vouch(clock),
             Action::Retire { group } => state.registry.retire(group),
             Action::KeepForServer { group, clock } => {
                 state.registry.reserve(&mut state.ghost, self, group, clock);

@@ -23,14 +23,14 @@ pub enum Mutant {
     // ---- F4: durable first
     /// A contact is sent before its number and nonce are durable.
     SentFirst,
-    /// The permit is published before the lease is durable.
+    /// The permit is published before the renewed lease is durable.
     PermitFirst,
     /// The registry answers before it has committed.
     AnsweredFirst,
     // ---- F5: in doubt
     /// A registry never doubts.
     NoDoubt,
-    /// A registry in doubt takes back, and ends what has passed, but sets no fence.
+    /// A registry in doubt ends what has passed, but sets no fence.
     NoFence,
     /// The fence is one tick lower.
     ShortFence,
@@ -46,20 +46,12 @@ pub enum Mutant {
     EndedLate,
     /// A contact finds out that commits may be lost, however far apart its clocks are.
     AnyClockFindsOut,
-    /// It takes back a lease whose `until` has passed.
-    TakenBackBlindly,
-    /// It takes back a lease whose `until` is one tick too low.
-    TakenBackLow,
-    /// It takes back a lease whose `until` is above the fence.
-    TakenBackAboveFence,
-    /// It takes back a lease whose row has a running one.
-    TakenBackFromAnother,
-    /// It takes back a lease whose `until` is below the row's.
-    TakenBackBelow,
+    /// It renews a lease that its row does not have.
+    UnknownRenewed,
+    /// Who vouches restores the fence of a doubt that is long over.
+    BeforeKept,
     /// A lease is granted from the node's clock, although the registry's is behind it.
     NotClamped,
-    /// Who vouches that nothing was committed after a time is taken at a word that is one tick off.
-    VouchedEarly,
     /// An operator's reservation does not look at the fence.
     ReservedBelowFence,
     /// It looks at the registry's clock alone, and not at that of a server behind it.
@@ -74,23 +66,26 @@ pub enum Mutant {
     /// Replay lowers `last` by a compare-and-swap without the cold lock.
     ReplayUnlocked,
     // ---- the same life
-    /// A lease is kept over a restart without asking the witness.
-    WitnessIgnored,
-    /// A lease is kept over a restart in another boot.
-    BootIgnored,
+    /// A lease is kept over a restart without a look at the token in the host's file.
+    TokenIgnored,
+    /// A start draws no token.
+    TokenNotDrawn,
+    /// A lease of a disk that was rolled back goes on from its mark, whatever the clock says.
+    ClockIgnored,
     /// A lease is kept in another directory.
     DirectoryIgnored,
-    /// The witness is told after the permit is published.
-    WitnessLate,
-    /// `adopt` goes on from the mark on disk, without a floor from the operator.
-    AdoptedWithoutFloor,
-    /// `adopt` lowers the mark below the floor of the lease.
-    AdoptedBelowFloor,
+    // ---- a clean stop
+    /// A release shows a tick below the mark.
+    ReleasedLow,
+    /// A release shows the last tick that was used, and not the mark: a call may have read its permit before.
+    ReleasedAtLast,
+    /// A release is sent before the end of the life is durable.
+    ReleasedFirst,
+    /// The host's file keeps the token of a lease that was released.
+    TokenKept,
     // ---- what the protocol does not protect from
     /// An operator vouches although commits were lost.
     WrongVouch,
-    /// An operator adopts a directory although its copy runs.
-    WrongAdopt,
     /// The old registry primary goes on beside its successor.
     OldPrimary,
     /// A virtual machine is cloned with its memory, and no repetition is excused.
@@ -120,27 +115,24 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::EndedWithoutTolerance,
     Mutant::EndedLate,
     Mutant::AnyClockFindsOut,
-    Mutant::TakenBackBlindly,
-    Mutant::TakenBackLow,
-    Mutant::TakenBackAboveFence,
-    Mutant::TakenBackFromAnother,
-    Mutant::TakenBackBelow,
+    Mutant::UnknownRenewed,
+    Mutant::BeforeKept,
     Mutant::NotClamped,
-    Mutant::VouchedEarly,
     Mutant::ReservedBelowFence,
     Mutant::ReservedWithoutTolerance,
     Mutant::LastFirst,
     Mutant::ClockFirst,
     Mutant::PermitBeforeFloor,
     Mutant::ReplayUnlocked,
-    Mutant::WitnessIgnored,
-    Mutant::BootIgnored,
+    Mutant::TokenIgnored,
+    Mutant::TokenNotDrawn,
+    Mutant::ClockIgnored,
     Mutant::DirectoryIgnored,
-    Mutant::WitnessLate,
-    Mutant::AdoptedWithoutFloor,
-    Mutant::AdoptedBelowFloor,
+    Mutant::ReleasedLow,
+    Mutant::ReleasedAtLast,
+    Mutant::ReleasedFirst,
+    Mutant::TokenKept,
     Mutant::WrongVouch,
-    Mutant::WrongAdopt,
     Mutant::OldPrimary,
     Mutant::TwinNotExcused,
     Mutant::ClockBehindLoss,

@@ -5,52 +5,166 @@ use crate::mutants::Mutant;
 use crate::scopes::Scope;
 use crate::state::{Change, Memory, Permit, Record, Reply, Request, Slot, State};
 
-impl Slot {
-    /// Writes the record, and tells the witness. A crash between the two leaves a witness that fits no record, and
-    /// nothing was used yet of what was written: the model need not have it.
-    fn write(&mut self, scope: &Scope, record: Record) {
-        let before = self.disk.generation;
-        let generation = before + scope.counts_generations() as u8;
-        self.disk = Record { generation, ..record };
-        self.witness = if scope.has(Mutant::WitnessLate) { before } else { generation };
-    }
-
-    /// Whether nobody but this directory can have the lease in its record.
-    fn is_same_life(&self, scope: &Scope, at: usize) -> bool {
-        let is_here = self.disk.home == at as u8 || scope.has(Mutant::DirectoryIgnored);
-        let is_this_boot = self.disk.boot == self.boot || scope.has(Mutant::BootIgnored) || scope.is_fixed;
-        let is_newest =
-            self.disk.generation == self.witness || scope.has(Mutant::WitnessIgnored) || scope.is_fixed;
-        self.disk.node != 0 && is_here && is_this_boot && is_newest
-    }
-
-    /// A start: the same life, or a new one.
-    pub fn start(&mut self, scope: &Scope, at: usize) {
-        let (home, boot, before) = (at as u8, self.boot, self.disk);
-        if self.is_same_life(scope, at) {
-            self.write(scope, Record { home, boot, ..before });
-        } else if scope.has(Mutant::NodeIdKept) && before.node != 0 {
-            self.write(scope, Record { home, boot, group: 0, floor: 0, until: 0, mark: 0, ..before });
-        } else {
-            let node = self.draw_node(at);
-            let generation = before.generation;
-            self.write(scope, Record { node, home, boot, generation, ..Record::default() });
+impl State {
+    /// Writes the record of a directory, and the token of a lease at its place in the host's file. A crash between the
+    /// two leaves tokens that differ, and nothing was used yet of what was written: the model need not have it.
+    fn write(&mut self, scope: &Scope, at: usize, record: Record) {
+        self.slots[at].disk = record;
+        if let Some(place) = self.place(scope, at, record.group) {
+            *place = record.token;
         }
-        self.boot_memory();
     }
 
-    /// A start of a directory that an operator adopts: the old lease goes on above `floor`, which the operator says
-    /// no ID of the old lease is above.
-    pub fn start_adopted(&mut self, scope: &Scope, at: usize, floor: u8) {
-        let mark = match scope.mutant {
-            Some(Mutant::AdoptedWithoutFloor) => self.disk.mark,
-            Some(Mutant::AdoptedBelowFloor) => floor,
-            _ => floor.max(self.disk.floor),
+    /// The place of a group in the file of the host under a directory.
+    fn place(&mut self, scope: &Scope, at: usize, group: u8) -> Option<&mut u8> {
+        let host = if scope.is_one_host { 0 } else { at };
+        self.places[host].get_mut(usize::from(group).wrapping_sub(1))
+    }
+
+    /// Whether the lease in the record goes on: no other run was between that one and this.
+    fn is_same_life(&mut self, scope: &Scope, at: usize) -> bool {
+        let Record { group, home, token, .. } = self.slots[at].disk;
+        let is_here = home == at as u8 || scope.has(Mutant::DirectoryIgnored);
+        let place = self.place(scope, at, group);
+        is_here && place.is_some_and(|place| *place == token || scope.has(Mutant::TokenIgnored))
+    }
+
+    /// A start: the same life, or a new one. It draws a token, and issues nothing at or below the clock and the mark. The
+    /// clock says anything, unless the state may not be the newest: either of the two is right.
+    pub fn start(&mut self, scope: &Scope, at: usize) {
+        let before = self.slots[at].disk;
+        let is_put_back = std::mem::take(&mut self.slots[at].is_put_back);
+        if self.is_same_life(scope, at) {
+            let clock = match is_put_back && !scope.has(Mutant::ClockIgnored) {
+                true => self.ghost.newest(before.group),
+                false => 0,
+            };
+            let token = match scope.has(Mutant::TokenNotDrawn) {
+                true => before.token,
+                false => self.slots[at].draw_token(at),
+            };
+            let mark = before.mark.max(clock);
+            self.write(scope, at, Record { home: at as u8, token, mark, ..before });
+        } else if scope.has(Mutant::NodeIdKept) && before.node != 0 {
+            let Record { node, number, nonce, .. } = before;
+            let token = self.slots[at].draw_token(at);
+            self.write(scope, at, Record { node, number, nonce, home: at as u8, token, ..Record::default() });
+        } else {
+            self.live_anew(scope, at);
+        }
+        self.slots[at].boot_memory();
+    }
+
+    /// Draws a node id, for a node without a lease.
+    fn live_anew(&mut self, scope: &Scope, at: usize) -> u8 {
+        let node = self.slots[at].draw_node(at);
+        let token = self.slots[at].draw_token(at);
+        self.write(scope, at, Record { node, home: at as u8, token, ..Record::default() });
+        node
+    }
+
+    /// A contact: a new one, or the pending one again. What is sent is durable first; a crash between the two is a
+    /// request that is lost. The clock is not part of what was promised, and is read anew.
+    pub fn send(&mut self, scope: &Scope, at: usize, clock: u8) {
+        let mut record = self.slots[at].disk;
+        if record.nonce == 0 {
+            record.number += 1;
+            record.nonce = self.slots[at].draw_nonce(at);
+            if !scope.has(Mutant::SentFirst) {
+                self.write(scope, at, record);
+            }
+        }
+        self.slots[at].wire = Some(record.request(clock));
+    }
+
+    /// A clean stop gives the lease back. Calls on the way end under the old permit, so no ID is above the mark. First the
+    /// gate closes, then a new life is durable and the host's file has no token of the lease; then the contact is sent,
+    /// in the name of the old life.
+    pub fn release(&mut self, scope: &Scope, at: usize, clock: u8) {
+        let Slot { disk, memory, .. } = self.slots[at];
+        let last = memory.expect("a server that is up").last;
+        let until = match scope.mutant {
+            Some(Mutant::ReleasedLow) => disk.floor.max(disk.mark.saturating_sub(1)),
+            Some(Mutant::ReleasedAtLast) => disk.floor.max(last.min(disk.mark)),
+            _ => disk.mark.min(disk.until),
         };
-        self.write(scope, Record { home: at as u8, boot: self.boot, mark, ..self.disk });
-        self.boot_memory();
+        let (number, nonce) = (disk.number + 1, self.slots[at].draw_nonce(at));
+        let request = Record { number, nonce, until, ..disk }.request(clock);
+        if scope.has(Mutant::ReleasedFirst) {
+            self.slots[at].memory.as_mut().expect("a server that is up").permit = Permit::default();
+        } else {
+            self.give_up(scope, at);
+            if !scope.has(Mutant::TokenKept) {
+                *self.place(scope, at, disk.group).expect("the place of a lease") = 0;
+            }
+        }
+        (self.slots[at].wire, self.slots[at].reply) = (Some(Request { is_release: true, ..request }), None);
     }
 
+    /// The answer: durable, then published under the cold lock.
+    pub fn receive(&mut self, scope: &Scope, at: usize, reply: Reply) {
+        self.slots[at].reply = None;
+        match reply {
+            Reply::Over => self.give_up(scope, at),
+            Reply::Granted { group, floor, until } => {
+                let was = self.slots[at].disk;
+                let is_other = (was.group, was.floor) != (group, floor);
+                let until = if is_other { until } else { was.until.max(until) };
+                let mark = match scope.reserve {
+                    0 => until,
+                    _ if is_other => floor,
+                    _ => was.mark,
+                };
+                let record = Record { group, floor, until, mark, nonce: 0, ..was };
+                // A new lease that is not durable is lost, and nothing else: the next life has another one.
+                if is_other || !scope.has(Mutant::PermitFirst) {
+                    self.write(scope, at, record);
+                }
+                let permit = Permit { group, tick: mark.min(until) };
+                self.slots[at].publish(scope, at, is_other, Change { floor, permit });
+            }
+        }
+    }
+
+    /// The lease is over: the gate closes, and another life begins. Calls on the way end under the old permit.
+    fn give_up(&mut self, scope: &Scope, at: usize) {
+        let node = self.live_anew(scope, at);
+        let memory = self.slots[at].memory.as_mut().expect("a server that is up");
+        memory.permit = Permit::default();
+        memory.nodes |= 1 << node;
+    }
+
+    /// Promises more ticks: durable, then published.
+    pub fn reserve(&mut self, scope: &Scope, at: usize) {
+        let disk = self.slots[at].disk;
+        let limit = disk.until + scope.has(Mutant::MarkAboveUntil) as u8;
+        let step = if scope.reserve == 0 { limit } else { scope.reserve };
+        let mark = (disk.mark + step).min(limit);
+        self.write(scope, at, Record { mark, ..disk });
+        let memory = self.slots[at].memory.as_mut().expect("a server that is up");
+        memory.permit = Permit { group: disk.group, tick: mark };
+    }
+
+    /// An operator's floor on an open gate: every mark is raised. The permit stays at or below `until`.
+    pub fn raise_marks(&mut self, scope: &Scope, at: usize, floor: u8) {
+        let disk = self.slots[at].disk;
+        let mark = disk.mark.max(floor);
+        self.write(scope, at, Record { mark, ..disk });
+        let memory = self.slots[at].memory.as_mut().expect("a server that is up");
+        memory.restored = memory.restored.max(floor);
+        memory.last = memory.last.max(floor + 1);
+        memory.permit.tick = if scope.has(Mutant::AdoptAboveUntil) { mark } else { mark.min(disk.until) };
+    }
+}
+
+impl Record {
+    fn request(&self, clock: u8) -> Request {
+        let Self { node, number, nonce, group, floor, until, .. } = *self;
+        Request { node, number, nonce, group, floor, until, clock, is_release: false }
+    }
+}
+
+impl Slot {
     fn boot_memory(&mut self) {
         let Record { node, group, until, mark, .. } = self.disk;
         self.memory = Some(Memory {
@@ -60,55 +174,6 @@ impl Slot {
             nodes: 1 << node,
             ..Memory::default()
         });
-    }
-
-    /// A contact: a new one, or the pending one again. What is sent is durable first; a crash between the two is a
-    /// request that is lost. The clock is not part of what was promised, and is read anew.
-    pub fn send(&mut self, scope: &Scope, at: usize, clock: u8) {
-        let mut record = self.disk;
-        if record.nonce == 0 {
-            record.number += 1;
-            record.nonce = self.draw_nonce(at);
-            if !scope.has(Mutant::SentFirst) {
-                self.write(scope, record);
-            }
-        }
-        let Record { node, number, nonce, group, floor, until, .. } = record;
-        self.wire = Some(Request { node, number, nonce, group, floor, until, clock });
-    }
-
-    /// The answer: durable, then published under the cold lock.
-    pub fn receive(&mut self, scope: &Scope, at: usize, reply: Reply) {
-        self.reply = None;
-        match reply {
-            Reply::Over => self.give_up(scope, at),
-            Reply::Granted { group, floor, until } => {
-                let was = self.disk;
-                let is_other = (was.group, was.floor) != (group, floor);
-                let until = if is_other { until } else { was.until.max(until) };
-                let mark = match scope.reserve {
-                    0 => until,
-                    _ if is_other => floor,
-                    _ => was.mark,
-                };
-                let record = Record { group, floor, until, mark, nonce: 0, ..was };
-                if !scope.has(Mutant::PermitFirst) {
-                    self.write(scope, record);
-                }
-                let permit = Permit { group, tick: mark.min(until) };
-                self.publish(scope, at, is_other, Change { floor, permit });
-            }
-        }
-    }
-
-    /// The lease is over: the gate closes, and another life begins. Calls on the way end under the old permit.
-    fn give_up(&mut self, scope: &Scope, at: usize) {
-        let node = self.draw_node(at);
-        let Record { home, boot, generation, .. } = self.disk;
-        self.write(scope, Record { node, home, boot, generation, ..Record::default() });
-        let memory = self.memory.as_mut().expect("a server that is up");
-        memory.permit = Permit::default();
-        memory.nodes |= 1 << node;
     }
 
     fn publish(&mut self, scope: &Scope, at: usize, is_other: bool, change: Change) {
@@ -136,27 +201,6 @@ impl Slot {
         let limit = self.disk.until + scope.has(Mutant::MarkAboveUntil) as u8;
         // Not while a lease change holds the cold lock, and only up to what the lease has.
         self.disk.group != 0 && memory.change.is_none() && self.disk.mark < limit
-    }
-
-    /// Promises more ticks: durable, then published.
-    pub fn reserve(&mut self, scope: &Scope) {
-        let limit = self.disk.until + scope.has(Mutant::MarkAboveUntil) as u8;
-        let step = if scope.reserve == 0 { limit } else { scope.reserve };
-        let mark = (self.disk.mark + step).min(limit);
-        self.write(scope, Record { mark, ..self.disk });
-        let memory = self.memory.as_mut().expect("a server that is up");
-        memory.permit = Permit { group: self.disk.group, tick: mark };
-    }
-
-    /// An operator's floor on an open gate: every mark is raised. The permit stays at or below `until`.
-    pub fn raise_marks(&mut self, scope: &Scope, floor: u8) {
-        let mark = self.disk.mark.max(floor);
-        self.write(scope, Record { mark, ..self.disk });
-        let until = self.disk.until;
-        let memory = self.memory.as_mut().expect("a server that is up");
-        memory.restored = memory.restored.max(floor);
-        memory.last = memory.last.max(floor + 1);
-        memory.permit.tick = if scope.has(Mutant::AdoptAboveUntil) { mark } else { mark.min(until) };
     }
 }
 

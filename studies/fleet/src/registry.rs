@@ -3,7 +3,7 @@
 use crate::invariants::{Breach, Ghost, Lease, RESERVED};
 use crate::mutants::Mutant;
 use crate::scopes::{Kind, Scope};
-use crate::state::{Commits, DOUBTS, Doubt, Registry, Reply, Request, Row};
+use crate::state::{Registry, Reply, Request, Row};
 
 impl Registry {
     /// A contact, in one transaction. `clock` is read after the row's lock; `pick` is the group that a claim gets if it
@@ -29,7 +29,7 @@ impl Registry {
         }
         match request.group {
             0 => self.claim(ghost, scope, request, clock, pick),
-            _ => Some(self.renew(ghost, scope, request, clock)),
+            _ => self.renew(ghost, scope, request, clock),
         }
     }
 
@@ -46,19 +46,18 @@ impl Registry {
         if self.rows.iter().any(|row| row.is_running() && row.until < ended && row.until >= early) {
             ghost.break_by(Breach::EndedEarly);
         }
-        let fenced = latest - if scope.has(Mutant::FenceWithoutTolerance) { scope.tolerance } else { 0 };
-        self.doubt(scope, ended, fenced);
-    }
-
-    /// No lost contact had both clocks after `fenced`, and no lease with an `until` before `ended` is sure to run.
-    fn doubt(&mut self, scope: &Scope, ended: u8, fenced: u8) {
         self.is_elsewhere = false;
-        let lost = self.lost.take();
+        let has_lost = self.lost.take().is_some();
         if scope.has(Mutant::NoDoubt) {
             return;
         }
-        let at = self.doubts.iter().position(Option::is_none).expect("room for every doubt of the scope");
-        self.doubts[at] = Some(Doubt { fence: self.fence, lost });
+        // Both clocks have passed the last fence: who vouches now says nothing of what came before it.
+        let is_new = self.before.is_none() || self.fence < latest;
+        self.has_lost = has_lost || (self.has_lost && !is_new);
+        if is_new && !(scope.has(Mutant::BeforeKept) && self.before.is_some()) {
+            self.before = Some(self.fence);
+        }
+        let fenced = latest - if scope.has(Mutant::FenceWithoutTolerance) { scope.tolerance } else { 0 };
         let fence = fenced + scope.grant - scope.has(Mutant::ShortFence) as u8;
         self.fence = match scope.mutant {
             Some(Mutant::NoFence) => self.fence,
@@ -72,32 +71,24 @@ impl Registry {
         }
     }
 
-    /// F3, and in doubt F5.
-    fn renew(&mut self, ghost: &mut Ghost, scope: &Scope, request: &Request, clock: u8) -> Reply {
-        let row = self.rows[request.group as usize - 1];
+    /// F3. In doubt, a lease that the row does not have is neither renewed nor ended: its claim may have been lost.
+    fn renew(&mut self, ghost: &mut Ghost, scope: &Scope, request: &Request, clock: u8) -> Option<Reply> {
+        let row = &mut self.rows[request.group as usize - 1];
         let is_its_own = row.node == request.node && !row.is_over;
         let is_its_lease = row.floor == request.floor || scope.has(Mutant::FloorNotCompared);
+        let is_unknown = row.node != request.node && self.before.is_some() && clock <= self.fence;
         let is_accepted = is_its_own && is_its_lease && row.accepts(scope, request);
-        if !is_accepted && !self.takes_back(scope, &row, request, clock) {
-            return Reply::Over;
+        let is_renewed_blindly = is_unknown && scope.has(Mutant::UnknownRenewed);
+        if !is_accepted && !is_renewed_blindly {
+            return (!is_unknown).then_some(Reply::Over);
+        }
+        if request.is_release {
+            (row.is_over, row.until) = (true, request.until);
+            ghost.release(request);
+            return Some(Reply::Over);
         }
         let until = row.until.max(request.until).max(scope.earlier(request.clock, clock) + scope.grant);
-        self.grant(ghost, scope, request, (request.floor, until), clock)
-    }
-
-    /// Whether a registry in doubt believes a node whose lease its row does not know.
-    fn takes_back(&self, scope: &Scope, row: &Row, request: &Request, clock: u8) -> bool {
-        // What ended at discovery lies below this.
-        let least = self.fence.saturating_sub(scope.grant + scope.has(Mutant::TakenBackLow) as u8);
-        let is_in_doubt = clock <= self.fence;
-        let is_stale = row.node == request.node && !row.accepts(scope, request);
-        is_in_doubt
-            && !is_stale
-            && !row.is_reserved
-            && (!row.is_running() || scope.has(Mutant::TakenBackFromAnother))
-            && (request.until >= least || scope.has(Mutant::TakenBackBlindly))
-            && (request.until <= self.fence || scope.has(Mutant::TakenBackAboveFence))
-            && (request.until >= row.until || scope.has(Mutant::TakenBackBelow))
+        Some(self.grant(ghost, scope, request, (request.floor, until), clock))
     }
 
     /// A group for a node without one.
@@ -151,8 +142,7 @@ impl Registry {
         }
         // What nobody can lose need not be remembered.
         if scope.limits()[Kind::Failover as usize] > 0 {
-            let committed = Commits { earlier: request.clock.min(clock), registry: clock };
-            self.since = self.since.and(committed);
+            self.since = self.since.max(request.clock.min(clock));
         }
         ghost.grant(Lease { node, group, floor, until }, number);
         Reply::Granted { group, floor, until }
@@ -180,38 +170,25 @@ impl Registry {
         ghost.grant(Lease { node: RESERVED, group, floor, until: u8::MAX }, 0);
     }
 
-    /// Whether an operator who knows all can vouch now: that nothing was lost, or that nothing was committed after
-    /// `dead_since`.
-    pub fn can_vouch(&self, scope: &Scope, dead_since: Option<u8>) -> bool {
-        let lost = match (self.is_elsewhere, self.last_doubt()) {
-            (true, _) => self.lost,
-            (false, Some(at)) => self.doubts[at].and_then(|doubt| doubt.lost),
-            (false, None) => return false,
-        };
-        match dead_since {
-            None => lost.is_none() || scope.has(Mutant::WrongVouch),
-            Some(time) => time >= lost.unwrap_or_default().registry,
+    /// Whether an operator who knows all can vouch now: nothing was lost, neither in the failover of which no contact has
+    /// come to know, nor in a doubt that is still on by the registry's clock.
+    pub fn can_vouch(&self, scope: &Scope, clock: u8) -> bool {
+        let is_on = self.is_on(clock);
+        let is_wrong = (self.is_elsewhere && self.lost.is_some()) || (is_on && self.has_lost);
+        (self.is_elsewhere || is_on) && (!is_wrong || scope.has(Mutant::WrongVouch))
+    }
+
+    /// An operator vouches. The fence is as it was before.
+    pub fn vouch(&mut self, clock: u8) {
+        (self.is_elsewhere, self.lost) = (false, None);
+        if self.is_on(clock) {
+            self.has_lost = false;
+            self.fence = self.before.take().expect("a doubt");
         }
     }
 
-    fn last_doubt(&self) -> Option<usize> {
-        (0..DOUBTS).rev().find(|at| self.doubts[*at].is_some())
-    }
-
-    /// An operator vouches, for all since the row was last right. Nobody need have found out yet.
-    pub fn vouch(&mut self, scope: &Scope, dead_since: Option<u8>) {
-        let dead_since = dead_since.map(|time| time - scope.has(Mutant::VouchedEarly) as u8);
-        match (dead_since, self.last_doubt()) {
-            (None, _) if self.is_elsewhere => (self.is_elsewhere, self.lost) = (false, None),
-            (Some(time), _) if self.is_elsewhere => self.doubt(scope, time, time),
-            (_, None) => {}
-            (None, Some(at)) => self.fence = self.doubts[at].take().expect("a doubt").fence,
-            // The doubt may go on, and somebody may vouch for all of it.
-            (Some(time), Some(at)) => {
-                let before = self.doubts[at].expect("a doubt").fence;
-                self.fence = self.fence.min(before.max(time + scope.grant));
-            }
-        }
+    fn is_on(&self, clock: u8) -> bool {
+        self.before.is_some() && clock <= self.fence
     }
 }
 

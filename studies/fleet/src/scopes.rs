@@ -10,9 +10,9 @@ pub enum Kind {
     Contact,
     /// An ID; two show a duplicate.
     Id,
-    /// A server goes down; host, boot and witness stay.
+    /// A server goes down; the host stays.
     Crash,
-    /// A host goes down: memory and witness are lost, and the boot is another.
+    /// A host goes down, with its memory and the file there.
     Reboot,
     /// The files of a directory are copied to another.
     FileCopy,
@@ -36,8 +36,10 @@ pub enum Kind {
     Retirement,
     /// An operator keeps a group for a server without a registry.
     Reservation,
-    /// An operator adopts: an old lease after a reboot, or a floor on an open gate.
+    /// An operator sets a floor on an open gate.
     Adoption,
+    /// A server gives its lease back.
+    Release,
     /// The frontier goes back to the clock.
     Replay,
 }
@@ -65,9 +67,7 @@ pub struct Scope {
     pub callers: usize,
     /// How many ticks a reservation takes; 0: as many as the lease has.
     pub reserve: u8,
-    /// `worker_id` is set: there is one group to go to, and a reboot keeps its lease.
-    pub is_fixed: bool,
-    /// Both directories are on one host, and in one boot; each has a witness of its own.
+    /// Both directories are on one host, with one file.
     pub is_one_host: bool,
     /// How often what may happen; what is not named does not.
     pub limits: &'static [(Kind, u8)],
@@ -100,17 +100,11 @@ impl Scope {
         }
         left
     }
-
-    /// Whether a record can be replaced by an older one: only then do generations tell states apart.
-    pub(crate) fn counts_generations(&self) -> bool {
-        let limits = self.limits();
-        self.is_one_host || limits[Kind::Rollback as usize] + limits[Kind::VolumeClone as usize] > 0
-    }
 }
 
 use Kind::{
-    Adoption, Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Replay, Reservation,
-    Retirement, Rollback, Stray, Sync, VolumeClone, Vouch,
+    Adoption, Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Release, Replay,
+    Reservation, Retirement, Rollback, Stray, Sync, VolumeClone, Vouch,
 };
 
 const PLAIN: Scope = Scope {
@@ -123,7 +117,6 @@ const PLAIN: Scope = Scope {
     tolerance: 0,
     callers: 0,
     reserve: 0,
-    is_fixed: false,
     is_one_host: false,
     limits: &[],
     deeper: 0,
@@ -177,18 +170,17 @@ pub const SCOPES: &[Scope] = &[
         limits: &[(Contact, 2), (Id, 2), (Reboot, 1), (Rollback, 1), (Adoption, 1)],
         ..PLAIN
     },
-    Scope {
-        name: "adopted beside",
-        reserve: 1,
-        limits: &[(Contact, 2), (Id, 2), (Reboot, 1), (FileCopy, 1), (Adoption, 1)],
-        ..PLAIN
-    },
     Scope { name: "machines", limits: &[(Contact, 4), (Id, 2), (Loss, 1), (MachineClone, 1)], ..PLAIN },
     Scope {
-        name: "fixed",
+        name: "releases",
         reserve: 1,
-        is_fixed: true,
-        limits: &[(Contact, 2), (Id, 2), (Crash, 1), (Reboot, 1), (FileCopy, 1), (Loss, 1)],
+        limits: &[(Contact, 3), (Id, 2), (Release, 1), (Stray, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "released disks",
+        reserve: 1,
+        limits: &[(Contact, 2), (Id, 2), (Crash, 1), (Release, 1), (Rollback, 1)],
         ..PLAIN
     },
     Scope {
@@ -227,10 +219,30 @@ pub const SCOPES: &[Scope] = &[
         ..PLAIN
     },
     Scope {
+        name: "lost releases",
+        clock: 4,
+        tolerance: 1,
+        limits: &[(Contact, 4), (Sync, 1), (Failover, 1), (Release, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "two doubts",
+        clock: 4,
+        limits: &[(Contact, 4), (Sync, 1), (Failover, 2), (Vouch, 1)],
+        ..PLAIN
+    },
+    Scope {
         // Calls of one server between their reads, while it and another get the group in turn.
         name: "callers",
         callers: 1,
         limits: &[(Contact, 3), (Id, 2), (Replay, 1), (Retirement, 1)],
+        ..PLAIN
+    },
+    Scope {
+        name: "last calls",
+        callers: 1,
+        reserve: 1,
+        limits: &[(Contact, 3), (Id, 2), (Release, 1)],
         ..PLAIN
     },
     Scope {

@@ -8,8 +8,6 @@ use crate::scopes::{KINDS, Scope};
 pub const SLOTS: usize = 2;
 /// Groups that the registry hands out. A group has one lane here.
 pub const GROUPS: usize = 2;
-/// The doubts that one registry can have, one after another.
-pub const DOUBTS: usize = 3;
 
 /// One state of the whole fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,6 +16,8 @@ pub struct State {
     /// A lagging standby of it, or a backup; after a failover that left it running, the old primary.
     pub standby: Registry,
     pub slots: [Slot; SLOTS],
+    /// The token in each host's file, outside of every data directory, at the place of each group; 0: none since the boot.
+    pub places: [[u8; GROUPS]; SLOTS],
     /// A request that the network delivers later, once more.
     pub stray: Option<Request>,
     /// How often each kind of event may still happen.
@@ -30,37 +30,16 @@ pub struct State {
 pub struct Registry {
     pub rows: [Row; GROUPS],
     pub fence: u8,
-    /// For an operator who vouches: each doubt for which nobody did, the last one last.
-    pub doubts: [Option<Doubt>; DOUBTS],
-    /// It runs on a timeline that its row does not name: nobody has found out yet.
+    /// For an operator who vouches: the fence as it was before the first doubt that is still on.
+    pub before: Option<u8>,
+    /// It runs on a timeline that its row does not name: no contact has found out yet.
     pub is_elsewhere: bool,
-    /// Nothing that it knows, but what the invariants and the operators' words are about: what it has committed since
-    /// its standby caught up, and what it has lost since its row was last right.
-    pub since: Commits,
-    pub lost: Option<Commits>,
-}
-
-/// What a registry keeps of a doubt, and what was lost before it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Doubt {
-    /// The fence as it was.
-    pub fence: u8,
-    pub lost: Option<Commits>,
-}
-
-/// Contacts that were committed: the latest clocks among them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Commits {
-    /// Of each contact the earlier one of its two clocks.
-    pub earlier: u8,
-    /// The registry's.
-    pub registry: u8,
-}
-
-impl Commits {
-    pub fn and(self, other: Self) -> Self {
-        Self { earlier: self.earlier.max(other.earlier), registry: self.registry.max(other.registry) }
-    }
+    /// Nothing that it knows, but what the invariants and the operators' words are about. Of the contacts committed since
+    /// its standby caught up, and of those lost since its row was last right, the latest of their earlier clocks;
+    /// whether a doubt that is still on follows a loss.
+    pub since: u8,
+    pub lost: Option<u8>,
+    pub has_lost: bool,
 }
 
 /// A group in the registry.
@@ -72,7 +51,7 @@ pub struct Row {
     pub until: u8,
     pub number: u8,
     pub nonce: u8,
-    /// Its lease is over: the node was retired, or claimed again, or a registry in doubt ended it.
+    /// Its lease is over: the node was retired, released it, or claimed again, or a registry in doubt ended it.
     pub is_over: bool,
     /// An operator keeps it for a server without a registry.
     pub is_reserved: bool,
@@ -84,17 +63,16 @@ pub struct Slot {
     pub disk: Record,
     /// An earlier state of the disk, to which a volume can be rolled back.
     pub snapshot: Option<Record>,
-    /// The host's boot id; no two boots of any hosts share one.
-    pub boot: u8,
-    /// The generation of the record that was written last, kept outside the data directory; 0: none since the boot.
-    pub witness: u8,
+    /// The disk has what was copied, cloned or rolled back since the last start, and so perhaps not the newest state.
+    pub is_put_back: bool,
     pub memory: Option<Memory>,
     /// The contact that waits for an answer: the request on its way, then the reply.
     pub wire: Option<Request>,
     pub reply: Option<Reply>,
-    /// How many node ids and nonces were drawn here, so that each is drawn once.
+    /// How many node ids, nonces and tokens were drawn here, so that each is drawn once.
     pub lives: u8,
     pub draws: u8,
+    pub tokens: u8,
 }
 
 /// The state record of a node.
@@ -111,10 +89,10 @@ pub struct Record {
     /// The nonce of the contact that is pending; 0: none is.
     pub nonce: u8,
     pub mark: u8,
-    /// The directory (device, inode, birth time) and the boot that it was written in.
+    /// The directory (device, inode, birth time) that it was written in.
     pub home: u8,
-    pub boot: u8,
-    pub generation: u8,
+    /// Drawn at each start.
+    pub token: u8,
 }
 
 /// Shared memory.
@@ -158,7 +136,7 @@ pub struct Caller {
     pub last: u8,
 }
 
-/// A contact on its way to the registry. Without a group it is a claim, with one a renewal.
+/// A contact on its way to the registry. Without a group it is a claim, with one a renewal, or the end of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
     pub node: u8,
@@ -169,6 +147,8 @@ pub struct Request {
     pub until: u8,
     /// The node's clock.
     pub clock: u8,
+    /// The node has given up the lease, and issued nothing above `until`.
+    pub is_release: bool,
 }
 
 /// The registry's answer.
@@ -183,25 +163,17 @@ pub enum Reply {
 impl State {
     /// A fleet of blank directories and an empty registry.
     pub fn blank(scope: &Scope) -> Self {
-        let mut slots = [Slot::default(); SLOTS];
-        for (at, slot) in slots.iter_mut().enumerate() {
-            slot.boot = if scope.is_one_host { first_boot(0) } else { first_boot(at) };
-        }
         let registry = Registry::default();
         Self {
             registry,
             standby: registry,
-            slots,
+            slots: [Slot::default(); SLOTS],
+            places: [[0; GROUPS]; SLOTS],
             stray: None,
             left: scope.limits(),
             ghost: Ghost::default(),
         }
     }
-}
-
-/// The boot ids of a host count from here.
-fn first_boot(slot: usize) -> u8 {
-    1 + 16 * slot as u8
 }
 
 impl Slot {
@@ -215,5 +187,11 @@ impl Slot {
     pub fn draw_nonce(&mut self, at: usize) -> u8 {
         self.draws += 1;
         at as u8 + SLOTS as u8 * (self.draws - 1) + 1
+    }
+
+    /// A token that nobody else draws.
+    pub fn draw_token(&mut self, at: usize) -> u8 {
+        self.tokens += 1;
+        at as u8 + SLOTS as u8 * (self.tokens - 1) + 1
     }
 }

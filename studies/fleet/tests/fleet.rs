@@ -20,7 +20,7 @@ const FOUND: &[(Mutant, &str, Breach)] = &[
     (Mutant::FloorNotCompared, "strays", Overlap),
     (Mutant::NodeIdKept, "restarts", Twice),
     (Mutant::SentFirst, "leases", SentBeforeDurable),
-    (Mutant::PermitFirst, "leases", Twice),
+    (Mutant::PermitFirst, "leases", PermittedBeforeDurable),
     (Mutant::AnsweredFirst, "leases", Overlap),
     (Mutant::NoDoubt, "failover", Overlap),
     (Mutant::NoFence, "failover", Overlap),
@@ -31,28 +31,26 @@ const FOUND: &[(Mutant, &str, Breach)] = &[
     (Mutant::EndedWithoutTolerance, "failover", Overlap),
     (Mutant::EndedLate, "failover", Overlap),
     (Mutant::AnyClockFindsOut, "failover", EndedEarly),
-    (Mutant::TakenBackBlindly, "failover", Overlap),
-    (Mutant::TakenBackLow, "failover", Overlap),
-    (Mutant::TakenBackBelow, "failovers", Overlap),
+    (Mutant::UnknownRenewed, "failover", Overlap),
+    (Mutant::BeforeKept, "two doubts", Overlap),
     (Mutant::NotClamped, "failover", Overlap),
-    (Mutant::VouchedEarly, "vouches", Overlap),
     (Mutant::ReservedBelowFence, "reservations", Overlap),
     (Mutant::ReservedWithoutTolerance, "reservations", Overlap),
     (Mutant::LastFirst, "callers", OutsideLease),
     (Mutant::PermitBeforeFloor, "callers", OutsideLease),
     (Mutant::ReplayUnlocked, "replays", OutsideLease),
-    (Mutant::WitnessIgnored, "rollbacks", Twice),
-    (Mutant::WitnessLate, "rollbacks", Twice),
-    (Mutant::BootIgnored, "volumes", Twice),
+    (Mutant::TokenIgnored, "volumes", Twice),
+    (Mutant::ClockIgnored, "rollbacks", Twice),
     (Mutant::DirectoryIgnored, "one host", Twice),
-    (Mutant::AdoptedWithoutFloor, "adoptions", Twice),
-    (Mutant::AdoptedBelowFloor, "adopted beside", OutsideLease),
+    (Mutant::ReleasedLow, "releases", Twice),
+    (Mutant::ReleasedAtLast, "last calls", OutsideLease),
+    (Mutant::ReleasedFirst, "releases", SentBeforeDurable),
+    (Mutant::TokenKept, "released disks", OutsideLease),
 ];
 
 /// What the protocol does not protect from: the model shows that each breaks it.
 const UNPROTECTED: &[(Mutant, &str, Breach)] = &[
     (Mutant::WrongVouch, "vouches", Overlap),
-    (Mutant::WrongAdopt, "adopted beside", Twice),
     (Mutant::OldPrimary, "failover", Overlap),
     (Mutant::TwinNotExcused, "machines", Twice),
     (Mutant::ClockBehindLoss, "failover", Overlap),
@@ -62,10 +60,9 @@ const UNPROTECTED: &[(Mutant, &str, Breach)] = &[
 const HARMLESS: &[(Mutant, &str)] = &[
     // `last` is read after the permit, and holds the tick above the floor. An old clock only costs rotations.
     (Mutant::ClockFirst, "callers"),
-    // A lease that the row knows ends at discovery, or had not passed: nobody else was granted the group after it.
-    (Mutant::TakenBackFromAnother, "failover"),
-    // A lost grant reaches no further; what nobody was granted, no node of the model shows.
-    (Mutant::TakenBackAboveFence, "failover"),
+    // A disk without the newest state starts above a clock that is right: the two are not wrong at once.
+    (Mutant::TokenNotDrawn, "rollbacks"),
+    (Mutant::TokenNotDrawn, "released disks"),
 ];
 
 fn scope(name: &str) -> Scope {
@@ -107,7 +104,6 @@ fn requests_that_are_delivered_twice_or_lost() {
 #[test]
 fn crashes_reboots_and_copies() {
     holds("restarts");
-    holds("fixed");
 }
 
 #[test]
@@ -118,9 +114,15 @@ fn volumes_that_are_rolled_back_or_cloned() {
 }
 
 #[test]
-fn directories_that_are_adopted() {
+fn marks_that_an_operator_raises() {
     holds("adoptions");
-    holds("adopted beside");
+}
+
+#[test]
+fn leases_that_are_given_back() {
+    holds("releases");
+    holds("released disks");
+    holds("last calls");
 }
 
 #[test]
@@ -133,11 +135,13 @@ fn a_registry_that_loses_commits() {
     holds("failover");
     holds("long grants");
     holds("failovers");
+    holds("lost releases");
 }
 
 #[test]
 fn operators_who_vouch_and_reserve() {
     holds("vouches");
+    holds("two doubts");
     holds("reservations");
 }
 

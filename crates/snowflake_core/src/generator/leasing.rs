@@ -3,7 +3,7 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Host, Locked};
+use crate::host::{Disk, Host, Locked};
 use crate::journal::RETRY_US;
 use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
@@ -51,6 +51,29 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 Answered::Leased => self.switch_lease(cold, promises)?,
             }
             Ok(answered)
+        })
+    }
+
+    /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another node, so
+    /// that it claims anew whatever becomes of the contact. Calls that are under way generate nothing above the marks, and
+    /// so the lease ends there. `None` if there is no lease.
+    pub fn release(&self) -> Result<Option<Contact>, Errno> {
+        self.locked(|cold| {
+            let promises = cold.journal.promises;
+            let mark = self.origins(cold).iter().zip(promises.marks).map(|(_, mark)| mark).max();
+            let contact = promises.membership.and_then(|membership| {
+                membership.release(mark.unwrap_or(NO_TICK), self.host.random(), self.host.wall_us())
+            });
+            if contact.is_some() {
+                self.leave(cold);
+                // Nor does a state that is put back to before go on with it: no record has this token.
+                if let Some(lock) = self.host.disk().and_then(Disk::host_lock) {
+                    lock.sign(&self.origins(cold), self.host.random());
+                }
+                let promises = Promises { token: None, ..promises.of_member(self.new_node()) };
+                self.write_or_revert(cold, promises)?;
+            }
+            Ok(contact)
         })
     }
 

@@ -12,19 +12,24 @@ fn main() {
     let lease = Some(Lease { home: 3, floor: -1, until: i64::MAX });
     let node = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
     let request = Request {
-        contact: Contact { registry: None, node, number: 1, nonce: Uuid::max(), lease, clock_us: 0 },
+        contact: Contact {
+            registry: None,
+            node,
+            number: 1,
+            nonce: Uuid::max(),
+            lease,
+            clock_us: 1_800_000_000_123_456,
+        },
+        releases: true,
         node_name: "the first".to_owned(),
         layout: Layout::default(),
         backup_workers: 3,
         datacenter: 0,
-        wanted_worker: None,
         in_recovery: true,
         version: "1.0.0",
-        system_identifier: u64::MAX,
     };
     let connection_string = CString::new(connection_string).expect("no zero byte");
     let libraries = [Path::new("libpq.so.5")];
-    let clock_us = || 1_800_000_000_123_456;
-    let result = contact(&libraries, &connection_string, None, &request, || (), clock_us).result;
+    let result = contact(&libraries, &connection_string, || Ok(request.arguments()));
     println!("{}", serde_json::to_string(&result).expect("plain data"));
 }

@@ -36,8 +36,6 @@ pub fn switch_over(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     fault.hold(scene);
     registry.fail_over(fault.apart());
     if fault.variant.is_multiple_of(2) {
-        // Nobody has found out yet, so that the first call only tells of it.
-        registry.operate("snowflake_registry_vouch()", &[]);
         registry.operate("snowflake_registry_vouch()", &[]);
     }
     sql::run(&mut registry.session(), "ALTER ROLE node LOGIN");
@@ -62,11 +60,6 @@ pub fn restore(registry: &mut Registry, scene: &Scene, fault: &Fault) {
     let mut backup = registry.primary.backup();
     fault.hold(scene);
     registry.down(true);
-    // Without a recovery, only its files tell it from what it was copied from.
-    if fault.variant.is_multiple_of(2) {
-        assert!(backup.try_start(secs(60)).is_ok(), "the backup did not start: {}", backup.log());
-        return registry.replace(backup, fault.apart());
-    }
     backup.signal_recovery();
     let settings = [
         ("restore_command", "false"),
