@@ -59,7 +59,7 @@ pub static FAULTS: &[Kind] = &[
     kind("registry-failover-lost", 8, R(registry::fail_over_lost),
          "the same after the standby was cut off: the last commits are lost"),
     kind("registry-restore",       6, R(registry::restore),
-         "the registry replaced by an earlier base backup, recovered onto a new timeline or started as it is"),
+         "the registry replaced by an earlier base backup, recovered onto a new timeline"),
     kind("registry-dump",          4, R(registry::restore_dump),
          "the registry replaced by an earlier dump in another cluster"),
     clock("registry-clock-back",   5, R(registry::clock_back),
