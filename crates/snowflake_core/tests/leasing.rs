@@ -122,18 +122,6 @@ fn a_crash_and_a_clean_stop_keep_the_lease_without_the_registry() {
     assert_eq!(machine.id().worker, before.worker);
 }
 
-#[test]
-fn a_copy_is_another_node_whether_its_original_runs_or_not() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    machine.id();
-    let disk = machine.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
-    let copy = Machine::new(fleet(Limits::default()), &machine.boot, disk);
-    copy.join(&registry);
-    assert_ne!(machine.id().worker, copy.id().worker);
-    assert_ne!(machine.contact().node, copy.contact().node);
-}
-
 // ---- Rule 7: the token
 
 /// What happens to a node that has crashed, so that its lease does not go on.
@@ -344,21 +332,6 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     let after = machine.id();
     assert_eq!(machine.home(after), 1);
     assert!(after.tick >= before.tick);
-}
-
-/// Not only the active lane: the next lease begins on the first, whose permit is of the lease that is over.
-#[test]
-fn a_lease_that_is_over_closes_all_lanes() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    machine.id();
-    machine.with(|generator| generator.rotate_now()).unwrap();
-    machine.id();
-    registry.end(0);
-    assert_eq!(machine.meet(&registry), Answered::Leased);
-    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    machine.settle();
-    assert_eq!(machine.id().worker, 1);
 }
 
 #[test]
