@@ -98,10 +98,12 @@ fn overlapping_backup_workers_on_one_host_are_seen() {
 #[test]
 fn lock_of_the_own_directory_is_tried_again() {
     let machine = crashed();
-    machine.disk.host_lock.is_own_held.set(true);
+    machine.start_up();
+    machine.disk.host_lock.linger();
+    machine.go_down();
     assert_eq!(machine.why_closed(), ClosedReason::Taken);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
-    machine.disk.host_lock.is_own_held.set(false);
+    machine.disk.host_lock.end_lingering();
     assert!(machine.settle() <= RESERVE + MS);
     machine.id();
 }

@@ -109,6 +109,8 @@ struct Document<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Said {
     pub generation: u64,
+    pub system_identifier: u64,
+    pub file: FileIdentity,
     pub timeline: u64,
     pub active: Option<i64>,
     pub max_ahead_us: i64,
@@ -141,6 +143,9 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
+/// Marks a holder of which only one process is left.
+const LINGERING: u64 = 1 << 63;
+
 /// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last. Holders
 /// are data directories.
 #[derive(Default)]
@@ -157,18 +162,29 @@ pub struct SimLock {
     pub directory: u64,
     /// Somebody has deleted the file, or no other can be made.
     pub is_broken: Cell<bool>,
-    /// A process of the run before in this directory still has its workers.
-    pub is_own_held: Cell<bool>,
+    /// What happens on the host just before the workers are locked.
+    pub before: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
 impl SimLock {
     fn new(directory: u64) -> Self {
-        Self { host: Rc::default(), directory, is_broken: Cell::default(), is_own_held: Cell::default() }
+        Self { host: Rc::default(), directory, is_broken: Cell::new(false), before: RefCell::default() }
     }
 
     /// The last process of the server in this directory ends.
     pub fn release(&self) {
         self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory);
+    }
+
+    /// The server in this directory ends but for one process, which holds what the server has locked.
+    pub fn linger(&self) {
+        let mut held = self.host.held.borrow_mut();
+        held.values_mut().filter(|it| **it == self.directory).for_each(|it| *it |= LINGERING);
+    }
+
+    /// That process ends.
+    pub fn end_lingering(&self) {
+        self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory | LINGERING);
     }
 
     /// The host boots.
@@ -182,7 +198,7 @@ impl SimLock {
         self.host.held.borrow_mut().insert((system_identifier, worker), directory);
     }
 
-    /// The token with which a server signed last for this worker.
+    /// The token under which a worker was locked last.
     pub fn signed(&self, system_identifier: u64, worker: i64) -> Option<Uuid> {
         self.host.signed.borrow().get(&(system_identifier, worker)).copied()
     }
@@ -199,13 +215,12 @@ impl HostLock for SimLock {
         if self.is_broken.get() {
             return Locked::Unavailable;
         }
-        if self.is_own_held.get() {
-            return Locked::Taken { is_own_directory: true };
-        }
+        let before = self.before.borrow().clone();
+        before.into_iter().for_each(|happens| happens());
         let mut held = self.host.held.borrow_mut();
         let holder = |worker: &i64| held.get(&(system_identifier, *worker)).copied();
-        if workers.iter().filter_map(holder).any(|holder| holder != self.directory) {
-            return Locked::Taken { is_own_directory: false };
+        if let Some(holder) = workers.iter().filter_map(holder).find(|holder| *holder != self.directory) {
+            return Locked::Taken { is_own_directory: holder == self.directory | LINGERING };
         }
         held.retain(|_, holder| *holder != self.directory);
         held.extend(workers.iter().map(|worker| ((system_identifier, *worker), self.directory)));
@@ -241,6 +256,8 @@ pub struct SimDisk {
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
+    /// The record that was loaded last.
+    pub loaded: RefCell<Option<Said>>,
     /// Of the host that has the disk.
     pub host_lock: SimLock,
 }
@@ -258,8 +275,17 @@ impl SimDisk {
             read: RefCell::default(),
             points: Cell::new(0),
             writes: Cell::new(0),
+            loaded: RefCell::default(),
             host_lock: SimLock::new(1),
         }
+    }
+
+    /// The empty disk of another data directory, whose files have inodes of its own.
+    pub fn numbered(tape: &Rc<Tape>, first_inode: u64) -> Self {
+        let mut disk = Self::new(tape);
+        disk.host_lock.directory = first_inode;
+        disk.next_inode.set(first_inode);
+        disk
     }
 
     pub fn set_breaches(&self, breaches: Breaches) {
@@ -340,9 +366,7 @@ impl SimDisk {
 
     /// Copies the directory as a reader sees it, into a file with another identity, on another host.
     pub fn copy(&self, tape: &Rc<Tape>, first_inode: u64) -> Self {
-        let mut copy = Self::new(tape);
-        copy.host_lock.directory = first_inode;
-        copy.next_inode.set(first_inode);
+        let copy = Self::numbered(tape, first_inode);
         if let Some(slots) = self.slots() {
             copy.put(slots);
         }
@@ -468,6 +492,7 @@ impl Disk for SimDisk {
 
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         self.pass(Point::Load)?;
+        *self.loaded.borrow_mut() = self.said();
         let folder = self.folder.borrow();
         let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
         let slots = file.seen.clone().map(|bytes| bytes.to_vec());
