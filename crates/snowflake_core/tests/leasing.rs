@@ -271,12 +271,12 @@ fn lease_that_is_over_frees_its_workers_on_the_host() {
 fn lease_waits_for_a_process_of_the_run_before() {
     let (machine, registry) = (member(), Registry::new());
     let lease = machine.join(&registry);
-    machine.disk.host_lock.linger();
     machine.crash();
+    machine.disk.host_lock.is_own_held.set(true);
     for _ in 0..2 {
         assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
     }
-    machine.disk.host_lock.end_lingering();
+    machine.disk.host_lock.is_own_held.set(false);
     machine.settle();
     assert_eq!(machine.lease(), Some(lease));
     machine.id();

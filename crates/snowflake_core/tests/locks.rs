@@ -98,12 +98,10 @@ fn overlapping_backup_workers_on_one_host_are_seen() {
 #[test]
 fn lock_of_the_own_directory_is_tried_again() {
     let machine = crashed();
-    machine.start_up();
-    machine.disk.host_lock.linger();
-    machine.go_down();
+    machine.disk.host_lock.is_own_held.set(true);
     assert_eq!(machine.why_closed(), ClosedReason::Taken);
     assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
-    machine.disk.host_lock.end_lingering();
+    machine.disk.host_lock.is_own_held.set(false);
     assert!(machine.settle() <= RESERVE + MS);
     machine.id();
 }
