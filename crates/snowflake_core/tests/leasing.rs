@@ -122,24 +122,12 @@ fn a_crash_and_a_clean_stop_keep_the_lease_without_the_registry() {
     assert_eq!(machine.id().worker, before.worker);
 }
 
-#[test]
-fn a_copy_is_another_node_whether_its_original_runs_or_not() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    machine.id();
-    let disk = machine.disk.copy(&Rc::new(model::tape::Tape::given(Vec::new(), 0)), 900);
-    let copy = Machine::new(fleet(Limits::default()), &machine.boot, disk);
-    copy.join(&registry);
-    assert_ne!(machine.id().worker, copy.id().worker);
-    assert_ne!(machine.contact().node, copy.contact().node);
-}
-
 // ---- Rule 7: the token
 
 /// What happens to a node that has crashed, so that its lease does not go on.
-type Event = fn(&Machine);
+type Incident = fn(&Machine);
 
-const NOT_ALONE: [(&str, Event); 6] = [
+const INCIDENTS: [(&str, Incident); 6] = [
     ("reboot", |machine| machine.disk.host_lock.forget()),
     ("no lock", |machine| machine.disk.host_lock.is_broken.set(true)),
     ("copy", |machine| {
@@ -156,13 +144,13 @@ const NOT_ALONE: [(&str, Event); 6] = [
 ];
 
 #[test]
-fn lease_goes_on_only_where_nobody_was_in_between() {
-    for (name, event) in NOT_ALONE {
+fn lease_goes_on_only_with_the_hosts_token() {
+    for (name, happens) in INCIDENTS {
         let (machine, registry) = (member(), Registry::new());
         let lease = machine.join(&registry);
         let node = machine.contact().node;
         machine.go_down();
-        event(&machine);
+        happens(&machine);
         machine.boot_up();
         assert_eq!(machine.open(), Err(Unopened::NoLease), "{name}");
         // Nor does an operator bring it back.
@@ -250,7 +238,7 @@ fn lease_of_an_earlier_run_that_is_put_back_is_over() {
 
 /// Its server generates IDs by a configured number, or its lease is over and it does not know that.
 #[test]
-fn lease_of_workers_that_another_server_on_the_host_has_keeps_the_gate_closed() {
+fn lease_of_workers_locked_by_another_server_keeps_the_gate_closed() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
     machine.enlist();
@@ -344,21 +332,6 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     let after = machine.id();
     assert_eq!(machine.home(after), 1);
     assert!(after.tick >= before.tick);
-}
-
-/// Not only the active lane: the next lease begins on the first, whose permit is of the lease that is over.
-#[test]
-fn a_lease_that_is_over_closes_all_lanes() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    machine.id();
-    machine.with(|generator| generator.rotate_now()).unwrap();
-    machine.id();
-    registry.end(0);
-    assert_eq!(machine.meet(&registry), Answered::Leased);
-    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    machine.settle();
-    assert_eq!(machine.id().worker, 1);
 }
 
 #[test]
@@ -555,12 +528,12 @@ fn standby_claims_its_own_group_and_uses_it_when_it_is_promoted() {
 /// Files that cannot be the newest, too, wait for nothing but the lease.
 #[test]
 fn lease_floor_replaces_rule_4() {
-    for (name, event) in NOT_ALONE {
+    for (name, happens) in INCIDENTS {
         let (machine, registry) = (member(), Registry::new());
         machine.join(&registry);
         machine.id();
         machine.go_down();
-        event(&machine);
+        happens(&machine);
         promote(&machine, 2);
         machine.set_start(|start| start.replayed_us = Some(machine.wall() + HOUR));
         machine.boot_up();

@@ -70,7 +70,6 @@ fn limits(tick: Tick) -> impl Strategy<Value = Limits> {
         policy,
         max_ahead_us,
         max_wait_us,
-        ..Limits::default()
     })
 }
 
@@ -646,7 +645,7 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
         layout,
         workers: Workers::new(&layout, 0, backups).unwrap(),
         ring_ticks,
-        limits: Limits { policy: Policy::Replay, max_ahead_us, max_wait_us, ..Limits::default() },
+        limits: Limits { policy: Policy::Replay, max_ahead_us, max_wait_us },
         ..Config::default()
     }
 }

@@ -316,7 +316,8 @@ fn longer_max_ahead_comes_into_force_while_the_clock_is_behind() {
 
 #[test]
 fn shorter_max_ahead_comes_into_force_once_the_clock_has_passed_the_begin() {
-    let machine = Machine::alone(with_max_ahead(60 * SECOND));
+    let machine = running(with_max_ahead(60 * SECOND));
+    machine.stop();
     let begun = machine.wall();
     machine.start_up();
     set_max_ahead(&machine, MAX_AHEAD);

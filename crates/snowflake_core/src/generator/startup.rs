@@ -83,7 +83,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         self.try_start(cold, start, adopted_us).map_err(|(reason, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.host.disk() {
+            if let Some(disk) = self.host.disk().filter(|_| reason != ClosedReason::Taken) {
                 self.lock_workers(disk, start.system_identifier, &[]);
             }
             // Which lease it has is in its file.

@@ -212,5 +212,5 @@ pub fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> 
 }
 
 pub fn limits(policy: Policy, max_ahead_us: i64, max_wait_us: i64) -> Limits {
-    Limits { policy, max_ahead_us, max_wait_us, ..Limits::default() }
+    Limits { policy, max_ahead_us, max_wait_us }
 }
