@@ -3,11 +3,11 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Host, Locked};
+use crate::host::Host;
 use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
-use crate::refusal::{ClosedReason, Errno};
+use crate::refusal::Errno;
 use crate::state::promises::Promises;
 use parking_lot::lock_api::RawMutex;
 
@@ -126,9 +126,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let origins = self.origins_of(lease.home);
         let mut promises = promises.for_origins(&self.heading(cold, self.active()), &origins);
         promises.raise_lanes(lease.floor);
-        let mut locked = Locked::Unavailable;
         if let Some(disk) = self.host.disk() {
-            locked = self.lock_workers(disk, promises.system_identifier, &origins);
+            // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart; this
+            // one has no token then.
+            let locked = self.lock_workers(disk, promises.system_identifier, &origins);
             promises.token = self.sign_workers(disk, &origins, locked);
         }
         let home = cold.home.replace(lease.home);
@@ -141,9 +142,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         self.control.switch.activate(first);
         self.set_until(cold);
-        if let Locked::Taken { .. } = locked {
-            cold.gate = Gate::Closed { reason: ClosedReason::Taken, retry_at_us: i64::MAX };
-        }
         Ok(())
     }
 
