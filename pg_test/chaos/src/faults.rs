@@ -97,13 +97,13 @@ pub static FAULTS: &[Kind] = &[
     // ---- the clock
     kind("clock-back",           10, newest,         True, OPEN,       clock::step_back,
          "the clock back by 1 ms to 1 year while running, and right again"),
-    kind("clock-forward",         8, lane_left,      True, OPEN,       clock::step_forward,
+    kind("clock-forward",         5, lane_left,      True, OPEN,       clock::step_forward,
          "the clock forward by 1 ms to 1 year while running, and right again"),
     kind("clock-back-stopped",    5, newest,         True, OPEN,       clock::step_back_stopped,
          "a stop, a start with the clock back, and right again"),
-    kind("clock-forward-stopped", 4, lane_left,      True, OPEN,       clock::step_forward_stopped,
+    kind("clock-forward-stopped", 3, lane_left,      True, OPEN,       clock::step_forward_stopped,
          "a stop, a start with the clock forward, and right again"),
-    kind("day-forward",           3, lane_left,      True, OPEN,       clock::start_after_a_day_forward,
+    kind("day-forward",           2, lane_left,      True, OPEN,       clock::start_after_a_day_forward,
          "the clock a day forward, a stop, a start with the true time"),
 
     // ---- the disk under the state file
@@ -167,15 +167,15 @@ pub static FAULTS: &[Kind] = &[
          "a backup or a copy of a primary or a standby, started beside the primary, then in its place"),
     kind("restore",               5, no_future,      True, OPEN,       copies::restore,
          "a base backup recovered onto a new timeline, in the place of the original"),
-    kind("put-back",              5, no_future,      True, OPEN,       copies::put_back,
+    kind("put-back",              7, no_future,      True, OPEN,       copies::put_back,
          "an older state put over the files in place, alone or with the data directory"),
     kind("put-back-anew",         4, no_future,      True, A_COPY,     copies::put_back_anew,
          "the same as new files: closed until adopted"),
-    kind("roll-back",             5, on_volume,      True, OPEN,       copies::roll_back,
+    kind("roll-back",             7, on_volume,      True, OPEN,       copies::roll_back,
          "a volume rolled back to an earlier snapshot"),
     kind("move",                  4, contained,      True, OPEN,       copies::move_away_and_back,
          "the server run on another host for a while, whose clock is up to 0.9 s apart"),
-    kind("elsewhere",             6, contained,      True, OPEN,       copies::run_elsewhere,
+    kind("elsewhere",             8, contained,      True, OPEN,       copies::run_elsewhere,
          "a backup, copy or volume run there, adopted or without its state, and the original again"),
 ];
 

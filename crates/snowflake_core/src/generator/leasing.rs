@@ -3,12 +3,11 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Host, Locked};
-use crate::journal::RETRY_US;
+use crate::host::{Disk, Host};
 use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
-use crate::refusal::{ClosedReason, Errno};
+use crate::refusal::Errno;
 use crate::state::promises::Promises;
 use parking_lot::lock_api::RawMutex;
 
@@ -153,9 +152,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let origins = self.origins_of(lease.home);
         let mut promises = promises.for_origins(&self.heading(cold, self.active()), &origins);
         promises.raise_lanes(lease.floor);
-        let mut locked = Locked::Unavailable;
         if let Some(disk) = self.host.disk() {
-            locked = self.lock_workers(disk, promises.system_identifier, &origins);
+            // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart; this
+            // one has no token then.
+            let locked = self.lock_workers(disk, promises.system_identifier, &origins);
             promises.token = self.sign_workers(disk, &origins, locked);
         }
         let home = cold.home.replace(lease.home);
@@ -168,11 +168,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         self.control.switch.activate(first);
         self.set_until(cold);
-        if let Locked::Taken { .. } = locked {
-            // The next start is that of a new node, to which the registry leases other workers.
-            let retry_at_us = self.host.boot_us() + RETRY_US;
-            cold.gate = Gate::Closed { reason: ClosedReason::Taken, retry_at_us };
-        }
         Ok(())
     }
 

@@ -141,6 +141,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             goes_on.unwrap_or_else(|| self.new_node())
         });
         if membership.is_some_and(|membership| membership.lease.is_none()) {
+            // A copy must not keep its original from going on with the lease.
             origins = Origins::NONE;
             locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
