@@ -109,7 +109,6 @@ struct Document<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Said {
     pub generation: u64,
-    pub system_identifier: u64,
     pub file: FileIdentity,
     pub timeline: u64,
     pub active: Option<i64>,
@@ -143,13 +142,12 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
-/// Marks a holder of which only one process is left.
-const LINGERING: u64 = 1 << 63;
-
 /// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last. Holders
 /// are data directories.
 #[derive(Default)]
 pub struct SimHost {
+    /// What happens just before a data directory locks workers.
+    pub before: RefCell<Option<Rc<dyn Fn(u64)>>>,
     held: RefCell<BTreeMap<(u64, i64), u64>>,
     signed: RefCell<BTreeMap<(u64, i64), Uuid>>,
 }
@@ -162,29 +160,18 @@ pub struct SimLock {
     pub directory: u64,
     /// Somebody has deleted the file, or no other can be made.
     pub is_broken: Cell<bool>,
-    /// What happens on the host just before the workers are locked.
-    pub before: RefCell<Option<Rc<dyn Fn()>>>,
+    /// A process of the run before in this directory still has its workers.
+    pub is_own_held: Cell<bool>,
 }
 
 impl SimLock {
     fn new(directory: u64) -> Self {
-        Self { host: Rc::default(), directory, is_broken: Cell::new(false), before: RefCell::default() }
+        Self { host: Rc::default(), directory, is_broken: Cell::default(), is_own_held: Cell::default() }
     }
 
     /// The last process of the server in this directory ends.
     pub fn release(&self) {
         self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory);
-    }
-
-    /// The server in this directory ends but for one process, which holds what the server has locked.
-    pub fn linger(&self) {
-        let mut held = self.host.held.borrow_mut();
-        held.values_mut().filter(|it| **it == self.directory).for_each(|it| *it |= LINGERING);
-    }
-
-    /// That process ends.
-    pub fn end_lingering(&self) {
-        self.host.held.borrow_mut().retain(|_, holder| *holder != self.directory | LINGERING);
     }
 
     /// The host boots.
@@ -198,7 +185,7 @@ impl SimLock {
         self.host.held.borrow_mut().insert((system_identifier, worker), directory);
     }
 
-    /// The token under which a worker was locked last.
+    /// The token with which a server signed last for this worker.
     pub fn signed(&self, system_identifier: u64, worker: i64) -> Option<Uuid> {
         self.host.signed.borrow().get(&(system_identifier, worker)).copied()
     }
@@ -212,15 +199,18 @@ impl SimLock {
 
 impl HostLock for SimLock {
     fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked {
+        let before = self.host.before.borrow().clone().filter(|_| !workers.is_empty());
+        before.into_iter().for_each(|happens| happens(self.directory));
         if self.is_broken.get() {
             return Locked::Unavailable;
         }
-        let before = self.before.borrow().clone();
-        before.into_iter().for_each(|happens| happens());
+        if self.is_own_held.get() {
+            return Locked::Taken { is_own_directory: true };
+        }
         let mut held = self.host.held.borrow_mut();
         let holder = |worker: &i64| held.get(&(system_identifier, *worker)).copied();
-        if let Some(holder) = workers.iter().filter_map(holder).find(|holder| *holder != self.directory) {
-            return Locked::Taken { is_own_directory: holder == self.directory | LINGERING };
+        if workers.iter().filter_map(holder).any(|holder| holder != self.directory) {
+            return Locked::Taken { is_own_directory: false };
         }
         held.retain(|_, holder| *holder != self.directory);
         held.extend(workers.iter().map(|worker| ((system_identifier, *worker), self.directory)));
@@ -256,8 +246,8 @@ pub struct SimDisk {
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
-    /// The record that was loaded last.
-    pub loaded: RefCell<Option<Said>>,
+    /// The record that was loaded last, and its file.
+    pub loaded: RefCell<Option<(FileIdentity, Said)>>,
     /// Of the host that has the disk.
     pub host_lock: SimLock,
 }
@@ -492,7 +482,7 @@ impl Disk for SimDisk {
 
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         self.pass(Point::Load)?;
-        *self.loaded.borrow_mut() = self.said();
+        *self.loaded.borrow_mut() = self.identity().zip(self.said());
         let folder = self.folder.borrow();
         let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
         let slots = file.seen.clone().map(|bytes| bytes.to_vec());
