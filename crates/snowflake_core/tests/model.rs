@@ -128,7 +128,7 @@ enum Action {
     Rotate,
     Pass,
     Step,
-    /// The clock is set to what an earlier ID's call, or the present run's start, read.
+    /// The clock is set to that of the first train or rotation, a late one, or the present run's start.
     Aim,
     /// The server crashes and starts again, at once or later.
     CrashServer,
@@ -249,8 +249,15 @@ const SMALL: [Scope; 13] = [
         length: 5,
         ..PLAIN
     },
-    // Promotions and states of another host, with old copies, and half-done starts.
-    Scope { name: "hosts", actions: &[Train, Promote, PutBack, Aim], hosts: &[0, 1], ..PLAIN },
+    // Promotions to and fro, also with old copies, on hosts whose clocks differ.
+    Scope {
+        name: "hosts",
+        actions: &[Train, Promote, Aim],
+        length: 5,
+        backups: &[0, 1],
+        hosts: &[0, 1],
+        ..PLAIN
+    },
     // Two directories on one host, and processes that outlive their postmaster.
     Scope {
         name: "one host",
@@ -1424,10 +1431,11 @@ fn act(world: &Rc<World>, action: Action) {
         }
         Step => return world.step(server.host, world.steps[tape.choose(world.steps.len() as u32) as usize]),
         Aim => {
-            let mut clocks: Vec<i64> = { server.run.borrow().is_decided.then(|| server.run.borrow().start) }
-                .into_iter()
-                .chain(world.clocks.borrow().iter().rev().take(if world.is_large { 4 } else { 1 }).copied())
-                .collect();
+            let (run, known) = (server.run.borrow(), world.clocks.borrow());
+            let last = known.iter().rev().take(if world.is_large { 3 } else { 0 });
+            let mut clocks: Vec<i64> = known.iter().take(1).chain(last).copied().collect();
+            clocks.extend(run.is_decided.then_some(run.start));
+            drop((run, known));
             clocks.dedup();
             if !clocks.is_empty() {
                 let clock = clocks[tape.choose(clocks.len() as u32) as usize];
@@ -1561,7 +1569,7 @@ fn promote(world: &Rc<World>) {
     if server.machine.is_up() {
         server.down(Power::Server);
     }
-    match tape.choose(3) {
+    match tape.choose(if world.is_large { 3 } else { 2 }) {
         0 => {}
         1 => server.replace(old, false),
         _ => server.replace(primary.state(), false),
@@ -1572,7 +1580,7 @@ fn promote(world: &Rc<World>) {
     server.is_disturbed.set(true);
     let start = server.machine.start.get();
     // It may crash before its state says that it was promoted; then it starts on a timeline that it has not made.
-    let made_timeline = tape.choose(2) == 0;
+    let made_timeline = !world.is_large || tape.choose(2) == 0;
     server.machine.start.set(Start { timeline: world.timeline.get(), made_timeline, replayed_us, ..start });
     server.log(|| format!("promoted to timeline {}, replayed {replayed_us:?}", world.timeline.get()));
     world.current.set(server.name);
