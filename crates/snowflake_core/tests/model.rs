@@ -128,7 +128,7 @@ enum Action {
     Rotate,
     Pass,
     Step,
-    /// The clock is set to what an earlier ID's call, or the present run's start, read.
+    /// The clock is set to that of the first train or rotation, a late one, or the present run's start.
     Aim,
     /// The server crashes and starts again, at once or later.
     CrashServer,
@@ -249,8 +249,15 @@ const SMALL: [Scope; 13] = [
         length: 5,
         ..PLAIN
     },
-    // Promotions and states of another host, with old copies, and half-done starts.
-    Scope { name: "hosts", actions: &[Train, Promote, PutBack, Aim], hosts: &[0, 1], ..PLAIN },
+    // Promotions to and fro, also with old copies, on hosts whose clocks differ.
+    Scope {
+        name: "hosts",
+        actions: &[Train, Promote, Aim],
+        length: 5,
+        backups: &[0, 1],
+        hosts: &[0, 1],
+        ..PLAIN
+    },
     // Two directories on one host, and processes that outlive their postmaster.
     Scope {
         name: "one host",
@@ -649,10 +656,6 @@ impl World {
         let weak = Rc::downgrade(&server);
         disk.set_faults(move |point| weak.upgrade().map_or(Fault::None, |it| it.at(point)));
         let weak = Rc::downgrade(&server);
-        let before: Rc<dyn Fn()> =
-            Rc::new(move || weak.upgrade().into_iter().for_each(|it| it.before_lock()));
-        *disk.host_lock.before.borrow_mut() = Some(before);
-        let weak = Rc::downgrade(&server);
         let meanwhile = move |look: &dyn Fn()| match weak.upgrade() {
             Some(server) => server.meanwhile(look),
             None => look(),
@@ -833,6 +836,11 @@ impl Server {
                 }
             }
         }
+        self.begin_run();
+    }
+
+    fn begin_run(&self) {
+        let world = self.world();
         let (wall, config) = (self.machine.wall(), *self.machine.config.borrow());
         world.runs.set(world.runs.get() + 1);
         let mut run = self.run.borrow_mut();
@@ -844,7 +852,7 @@ impl Server {
 
     /// The start's decision is on disk, or it has failed.
     fn decided(&self, is_decided: bool) {
-        let found = self.machine.disk.loaded.borrow().clone();
+        let found = self.machine.disk.loaded.borrow().clone().map(|(_, said)| said);
         let asked = self.machine.with(|generator| generator.asked_limits().max_ahead_us);
         let mut run = self.run.borrow_mut();
         if run.is_decided || !is_decided {
@@ -869,7 +877,12 @@ impl Server {
         }
         if self.lingering.take().is_some() {
             self.log(|| "its last process ends".to_owned());
-            self.machine.disk.host_lock.end_lingering();
+            let lock = &self.machine.disk.host_lock;
+            lock.is_own_held.set(false);
+            // A server that was started without regard to it has its lock by now.
+            if !self.world().forgets_lock {
+                lock.release();
+            }
         }
     }
 
@@ -1188,9 +1201,8 @@ impl Server {
         });
         match self.world().forgets_lock {
             true => self.machine.disk.host_lock.release(),
-            false => self.machine.disk.host_lock.linger(),
+            false => self.machine.disk.host_lock.is_own_held.set(true),
         }
-        self.machine.go_down();
         self.end_run();
     }
 
@@ -1229,35 +1241,23 @@ impl Server {
         }
     }
 
-    /// Whether rule 6 must close the gate: the file was put here by somebody else.
-    fn is_copy(&self) -> bool {
-        let (start, workers) = (self.machine.start.get(), workers_of(&self.machine.config.borrow()));
-        let found = self.machine.disk.loaded.borrow().clone();
-        !self.world().is_leased()
-            && !start.made_timeline
-            && !self.run.borrow().is_adopted
-            && found.is_some_and(|found| {
-                let is_in_place = Some(found.file) == self.machine.disk.identity();
-                !is_in_place && workers.iter().any(|worker| found.marks.contains_key(worker))
-            })
+    /// Whether rule 6 must close the gate: somebody put the file here, and it has a worker of this server.
+    fn is_copy(&self, start: &Start) -> bool {
+        let workers = workers_of(&self.machine.config.borrow());
+        let loaded = self.machine.disk.loaded.borrow();
+        let is_copied = loaded.as_ref().is_some_and(|(file, said)| {
+            said.file != *file && workers.iter().any(|worker| said.marks.contains_key(worker))
+        });
+        is_copied && !start.made_timeline && !self.world().is_leased()
     }
 
     fn try_to_open(&self) {
         let start = self.machine.start.get();
-        let (was_decided, identity) = (self.run.borrow().is_decided, self.machine.disk.identity());
+        let was_decided = self.run.borrow().is_decided;
         let result = self.machine.with(|generator| generator.open(&start));
         let is_decided =
             matches!(result, Ok(()) | Err(Unopened::Settling(_) | Unopened::NoLease)) || was_decided;
-        if is_decided && !was_decided {
-            let found = self.machine.disk.loaded.borrow().clone();
-            let workers = workers_of(&self.machine.config.borrow());
-            let is_copy = !self.world().is_leased()
-                && !start.made_timeline
-                && found.is_some_and(|found| {
-                    Some(found.file) != identity && workers.iter().any(|it| found.marks.contains_key(it))
-                });
-            assert!(!is_copy, "a copy opens");
-        }
+        assert!(was_decided || !is_decided || !self.is_copy(&start), "a copy opens");
         self.decided(is_decided);
         match result {
             Ok(()) => {
@@ -1282,7 +1282,7 @@ impl Server {
                 self.machine.pass(SECOND);
             }
             Err(Unopened::Closed(ClosedReason::Copied)) => {
-                assert!(self.is_copy(), "what is no copy is closed as one");
+                assert!(self.is_copy(&start), "what is no copy is closed as one");
                 self.log(|| "a copy".to_owned());
                 self.adopt_copy();
             }
@@ -1354,6 +1354,7 @@ impl Server {
         self.machine.boot_up();
         // The restored mark may be far ahead of the clock.
         *self.run.borrow_mut() = Run { excuses: 1, ..Run::default() };
+        self.begin_run();
         self.log(|| {
             format!(
                 "start on timeline {}, home {}, backups {}, max_ahead {} us",
@@ -1430,10 +1431,11 @@ fn act(world: &Rc<World>, action: Action) {
         }
         Step => return world.step(server.host, world.steps[tape.choose(world.steps.len() as u32) as usize]),
         Aim => {
-            let mut clocks: Vec<i64> = { server.run.borrow().is_decided.then(|| server.run.borrow().start) }
-                .into_iter()
-                .chain(world.clocks.borrow().iter().rev().take(if world.is_large { 4 } else { 1 }).copied())
-                .collect();
+            let (run, known) = (server.run.borrow(), world.clocks.borrow());
+            let last = known.iter().rev().take(if world.is_large { 3 } else { 0 });
+            let mut clocks: Vec<i64> = known.iter().take(1).chain(last).copied().collect();
+            clocks.extend(run.is_decided.then_some(run.start));
+            drop((run, known));
             clocks.dedup();
             if !clocks.is_empty() {
                 let clock = clocks[tape.choose(clocks.len() as u32) as usize];
@@ -1567,7 +1569,7 @@ fn promote(world: &Rc<World>) {
     if server.machine.is_up() {
         server.down(Power::Server);
     }
-    match tape.choose(3) {
+    match tape.choose(if world.is_large { 3 } else { 2 }) {
         0 => {}
         1 => server.replace(old, false),
         _ => server.replace(primary.state(), false),
@@ -1578,7 +1580,7 @@ fn promote(world: &Rc<World>) {
     server.is_disturbed.set(true);
     let start = server.machine.start.get();
     // It may crash before its state says that it was promoted; then it starts on a timeline that it has not made.
-    let made_timeline = tape.choose(2) == 0;
+    let made_timeline = !world.is_large || tape.choose(2) == 0;
     server.machine.start.set(Start { timeline: world.timeline.get(), made_timeline, replayed_us, ..start });
     server.log(|| format!("promoted to timeline {}, replayed {replayed_us:?}", world.timeline.get()));
     world.current.set(server.name);
@@ -1620,6 +1622,14 @@ fn run(
     let limits = limits(policy, AHEADS[0]);
     draw_anew();
     let hosts: [Rc<SimHost>; 2] = Default::default();
+    for host in &hosts {
+        let weak = Rc::downgrade(&world);
+        let before = move |directory: u64| {
+            let servers = weak.upgrade().map_or_else(Vec::new, |world| world.servers.borrow().clone());
+            servers[directory as usize / 1_000].before_lock();
+        };
+        *host.before.borrow_mut() = Some(Rc::new(before));
+    }
     let has_two_hosts = scope.hosts.iter().any(|host| *host == 1);
     let offset = if has_two_hosts { OFFSETS[tape.choose(OFFSETS.len() as u32) as usize] } else { 0 };
     for (name, host) in scope.hosts.iter().enumerate() {
@@ -1646,7 +1656,6 @@ fn run(
     }
     for server in world.servers.borrow().iter() {
         server.machine.go_down();
-        *server.machine.disk.host_lock.before.borrow_mut() = None;
     }
     if let Err(payload) = result {
         resume_unwind(payload);

@@ -141,7 +141,9 @@ impl Machine {
     /// Drops the memory.
     pub fn go_down(&self) {
         *self.memory.borrow_mut() = None;
-        self.disk.host_lock.release();
+        if !self.disk.host_lock.is_own_held.get() {
+            self.disk.host_lock.release();
+        }
         self.is_locked_by_another.set(false);
         IS_LOCKED.set(false);
     }
