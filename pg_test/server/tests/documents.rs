@@ -1124,6 +1124,7 @@ fn every_error_of_the_code_is_in_the_manual() {
         ("NOT_READY", "55000"),
         ("NO_RIGHT", "42501"),
         ("READ_ONLY", "25006"),
+        ("WRONG_STATE", "25000"),
         ("INVALID", "22023"),
         ("OVERFLOW", "22008"),
         ("CANCELED", "57014"),
