@@ -236,22 +236,49 @@ fn lease_of_an_earlier_run_that_is_put_back_is_over() {
     assert_eq!(machine.open(), Err(Unopened::NoLease));
 }
 
-/// Its server generates IDs by a configured number, or its lease is over and it does not know that.
+/// A server whose lease of these workers is over may not know that yet. The registry keeps the two apart.
 #[test]
-fn lease_of_workers_locked_by_another_server_keeps_the_gate_closed() {
+fn lease_of_workers_locked_by_another_server_opens_without_a_token() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
     machine.enlist();
     machine.disk.host_lock.hold_as(99, SYSTEM, 512);
     machine.meet(&registry);
-    assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Taken)));
-    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    // As a new node it gets another group.
-    machine.pass(SECOND);
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
-    machine.meet(&registry);
     machine.settle();
-    assert_eq!(machine.id().worker, 1);
+    machine.id();
+    assert_eq!(machine.disk.said().unwrap().token, None);
+    machine.crash();
+    assert_eq!(machine.open(), Err(Unopened::NoLease), "it is another node");
+}
+
+/// What a call under way may still generate lies below the marks, which are the end of what is given back.
+#[test]
+fn released_lease_ends_at_its_marks_and_is_over_whatever_the_registry_hears() {
+    let (machine, registry) = (member(), Registry::new());
+    let lease = machine.join(&registry);
+    machine.id();
+    let mark = machine.mark(lease.home);
+    let contact = machine.with(|generator| generator.release()).unwrap().expect("a lease");
+    assert_eq!(contact.lease, Some(Lease { until: mark, ..lease }));
+    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+    assert_eq!(machine.with(|generator| generator.release()), Ok(None), "once");
+    machine.go_down();
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
+}
+
+/// A volume that is rolled back to before the stop has the token that the host had then.
+#[test]
+fn state_of_before_a_release_does_not_go_on_with_the_lease() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    let (slots, identity) = (machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
+    machine.with(|generator| generator.release()).unwrap();
+    machine.go_down();
+    machine.disk.put_as(slots, identity);
+    machine.boot_up();
+    assert_eq!(machine.open(), Err(Unopened::NoLease));
 }
 
 /// Otherwise the next server on the host to which they are leased would stay closed.

@@ -69,7 +69,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 if let Some(lock) = self.host.disk().and_then(Disk::host_lock) {
                     lock.sign(&self.origins(cold), self.host.random());
                 }
-                let promises = Promises { token: None, ..promises.of_member(self.new_node()) };
+                let mut promises = promises.of_member(self.new_node());
+                promises.token = None;
                 self.write_or_revert(cold, promises)?;
             }
             Ok(contact)
