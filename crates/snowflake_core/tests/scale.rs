@@ -19,7 +19,7 @@ fn the_manuals_table_of_layouts_is_right() {
         assert_rounded(rate, per_tick * 1e6 / layout.tick().micros() as f64, fields);
         assert_rounded(burst, ticks as f64 * per_tick, fields);
         assert_rounded(workers, layout.workers() as f64, fields);
-        for (backups, count) in [7, 3, 0].into_iter().zip(servers.split("; ")) {
+        for (backups, count) in [3, 7, 0].into_iter().zip(servers.split("; ")) {
             let homes = Workers::new(&layout, 0, backups).expect("workers").highest_home() + 1;
             assert_rounded(count, homes as f64, fields);
         }

@@ -24,9 +24,10 @@ fn end_of_lease(session: &mut Client) -> Failure {
     })
 }
 
-fn reboot(server: &mut Server) {
-    server.stop(Stop::Fast);
-    fs::remove_file(server.witness()).expect("the witness");
+/// The host loses its power. A clean stop would give the lease back.
+fn lose_power(server: &mut Server) {
+    server.crash();
+    fs::remove_file(server.lock_file()).expect("the lock file");
 }
 
 #[test]
@@ -249,54 +250,80 @@ fn a_fleet_moves_to_another_epoch_with_another_registry() {
 }
 
 #[test]
-fn a_rebooted_host_is_a_new_node_and_an_operator_can_vouch_for_the_old_one() {
+fn a_rebooted_host_is_a_new_node_and_needs_the_registry() {
     let mut registry = registry("1 hour");
     let mut server = member(&registry, "a").start_with_extension();
     let first = home(&server);
     let mut generated = ids(&server, 100);
-    reboot(&mut server);
+    lose_power(&mut server);
     server.start();
-    let second = home(&server);
-    assert_ne!(first, second);
+    assert_ne!(home(&server), first);
     generated.extend(ids(&server, 100));
 
-    reboot(&mut server);
+    lose_power(&mut server);
     registry.stop(Stop::Immediate);
     server.start();
     let mut session = server.connect();
-    let refused = error(&mut session);
+    let refused = wait_until("a contact", secs(60), || {
+        let refused = error(&mut session);
+        refused.detail.contains("last contact").then_some(refused)
+    });
     assert_eq!(refused.code, "55000");
-    assert!(
-        refused.message.contains("the registry has assigned no worker to this server"),
-        "{}",
-        refused.text()
-    );
-    assert!(refused.hint.contains("snowflake_adopt() resumes the earlier lease"), "{refused}");
-    run(&mut session, "SELECT snowflake_adopt()");
-    let resumed = ids(&server, 100);
-    assert!(resumed.iter().all(|id| worker(*id) % 256 == i64::from(second)));
-    generated.extend(resumed);
+    let message = "the registry has assigned no worker to this server";
+    assert!(refused.message.contains(message), "{}", refused.text());
+    registry.start();
+    wait_until("IDs", secs(90), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    generated.extend(ids(&server, 100));
     let mut all = Ids::new();
     all.add("the server", generated);
     all.assert_unique();
 }
 
-/// The folder of the witness belongs to everybody.
+/// Containers have a new lock file at each start. Only a stop of the server gives the lease back.
 #[test]
-fn a_pipe_in_the_place_of_the_witness_neither_stops_a_server_nor_stays_unsaid() {
+fn a_clean_stop_gives_the_lease_back() {
+    let registry = registry("1 hour");
+    let mut server = member(&registry, "a").start_with_extension();
+    let first = home(&server);
+    let mut session = registry.connect();
+    let mut leases = || one::<i64>(&mut session, "SELECT count(*) FROM snowflake_fleet");
+    let mut generated = ids(&server, 1_000);
+    assert_eq!(leases(), 1);
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'snowflake_id registrar'";
+    run(&mut server.connect(), end);
+    generated.extend(ids(&server, 1_000));
+    assert_eq!((leases(), home(&server)), (1, first), "the process alone was ended");
+
+    for _ in 0..3 {
+        server.stop(Stop::Fast);
+        assert_eq!(leases(), 0);
+        fs::remove_file(server.lock_file()).expect("the lock file");
+        server.start();
+        home(&server);
+        generated.extend(ids(&server, 1_000));
+        assert_eq!(leases(), 1);
+    }
+    let mut all = Ids::new();
+    all.add("the server", generated);
+    all.assert_unique();
+}
+
+/// The lock file's folder belongs to everybody.
+#[test]
+fn a_pipe_in_the_place_of_the_lock_file_neither_stops_a_server_nor_stays_unsaid() {
     let registry = registry("1 hour");
     let mut server = member(&registry, "a").start_with_extension();
     home(&server);
-    reboot(&mut server);
-    unistd::mkfifo(&server.witness(), Mode::S_IRWXU).expect("a pipe");
+    lose_power(&mut server);
+    unistd::mkfifo(&server.lock_file(), Mode::S_IRWXU).expect("a pipe");
     server.start();
     home(&server);
     ids(&server, 10);
-    let line = format!("could not write witness file \"{}\": ", server.witness().display());
+    let file = server.lock_file();
+    let line = format!("could not lock this server's workers in file \"{}\": ", file.display());
     server.wait_for_line(&line, secs(30));
     server.stop(Stop::Fast);
-    // Unless the server could remove it.
-    let _ = fs::remove_file(server.witness());
+    fs::remove_file(file).expect("the pipe");
 }
 
 /// The volume of a stopped server is set back to an earlier snapshot: boot, device, inode and time of birth are the same.

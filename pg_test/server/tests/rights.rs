@@ -2,8 +2,8 @@
 //! extension: not in a restore, not at its installation. Conversions have `convert_rights`.
 
 use postgres::{Client, NoTls};
-use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Server, pg_version, secs};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::Server;
 
 // ---- the definitions ----
 
