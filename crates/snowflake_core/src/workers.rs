@@ -161,6 +161,6 @@ mod tests {
         assert_eq!(order(7, 1, 4), [6, 0, 2, 5, 7, 1, 3]);
         assert_eq!(order(3, 2, 1), [3, 2, 0]);
         assert_eq!(order(2, 1, 0), [2, 1]);
-        assert_eq!(order(0, 1, 0), []);
+        assert_eq!(order(0, 1, 0), [0; 0]);
     }
 }
