@@ -93,7 +93,7 @@ fn the_readers_read_what_the_extension_reads() {
         let ids = ids(bits);
         let of_ids: Vec<String> = ids.iter().map(i64::to_string).collect();
         let fields = "SELECT ROW(extract(epoch FROM snowflake_timestamp(id)), snowflake_datacenter(id),
-                                 snowflake_worker(id), snowflake_sequence(id))::text
+                                 snowflake_worker(id), snowflake_sequence(id), snowflake_owner(id))::text
                       FROM unnest($1::text[]::bigint[]) WITH ORDINALITY AS ids(id, n) ORDER BY n";
         assert_eq!(texts(&mut reader, fields, &of_ids), texts(&mut own, fields, &of_ids), "{bits}");
 
