@@ -102,10 +102,7 @@ pub unsafe extern "C-unwind" fn snowflake_at(call: pg_sys::FunctionCallInfo) -> 
     // and what it points to lives in `fn_mcxt`, so as long as that pointer.
     unsafe {
         let window = (*call).context.cast::<pg_sys::WindowObjectData>();
-        assert!(
-            !window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData),
-            "the SQL declares WINDOW"
-        );
+        assert!(!window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData));
         let function = (*call).flinfo;
         if WinGetCurrentPosition(window) == 0 && !(*function).fn_extra.is_null() {
             importing::another_partition().raise();

@@ -161,7 +161,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{sequence_bits}", bits.sequence.to_string()),
         ("{presets}", presets()),
     ];
-    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout, &workers_of(layout)));
+    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
     // The schema's name comes last, and must not end the quotation of a body, nor name a place of the template.
     if schema.contains('$') {
         let quotation = format!("${}$", "_".repeat(schema.len()));

@@ -971,12 +971,18 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         let returned = code(&row[1]).remove(0);
         code(&row[0]).into_iter().map(|function| (function, returned.clone())).collect::<Vec<_>>()
     };
-    let stated: BTreeSet<(String, String)> =
-        ["generating IDs", "reading IDs", "importing rows", "guarding replicated rows", "administering", "keeping a registry"]
-            .into_iter()
-            .flat_map(|header| tables(&[header, "returns"]))
-            .flat_map(|row| signatures(&row))
-            .collect();
+    let stated: BTreeSet<(String, String)> = [
+        "generating IDs",
+        "reading IDs",
+        "importing rows",
+        "guarding replicated rows",
+        "administering",
+        "keeping a registry",
+    ]
+    .into_iter()
+    .flat_map(|header| tables(&[header, "returns"]))
+    .flat_map(|row| signatures(&row))
+    .collect();
     assert_eq!(stated, actual);
 }
 
@@ -1004,7 +1010,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files = ["gate", "importing", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files =
+        ["gate", "importing", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 
