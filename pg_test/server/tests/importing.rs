@@ -310,10 +310,11 @@ fn transactions_at_one_time_get_different_ids() {
     let sessions: Vec<_> = (0..4)
         .map(|_| {
             let mut session = database.connect();
-            thread::spawn(move || (0..50).for_each(|_| drop(one::<i64>(&mut session, INSERT))))
+            thread::spawn(move || (0..50).map(|_| one::<i64>(&mut session, INSERT)).max())
         })
         .collect();
-    sessions.into_iter().for_each(|session| session.join().expect("no error"));
+    let joined = sessions.into_iter().map(|session| session.join().expect("no error"));
+    assert_eq!(joined.max().flatten().map(|highest| highest % 4_096), Some(201));
     let dense = "SELECT count(*) = 203 AND max(snowflake_sequence(id)) FILTER (WHERE snowflake_worker(id) = 900) = 201
                  FROM target";
     assert!(one::<bool>(&mut watching, dense));
