@@ -13,6 +13,7 @@ BEGIN
         ('snowflake_nextval_support', 'lets COPY write rows with snowflake_nextval() in batches'),
         ('snowflake_between_from', 'the lowest ID created at or after a time, for snowflake_between'),
         ('snowflake_between_until', 'the highest ID created before a time, for snowflake_between'),
+        ('snowflake_import_span', 'the first and the last ID of a worker in a tick, for snowflake_next_at'),
         ('snowflake_layouts_rows', 'the rows of the view snowflake_layouts'),
         ('snowflake_status_row', 'the row of the view snowflake_status'),
         ('snowflake_workers_rows', 'the rows of the view snowflake_workers'),

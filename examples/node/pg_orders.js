@@ -3,6 +3,7 @@
 // Connects as libpq does: PGHOST, PGDATABASE, PGUSER and so on say where.
 
 import assert from "node:assert/strict";
+import { isSafeNumber, parse } from "lossless-json";
 import pg from "pg";
 
 const client = new pg.Client();
@@ -61,6 +62,57 @@ assert.deepEqual(counted, { big: 1001n, small: 1001 });
 assert.throws(() => JSON.stringify({ id: ids[0] }), TypeError);
 const json = JSON.stringify({ id: ids[0] }, (_, value) => (typeof value === "bigint" ? String(value) : value));
 assert.equal(BigInt(JSON.parse(json).id), ids[0]);
+
+// JSON that PostgreSQL makes has numbers, which JSON.parse() rounds. The ID as text, in the query:
+const asText = await client.query(
+    "SELECT to_jsonb(o) || jsonb_build_object('id', o.id::text) AS json FROM pg_orders AS o WHERE id = $1",
+    [id],
+);
+assert.deepEqual(asText.rows[0].json, { id, customer: "Ada" });
+// Or a parser for json and jsonb that makes BigInts of large numbers.
+const { JSON: JSON_TYPE, JSONB } = pg.types.builtins;
+const parseJson = (text) => parse(text, null, (number) => (isSafeNumber(number) ? Number(number) : BigInt(number)));
+const exactJson = new pg.Client({
+    types: {
+        getTypeParser: (oid, format) =>
+            [JSON_TYPE, JSONB].includes(oid) ? parseJson : pg.types.getTypeParser(oid, format),
+    },
+});
+await exactJson.connect();
+for (const type of ["json", "jsonb"]) {
+    const query = `SELECT to_jsonb(o)::${type} AS json, '{"n": 0.5}'::${type} AS other FROM pg_orders AS o WHERE id = $1`;
+    const { rows: [row] } = await exactJson.query(query, [id]);
+    assert.deepEqual(row, { json: { id: BigInt(id), customer: "Ada" }, other: { n: 0.5 } });
+}
+await exactJson.end();
+// The parser of JavaScript itself can do it from Node.js 21 on, which passes the source to a reviver.
+const reviver = (_, value, context) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context.source) ? BigInt(context.source) : value;
+if (parseInt(process.versions.node) >= 21) {
+    assert.deepEqual(JSON.parse(`{"id": ${id}, "n": 0.5}`, reviver), { id: BigInt(id), n: 0.5 });
+}
+// With "binary: true", node-postgres returns other numbers for large bigints.
+const binary = new pg.Client({ binary: true });
+await binary.connect();
+const misread = await binary.query("SELECT $1::bigint AS id", ["382501920606015489"]);
+assert.notEqual(String(misread.rows[0].id), "382501920606015489");
+await binary.end();
+
+// How often rounding shows. One row at a time has the sequence 0, so its ID is a multiple of 4096, which a Number holds;
+// the IDs of a burst are not.
+const rounded = (made) => made.filter((made) => BigInt(Number(made)) !== BigInt(made)).length;
+const slowly = [];
+for (let i = 0; i < 100; i++) {
+    slowly.push((await client.query("SELECT snowflake_nextval() AS id")).rows[0].id);
+    await new Promise((resolve) => setTimeout(resolve, 3));
+}
+const burst = (await client.query("SELECT snowflake_nextval_batch(4000) AS id")).rows.map((row) => row.id);
+console.log("rounded:", rounded(slowly), "of 100 one by one,", rounded(burst), "of 4000 at once");
+if (process.env.SEQUENCE_START !== "spread") {
+    assert.ok(rounded(slowly) <= 5 && rounded(burst) > 3900);
+} else {
+    assert.ok(rounded(slowly) > 90);
+}
 
 // An ID as a parameter: a string or a BigInt, in an array too.
 const found = await exact.query("SELECT customer FROM pg_orders WHERE id = $1", [id]);

@@ -25,5 +25,10 @@ const many = await Order.bulkCreate(Array.from({ length: 1000 }, (_, i) => ({ cu
 console.log("many rows:", many.length, "from", many[0].id, "to", many[999].id);
 assert.equal(new Set(many.map((order) => order.id)).size, 1000);
 
+// max() makes a Number of it, which rounds, unless it is told another type.
+const { id: last } = await Order.findOne({ order: [["id", "DESC"]] });
+assert.equal(await Order.max("id"), Number(last));
+assert.equal(await Order.max("id", { dataType: DataTypes.STRING }), last);
+
 await sequelize.close();
 console.log("all is well");

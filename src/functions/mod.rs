@@ -4,6 +4,7 @@ mod administering;
 mod config;
 mod copying;
 mod foreign;
+mod importing;
 mod making;
 mod portable;
 mod readers;
@@ -77,7 +78,7 @@ extension_sql_file! {
     "../../sql/internal.sql",
     name = "internal_functions",
     requires = [
-        "registry_nodes", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
+        "registry_nodes", "importing", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
         snowflake_status_row, snowflake_workers_rows
     ]
 }

@@ -9,7 +9,7 @@ use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::foreign::{ForeignLayout, PRESETS};
 use snowflake_core::layout::is_epoch;
-use snowflake_core::{Bits, Layout, Limits, Tick};
+use snowflake_core::{Bits, Layout, Limits, Tick, Workers};
 use std::ffi::CStr;
 
 /// The statements, with the layout's numbers, worker and schema left open.
@@ -104,6 +104,13 @@ fn chosen_layout(
     layout
 }
 
+/// The workers of this server, which are those of a fleet with its layout. For another layout, by default.
+fn workers_of(layout: &Layout) -> Workers {
+    let own = settings::get().filter(|settings| settings.layout == *layout).map(|settings| settings.workers);
+    let by_default = [3, 0].into_iter().find_map(|backups| Workers::new(layout, 0, backups).ok());
+    own.or(by_default).expect("a layout has at least one worker")
+}
+
 /// The schema in which this function stands: that of the extension.
 fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
     // SAFETY: PostgreSQL's own pointer to this call, and names that it has allocated.
@@ -165,7 +172,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{sequence_bits}", bits.sequence.to_string()),
         ("{presets}", presets()),
     ];
-    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout));
+    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
     // The schema's name comes last, and must not end the quotation of a body, nor name a place of the template.
     if schema.contains('$') {
         let quotation = format!("${}$", "_".repeat(schema.len()));

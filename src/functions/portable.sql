@@ -282,6 +282,46 @@ BEGIN
 END
 $$;
 
+-- IDs for rows that have times of their own, after those in a table: as the extension's.
+CREATE OR REPLACE FUNCTION {s}snowflake_next_at(
+    ts timestamptz, worker integer, table_name regclass, column_name name DEFAULT 'id') RETURNS bigint
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    first   bigint;
+    last    bigint;
+    highest bigint;
+    later   bigint := 0; -- ticks after the time's own, which are full
+BEGIN
+    IF worker = {s}snowflake_generator_worker() THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('worker %s belongs to this generator', worker),
+            DETAIL = 'The generator may have generated the same ID with it, or may do so later.',
+            HINT = 'Pass a worker that no server has.';
+    ELSIF NOT EXISTS (
+        SELECT FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
+        WHERE a.attrelid = table_name AND a.attname = column_name AND a.atttypid = 'bigint'::regtype
+            AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL
+    ) THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = 'snowflake_next_at needs a bigint column with a unique index of its own',
+            DETAIL = format('Column %I of %s is none.', column_name, table_name),
+            HINT = 'Add a primary key or a unique index on this column alone, or pass another column.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(table_name::oid::integer, worker);
+    LOOP
+        first := {s}snowflake_encode(ts + later * interval '{tick_ms} ms', worker, 0);
+        last := first + {last_sequence};
+        EXECUTE format('SELECT max(%1$I) FROM %2$s WHERE %1$I BETWEEN $1 AND $2', column_name, table_name)
+            INTO highest USING first, last;
+        IF highest IS NULL THEN
+            RETURN first;
+        ELSIF highest < last THEN
+            RETURN highest + 1;
+        END IF;
+        later := later + 1;
+    END LOOP;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION {s}snowflake_to_base62(id bigint) RETURNS {s}snowflake_base62
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -460,8 +500,12 @@ COMMENT ON FUNCTION {s}snowflake_timestamp(bigint) IS 'returns the creation time
 COMMENT ON FUNCTION {s}snowflake_datacenter(bigint) IS 'returns the datacenter number of an ID, or null if the layout has none';
 COMMENT ON FUNCTION {s}snowflake_worker(bigint) IS 'returns the worker number of an ID';
 COMMENT ON FUNCTION {s}snowflake_sequence(bigint) IS 'returns the sequence of an ID';
+COMMENT ON FUNCTION {s}snowflake_owner(bigint) IS
+    'returns home worker and lane of the server that owns an ID''s worker';
 COMMENT ON FUNCTION {s}snowflake_encode(timestamptz, integer, integer) IS
     'returns the ID of a time, a worker and a sequence';
+COMMENT ON FUNCTION {s}snowflake_next_at(timestamptz, integer, regclass, name) IS
+    'returns the next ID of a time and a worker that no server has, after those in a table';
 COMMENT ON FUNCTION {s}snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
 COMMENT ON FUNCTION {s}snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
 COMMENT ON FUNCTION {s}snowflake_between(bigint, timestamptz, timestamptz) IS

@@ -1,9 +1,10 @@
 //! Readers of a layout in plain SQL, for servers without the extension.
 
 use super::reading::layout;
+use crate::layout_guard;
 use crate::time::timestamp;
 use pgrx::prelude::*;
-use snowflake_core::Layout;
+use snowflake_core::{Layout, Workers};
 use std::fmt::Display;
 
 /// The readers, with the layout's numbers and the edition's manners left open.
@@ -24,6 +25,8 @@ COMMENT ON FUNCTION snowflake_reader_sql() IS
     'returns statements that create readers of this server''s IDs in plain SQL, for a server without the extension';
 "#)]
 fn snowflake_reader_sql() -> String {
+    // Where `backup_workers` cannot be used, no worker has an owner.
+    let workers = layout_guard::for_owners().ok().map(|settings| settings.workers);
     // Bodies that are bound when they are created: what they call needs no schema.
     let manners = [
         ("{create}", "CREATE FUNCTION"),
@@ -36,7 +39,7 @@ fn snowflake_reader_sql() -> String {
     ];
     let text = format!("{HEAD}{TEMPLATE}").replace("\n        {no_timestamp}", "");
     let text = text.replace("\n        {no_integer}", "").replace("\n        {no_time}", "");
-    filled(&filled(&text, &manners), &numbers(layout()))
+    filled(&filled(&text, &manners), &numbers(layout(), workers))
 }
 
 /// The readers of the portable generator: for PostgreSQL 12 or later, with the errors of the extension's.
@@ -73,12 +76,13 @@ pub(super) fn filled<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> Str
     values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value.as_ref()))
 }
 
-/// The layout in a template.
-pub(super) fn numbers(layout: &Layout) -> Vec<(&'static str, String)> {
+/// Layout and workers in a template.
+pub(super) fn numbers(layout: &Layout, workers: Option<Workers>) -> Vec<(&'static str, String)> {
     let (bits, tick) = (layout.bits(), layout.tick());
     let shift = bits.datacenter + bits.worker + bits.sequence;
     let last_id = layout.highest_id(layout.max_tick());
     let is_id = format!("{} AND {}", apply("id", ">=", 0), apply("id", "<=", last_id));
+    let (homes, lanes) = workers.map_or((1, 0), |workers| (workers.highest_home() + 1, workers.lanes()));
     let field = |shift: u32, width: u32| format!("({})::integer", masked(shift, width));
     let datacenter = match bits.datacenter {
         0 => "NULL::integer".to_owned(),
@@ -99,6 +103,8 @@ pub(super) fn numbers(layout: &Layout) -> Vec<(&'static str, String)> {
         ("{datacenter}", datacenter),
         ("{worker}", field(bits.sequence, bits.worker)),
         ("{sequence}", field(0, bits.sequence)),
+        ("{homes}", homes.to_string()),
+        ("{owned}", (homes * lanes as i64).to_string()),
         ("{below_time}", mask(shift).to_string()),
         ("{us_of_ts}", us_of_ts(layout)),
         ("{shift}", shift.to_string()),

@@ -14,6 +14,11 @@
     {begin} CASE WHEN {is_id} THEN {sequence}
         {no_integer} END{done};
 
+{create} {s}snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane integer)
+    STABLE STRICT PARALLEL SAFE LANGUAGE sql
+    {begin} ROW(CASE WHEN {s}snowflake_worker(id) OPERATOR(pg_catalog.<) {owned} THEN {s}snowflake_worker(id) OPERATOR(pg_catalog.%) {homes} END,
+        CASE WHEN {s}snowflake_worker(id) OPERATOR(pg_catalog.<) {owned} THEN {s}snowflake_worker(id) OPERATOR(pg_catalog./) {homes} END){done};
+
 {create} {s}snowflake_min(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     {begin} CASE WHEN ts OPERATOR(pg_catalog.>=) timestamp with time zone '{epoch}+00'
             AND ts OPERATOR(pg_catalog.<) timestamp with time zone '{end}+00'

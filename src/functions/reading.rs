@@ -147,7 +147,7 @@ fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_t
 // ---- from a time to IDs ----
 
 /// The tick that contains a time, or an error if the layout has none.
-fn tick_of(ts: TimestampWithTimeZone) -> i64 {
+pub(super) fn tick_of(ts: TimestampWithTimeZone) -> i64 {
     let time = ts.into();
     let tick = layout().tick_at(from_postgres(time));
     if (0..=layout().max_tick()).contains(&tick) { tick } else { reading::time_outside(time).raise() }

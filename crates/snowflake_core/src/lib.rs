@@ -90,6 +90,7 @@ mod lease;
 mod ledger;
 mod memory;
 mod permit;
+pub mod placement;
 mod refusal;
 mod state;
 mod sync;

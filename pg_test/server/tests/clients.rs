@@ -131,6 +131,12 @@ fn the_example_for_node_postgres_works() {
     let server = server();
     let printed = play(&server, node("pg_orders.js"));
     assert_made(&mut server.connect(), "pg_orders", 1001, &printed);
+    // In this setting a Number rounds nearly every ID, also one by one.
+    let server = Server::builder().setting("snowflake_id.sequence_start", "spread").start_with_extension();
+    run(&mut server.connect(), ROLE);
+    let mut example = node("pg_orders.js");
+    example.env("SEQUENCE_START", "spread");
+    play(&server, example);
 }
 
 #[test]

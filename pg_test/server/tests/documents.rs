@@ -53,6 +53,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/fleet.md",
     "docs/glossary.md",
     "docs/high-availability.md",
+    "docs/importing.md",
     "docs/index.md",
     "docs/installing.md",
     "docs/migration.md",
@@ -67,6 +68,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/scale.md",
     "docs/settings.md",
     "docs/sql.md",
+    "docs/walking.md",
 ];
 
 #[test]
@@ -179,6 +181,11 @@ fn the_page_on_high_availability_runs_as_written() {
 }
 
 #[test]
+fn the_page_on_imports_runs_as_written() {
+    play("docs/importing.md");
+}
+
+#[test]
 fn the_page_on_installing_runs_as_written() {
     play("docs/installing.md");
 }
@@ -248,6 +255,11 @@ fn the_page_on_settings_runs_as_written() {
 #[test]
 fn the_page_on_sql_runs_as_written() {
     play("docs/sql.md");
+}
+
+#[test]
+fn the_page_on_walking_tables_runs_as_written() {
+    play("docs/walking.md");
 }
 
 /// Pages of text and commands alone.
@@ -959,12 +971,18 @@ fn the_tables_of_functions_are_those_of_the_extension() {
         let returned = code(&row[1]).remove(0);
         code(&row[0]).into_iter().map(|function| (function, returned.clone())).collect::<Vec<_>>()
     };
-    let stated: BTreeSet<(String, String)> =
-        ["generating IDs", "reading IDs", "guarding replicated rows", "administering", "keeping a registry"]
-            .into_iter()
-            .flat_map(|header| tables(&[header, "returns"]))
-            .flat_map(|row| signatures(&row))
-            .collect();
+    let stated: BTreeSet<(String, String)> = [
+        "generating IDs",
+        "reading IDs",
+        "importing rows",
+        "guarding replicated rows",
+        "administering",
+        "keeping a registry",
+    ]
+    .into_iter()
+    .flat_map(|header| tables(&[header, "returns"]))
+    .flat_map(|row| signatures(&row))
+    .collect();
     assert_eq!(stated, actual);
 }
 
@@ -992,7 +1010,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files = ["gate", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files =
+        ["gate", "importing", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 

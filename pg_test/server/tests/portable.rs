@@ -633,6 +633,7 @@ fn its_functions_return_what_the_extensions_functions_return() {
                 format!("snowflake_decode({id})"),
                 format!("extract(epoch FROM snowflake_timestamp({id}))"),
                 format!("snowflake_datacenter({id}), snowflake_worker({id}), snowflake_sequence({id})"),
+                format!("snowflake_owner({id})"),
                 format!("snowflake_min({at})"),
                 format!("snowflake_max({at})"),
                 format!(

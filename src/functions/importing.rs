@@ -1,0 +1,152 @@
+//! IDs for rows that have times of their own: the SQL is in `sql/importing.sql`, with the comments.
+
+use super::function_info;
+use super::reading::tick_of;
+use super::row::record;
+use crate::layout_guard;
+use crate::messages::importing;
+use crate::messages::reading;
+use crate::settings::Settings;
+use crate::shmem;
+use crate::time::to_postgres;
+use pgrx::is_a;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::prelude::*;
+use snowflake_core::placement::{Misplaced, Placement};
+use snowflake_core::{Layout, Parts};
+use std::ffi::c_int;
+
+extension_sql_file!(
+    "../../sql/importing.sql",
+    name = "importing",
+    requires = ["replication", snowflake_import_span]
+);
+
+/// The settings, if the worker is one of the layout's that is not this server's. Otherwise an error.
+fn settings_for(worker: i32) -> &'static Settings {
+    let settings = layout_guard::for_owners().unwrap_or_else(|error| error.raise());
+    let workers = settings.layout.workers();
+    if !(0..workers).contains(&i64::from(worker)) {
+        reading::field_outside("worker", worker, workers - 1).raise();
+    }
+    let configured = settings.has_worker.then(|| settings.workers.worker(0));
+    // An ended lease counts, too, until the server has another one.
+    let leased = shmem::generator().and_then(|generator| generator.lease_end()).map(|(home, _)| home);
+    if let Some((home, _)) = settings.workers.owner(worker.into())
+        && [configured, leased].contains(&Some(home))
+    {
+        importing::own_worker(worker, home).raise();
+    }
+    settings
+}
+
+/// The error for a tick that the layout does not have.
+fn tick_outside(layout: &Layout, tick: i64) -> ! {
+    reading::time_outside(to_postgres(layout.starts_at(tick))).raise()
+}
+
+fn id(settings: &Settings, worker: i32, tick: i64, sequence: i64) -> i64 {
+    let parts = Parts { tick, datacenter: settings.datacenter, worker: worker.into(), sequence };
+    settings.layout.pack(parts).expect("every field was checked")
+}
+
+/// The IDs of a worker in the tick that contains a time, or so many ticks later.
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_internal.snowflake_import_span(ts timestamptz, worker integer, later bigint,
+        OUT "first" bigint, OUT "last" bigint)
+    VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+"#)]
+fn snowflake_import_span(
+    ts: TimestampWithTimeZone,
+    worker: i32,
+    later: i64,
+    call: pg_sys::FunctionCallInfo,
+) -> pgrx::composite_type!('static, "record") {
+    let settings = settings_for(worker);
+    let layout = &settings.layout;
+    let tick = tick_of(ts).saturating_add(later);
+    if tick > layout.max_tick() {
+        tick_outside(layout, layout.max_tick() + 1);
+    }
+    let [first, last] = [0, layout.sequences() - 1].map(|sequence| id(settings, worker, tick, sequence));
+    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two bigints.
+    unsafe { record(call, [first.into_datum(), last.into_datum()]) }
+}
+
+unsafe extern "C-unwind" {
+    // PostgreSQL's own, which pgrx does not declare: what a window function asks of its call.
+    fn WinGetFuncArgCurrent(
+        window: *mut pg_sys::WindowObjectData,
+        argument: c_int,
+        is_null: *mut bool,
+    ) -> pg_sys::Datum;
+    fn WinGetCurrentPosition(window: *mut pg_sys::WindowObjectData) -> i64;
+}
+
+/// The rows of a query so far.
+struct Import {
+    settings: &'static Settings,
+    /// Checked.
+    worker: i32,
+    placement: Placement,
+}
+
+/// The C function behind the SQL function of this name.
+///
+/// # Safety
+/// Only PostgreSQL may call it, as the SQL declares it.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn snowflake_at(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
+    // SAFETY: the call is PostgreSQL's, of a window function with these two arguments. `fn_extra` is this function's own,
+    // and what it points to lives in `fn_mcxt`, so as long as that pointer.
+    unsafe {
+        let window = (*call).context.cast::<pg_sys::WindowObjectData>();
+        assert!(!window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData));
+        let function = (*call).flinfo;
+        if WinGetCurrentPosition(window) == 0 && !(*function).fn_extra.is_null() {
+            importing::another_partition().raise();
+        }
+        let argument = |number| {
+            let mut is_null = false;
+            // It evaluates an expression, which can raise an error.
+            let value = pg_guard_ffi_boundary(|| WinGetFuncArgCurrent(window, number, &mut is_null));
+            (value, is_null)
+        };
+        let (ts, worker) = (argument(0), argument(1));
+        let (Some(ts), Some(worker)) =
+            (TimestampWithTimeZone::from_datum(ts.0, ts.1), i32::from_datum(worker.0, worker.1))
+        else {
+            (*call).isnull = true;
+            return pg_sys::Datum::null();
+        };
+        if (*function).fn_extra.is_null() {
+            let settings = settings_for(worker);
+            let import = Import { settings, worker, placement: Placement::new(settings.layout) };
+            let place = pg_sys::MemoryContextAlloc((*function).fn_mcxt, size_of::<Import>()).cast::<Import>();
+            place.write(import);
+            (*function).fn_extra = place.cast();
+        }
+        let import = &mut *(*function).fn_extra.cast::<Import>();
+        if import.worker != worker {
+            settings_for(worker);
+            import.worker = worker;
+        }
+        pg_sys::Datum::from(import.next(ts))
+    }
+}
+function_info!(pg_finfo_snowflake_at);
+
+impl Import {
+    /// The ID of the next row.
+    fn next(&mut self, ts: TimestampWithTimeZone) -> i64 {
+        let layout = &self.settings.layout;
+        match self.placement.place(tick_of(ts)) {
+            Ok((tick, sequence)) => id(self.settings, self.worker, tick, sequence),
+            Err(Misplaced::Full) => tick_outside(layout, layout.max_tick() + 1),
+            Err(Misplaced::Descending(before)) => {
+                importing::descending(ts.into(), layout.starts_at(before)).raise()
+            }
+        }
+    }
+}
