@@ -96,9 +96,9 @@ fn a_stop_right_after_the_first_start_spends_no_worker() {
     for how in [Stop::Fast, Stop::Immediate] {
         takes_less_than(secs(3), || {
             let mut server = Server::builder().start();
-            run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
             server.stop(how);
             server.start();
+            run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
             let (id, took) = first(&server);
             assert_eq!((worker(id), status(&mut server.connect()).rotations), (1, 0), "{how:?}");
             took
