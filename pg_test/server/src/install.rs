@@ -151,10 +151,10 @@ impl Install {
     /// The same in a container: with shared memory and `/dev/shm` of its own, but for the tests' own folders, which may
     /// lie there. Takes root.
     pub(crate) fn contained(&self, program: &str, folder: &Path) -> Command {
-        const SCRIPT: &str = "mount --bind /dev/shm /mnt; mount -t tmpfs -o mode=1777 tmpfs /dev/shm; \
+        const SCRIPT: &str = "mount --rbind /dev/shm /mnt; mount -t tmpfs -o mode=1777 tmpfs /dev/shm; \
                               for kept in /mnt/snowflake.*/; do \
                                   if [ -d \"$kept\" ]; then \
-                                      mkdir \"/dev/shm/${kept#/mnt/}\"; mount --bind \"$kept\" \"/dev/shm/${kept#/mnt/}\"; \
+                                      mkdir \"/dev/shm/${kept#/mnt/}\"; mount --rbind \"$kept\" \"/dev/shm/${kept#/mnt/}\"; \
                                   fi; \
                               done; \
                               user=$1 group=$2; shift 2; \

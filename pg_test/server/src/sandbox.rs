@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Removes the folder when the test process has ended, for whatever reason: its standard input is a pipe whose other
 /// end only the test process has. A test that was killed leaves servers behind. Their `postmaster.pid` names them, and
-/// their working directory proves that the pid is still theirs. Each has left its witness. A small file system may be
+/// their working directory proves that the pid is still theirs. Each has left its lock file. A small file system may be
 /// mounted on the folder of the extension's state.
 const JANITOR: &str = r#"
 read -r _
@@ -28,7 +28,7 @@ for file in "$1"/*/data/postmaster.pid; do
     done
 done
 for data in "$1"/*/data; do
-    rm -f "/dev/shm/snowflake_id.$(stat -L -c %d.%i "$data")"
+    rm -f "/dev/shm/snowflake_id.$(od -An -tu8 -N8 "$data/global/pg_control" | tr -d ' ')"
 done
 umount -l "$1"/*/data/snowflake_id 2>/dev/null
 rm -rf "$1"
@@ -125,7 +125,7 @@ pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
     identify(to);
 }
 
-/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host claim
+/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host lock
 /// their workers against each other.
 fn identify(data: &Path) {
     let identifier = (rand::random::<u64>() >> 1).to_ne_bytes();
