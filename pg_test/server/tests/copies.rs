@@ -143,13 +143,8 @@ fn files_written_over_those_in_place_open_at_once() {
     }
 }
 
-/// As after the rollback of a snapshot: the inode and the time of birth are those that the record names.
-#[test]
-fn a_state_rolled_back_in_place_opens_at_once() {
-    opens_at_once(rolled_back);
-}
-
-/// A server that crashed, and starts with an earlier content of its state file; and its IDs.
+/// A server that crashed, with an earlier content of its state file, and its IDs. The inode and the time of birth are those
+/// that the record names, as after the rollback of a snapshot.
 fn rolled_back() -> (Server, Vec<i64>) {
     let mut server = Server::builder().start_with_extension();
     let before = ids(&server);
@@ -161,31 +156,36 @@ fn rolled_back() -> (Server, Vec<i64>) {
     let after = ids(&server);
     server.crash();
     fs::write(file(&server), &snapshot).unwrap();
-    server.start();
     (server, [before, after].concat())
 }
 
 #[test]
-fn a_reboot_opens_at_once() {
+fn a_state_rolled_back_in_place_opens_at_once() {
     opens_at_once(|| {
         let (mut server, ids) = rolled_back();
-        server.crash();
+        server.start();
+        (server, ids)
+    });
+}
+
+#[test]
+fn a_reboot_opens_at_once_though_the_state_was_rolled_back() {
+    opens_at_once(|| {
+        let (mut server, ids) = rolled_back();
         fs::remove_file(server.lock_file()).expect("the file of the boot");
         server.start();
         (server, ids)
     });
 }
 
-/// A new container has another `/dev/shm`.
+/// It has another `/dev/shm`.
 #[test]
-fn a_new_container_opens_at_once() {
-    let (mut server, _) = rolled_back();
-    if !server.contain() {
+fn a_new_container_opens_at_once_though_the_state_was_rolled_back() {
+    if !Server::builder().create().contain() {
         return;
     }
     opens_at_once(|| {
         let (mut server, ids) = rolled_back();
-        server.crash();
         assert!(server.contain());
         server.start();
         (server, ids)
@@ -260,31 +260,57 @@ fn server_at(from: &Server, data: &Path) -> Server {
     server
 }
 
-/// The volume is a file system in a file, of which an earlier copy is put back.
+/// A server on a volume, which is a file system in a file, and its first IDs.
+struct OnVolume {
+    base: Server,
+    volume: PathBuf,
+    mount: Mount,
+    server: Server,
+    all: Ids,
+}
+
+impl OnVolume {
+    /// `None` where this machine cannot have one.
+    fn start() -> Option<Self> {
+        if !has("mkfs.ext4") {
+            return None;
+        }
+        let mut base = Server::builder().start_with_extension();
+        base.stop(Stop::Fast);
+        let (image, volume) = (base.folder().join("image"), base.folder().join("volume"));
+        sh("truncate -s 256M \"$1\" && mkfs.ext4 -q \"$1\"", &[&image]);
+        let mount = Self::mount(&image, &volume)?;
+        sh("cp -a \"$1\" \"$2/data\"; chmod 755 \"$2\"", &[&base.data(), &volume]);
+        let mut server = server_at(&base, &volume.join("data"));
+        server.start();
+        run(&mut server.connect(), "SELECT snowflake_adopt()");
+        let mut all = Ids::new();
+        all.add("before the snapshot", ids(&server));
+        Some(Self { base, volume, mount, server, all })
+    }
+
+    fn mount(image: &Path, at: &Path) -> Option<Mount> {
+        Mount::of(&["-o", "loop", &image.display().to_string()], at)
+    }
+
+    /// A copy of the volume, with the inodes and times of birth of the original.
+    fn snapshot(&self) -> PathBuf {
+        let snapshot = self.base.folder().join("snapshot");
+        let image = self.base.folder().join("image");
+        sh("sync -f \"$1\"; cp --sparse=always \"$2\" \"$3\"", &[&self.volume, &image, &snapshot]);
+        snapshot
+    }
+}
+
 #[test]
 fn a_volume_rolled_back_to_a_snapshot_opens_at_once() {
-    if !has("mkfs.ext4") {
-        return;
-    }
-    let mut base = Server::builder().start_with_extension();
-    base.stop(Stop::Fast);
-    let (image, snapshot, volume) =
-        (base.folder().join("image"), base.folder().join("snapshot"), base.folder().join("volume"));
-    sh("truncate -s 256M \"$1\" && mkfs.ext4 -q \"$1\"", &[&image]);
-    let mount = |image: &Path| Mount::of(&["-o", "loop", &image.display().to_string()], &volume);
-    let Some(mounted) = mount(&image) else { return };
-    sh("cp -a \"$1\" \"$2/data\"; chmod 755 \"$2\"", &[&base.data(), &volume]);
-    let mut server = server_at(&base, &volume.join("data"));
-    server.start();
-    run(&mut server.connect(), "SELECT snowflake_adopt()");
-    let mut all = Ids::new();
-    all.add("before the snapshot", ids(&server));
-    sh("sync -f \"$1\"; cp --sparse=always \"$2\" \"$3\"", &[&volume, &image, &snapshot]);
-    all.add("after it", ids(&server));
-    server.stop(Stop::Fast);
-    sh("umount \"$1\"", &[&volume]);
-    std::mem::forget(mounted);
-    let Some(_mounted) = mount(&snapshot) else { panic!("it was mounted before") };
+    let Some(mut on) = OnVolume::start() else { return };
+    let snapshot = on.snapshot();
+    on.all.add("after the snapshot", ids(&on.server));
+    on.server.stop(Stop::Fast);
+    let OnVolume { base: _base, volume, mount, mut server, mut all } = on;
+    drop(mount);
+    let Some(_mount) = OnVolume::mount(&snapshot, &volume) else { panic!("it was mounted before") };
     server.start();
     let began = Instant::now();
     all.add("rolled back", vec![one(&mut server.connect(), "SELECT snowflake_nextval()")]);
@@ -606,41 +632,26 @@ fn of_two_copies_without_a_state_only_one_opens() {
     assert_eq!(opened.iter().filter(|is_open| **is_open).count(), 1, "{opened:?}");
 }
 
-/// Copies whose files have the inodes of the original: a snapshot, and overlays. Which of them goes on does not matter, as
-/// long as their runs do not overlap.
+/// It has the inodes of its original, so it is no copy. Which of the two goes on does not matter, as long as their runs do
+/// not overlap.
 #[test]
 fn a_snapshot_beside_its_original_waits_for_a_restart() {
-    if !has("mkfs.btrfs") {
-        return;
-    }
-    let mut base = Server::builder().start_with_extension();
-    base.stop(Stop::Fast);
-    let (image, volume) = (base.folder().join("image"), base.folder().join("volume"));
-    sh("truncate -s 1G \"$1\" && mkfs.btrfs -q \"$1\"", &[&image]);
-    let Some(_volume) = Mount::of(&["-o", "loop", &image.display().to_string()], &volume) else { return };
-    let (sub, snapshot) = (volume.join("sub"), volume.join("snapshot"));
-    sh(
-        "btrfs -q subvolume create \"$1\"; chmod 755 \"$2\"; cp -a \"$3\" \"$1/data\"",
-        &[&sub, &volume, &base.data()],
-    );
-    let mut original = server_at(&base, &sub.join("data"));
-    original.start();
-    run(&mut original.connect(), "SELECT snowflake_adopt()");
-    let mut all = Ids::new();
-    all.add("the original", ids(&original));
-    sh("btrfs -q subvolume snapshot \"$1\" \"$2\"; rm \"$2/data/postmaster.pid\"", &[&sub, &snapshot]);
-    let mut beside = server_at(&base, &snapshot.join("data"));
+    let Some(mut on) = OnVolume::start() else { return };
+    let clone = on.base.folder().join("clone");
+    let Some(_clone) = OnVolume::mount(&on.snapshot(), &clone) else { panic!("another was mounted before") };
+    sh("rm \"$1/data/postmaster.pid\"", &[&clone]);
+    let mut beside = server_at(&on.base, &clone.join("data"));
     beside.start();
     closed(&beside, TAKEN);
-    all.add("the original, on", ids(&original));
-    original.crash();
+    on.all.add("the original, on", ids(&on.server));
+    on.server.crash();
     std::thread::sleep(ms(1_500));
     closed(&beside, TAKEN);
     beside.restart();
-    all.add("the snapshot", ids(&beside));
-    original.start();
-    closed(&original, TAKEN);
-    all.assert_unique();
+    on.all.add("the snapshot", ids(&beside));
+    on.server.start();
+    closed(&on.server, TAKEN);
+    on.all.assert_unique();
 }
 
 #[test]

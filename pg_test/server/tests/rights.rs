@@ -357,6 +357,8 @@ const GRANTED: [&str; 38] = [
     "SELECT snowflake_layout_steps()",
     "SELECT snowflake_server_layout()",
     "SELECT snowflake_origin(1)",
+    "SELECT snowflake_at(now(), 900) OVER ()",
+    "SELECT snowflake_next_at(now(), 900, 'filled')",
 ];
 
 #[test]
@@ -385,6 +387,16 @@ fn where_execute_is_revoked_by_default_one_grant_suffices() {
         .unwrap();
     assert_eq!(functions.len(), GRANTED.len());
     let mut faults = Vec::new();
+    run(
+        &mut session,
+        "CREATE SCHEMA own AUTHORIZATION app;
+         CREATE TABLE own.plain (id bigserial PRIMARY KEY);
+         CREATE TABLE own.filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         INSERT INTO own.filled DEFAULT VALUES;
+         ALTER TABLE own.plain OWNER TO app; ALTER TABLE own.filled OWNER TO app",
+    );
+    let mut app = server.config().user("app").connect(NoTls).unwrap();
+    run(&mut app, "SET search_path = own, public");
     for function in &functions {
         let (signature, name): (String, String) = (function.get(0), function.get(1));
         let has_layout = signature.ends_with("(bigint,text)");
@@ -400,27 +412,17 @@ fn where_execute_is_revoked_by_default_one_grant_suffices() {
         } else {
             ""
         };
-        run(
-            &mut session,
-            &format!(
-                "BEGIN;
-                 CREATE SCHEMA own AUTHORIZATION app;
-                 CREATE TABLE own.plain (id bigserial PRIMARY KEY);
-                 CREATE TABLE own.filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
-                 INSERT INTO own.filled DEFAULT VALUES;
-                 ALTER TABLE own.plain OWNER TO app; ALTER TABLE own.filled OWNER TO app;
-                 GRANT EXECUTE ON FUNCTION {signature} TO app; {also};
-                 SET LOCAL search_path = own, public; SET LOCAL ROLE app"
-            ),
-        );
-        if let Err(e) = session.batch_execute(call[0]) {
+        run(&mut session, &format!("GRANT EXECUTE ON FUNCTION {signature} TO app; {also}"));
+        run(&mut app, "BEGIN");
+        if let Err(e) = app.batch_execute(call[0]) {
             let failure = Failure::from(&e);
             // Without a registry there is nothing to ask; but it has been called.
             if name != "snowflake_origin" || failure.code == "42501" {
                 faults.push(format!("{}: {failure}", call[0]));
             }
         }
-        run(&mut session, "ROLLBACK");
+        run(&mut app, "ROLLBACK");
+        run(&mut session, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM app");
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     // A view needs no grant on what it calls.

@@ -269,7 +269,7 @@ fn a_promoted_server_whose_clock_is_back_starts_above_the_last_replayed_commit()
     let position: String = one(&mut session, "SELECT pg_current_wal_lsn()::text");
     let replayed = wait_until("the standby to catch up", secs(20), || {
         let query = format!(
-            "SELECT (extract(epoch FROM pg_last_xact_replay_timestamp()) * 1000)::bigint
+            "SELECT floor(extract(epoch FROM pg_last_xact_replay_timestamp()) * 1000)::bigint
              WHERE pg_last_wal_replay_lsn() >= '{position}'"
         );
         standby.connect().query_opt(&query, &[]).expect("a time")?.get::<_, Option<i64>>(0)
