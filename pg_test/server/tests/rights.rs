@@ -2,8 +2,8 @@
 //! extension: not in a restore, not at its installation. Conversions have `convert_rights`.
 
 use postgres::{Client, NoTls};
-use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 use snowflake_server_tests::Server;
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 
 // ---- the definitions ----
 
@@ -318,7 +318,7 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
 
 /// A call of each function that a role may be granted, for a role with nothing but this grant and what rows with a
 /// snowflake default need.
-const GRANTED: [&str; 38] = [
+const GRANTED: [&str; 40] = [
     "SELECT snowflake_nextval()",
     "SELECT snowflake_nextval_batch(3)",
     "SELECT snowflake_nextval_range(3)",
