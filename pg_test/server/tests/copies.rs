@@ -549,7 +549,8 @@ fn a_lock_that_another_process_has_is_locked_when_that_ends() {
 /// The folder belongs to everybody.
 #[test]
 fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
-    let makers: [(&str, fn(&Path) -> bool); 3] = [
+    type Make = fn(&Path) -> bool;
+    let makers: [(&str, Make); 3] = [
         ("another user's file", |path| fs::write(path, "").is_ok()),
         ("a symbolic link", |path| symlink("/dev/null", path).is_ok()),
         ("a pipe", |path| mkfifo(path, Mode::S_IRWXU).is_ok()),
