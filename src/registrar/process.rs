@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// How long it may take from there on: the registry's function waits for a lock for 5 s.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
+/// And both together.
+pub const LONGEST: Duration = CONNECT_LIMIT.saturating_add(ANSWER_LIMIT);
 /// What the child writes once it is connected: white space, which no result begins with, and JSON ignores.
 const CONNECTED: u8 = b' ';
 /// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's

@@ -1,7 +1,7 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
 use super::lease::Leasing;
-use super::process::{Ended, contact};
+use super::process::{Ended, LONGEST, contact};
 use crate::bell::{self, Who};
 use crate::board;
 use crate::messages::{Unleased, log};
@@ -50,7 +50,7 @@ pub fn run(mut leasing: Leasing) {
                 let is_changed = reread_settings() && settings::registry().as_ref() != Some(string);
                 is_changed || BackgroundWorker::sigterm_received()
             };
-            let result = match contact(string, Duration::MAX, || leasing.ask(), is_obsolete) {
+            let result = match contact(string, LONGEST, || leasing.ask(), is_obsolete) {
                 Ended::Unasked if BackgroundWorker::sigterm_received() => break,
                 Ended::Unasked => {
                     due = Instant::now() + NOTHING_TO_ASK;
