@@ -1,5 +1,5 @@
 //! A model of everything that may happen to servers that generate IDs. The code is the real one; clocks, disks, hosts and
-//! the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise (`Run::judge`):
+//! the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise (`Run::may_repeat`):
 //!
 //! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced and a clock was
 //! > behind.
