@@ -1,5 +1,5 @@
 //! A model of everything that may happen to servers that generate IDs. The code is the real one; clocks, disks, hosts and
-//! the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise (`Run::judge`):
+//! the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise (`Run::may_repeat`):
 //!
 //! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced and a clock was
 //! > behind.
@@ -120,9 +120,9 @@ impl Registry {
 enum Action {
     /// Generates one ID.
     Issue,
-    /// Generates IDs of 15 ticks in 10 ms.
+    /// Generates IDs in the course of 15 ms, the last ahead of the clock.
     Train,
-    /// A train, and IDs half a second later, which need the next reservation.
+    /// A train, and IDs in the first tick that needs the next reservation.
     Burst,
     Keep,
     Rotate,
@@ -569,7 +569,7 @@ struct Server {
     is_quiet: Cell<bool>,
     /// An answer of the registry that has not arrived.
     late: Cell<Option<(Contact, Answer)>>,
-    /// The state after the first and the last start, and after a change of settings before that.
+    /// The state after its first two starts, and after the last.
     snapshots: RefCell<Vec<Snapshot>>,
     /// How long its starts have waited in all.
     waited: Cell<i64>,
@@ -973,6 +973,10 @@ impl Server {
                     "an open gate is closed again"
                 );
                 if let Refusal::NoLane(_) = refusal {
+                    let run = self.run.borrow();
+                    let is_first = run.last.is_none() && run.must_keep_lane && run.steps_back == 0;
+                    assert!(!is_first, "no lane for the first ID after a start");
+                    drop(run);
                     self.check_lanes();
                 }
                 return;
@@ -1096,6 +1100,7 @@ impl Server {
         self.log(|| format!("adopt: {result:?}"));
         self.is_disturbed.set(true);
         self.run.borrow_mut().excuses += 1;
+        self.run.borrow_mut().must_keep_lane = false;
         if result.is_ok() {
             let config = *self.machine.config.borrow();
             let floor = config.layout.tick_at(floor_us + self.max_ahead());
@@ -1254,10 +1259,20 @@ impl Server {
     fn try_to_open(&self) {
         let start = self.machine.start.get();
         let was_decided = self.run.borrow().is_decided;
+        let signed = [0, 1].map(|home| self.machine.disk.host_lock.signed(SYSTEM, home));
         let result = self.machine.with(|generator| generator.open(&start));
         let is_decided =
             matches!(result, Ok(()) | Err(Unopened::Settling(_) | Unopened::NoLease)) || was_decided;
         assert!(was_decided || !is_decided || !self.is_copy(&start), "a copy opens");
+        // However many writes fail, one slot stays whole.
+        assert!(!self.machine.events.borrow().contains(&Event::Unreadable), "no slot can be read");
+        if let Some(lease) = self.machine.with(|generator| generator.lease()).filter(|_| !was_decided) {
+            let loaded = self.machine.disk.loaded.borrow();
+            let (file, said) = loaded.as_ref().expect("a lease is in a record");
+            let is_only =
+                said.file == *file && said.token.is_some() && said.token == signed[lease.home as usize];
+            assert!(is_only, "a lease goes on without the host's token");
+        }
         self.decided(is_decided);
         match result {
             Ok(()) => {
@@ -1381,9 +1396,9 @@ impl Server {
 
     fn train(&self) {
         self.world().clocks.borrow_mut().push(self.machine.wall());
-        for calls in [6, 4, 4] {
-            (0..calls).for_each(|_| self.call());
+        for calls in [4, 4, 6] {
             self.machine.pass(5 * MS);
+            (0..calls).for_each(|_| self.call());
         }
     }
 
@@ -1464,7 +1479,9 @@ fn act(world: &Rc<World>, action: Action) {
         Train => server.live(|| server.train()),
         Burst => server.live(|| {
             server.train();
-            machine.pass(520 * MS);
+            let worker = machine.with(|generator| generator.status().worker);
+            let mark = machine.disk.said().map_or(-1, |said| said.mark(worker));
+            machine.pass(((mark + 1) * MS - machine.wall()).clamp(0, SECOND));
             (0..3).for_each(|_| server.call());
         }),
         Keep => server.live(|| {
@@ -1630,7 +1647,7 @@ fn run(
         };
         *host.before.borrow_mut() = Some(Rc::new(before));
     }
-    let has_two_hosts = scope.hosts.iter().any(|host| *host == 1);
+    let has_two_hosts = scope.hosts.contains(&1);
     let offset = if has_two_hosts { OFFSETS[tape.choose(OFFSETS.len() as u32) as usize] } else { 0 };
     for (name, host) in scope.hosts.iter().enumerate() {
         let mut disk = SimDisk::numbered(tape, 1 + 1_000 * name as u64);

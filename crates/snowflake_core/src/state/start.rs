@@ -131,8 +131,7 @@ impl Evidence<'_> {
         };
         let active = record.and_then(|record| self.origins.iter().position(|it| Some(*it) == record.active));
         let is_own_timeline = record.is_some_and(|record| record.timeline == start.timeline);
-        let may_be_newest = self.membership.is_some()
-            || is_in_place && is_own_timeline && active.is_some() && adopted_us.is_none();
+        let may_be_newest = self.membership.is_some() || is_in_place && is_own_timeline && active.is_some();
         let mut promises = match &self.found {
             Some(found) => Promises::of(&found.record, found.slot, layout, &self.origins),
             None => Promises::none(),
