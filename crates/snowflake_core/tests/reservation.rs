@@ -147,8 +147,11 @@ fn keep_up_writes_nothing_while_the_clock_is_back() {
 /// that the coming tick is the last reserved one.
 #[test]
 fn keeper_spares_every_call_its_write_with_ticks_of_a_second() {
-    for phase in [0, 1, 50 * MS, 100 * MS - 1] {
-        let machine = running(seconds());
+    let on_time = Config { limits: Limits { max_ahead_us: 0, ..Limits::default() }, ..seconds() };
+    for (phase, config) in
+        [0, 1, 50 * MS, 100 * MS - 1].into_iter().flat_map(|us| [(us, seconds()), (us, on_time)])
+    {
+        let machine = running(config);
         machine.pass(SECOND - machine.wall() % SECOND + phase);
         machine.id();
         machine.keep();

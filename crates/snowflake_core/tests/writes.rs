@@ -248,6 +248,7 @@ fn a_failed_write_and_a_torn_one_leave_the_durable_record() {
         machine.start_up();
         machine.pass(MS);
         assert!(machine.mark(0) >= last.tick, "fates {fates:?}");
+        assert_eq!(machine.told(|event| *event == Event::Unreadable), 0, "fates {fates:?}");
     }
 }
 
