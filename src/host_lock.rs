@@ -49,7 +49,7 @@ pub fn open() {
     let _ = with_file(system_identifier(), |_| Ok(()));
 }
 
-/// Whether the file was deleted, or another one lies in its place.
+/// Whether the file was deleted.
 pub fn is_lost() -> bool {
     !FILE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
 }

@@ -14,7 +14,7 @@ use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
 use std::time::{Duration, Instant};
 
-/// A quarter of the default reservation, because the keeper moves it when half of it is left.
+/// Shorter than half of the shortest reservation, which is 250 ms with a `max_ahead` of 0.
 const ROUND: Duration = Duration::from_millis(100);
 const IDLE_ROUND: Duration = Duration::from_secs(1);
 /// After this long without an ID, the keeper stops writing.

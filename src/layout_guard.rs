@@ -2,7 +2,7 @@
 //!
 //! A process compares before its first ID or reading, and remembers success, and only that: later calls pay nothing, and
 //! a refusal ends as soon as its cause does. It forgets when PostgreSQL tells it that the table of the row has changed:
-//! a trigger of the row has that told, as CREATE and DROP EXTENSION, ALTER TABLE and TRUNCATE do by themselves, to this
+//! a trigger of the row sends a relcache invalidation, as CREATE and DROP EXTENSION, ALTER TABLE and TRUNCATE do, to this
 //! session with the next command and a rollback, to the others, and on standbys, with the commit. They hear it with the
 //! next lock that they take, at the latest with their next transaction. The settings change only while the server is
 //! stopped.

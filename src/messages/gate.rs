@@ -262,7 +262,7 @@ pub fn closed(why: ClosedReason) -> Error {
     }
 }
 
-/// Another server on this host has one of the workers, in this data directory.
+/// Another server on this host has one of the workers; `directory` is its data directory.
 pub fn taken(directory: Option<String>) -> Error {
     let detail = match directory {
         Some(directory) => format!(
@@ -282,7 +282,7 @@ pub fn taken(directory: Option<String>) -> Error {
 /// The gate opens when the clock has gone on a little.
 pub fn settling(micros: i64) -> Error {
     not_ready(
-        "cannot generate a snowflake ID yet: the system clock has to pass all times that IDs may have",
+        "cannot generate a snowflake ID yet: the system clock has to come closer to the first ID",
         format!("It will in {}.", duration(micros)),
         NO_HINT,
     )

@@ -175,7 +175,7 @@ fn describe(event: Event) -> Text {
                 "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
             format!(
-                "{} There was no usable file \"{STATE_FILE}\", so IDs begin above the system clock, at {}.",
+                "{} There was no usable file \"{STATE_FILE}\", so IDs begin a second further above the system clock, at {}.",
                 lane_of(lane, home, timeline),
                 timestamp(first_us),
             ),

@@ -27,7 +27,7 @@ pub trait Host {
     }
     /// Tells an operator. No lock is held.
     fn report(&self, event: Event);
-    /// A random number, for a node's ID or a nonce.
+    /// A random number, for a node's ID, a nonce or a token.
     fn random(&self) -> Uuid {
         Uuid::new_v4()
     }
@@ -70,7 +70,7 @@ pub enum Event {
         home: i64,
         /// The earliest time that its IDs can have, as a Unix time in microseconds.
         first_us: i64,
-        /// No state was found, so the marks start from the clock.
+        /// No readable record was found, so the marks start from the clock.
         is_first: bool,
     },
     /// An operator vouched that no ID of another server is later than this Unix time in microseconds.

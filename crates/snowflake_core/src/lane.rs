@@ -7,8 +7,8 @@
 //!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts, `adopt` and a change of lease
 //!   move it under the cold lock.
 //! * The *permit*, the lane's origin and the last tick that may be issued with it: the lane's reservation, which is its
-//!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock: given after the disk,
-//!   taken away before.
+//!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock. Raise: fsync, then
+//!   store. Revoke: clear, then write.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
 //!   permit, as is the frontier that respects it. It is never lowered: a call may have read a permit long ago.
 //! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.

@@ -174,7 +174,8 @@ pub(crate) enum Gate {
     Untried,
     /// The last start could not open it; the next attempt comes no sooner than at this boot time (µs).
     Closed { reason: ClosedReason, retry_at_us: i64 },
-    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's first tick.
+    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's first tick, or there is
+    /// no lease.
     Settling,
     /// Calls get IDs.
     Open,

@@ -44,7 +44,7 @@ pub enum Unopened {
     Clock(Refusal),
 }
 
-/// Why the gate stays closed after a start. What the operating system refused is tried again.
+/// Why the gate stays closed after a start. All but `Taken` are tried again every second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedReason {
     /// The file could not be read or created: the operating system's error.
@@ -53,7 +53,7 @@ pub enum ClosedReason {
     NewerVersion(u32),
     /// The directory is a copy of one that may still run. Waits for `adopt`, or for another worker.
     Copied,
-    /// Another server on this host has one of this server's workers. Waits for a restart, unless that server is the run
+    /// Another server on this host has one of this server's workers. Waits for a restart or `adopt`, unless that server is the run
     /// before this one in the same directory, or this start made a timeline.
     Taken,
 }

@@ -65,7 +65,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             });
             if contact.is_some() {
                 self.leave(cold);
-                // Nor does a state that is put back to before go on with it: no record has this token.
+                // With a token that no record has: a state that is put back to before draws a new node.
                 if let Some(lock) = self.host.disk().and_then(Disk::host_lock) {
                     lock.sign(&self.origins(cold), self.host.random());
                 }

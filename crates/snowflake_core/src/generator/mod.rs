@@ -55,14 +55,14 @@ pub struct Generator<'m, H, R: RawMutex> {
     layout: Layout,
     /// The length of the layout's tick, cached because computing it is slow.
     tick_us: i64,
-    /// The width of a origin, which the hot path takes from a permit.
+    /// The width of an origin, which the hot path takes from a permit.
     origin_bits: u32,
-    /// All of them set.
+    /// Mask: the low `origin_bits` bits.
     origin_mask: i64,
     sequence_bits: u32,
     max_tick: i64,
     datacenter: i64,
-    /// The lanes of the configured home worker. Which one is in use says [`ColdState`].
+    /// The lanes of the configured home worker. The one in use is `ColdState::home`.
     configured: Workers,
     source: WorkerSource,
     shape: Shape,

@@ -119,7 +119,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.layout.max_tick().min(self.control.switch.until())
     }
 
-    /// Writes exact marks, so that a restart skips no ticks. Must be the last step of a clean stop, when no process can
+    /// Writes exact marks, so that the next start need not wait for one. Must be the last step of a clean stop, when no process can
     /// generate an ID any more. Does nothing if the gate was never open.
     pub fn write_exact_marks(&self) -> Result<(), Errno> {
         let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };

@@ -87,7 +87,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Rules 2 and 3: above which tick a lane begins that is entered at this wall-clock time, in microseconds since the
-    /// epoch. The mark that it had at the start it respects since then.
+    /// epoch. `begin_run` has raised it above its mark.
     fn entry_floor(&self, cold: &ColdState, now_us: i64) -> i64 {
         let is_before_start = now_us < self.layout.relative(cold.run.start_us);
         if is_before_start { -1 } else { cold.run.above }

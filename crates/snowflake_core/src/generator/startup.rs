@@ -51,7 +51,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
                 && matches!(lock.lock(promises.system_identifier, &origins), Locked::Own(_))
-                // Without a token in the record, no token is that of the record.
+                // A nil token never equals a recorded one.
                 && lock.sign(&origins, promises.token.unwrap_or_default())
         })
     }
@@ -73,23 +73,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         start: &Start,
         adopted_us: Option<i64>,
     ) -> Result<[Option<Event>; 2], Unopened> {
-        // Nothing is written by a clock that is outside the layout: its marks would outlive its correction.
-        match self.now_us() {
-            now_us if now_us < 0 => return Err(Unopened::Clock(Refusal::BeforeEpoch(-now_us))),
-            now_us if self.layout.tick().holding(now_us) > self.max_tick => {
-                return Err(Unopened::Clock(Refusal::Exhausted));
-            }
-            _ => {}
-        }
-        self.try_start(cold, start, adopted_us).map_err(|(reason, retry_at_us)| {
+        self.try_start(cold, start, adopted_us).map_err(|(why, retry_at_us)| {
             // A gate that stays closed, as a copy's, must not keep another server from opening its own.
-            if let Some(disk) = self.host.disk().filter(|_| reason != ClosedReason::Taken) {
+            if let Some(disk) = self.host.disk().filter(|_| why != Unopened::Closed(ClosedReason::Taken)) {
                 self.lock_workers(disk, start.system_identifier, &[]);
             }
-            // Which lease it has is in its file.
+            // With a registry, the next start takes the home worker from the record.
             cold.home = cold.home.filter(|_| self.source == WorkerSource::Configured);
-            cold.gate = Gate::Closed { reason, retry_at_us };
-            Unopened::Closed(reason)
+            if let Unopened::Closed(reason) = why {
+                cold.gate = Gate::Closed { reason, retry_at_us };
+            }
+            why
         })
     }
 
@@ -99,10 +93,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold: &mut ColdState,
         start: &Start,
         adopted_us: Option<i64>,
-    ) -> Result<[Option<Event>; 2], (ClosedReason, i64)> {
-        let later = |reason| (reason, self.host.boot_us() + RETRY_US);
+    ) -> Result<[Option<Event>; 2], (Unopened, i64)> {
+        let later = |reason| (Unopened::Closed(reason), self.host.boot_us() + RETRY_US);
         let first_lane = self.configured.first_lane(start.timeline);
+        let in_range = |now_us| {
+            let refused = |refusal| (Unopened::Clock(refusal), self.host.boot_us());
+            self.check_range(now_us).map_err(refused)
+        };
         let Some(disk) = self.host.disk() else {
+            in_range(self.host.wall_us())?;
             let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
             let promises = &mut cold.journal.promises;
             (promises.timeline, promises.membership) = (start.timeline, membership);
@@ -111,10 +110,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             self.begin_run(cold, decision, i64::MIN);
             return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
-        let load = || -> Result<Option<Loaded>, (ClosedReason, i64)> {
+        let load = || -> Result<Option<Loaded>, (Unopened, i64)> {
             disk.load().map_err(|errno| later(ClosedReason::Os(errno)))
         };
-        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (ClosedReason, i64)> {
+        let find = |loaded: &Option<Loaded>| -> Result<Option<Found>, (Unopened, i64)> {
             let Some(loaded) = loaded else { return Ok(None) };
             let found = newest(loaded).map_err(later)?;
             Ok(found.map(|(slot, record)| Found { record, slot, file: loaded.identity }))
@@ -131,7 +130,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
-            return Err((ClosedReason::Taken, retry_at_us));
+            return Err((Unopened::Closed(ClosedReason::Taken), retry_at_us));
         }
         let loaded = load()?;
         let found = find(&loaded)?;
@@ -145,13 +144,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             origins = Origins::NONE;
             locked = self.lock_workers(disk, start.system_identifier, &origins);
         }
+        let now_us = self.host.wall_us();
+        in_range(now_us)?;
         let evidence = Evidence {
             layout: &self.layout,
             origins,
             first_lane,
             start,
             found,
-            now_us: self.host.wall_us(),
+            now_us,
             max_ahead_us: self.asked_limits().max_ahead_us,
             membership,
             adopted_us,
@@ -160,7 +161,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         decision.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
         decision.promises.token = self.sign_workers(disk, &origins, locked);
-        let (needs_new_file, now_us) = (decision.needs_new_file, evidence.now_us);
+        let needs_new_file = decision.needs_new_file;
         let is_first = evidence.found.is_none();
         let active = decision.active;
 
@@ -179,6 +180,18 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         // A node in a fleet may have yet to wait for its lease.
         let opened = membership.is_none().then(|| self.opened(cold, is_first));
         Ok([is_unreadable.then_some(Event::Unreadable), opened])
+    }
+
+    /// Nothing is written by a clock that is outside the layout: its marks would outlive its correction.
+    fn check_range(&self, now_us: i64) -> Result<(), Refusal> {
+        let relative_us = self.layout.relative(now_us);
+        if relative_us < 0 {
+            return Err(Refusal::BeforeEpoch(-relative_us));
+        }
+        if self.layout.tick().holding(relative_us) > self.max_tick {
+            return Err(Refusal::Exhausted);
+        }
+        Ok(())
     }
 
     /// Sets the lanes up for a run whose decision is durable. The gate stays closed.
@@ -272,7 +285,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
-        // A standby with a lease is promoted before its gate opens.
+        // `start` may have run in recovery, on the earlier timeline.
         cold.journal.promises.timeline = start.timeline;
         for lane in 0..self.lanes.len() {
             let mark = cold.journal.promises.marks[lane];
