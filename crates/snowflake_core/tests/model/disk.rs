@@ -142,12 +142,15 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
     slots.into_iter().flatten().max_by_key(|said| said.generation)
 }
 
+/// What happens on a host just before a data directory locks workers.
+type BeforeLock = Rc<dyn Fn(u64)>;
+
 /// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last. Holders
 /// are data directories.
 #[derive(Default)]
 pub struct SimHost {
     /// What happens just before a data directory locks workers.
-    pub before: RefCell<Option<Rc<dyn Fn(u64)>>>,
+    pub before: RefCell<Option<BeforeLock>>,
     held: RefCell<BTreeMap<(u64, i64), u64>>,
     signed: RefCell<BTreeMap<(u64, i64), Uuid>>,
 }
