@@ -52,6 +52,13 @@ BEGIN
     END IF;
     NEW.is_only := true;
     NEW.is_used := coalesce(NEW.is_used, false);
+    IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'not_null_violation',
+            MESSAGE = 'layout, tick_ms and epoch of snowflake_config must not be null',
+            DETAIL = 'A row without a layout would not say what the IDs of this database mean.',
+            HINT = 'Insert all three, as the dump or the publisher has them.';
+    END IF;
     SELECT * INTO own FROM snowflake_internal.server_layout();
     IF own.layout IS NULL THEN
         -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
@@ -138,6 +145,9 @@ INSERT INTO snowflake_internal.snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
 
+-- As a superuser's: no function that another role has created in the extension's schema is a better match.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 DO $$
 DECLARE
     detail text;
@@ -153,6 +163,8 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
         MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', hint, 'A registry needs none of this.');
 END
 $$;
+
+SET LOCAL search_path = @extschema@, pg_temp;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
 

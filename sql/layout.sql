@@ -67,7 +67,7 @@ BEGIN
             WHERE p.other IS NOT NULL ORDER BY p.other <> coalesce(c.relowner, y.typowner) LIMIT 1
         ) AS o ON true
         WHERE coalesce(n.coninhcount, 0) = 0 AND (
-            c.relkind IN ('r', 'p', 'm') AND NOT pg_is_other_temp_schema(c.relnamespace) OR y.oid IS NOT NULL)
+            c.relkind IN ('r', 'p', 'm') AND c.relpersistence <> 't' OR y.oid IS NOT NULL)
     ), own AS (
         SELECT * FROM affected a WHERE a.other IS NULL
     )

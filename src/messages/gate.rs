@@ -264,7 +264,16 @@ pub fn closed(why: ClosedReason) -> Error {
 
 /// Another server on this host has one of the workers; `directory` is its data directory.
 pub fn taken(directory: Option<String>) -> Error {
+    let own = std::env::current_dir().unwrap_or_default();
     let detail = match directory {
+        Some(directory) if Some(directory.as_str()) == own.to_str() => {
+            return not_ready(
+                "cannot generate a snowflake ID: a process of this server's last run has not ended",
+                "It still has the lock of this server's workers. The logging collector, for one, lives as long as a program \
+                 that a session has started.",
+                "End the processes of the last run. This server then generates IDs without a restart.",
+            );
+        }
         Some(directory) => format!(
             "The server in data directory \"{}\" has locked one of this server's workers.",
             shown(directory.as_bytes())

@@ -17,6 +17,7 @@ const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
 
 /// A stop of the server waits for the registry no longer than this.
 const LONGEST_RELEASE: Duration = Duration::from_secs(2);
+const RELEASE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes contacts until the process is told to stop, and gives the lease back if that is because the server stops.
 pub fn run(mut leasing: Leasing) {
@@ -76,18 +77,28 @@ pub fn run(mut leasing: Leasing) {
     }
 }
 
-/// Gives the lease back, so that the next start, or another server, has its workers at once. The lease is over when the
-/// registry has accepted the connection; if it does not answer then, the workers stay taken for a grant.
+/// Gives the lease back, so that the next start, or another server, has its workers as soon as the clock has passed its
+/// IDs. The lease is over when the registry has accepted the connection; if it does not answer then, the workers stay taken
+/// for a grant. Until then another try costs nothing: the stop can end the process that connects.
 fn release(leasing: &mut Leasing, connection_string: &CStr) {
-    if let Ended::Answered(Err(failure)) =
-        contact(connection_string, LONGEST_RELEASE, || leasing.release(), || false)
-    {
-        log::registry_away(&Unleased::failed(&failure));
+    let end = Instant::now() + LONGEST_RELEASE;
+    let mut is_asked = false;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let ask = || {
+            is_asked = true;
+            leasing.release()
+        };
+        let Ended::Answered(Err(failure)) = contact(connection_string, left, ask, || false) else { return };
+        if is_asked || left < RELEASE_AGAIN {
+            return log::registry_away(&Unleased::failed(&failure));
+        }
+        std::thread::sleep(RELEASE_AGAIN);
     }
 }
 
-/// Whether the server is being stopped, fast or smart: then the postmaster has written so into its file. A process that is
-/// told to end by itself is started again, and goes on with the lease.
+/// Whether the server is being stopped, fast or smart: then the postmaster has written so into its file. Otherwise a process
+/// that is told to end is started again, and goes on with the lease.
 fn is_server_stopping() -> bool {
     const STATUS: usize = 7;
     let file = std::fs::read_to_string("postmaster.pid").unwrap_or_default();

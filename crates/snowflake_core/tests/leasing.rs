@@ -268,6 +268,23 @@ fn released_lease_ends_at_its_marks_and_is_over_whatever_the_registry_hears() {
     assert_eq!(machine.open(), Err(Unopened::NoLease));
 }
 
+/// The state was rolled back, and its marks with it: only the clock of the start is above the IDs of the run before.
+#[test]
+fn lease_released_after_a_rollback_ends_above_the_ids_of_the_run_before() {
+    let (machine, registry) = (member(), Registry::new());
+    machine.join(&registry);
+    machine.id();
+    let (slots, identity) = (machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
+    machine.pass(30 * SECOND);
+    let last = machine.id().tick;
+    machine.go_down();
+    machine.disk.put_as(slots, identity);
+    machine.boot_up();
+    machine.settle();
+    let contact = machine.with(|generator| generator.release()).unwrap().expect("the lease goes on");
+    assert!(contact.lease.unwrap().until >= last);
+}
+
 /// A volume that is rolled back to before the stop has the token that the host had then.
 #[test]
 fn state_of_before_a_release_does_not_go_on_with_the_lease() {

@@ -191,3 +191,21 @@ fn adopt_never_opens_past_the_lock_of_another() {
         clone.id();
     }
 }
+
+/// It made its timeline at a start at which its primary still ran.
+#[test]
+fn promoted_server_restarted_beside_its_primary_is_no_copy() {
+    let original = crashed();
+    original.start_up();
+    let standby = clone_of(&original, false);
+    standby.set_start(|start| (start.timeline, start.made_timeline) = (2, true));
+    assert_eq!(standby.why_closed(), ClosedReason::Taken);
+    standby.go_down();
+    standby.set_start(|start| start.made_timeline = false);
+    assert_eq!(standby.why_closed(), ClosedReason::Taken);
+    standby.go_down();
+    let last = original.id();
+    original.go_down();
+    assert!(standby.start_up() > 0, "rule 4");
+    assert!(standby.id().tick > last.tick);
+}

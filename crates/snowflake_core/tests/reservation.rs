@@ -330,10 +330,9 @@ fn shorter_max_ahead_comes_into_force_once_the_clock_has_passed_the_begin() {
         machine.id();
         machine.pass(SECOND);
     }
-    run_ahead(&machine);
     machine.keep();
     assert_eq!(max_ahead(&machine), MAX_AHEAD);
-    // IDs of the longer one lie a minute ahead. Their mark may be lost, so the record keeps it as long.
+    // IDs of the longer one can lie a minute ahead. Their mark may be lost, so the record keeps it as long.
     let longest = machine.wall() + 60 * SECOND;
     while machine.wall() < longest {
         assert_eq!(recorded(&machine), 60 * SECOND);
@@ -366,4 +365,20 @@ fn shorter_max_ahead_repeats_nothing_in_a_state_that_is_put_back() {
     clone.with(|generator| generator.rotate_now()).unwrap();
     let next = clone.id();
     assert!(next.worker == last.worker && next.tick > last.tick, "{next:?} after {last:?}");
+}
+
+/// If the shorter one came into force at once, the next call would find its tick too far ahead, and leave the worker.
+#[test]
+fn shorter_max_ahead_waits_until_the_newest_id_is_within_it() {
+    let machine = Machine::alone(with_max_ahead(60 * SECOND));
+    machine.start_up();
+    machine.pass(2 * MINUTE);
+    run_ahead(&machine);
+    set_max_ahead(&machine, MAX_AHEAD);
+    machine.keep();
+    assert_eq!(machine.id().worker, 0);
+    machine.pass(MINUTE);
+    machine.keep();
+    assert_eq!(machine.with(|generator| generator.limits().max_ahead_us), MAX_AHEAD);
+    assert_eq!(machine.id().worker, 0);
 }

@@ -683,3 +683,13 @@ fn the_statements_mean_nothing_of_what_others_have_created() {
     );
     assert!(server.log().contains("trapped: postgres"), "{}", server.log());
 }
+
+/// By its name alone, a statement could mean another role's table.
+#[test]
+fn temporary_tables_have_no_steps() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TEMP TABLE t (id bigint); CREATE INDEX ON t (snowflake_timestamp(id))");
+    let steps = "SELECT count(*) FROM snowflake_layout_steps() WHERE statement !~ 'snowflake_config'";
+    assert_eq!(one::<i64>(&mut session, steps), 0);
+}

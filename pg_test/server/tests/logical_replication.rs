@@ -210,6 +210,8 @@ fn no_session_gets_a_second_row_in() {
     let fill = "INSERT INTO snowflake_internal.snowflake_config
                 SELECT layout, tick_ms, epoch, true, false FROM snowflake_server_layout()";
     run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
+    let without = "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL, true, true)";
+    fails(&mut session, "23502", without);
     run(&mut session, &format!("BEGIN; {fill}"));
     // Neither node sees the other's row.
     let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));

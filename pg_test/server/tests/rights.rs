@@ -643,3 +643,15 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     );
     run(&mut merchant, "SELECT snowflake_convert('app.t', 'id', false)");
 }
+
+/// In the usual schema, which belongs to the owner of the database, a registry's extension is created without preloading.
+#[test]
+fn without_preloading_an_installation_calls_nothing_that_lies_in_its_schema() {
+    let server = Server::builder().without_library().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE owner LOGIN; GRANT ALL ON SCHEMA public TO owner");
+    let trap = "CREATE FUNCTION public.concat_ws(text, text, text) RETURNS text LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'trapped as %', current_user; END $$";
+    run(&mut server.connect_as("owner"), trap);
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+}

@@ -54,14 +54,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another node, so
-    /// that it claims anew whatever becomes of the contact. Calls that are under way generate nothing above the marks, and
-    /// so the lease ends there. `None` if there is no lease.
+    /// that it claims anew whatever becomes of the contact. The lease ends where its IDs can lie: calls that are under way
+    /// generate nothing above the marks, and earlier runs, of which the marks need not tell, generated nothing above what
+    /// this run began with (rule 2). `None` if there is no lease.
     pub fn release(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let promises = cold.journal.promises;
             let mark = self.origins(cold).iter().zip(promises.marks).map(|(_, mark)| mark).max();
             let contact = promises.membership.and_then(|membership| {
-                membership.release(mark.unwrap_or(NO_TICK), self.host.random(), self.host.wall_us())
+                let mark = mark.unwrap_or(NO_TICK).max(cold.run.above);
+                membership.release(mark, self.host.random(), self.host.wall_us())
             });
             if contact.is_some() {
                 self.leave(cold);

@@ -47,13 +47,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the active lane
-    /// began, and every other lane of this run begins. Returns whether the settings have a longer one than the record: it
+    /// began, and every other lane of this run begins, and the newest ID lies no further ahead than that. Returns whether the settings have a longer one than the record: it
     /// comes into force when it is durable.
     fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);
         let (in_force_us, now_us) = (switch.max_ahead_us(), self.host.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);
-        if asked_us < in_force_us && self.layout.tick_at(now_us) > began {
+        let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
+        let is_passed = self.layout.tick_at(now_us) > began && self.lanes[self.active()].frontier() <= latest;
+        if asked_us < in_force_us && is_passed {
             switch.set_max_ahead(asked_us);
             let until_us = now_us.saturating_add(in_force_us);
             cold.run.longer_ahead_until_us = until_us.max(cold.run.longer_ahead_until_us);

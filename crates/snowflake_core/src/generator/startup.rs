@@ -8,8 +8,9 @@ use crate::journal::RETRY_US;
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
 use crate::refusal::{ClosedReason, Refusal, Unopened};
-use crate::state::newest;
+use crate::state::record::Record;
 use crate::state::start::{Decision, Evidence, Found, Start};
+use crate::state::{encode, newest};
 use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
 
@@ -127,6 +128,15 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if let Locked::Taken { is_own_directory } = locked
             && (is_own_directory || self.source == WorkerSource::Configured)
         {
+            // It is no copy any more, also after a restart: this start made a timeline.
+            if start.made_timeline
+                && let Some(Found { record, file, .. }) = find(&load()?)?
+                && !record.is_in_place(file, start.system_identifier)
+            {
+                let system_identifier = start.system_identifier;
+                let own = |file| encode(&Record { file, system_identifier, ..record.clone() });
+                disk.create(&own).map_err(|errno| later(ClosedReason::Os(errno)))?;
+            }
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
             let retry_at_us = if retries { self.host.boot_us() } else { i64::MAX };
