@@ -54,7 +54,7 @@ BEGIN
     NEW.is_used := coalesce(NEW.is_used, false);
     IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
         RAISE EXCEPTION USING
-            ERRCODE = 'not_null_violation',
+            ERRCODE = '23502',
             MESSAGE = 'layout, tick_ms and epoch of snowflake_config must not be null',
             DETAIL = 'A row without a layout would not say what the IDs of this database mean.',
             HINT = 'Insert all three, as the dump or the publisher has them.';

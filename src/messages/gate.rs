@@ -291,8 +291,8 @@ pub fn taken(directory: Option<String>) -> Error {
 /// The gate opens when the clock has gone on a little.
 pub fn settling(micros: i64) -> Error {
     not_ready(
-        "cannot generate a snowflake ID yet: the system clock has to come closer to the first ID",
-        format!("It will in {}.", duration(micros)),
+        "cannot generate a snowflake ID yet: the system clock is too far behind the first ID",
+        format!("It will be near enough in {}.", duration(micros)),
         NO_HINT,
     )
 }
