@@ -424,13 +424,16 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 73] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 76] = [
         ("snowflake_nextval()", "v", true, "r", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "r", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
         ("snowflake_nextval_batch(integer)", "v", true, "r", true),
         ("snowflake_nextval_range(integer)", "v", true, "r", true),
         ("snowflake_lastval()", "v", true, "r", true),
+        ("snowflake_at(timestamptz,integer)", "v", false, "r", true),
+        ("snowflake_next_at(timestamptz,integer,regclass,name)", "v", true, "u", true),
+        ("snowflake_internal.snowflake_import_span(timestamptz,integer,bigint)", "v", true, "s", true),
         // Not STRICT, because the planner inlines a strict SQL function only if its body is strict too.
         ("snowflake_decode(bigint)", "i", false, "s", true),
         ("snowflake_timestamp(bigint)", "i", true, "s", true),
