@@ -52,23 +52,23 @@ BEGIN
     END IF;
     NEW.is_only := true;
     NEW.is_used := coalesce(NEW.is_used, false);
+    SELECT * INTO own FROM snowflake_internal.server_layout();
+    IF own.layout IS NULL THEN
+        -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
+        -- that the server gets.
+        IF replaces AND num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) = 0 THEN
+            DELETE FROM snowflake_internal.snowflake_config;
+            RETURN NEW;
+        END IF;
+        -- This call raises the error that says what is missing.
+        PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
+    END IF;
     IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = '23502',
             MESSAGE = 'layout, tick_ms and epoch of snowflake_config must not be null',
             DETAIL = 'A row without a layout would not say what the IDs of this database mean.',
             HINT = 'Insert all three, as the dump or the publisher has them.';
-    END IF;
-    SELECT * INTO own FROM snowflake_internal.server_layout();
-    IF own.layout IS NULL THEN
-        -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
-        -- that the server gets.
-        IF replaces AND NEW.layout IS NOT NULL THEN
-            DELETE FROM snowflake_internal.snowflake_config;
-            RETURN NEW;
-        END IF;
-        -- This call raises the error that says what is missing.
-        PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         difference := format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',

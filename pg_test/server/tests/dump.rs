@@ -201,10 +201,11 @@ fn nobody_makes_the_table_say_anything_else() {
         "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'",
         "UPDATE snowflake_internal.snowflake_config SET tick_ms = 10",
         "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, now())",
-        "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL)",
     ] {
         fails(&mut session, "55000", statement);
     }
+    let nulls = "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL)";
+    fails(&mut session, "23502", nulls);
     run(&mut session, "CREATE ROLE clerk LOGIN");
     let mut clerk = server.connect_as("clerk");
     assert_eq!(column::<String>(&mut clerk, CONFIG).len(), 1, "or the clerk could not dump the database");
