@@ -47,12 +47,15 @@ pub fn run(mut leasing: Leasing) {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
             }
+            // pgrx says only once that this process was told to end.
+            let mut is_told_to_end = false;
             let is_obsolete = || {
                 let is_changed = reread_settings() && settings::registry().as_ref() != Some(string);
-                is_changed || BackgroundWorker::sigterm_received()
+                is_told_to_end |= BackgroundWorker::sigterm_received();
+                is_changed || is_told_to_end
             };
             let result = match contact(string, LONGEST, || leasing.ask(), is_obsolete) {
-                Ended::Unasked if BackgroundWorker::sigterm_received() => break,
+                Ended::Unasked if is_told_to_end => break,
                 Ended::Unasked => {
                     due = Instant::now() + NOTHING_TO_ASK;
                     continue;

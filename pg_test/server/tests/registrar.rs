@@ -318,7 +318,8 @@ fn with_stalled_contact() -> (Server, Silent, i32, i32) {
     let silent = silent();
     // No hostaddr: the whole time of a contact goes to this host.
     let string = format!("host={} connect_timeout=60 dbname=postgres user=node", silent.address);
-    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
     let registrar = registrar(&server);
     let contact = contact_of(registrar);
     (server, silent, registrar, contact)
@@ -349,6 +350,7 @@ fn the_registrar_contacts_the_registry_again_and_again_and_no_server_process_map
     // A lease that has not ended: otherwise every look at the status asks for a renewal at once.
     run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");
     let server = Server::builder()
+        .without("snowflake_id.worker_id")
         .setting("snowflake_id.registry", &registry.registry_string())
         .setting("snowflake_id.node_name", "here")
         .without("snowflake_id.worker_id")
@@ -389,7 +391,8 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
     let mut registry = Server::builder().start_registry();
     let string = registry.registry_string();
     registry.stop(Stop::Fast);
-    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
     server.wait_for_line(AWAY, secs(20));
     // At growing pauses: 0.5 s, 1 s, 2 s, ...
     std::thread::sleep(secs(4));
@@ -419,6 +422,7 @@ fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
     let refuse = "UPDATE said SET answer = 'refused', detail = 'Every worker is leased.'";
     run(&mut registry.connect(), refuse);
     let server = Server::builder()
+        .without("snowflake_id.worker_id")
         .setting("snowflake_id.registry", &registry.registry_string())
         .without("snowflake_id.worker_id")
         .start_with_extension();
@@ -440,8 +444,10 @@ fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
 fn a_reload_takes_the_next_contact_to_another_registry_or_ends_them() {
     let one_registry = Server::builder().start_registry();
     let other = Server::builder().start_registry();
-    let mut server =
-        Server::builder().setting("snowflake_id.registry", &one_registry.registry_string()).start();
+    let mut server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", &one_registry.registry_string())
+        .start();
     wait_for_contacts(&one_registry, 1);
     let began = Instant::now();
     server.reload("snowflake_id.registry", &other.registry_string());
@@ -537,7 +543,10 @@ void *dlopen(const char *name, int flags)
 
 #[test]
 fn a_server_without_libpq_starts_and_says_so_once() {
-    let mut server = Server::builder().setting("snowflake_id.registry", "host=nowhere").create();
+    let mut server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", "host=nowhere")
+        .create();
     let unused = server.folder().join("unused");
     server.preload(Preload::compile(WITHOUT_LIBPQ, "UNUSED", unused));
     server.start();
@@ -556,7 +565,10 @@ fn a_server_without_libpq_starts_and_says_so_once() {
 #[test]
 fn libpq_is_found_where_only_the_servers_own_modules_find_it() {
     let registry = Server::builder().start_registry();
-    let mut server = Server::builder().setting("snowflake_id.registry", &registry.registry_string()).create();
+    let mut server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", &registry.registry_string())
+        .create();
     let unused = server.folder().join("unused");
     let source = WITHOUT_LIBPQ.replace("strstr(name, \"libpq\")", "strcmp(name, \"libpq.so.5\") == 0");
     server.preload(Preload::compile(&source, "UNUSED", unused));
@@ -570,7 +582,8 @@ fn a_password_that_is_refused_is_in_no_log() {
     let registry = Server::builder().start_registry();
     registry.require_password();
     let string = format!("{} password=herring", registry.registry_string());
-    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
     server.wait_for_line("password authentication failed for user \"node\"", secs(20));
     assert!(!server.log().contains("herring") && !registry.log().contains("herring"));
 }
@@ -605,7 +618,10 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 
 #[test]
 fn name_servers_that_do_not_answer_hold_neither_a_stop_nor_a_contact_for_longer() {
-    let mut server = Server::builder().setting("snowflake_id.registry", "host=registry.test").create();
+    let mut server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", "host=registry.test")
+        .create();
     let unused = server.folder().join("unused");
     server.preload(Preload::compile(SLOW_NAMES, "UNUSED", unused));
     server.start();
@@ -621,7 +637,8 @@ fn a_dead_name_server_of_two_costs_a_contact_time_and_no_more() {
     let address = loopback_address();
     let registry = Server::builder().listening(&address).start_registry();
     let string = "host=slow.test dbname=postgres user=node";
-    let mut server = Server::builder().setting("snowflake_id.registry", string).create();
+    let mut server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", string).create();
     server.preload(Preload::compile(SLOW_NAMES, "SLOW_TEST_ADDRESS", address.into()));
     server.start();
     wait_until("a contact that succeeds", secs(60), || (registry.contacts() > 0).then_some(()));
@@ -637,7 +654,8 @@ fn the_registrar_goes_on_to_the_next_host_where_the_first_is_silent() {
         silent.address,
         registry.folder().display()
     );
-    let server = Server::builder().setting("snowflake_id.registry", &string).start();
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
     wait_for_contacts(&registry, 1);
     assert!(!server.log().contains(AWAY), "{}", server.log());
 }

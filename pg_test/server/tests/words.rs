@@ -548,7 +548,7 @@ fn a_violation_is_found_wherever_it_is_planted() {
         ("to a number that was never used, and restart the server.\"", "to another number\""),
         ("\"The state was not adopted.\"", "\"\""),
         ("Run the statement on the primary. If", "run the statement on the primary. If"),
-        ("times that IDs may have\"", "times that IDs may have.\""),
+        ("is too far behind the first ID\"", "is too far behind the first ID.\""),
     ] {
         assert!(is_found(texts_of_messages(&plant(&library, from, to))), "{to}");
     }
