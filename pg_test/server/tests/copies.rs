@@ -424,12 +424,17 @@ fn numbers_that_overlap_under_other_backup_workers_are_seen() {
 struct Last(i32);
 
 impl Last {
-    /// Kills a server's postmaster while this process lives on.
+    /// Kills a server's postmaster while this process lives on, and waits until no other does.
     #[track_caller]
     fn of(server: &mut Server, pid: i32) -> Self {
         server.signal_backend(pid, Signal::SIGSTOP);
         let last = Self(pid);
+        let others = process::children(server.pid() as i32).into_iter().filter(|other| *other != pid);
+        let others: Vec<i32> = others.collect();
         server.kill_postmaster();
+        wait_until("the end of the others", secs(60), || {
+            others.iter().all(|pid| process::has_ended(*pid)).then_some(())
+        });
         last
     }
 
@@ -468,8 +473,6 @@ fn a_killed_postmasters_backend_keeps_the_lock_from_another_directory() {
         let mut session = original.connect();
         let backend = one(&mut session, "SELECT pg_backend_pid()");
         let last = Last::of(&mut original, backend);
-        // All others of its processes end by themselves.
-        std::thread::sleep(secs(2));
         clone.start();
         closed_beside(&clone, &original);
         last.ends();
