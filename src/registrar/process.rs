@@ -79,8 +79,8 @@ fn contacted(
     mut is_obsolete: impl FnMut() -> bool,
 ) -> io::Result<Ended> {
     let end = Instant::now() + longest;
-    let mut limit = CONNECT_LIMIT;
-    let mut deadline = end.min(Instant::now() + limit);
+    let mut limit = CONNECT_LIMIT.min(longest);
+    let mut deadline = Instant::now() + limit;
     let (mut reader, answers) = io::pipe()?;
     let (questions, writer) = io::pipe()?;
     // The child has both ends of both: its own are those that it uses.
@@ -103,12 +103,13 @@ fn contacted(
             let Some(arguments) = ask() else { return Ok(Ended::Unasked) };
             // Fewer bytes than a pipe holds. If the child has ended, how it ended says why.
             let _ = writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default());
-            limit = ANSWER_LIMIT;
-            deadline = end.min(Instant::now() + limit);
+            let now = Instant::now();
+            limit = ANSWER_LIMIT.min(end.saturating_duration_since(now));
+            deadline = now + limit;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let text = format!("the registry did not answer within {} s", limit.as_secs());
+            let text = format!("the registry did not answer within {:.0} s", limit.as_secs_f64().ceil());
             return Ok(Ended::Answered(Err(Failure::new(Kind::Connection, text))));
         }
         waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);

@@ -75,7 +75,7 @@ pub fn run(mut leasing: Leasing) {
             break;
         }
     }
-    if let Some(string) = registry.filter(|_| is_server_stopping()) {
+    if let Some(string) = registry.filter(|_| leasing.rest().is_some() && is_server_stopping()) {
         release(&mut leasing, &string);
     }
 }
