@@ -502,7 +502,7 @@ impl Server {
         let first = "SELECT usable_at + current_setting('snowflake_id.max_ahead')::interval FROM snowflake_workers WHERE active";
         let left = format!(
             "SELECT extract(epoch FROM ({first}) - clock_timestamp())::float8 FROM snowflake_status
-             WHERE state = 'open' OR reason LIKE '%the system clock has to pass%'"
+             WHERE state = 'open' OR reason LIKE '%is too far behind the first ID%'"
         );
         let mut session = self.connect();
         crate::wait_until("the clock to pass the first IDs", secs(90), || {
