@@ -177,7 +177,8 @@ pub fn unopened(why: Unopened) -> Error {
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
 fn wait_for_lease(since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
-    // Longer than a contact can take. The registrar may have no process, if all places for background workers are taken.
+    // Most first contacts end sooner; one with silent hosts may not, and the registrar may have no process, if all places
+    // for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
     bell::ring(Who::Registrar);
     let notes = board::notes();

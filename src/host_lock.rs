@@ -24,8 +24,8 @@ use uuid::Uuid;
 const FOLDER: &str = "/dev/shm";
 /// The bytes of a place.
 const PLACE: usize = 1_024;
-/// The longest path that a place names; a longer one is cut.
-const MAX_PATH: usize = 768;
+/// The most characters of a path that a place names, of 4 bytes at most; a longer one is cut.
+const MAX_PATH: usize = 192;
 
 /// The host's lock, as this data directory's server has it.
 pub struct ShmLock;
@@ -105,7 +105,7 @@ impl Signature {
     fn of_this_directory(token: Uuid) -> io::Result<Self> {
         let data = fs::metadata(".")?;
         let path = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
-        let directory = path.chars().take(MAX_PATH / 4).collect();
+        let directory = path.chars().take(MAX_PATH).collect();
         Ok(Self { device: data.dev(), inode: data.ino(), directory, token })
     }
 
