@@ -82,17 +82,12 @@ impl Slow {
         std::fs::rename(new, &self.file).unwrap();
     }
 
-    /// Waits until the keeper writes nothing any more unless it is asked.
+    /// Waits until the keeper writes nothing any more unless it is asked: the clock passes what it has reserved.
     fn falls_asleep(&self) {
         let mut session = self.server.connect();
-        let reserved = "SELECT reserved_until::text FROM snowflake_status";
-        let (mut known, mut looks) = (String::new(), 0);
+        let is_asleep = "SELECT reserved_until < clock_timestamp() FROM snowflake_status";
         wait_until("the keeper to write no more", secs(120), || {
-            let now: String = one(&mut session, reserved);
-            looks = if now == known { looks + 1 } else { 0 };
-            known = now;
-            // For three seconds at least: a machine that stood still meanwhile has not looked as often.
-            (looks >= 60).then_some(())
+            one::<bool>(&mut session, is_asleep).then_some(())
         });
     }
 }
