@@ -1,6 +1,6 @@
-# Which stages of scripts/test need which, with several versions of PostgreSQL. `scripts/test --pg all` calls it with the
-# STAGES, the versions (MAJORS), and a folder (LOGS), which has the output of a stage while it runs, and in the end the
-# file `failed`. A job is a stage, or STAGE.VERSION.
+# Which stages of scripts/test need which, and run with which versions of PostgreSQL. scripts/test calls it with the STAGES,
+# the versions (MAJORS), and a folder (LOGS), which has the output of a stage while it runs, and in the end the file
+# `failed`. A job is a stage, or STAGE.VERSION.
 
 SCRIPT := scripts/test
 
@@ -9,16 +9,16 @@ SCRIPT := scripts/test
 OLDEST := clients faults package patroni
 # With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
 # PostgreSQL took on once, and kept.
-ENDS := clippy pg server chaos upstream
+ENDS := clippy pg manual server chaos upstream
 # With each version.
 EACH := postgres install regress instructions sql citus
 # What runs on an installed library.
-INSTALLED := regress instructions package upstream sql server faults clients chaos patroni citus
+INSTALLED := regress instructions package upstream manual sql server faults clients chaos patroni citus
 
 # What computes without a pause. The servers of the other stages leave it what they do not need of the processors.
 COMPUTING := core loom clippy bench fleet xtask pgxn site lint fmt
 # What others wait for comes first, then what takes longest: make begins them in this order, as they become ready.
-ORDER := postgres pgrx pg install faults server patroni clients sql chaos package upstream upgrade regress \
+ORDER := postgres pgrx pg install faults server patroni clients manual sql chaos package upstream upgrade regress \
     instructions citus $(COMPUTING)
 
 oldest = $(firstword $(MAJORS))

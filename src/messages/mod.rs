@@ -6,7 +6,7 @@
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
 //! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
-//! where nothing is to be done, there is none. `pg_test/server/tests/words.rs` holds all texts against this.
+//! where nothing is to be done, there is none. `pg_test/server/tests/all/documents/words.rs` holds all texts against this.
 
 mod contact;
 mod error;

@@ -123,7 +123,7 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
         echo 'test passes ... ok'
         echo 'test a::breaks ... FAILED'
         echo 'test b::does_not_panic - should panic ... FAILED'
-        echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test clock`'
+        echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test all`'
         echo 'test c::breaks ... FAILED'
         echo 'error: test failed, to rerun pass `-p snowflake_core --doc`'
         exit 1";
@@ -134,7 +134,7 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
         std::fs::remove_file(folder.path().join("failed")).unwrap();
         failed
     };
-    let cargo = "cargo test --profile quick -p snowflake_server_tests --test clock -- --exact --nocapture";
+    let cargo = "cargo test --profile quick -p snowflake_server_tests --test all -- --exact --nocapture";
     let doc = "cargo test --profile quick -p snowflake_core --doc -- --exact --nocapture";
     let expected = [
         "lint failed; to run it alone:",
@@ -157,8 +157,8 @@ fn an_unknown_stage_is_an_error() {
 }
 
 #[test]
-fn the_workflow_runs_every_stage() {
-    let workflow = include_str!("../../.github/workflows/test.yml").replace("\n          ", " ");
+fn each_night_runs_every_stage() {
+    let workflow = include_str!("../../.github/workflows/all.yml").replace("\n          ", " ");
     let calls = workflow.lines().filter(|line| line.contains("scripts/test "));
     let mut all = all();
     let mut called: Vec<&str> = calls.flat_map(str::split_whitespace).collect();

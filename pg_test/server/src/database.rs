@@ -3,6 +3,7 @@
 use crate::sql::{Failure, one, run};
 use crate::{Builder, Server};
 use postgres::{Client, NoTls};
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -22,14 +23,17 @@ pub struct Database {
 }
 
 impl Database {
-    /// A database on the program's shared server, which `setup` has set up after its start. The server runs until the
-    /// program ends.
+    /// A database on the server that tests with the same settings and set-up share. It runs until the program ends.
     #[track_caller]
-    pub fn shared(builder: impl FnOnce() -> Builder, setup: &str) -> Self {
-        static SHARED: OnceLock<Arc<Server>> = OnceLock::new();
+    pub fn shared(builder: Builder, setup: &str) -> Self {
+        type Shared = Arc<OnceLock<Arc<Server>>>;
+        static SHARED: Mutex<BTreeMap<(BTreeMap<String, String>, String), Shared>> =
+            Mutex::new(BTreeMap::new());
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let server = SHARED.get_or_init(|| {
-            let server = builder().start_with_extension();
+        let key = (builder.settings.clone(), setup.to_owned());
+        let server = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        let server = server.get_or_init(|| {
+            let server = builder.start_with_extension();
             run(&mut server.connect(), setup);
             Arc::new(server)
         });

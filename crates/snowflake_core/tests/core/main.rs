@@ -1,0 +1,22 @@
+//! Every test of the core but the models of loom, as one program: it is built once.
+
+mod adopt;
+mod architecture;
+mod availability;
+mod common;
+mod explorer;
+mod keeper;
+mod leasing;
+mod locks;
+mod marks;
+mod model;
+mod properties;
+mod reading;
+mod reservation;
+mod scale;
+mod scenarios;
+mod simulation;
+mod startup;
+mod steps;
+mod stress;
+mod writes;

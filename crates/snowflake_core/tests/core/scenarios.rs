@@ -1,0 +1,511 @@
+//! One scenario per test: another caller, or time itself, intervenes between two steps of a call. It does so when the
+//! call looks at the clock, so each scenario runs the same way every time.
+
+use crate::common::{Gen, When, World, config, generators, limits};
+use snowflake_core::{
+    Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Unopened, Workers,
+};
+
+const HOUR: i64 = 3_600_000_000;
+const DAY: i64 = 24 * HOUR;
+const MS: i64 = 1_000;
+
+fn leak(generator: Gen) -> &'static Gen {
+    Box::leak(Box::new(generator))
+}
+
+fn worker(config: &Config, id: i64) -> i64 {
+    config.layout.unpack(id).unwrap().worker
+}
+
+fn tick(config: &Config, id: i64) -> i64 {
+    config.layout.unpack(id).unwrap().tick
+}
+
+// ---- Calls that are overtaken by a rotation ----
+
+/// Lane, then clock: in the other order, the call would push the new lane ahead to the time before the step.
+#[test]
+fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
+    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    world.interrupt(1, When::AfterRead, move || {
+        world.step(-HOUR);
+        let id = theirs.next_id().unwrap();
+        assert_eq!(theirs.status().rotations, 1);
+        assert_eq!(tick(&config, id), (DAY - HOUR) / MS);
+    });
+    let straddling = ours.next_id().unwrap();
+    assert!(world.all_hooks_ran());
+    assert_eq!(worker(&config, straddling), 0, "it claims in the lane that it had read");
+    ours.next_id().unwrap();
+    assert_eq!(ours.status().rotations, 1);
+}
+
+/// The call that comes late to the lock finds the rotation done.
+#[test]
+fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
+    for look in 1..=4 {
+        let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
+        let world = World::starting_at(DAY);
+        let [ours, theirs] = generators(&config, world);
+        let theirs = leak(theirs);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        ours.next_id().unwrap();
+        world.step(-HOUR);
+        world.interrupt(look, When::AfterRead, || {
+            // While this thread holds the lock, nobody else can rotate.
+            if crate::common::locks_held() == 0 {
+                theirs.next_id().unwrap();
+            }
+        });
+        let id = ours.next_id().unwrap();
+        assert!(world.all_hooks_ran());
+        let status = ours.status();
+        assert_eq!((status.rotations, status.rollbacks), (1, 1), "interrupted at look {look}");
+        assert_eq!(worker(&config, id), status.worker);
+        assert_eq!(world.events.borrow().len(), 1, "reported once");
+    }
+}
+
+// ---- Bursts ----
+
+/// A generator with four IDs per tick that has run ahead as far as it may. The last call waited for a tick, and took
+/// the first of its IDs.
+fn used_up(world: &'static World) -> [&'static Gen; 2] {
+    let config = config("41/10/2", 0, 64, limits(Policy::Hold, 10 * MS, 0));
+    let [ours, theirs] = generators(&config, world).map(leak);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    while waited(world, || ours.next_id().map(drop)) == 0 {}
+    assert_eq!(ours.status().ahead_us, 10 * MS);
+    [ours, theirs]
+}
+
+fn waited<T>(world: &World, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
+    let before = world.boot.get();
+    call().unwrap();
+    world.boot.get() - before
+}
+
+#[test]
+fn a_call_waits_only_for_what_max_ahead_forbids() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    for _ in 0..100 {
+        for _ in 0..3 {
+            assert_eq!(waited(world, || theirs.next_id()), 0, "the rest of the tick");
+        }
+        assert_eq!(waited(world, || ours.next_id()), MS, "the next tick");
+    }
+    assert_eq!(waited(world, || theirs.next_range(4)), MS, "a whole tick");
+}
+
+/// Others take the tick for which a call has slept; it sleeps for the next one, as long as there are ticks.
+#[test]
+fn a_call_that_wakes_late_waits_for_the_next_tick() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    theirs.next_range(3).unwrap();
+    // The looks at the clock: the attempt's, the observation's and the ladder's; the fourth comes after the wait.
+    world.interrupt(4, When::BeforeRead, || assert_eq!(waited(world, || theirs.next_range(4)), 0));
+    assert_eq!(waited(world, || ours.next_id()), 2 * MS);
+    assert!(world.all_hooks_ran());
+}
+
+#[test]
+fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = used_up(world);
+    world.stalled.set(true);
+    assert_eq!(waited(world, || theirs.next_range(3)), 0);
+    assert_eq!(ours.status().rotations, 0);
+    // The tick that max_ahead allows is full, and no wait brings another.
+    ours.next_id().unwrap_err();
+}
+
+// ---- Replay ----
+
+/// By the time that the call would lower the frontier, the clock has been corrected; then it must not lower it.
+#[test]
+fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
+    let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    world.step(-10 * MS);
+    let highest: &'static std::cell::Cell<i64> = Box::leak(Box::default());
+    // The looks at the clock: the attempt's, the observation's, then the ladder's, which decides.
+    world.interrupt(3, When::AfterRead, || {
+        world.step(11 * MS);
+        // The second range does not fit into the rest of its tick, and leaves one ID there.
+        theirs.next_range(3).unwrap();
+        highest.set(theirs.next_range(3).unwrap().last);
+    });
+    let late = ours.next_id().unwrap();
+    assert!(world.all_hooks_ran());
+    assert!(late > highest.get(), "{late} comes after {}", highest.get());
+}
+
+/// Each revisited tick continues from its own last sequence.
+#[test]
+fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
+    let config = config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut first_pass = vec![];
+    for _ in 0..20 {
+        first_pass.push(ours.next_id().unwrap());
+        world.pass(MS);
+    }
+    world.step(-20 * MS);
+    for first in first_pass {
+        assert_eq!(ours.next_id().unwrap(), first + 1);
+        world.pass(MS);
+    }
+    assert_eq!(ours.status().rotations, 0);
+    assert_eq!(ours.status().issued, 40);
+}
+
+/// From the frontier, the second step is within the ring, but the words there belong to later ticks.
+#[test]
+fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
+    let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    for _ in 0..40 {
+        ours.next_id().unwrap();
+        world.pass(MS);
+    }
+    for _ in 0..2 {
+        world.step(-10 * MS);
+        ours.next_id().unwrap();
+    }
+    assert_eq!(ours.status().rotations, 1);
+    assert_eq!(ours.status().issued, 42);
+}
+
+/// Every tick that the clock reaches is full already. The error names a time from which there are IDs again.
+#[test]
+fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
+    let config = config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    for _ in 0..30 {
+        ours.next_id().unwrap();
+        world.pass(MS);
+    }
+    world.step(-20 * MS);
+    let refusal = ours.next_id().unwrap_err();
+    let Refusal::NoLane(NoLane { behind_us, usable_at_us, .. }) = refusal else { panic!("{refusal:?}") };
+    let now = world.wall.get();
+    assert!(usable_at_us > now, "usable at {usable_at_us}, and it is {now}: {behind_us} us behind");
+    world.step(usable_at_us - now);
+    ours.next_id().expect("at the time that the refusal named");
+}
+
+/// At the end of the time field, replay lowers the frontier below ticks that are all full.
+#[test]
+fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
+    let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
+    let world = World::starting_at(230 * MS);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut ids = 0;
+    while ours.next_id().is_ok() {
+        ids += 1;
+        assert!(ids < 300);
+    }
+    world.step(-6 * MS);
+    for _ in 0..3 {
+        let refusal = ours.next_id().unwrap_err();
+        assert!(matches!(refusal, Refusal::Exhausted | Refusal::NoLane(_)), "{refusal:?}");
+    }
+}
+
+// ---- The end of the time field and extreme clocks ----
+
+#[test]
+fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let config = config("5/0/1", 0, 64, limits(policy, 0, 0));
+        let world = World::starting_at(30 * MS);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        let ids: Vec<_> = std::iter::from_fn(|| ours.next_id().ok()).collect();
+        assert_eq!(ids, [60, 61, 62, 63]);
+        assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+        assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+        world.pass(DAY);
+        assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+        assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+    }
+}
+
+/// With 63 bits of time and sequence, the last word of the last tick is the highest that there is.
+#[test]
+fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
+    let config = Config {
+        layout: Layout::new("42/0/21".parse().unwrap(), Tick::Second, 0).unwrap(),
+        ..config("42/0/21", 0, 64, limits(Policy::Hold, 0, 0))
+    };
+    let world = World::starting_at(config.layout.starts_at(config.layout.max_tick()));
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let capacity = config.layout.sequences();
+    let most = ours.next_range(capacity - 1).unwrap();
+    assert_eq!(most.last, i64::MAX - 1);
+    assert_eq!(ours.next_id(), Ok(i64::MAX));
+    assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
+    assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
+    assert_eq!(ours.status().issued, capacity as u64);
+    assert_eq!(ours.lane_statuses()[0].mark_us, Some(world.wall.get()));
+}
+
+/// A clock can return any value. The caller gets IDs or a correct refusal, never a panic or an endless loop.
+#[test]
+fn extreme_clocks_are_survived() {
+    for epoch in [0, i64::MIN / 2, 1_704_067_200_000_000, i64::MAX / 2] {
+        for clock in [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX] {
+            for policy in [Policy::Hold, Policy::Replay] {
+                for max_wait in [0, 5 * MS, i64::MAX] {
+                    let base = config("41/10/12", 3, 64, limits(policy, 10 * MS, max_wait));
+                    let layout = Layout::new(base.layout.bits(), Tick::Millisecond, epoch).unwrap();
+                    let config = Config { layout, ..base };
+                    let world = World::starting_at(layout.starts_at(1_000_000));
+                    world.boot.set(1);
+                    let [ours] = generators(&config, world);
+                    ours.open(&Start::of_timeline(1)).unwrap();
+                    ours.next_id().unwrap();
+                    world.wall.set(clock);
+                    // With unlimited patience, only a clock that has caught up ends the wait.
+                    if max_wait < i64::MAX || layout.relative(clock) > 0 {
+                        let _ = ours.next_id();
+                    }
+                    let _ = ours.obstacle();
+                    let _ = ours.status();
+                    let _ = ours.lane_statuses();
+                    let _ = ours.rotate_now();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn error_before_the_epoch_says_by_how_much() {
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(-HOUR);
+    let [ours] = generators(&config, world);
+    let start = Start::of_timeline(1);
+    assert_eq!(ours.open(&start), Err(Unopened::Clock(Refusal::BeforeEpoch(HOUR))));
+    world.pass(HOUR);
+    ours.open(&start).unwrap();
+    world.step(-HOUR);
+    assert_eq!(ours.next_id(), Err(Refusal::BeforeEpoch(HOUR)));
+    assert_eq!(ours.status().before_epoch_us, HOUR);
+    world.pass(HOUR - 10 * MS);
+    assert_eq!(tick(&config, ours.next_id().unwrap()), 0);
+    assert_eq!(ours.status().rotations, 0);
+}
+
+// ---- Waiting ----
+
+/// The wall clock does not move at all: the wait ends by the monotonic clock, and the call leaves the lane.
+#[test]
+fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
+    for policy in [Policy::Hold, Policy::Replay] {
+        let config = config("41/10/1", 1, 64, limits(policy, 0, 5 * MS));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        world.stalled.set(true);
+        let boot = world.boot.get();
+        let ids: Vec<_> = (0..4).map(|_| ours.next_id().unwrap()).collect();
+        assert_eq!(tick(&config, ids[0]), tick(&config, ids[3]));
+        assert_eq!(ours.status().rotations, 1);
+        assert!(world.boot.get() - boot <= 7 * MS);
+        let refusal = ours.next_id().unwrap_err();
+        assert!(matches!(refusal, Refusal::NoLane(_)), "{refusal:?}");
+    }
+}
+
+// ---- Counting and reporting steps ----
+
+/// Two callers see one step. The one that had read the clock before it must not count a step back.
+#[test]
+fn a_reading_from_before_a_step_counts_no_step() {
+    let config = config("41/10/12", 3, 64, Limits::default());
+    let world = World::starting_at(DAY);
+    let [ours, theirs] = generators(&config, world);
+    let theirs = leak(theirs);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    world.interrupt(1, When::AfterRead, || {
+        world.step(-HOUR);
+        assert_eq!(theirs.status().rollbacks, 1);
+    });
+    ours.status();
+    let status = ours.status();
+    assert!(world.all_hooks_ran());
+    assert_eq!((status.rollbacks, status.forward_jumps), (1, 0));
+    assert_eq!(*world.events.borrow(), []);
+}
+
+/// The process slept between its looks at the two clocks. That is no step, and must leave no false offset.
+#[test]
+fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
+    let config = config("41/10/12", 3, 64, Limits::default());
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
+    ours.open(&Start::of_timeline(1)).unwrap();
+    assert!(world.all_hooks_ran());
+    assert_eq!(ours.status().rollbacks, 0, "slept when the offset was first seen");
+
+    world.step(-HOUR);
+    world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
+    ours.status();
+    let status = ours.status();
+    assert!(world.all_hooks_ran());
+    assert_eq!(status.rollbacks, 1, "slept when the step was seen");
+    assert_eq!(status.largest_rollback_us, HOUR);
+}
+
+/// The host may take long over a report, or call the generator, so no lock is held.
+#[test]
+fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
+    let config = config("41/10/12", 3, 64, Limits::default());
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.status();
+    world.step(HOUR);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    assert_eq!(world.events.borrow()[0], Event::ForwardJump(HOUR));
+}
+
+#[test]
+fn a_refusal_is_told_once_until_there_was_an_id_again() {
+    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    ours.next_id().unwrap();
+    for told in 1..=2 {
+        world.step(-HOUR);
+        for _ in 0..3 {
+            ours.next_id().unwrap_err();
+        }
+        assert_eq!(world.events.borrow().len(), told);
+        // Back at the old time, IDs continue in the tick of the last one.
+        world.step(HOUR);
+        ours.next_id().unwrap();
+    }
+    assert_eq!(ours.status().refusals, 6);
+}
+
+// ---- Rotation by hand, timelines, limits ----
+
+/// Lanes of the timeline's parity come first.
+#[test]
+fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
+    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let [ours] = generators(&config, world);
+    ours.open(&Start::of_timeline(1)).unwrap();
+    let mut workers = vec![];
+    for _ in 0..4 {
+        workers.push(worker(&config, ours.next_id().unwrap()));
+        world.pass(5 * MS);
+        ours.next_id().unwrap();
+        world.step(-HOUR);
+    }
+    assert_eq!(workers, [0, 512, 768, 256]);
+    let refusal = ours.next_id().unwrap_err();
+    let usable = DAY + 15 * MS - 3 * HOUR + 5 * MS;
+    let expected = NoLane { behind_us: HOUR, worker: 256, usable_at_us: usable - 10 * MS };
+    assert_eq!(refusal, Refusal::NoLane(expected));
+    assert_eq!(ours.obstacle(), Some(refusal));
+    assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);
+    assert_eq!(ours.status().rotations, 3);
+}
+
+/// `max_wait` is for whichever lane is usable first, not only for the active one.
+#[test]
+fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
+    for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
+        let config = config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
+        let world = World::starting_at(DAY);
+        let [ours] = generators(&config, world);
+        ours.open(&Start::of_timeline(1)).unwrap();
+        let first = ours.next_id().unwrap();
+        world.step(-HOUR);
+        assert_eq!(worker(&config, ours.next_id().unwrap()), 512);
+        world.step(HOUR + 60 * MS);
+        assert_eq!(worker(&config, ours.next_id().unwrap()), 512);
+        // Now the first lane's next tick is 15 ms ahead, and that of the active one 74 ms.
+        world.step(-74 * MS - too_early);
+        let now = world.wall.get();
+        let foretold = ours.obstacle();
+        let outcome = ours.next_id();
+        assert_eq!(outcome.err(), foretold);
+        assert_eq!(ours.status().refusals, u64::from(wait.is_none()));
+        if let Some(wait) = wait {
+            let id = outcome.unwrap();
+            assert_eq!((worker(&config, id), tick(&config, id)), (0, tick(&config, first)));
+            assert_eq!(world.wall.get() - now, wait);
+            assert_eq!(ours.status().waits, 1);
+        } else {
+            let Err(Refusal::NoLane(no_lane)) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((no_lane.worker, no_lane.usable_at_us - now), (0, 5 * MS + 1));
+        }
+    }
+}
+
+#[test]
+fn rotation_by_hand_prefers_the_timelines_parity() {
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
+    for timeline in 1..=9 {
+        let [ours] = generators(&config, World::starting_at(DAY));
+        assert_eq!(ours.rotate_now(), Err(Refusal::GateClosed));
+        ours.open(&Start::of_timeline(timeline)).unwrap();
+        ours.open(&Start::of_timeline(timeline)).unwrap();
+        let first = (i64::from(timeline) - 1) % 8;
+        assert_eq!(worker(&config, ours.next_id().unwrap()), first * 128);
+        let workers = [(); 5].map(|()| {
+            ours.next_id().unwrap();
+            ours.rotate_now().unwrap()
+        });
+        assert_eq!(workers, [2, 4, 6, 8, 10].map(|lanes| (first + lanes) % 8 * 128), "timeline {timeline}");
+    }
+}
+
+/// A backend that starts late creates a generator on memory that is in use.
+#[test]
+fn a_further_generator_leaves_the_limits_in_force_alone() {
+    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = World::starting_at(DAY);
+    let memory = Box::leak(Box::new(snowflake_core::Memory::<crate::common::Tracked>::new(&config)));
+    let ours = Gen::new(&config, memory.view(), world);
+    let changed = limits(Policy::Replay, 5 * MS, 7 * MS);
+    ours.set_limits(changed);
+    let _late = Gen::new(&config, memory.view(), world);
+    assert_eq!(ours.limits(), changed);
+}
+
+/// Datacenter bits above their field would be read as time.
+#[test]
+#[should_panic(expected = "datacenter")]
+fn a_datacenter_outside_its_field_is_no_configuration() {
+    let layout = Layout::new("41/2+8/12".parse().unwrap(), Tick::Millisecond, 0).unwrap();
+    let workers = Workers::new(&layout, 0, 0).unwrap();
+    let config = Config { layout, workers, datacenter: 4, ring_ticks: 64, ..Config::default() };
+    let _: [Gen; 1] = generators(&config, World::starting_at(DAY));
+}

@@ -1,0 +1,4 @@
+//! Clocks that move, and starts.
+
+mod starts;
+mod steps;

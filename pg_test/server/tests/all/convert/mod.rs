@@ -1,0 +1,6 @@
+//! Keys that a conversion changes.
+
+mod drawn;
+mod keys;
+mod rights;
+mod sets;

@@ -1,0 +1,8 @@
+//! What a database has: the objects, their rights, its layout, dumps, partitions; and the generator without a library.
+
+mod dumps;
+mod layouts;
+mod partitions;
+mod portable;
+mod rights;
+mod updates;

@@ -1,0 +1,876 @@
+//! The generator in PL/pgSQL, on servers without the library: no ID twice under the faults that a server meets, the same
+//! functions as the extension's, and rights that keep its state from everybody.
+
+use postgres::Client;
+use rand::Rng;
+use snowflake_server_tests::ids::{Ids, at_ms, worker};
+use snowflake_server_tests::sql::{column, fails, next, one, run, take, unpack};
+use snowflake_server_tests::traffic::{assert_ordered, ids_of};
+use snowflake_server_tests::{
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs,
+};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// The generator of the default layout and worker 0 in the schema snowflake, as it is shipped.
+fn shipped() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
+    std::fs::read_to_string(path).expect("the generator's file")
+}
+
+fn plain() -> Builder {
+    Server::builder().without_library().setting("search_path", "snowflake, public")
+}
+
+fn with_generator(builder: Builder) -> Server {
+    let server = builder.start();
+    let mut session = server.connect();
+    run(&mut session, &format!("BEGIN; {} COMMIT", shipped()));
+    server
+}
+
+/// A database of the server with the extension that the tests share.
+#[track_caller]
+fn database() -> Database {
+    Database::shared(Server::builder(), "")
+}
+
+/// So many IDs, and as many rows with them.
+#[track_caller]
+fn insert(session: &mut Client, n: i32) -> Vec<i64> {
+    let rows = format!(
+        "WITH made AS (INSERT INTO rows SELECT snowflake_nextval_batch({n}) RETURNING id)
+         SELECT string_agg(int8send(id), ''::bytea) FROM made"
+    );
+    unpack(&one::<Vec<u8>>(session, &rows))
+}
+
+fn generator_sql(of: &Database, arguments: &str) -> String {
+    one(&mut of.connect(), &format!("SELECT snowflake_generator_sql({arguments})"))
+}
+
+const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(700), Kind::Range(100), Kind::Range(4_096)];
+
+#[test]
+fn the_file_is_what_the_function_returns() {
+    let database = database();
+    let text = generator_sql(&database, "0, 'snowflake', '41/10/12', '1 ms', '2024-01-01 00:00:00Z'");
+    if std::env::var_os("PORTABLE_ACCEPT").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../portable/snowflake_id.sql");
+        return std::fs::write(path, text).expect("the file can be written");
+    }
+    assert_eq!(shipped(), text, "PORTABLE_ACCEPT=1 writes the file anew");
+    assert_eq!(shipped(), generator_sql(&database, "0, 'snowflake'"));
+}
+
+#[test]
+fn clients_with_cancels_stops_and_savepoints_get_no_id_twice_and_all_ascend() {
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_nextval())");
+    let traffic = Traffic::start(&server, &[CLIENTS, CLIENTS].concat(), Duration::ZERO);
+    let mut own = Ids::new();
+    let rounds = std::env::var("PORTABLE_ROUNDS").map_or(40, |rounds| rounds.parse().expect("a number"));
+    for round in 0..rounds {
+        traffic.go_on(1);
+        let pids: Vec<i32> = column(
+            &mut session,
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        );
+        let Some(pid) = pids.get(round % pids.len().max(1)).copied() else { continue };
+        match round % 3 {
+            0 => run(&mut session, &format!("SELECT pg_cancel_backend({pid})")),
+            // Not for long: whoever is stopped in a move keeps its lock.
+            1 => {
+                server.signal_backend(pid, Signal::SIGSTOP);
+                std::thread::sleep(ms(20));
+                server.signal_backend(pid, Signal::SIGCONT);
+            }
+            _ => {
+                run(&mut session, "BEGIN; INSERT INTO rows DEFAULT VALUES; SAVEPOINT a");
+                own.add("rolled back", vec![next(&mut session)]);
+                run(&mut session, "ROLLBACK TO a; INSERT INTO rows DEFAULT VALUES");
+                own.add("after it", vec![next(&mut session)]);
+                run(&mut session, "COMMIT");
+            }
+        }
+    }
+    let calls = traffic.finish();
+    assert_ordered(&calls);
+    let mut ids = ids_of(&calls);
+    ids.add("rows", column(&mut session, "SELECT id FROM rows"));
+    for id in own.assert_unique() {
+        ids.add("session", vec![id]);
+    }
+    println!("{} IDs", ids.len());
+    assert!(ids.len() > 10_000, "{}", ids.len());
+    assert!(ids.assert_unique().iter().all(|id| worker(*id) == 0));
+}
+
+#[test]
+fn a_crash_repeats_no_id_of_a_committed_transaction() {
+    let mut server = with_generator(plain());
+    let mut ids = Ids::new();
+    for round in 0..4 {
+        let mut session = server.connect();
+        run(&mut session, "CREATE TABLE IF NOT EXISTS rows (id bigint)");
+        // Ahead of the clock, so that the clock alone would not keep the IDs apart.
+        ids.add(format!("run {round}"), insert(&mut session, 200_000));
+        server.crash();
+        server.start();
+        ids.add(format!("after crash {round}"), take(&mut server.connect(), 1_000));
+    }
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
+    let server = with_generator(plain().faketime(true));
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    ids.add("before", take(&mut session, 10_000));
+    server.step_back(secs(1));
+    // Within max_ahead they go on.
+    ids.add("1 s back", take(&mut session, 1_000));
+    // The session's last ID is known whatever becomes of its transaction, until it forgets.
+    let last = "SELECT snowflake_lastval()";
+    run(&mut session, "BEGIN; SAVEPOINT s");
+    let newest = next(&mut session);
+    for undo in ["ROLLBACK TO s", "ROLLBACK"] {
+        run(&mut session, undo);
+        assert_eq!(one::<i64>(&mut session, last), newest, "{undo}");
+    }
+    run(&mut session, "DISCARD ALL");
+    fails(&mut session, "55000", last);
+    ids.add("rolled back", vec![newest, next(&mut session)]);
+    server.step_back(hours(1));
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    // What a call has left behind that generated no ID is none.
+    for call in ["nextval()", "nextval_range(2)"] {
+        fails(&mut session, "55000", &format!("SELECT snowflake_{call}"));
+        fails(&mut session, "55000", last);
+    }
+    assert!(failure.message.contains("system clock moved backwards"), "{failure}");
+    assert!(failure.text().contains("Wait until the clock reaches"), "{failure}");
+    assert_eq!(one::<String>(&mut session, "SELECT state FROM snowflake_status"), "closed");
+    // Refused calls use up counts; the generator outlives more of them than a tick has.
+    run(
+        &mut session,
+        "DO $$ BEGIN FOR i IN 1..3000 LOOP
+             BEGIN PERFORM snowflake_nextval(); EXCEPTION WHEN SQLSTATE '55000' THEN NULL; END;
+         END LOOP; END $$;
+         SELECT setval('snowflake.snowflake_state', ((1::bigint << 22) - 5) << 41 | last_value & ((1::bigint << 41) - 1))
+         FROM snowflake.snowflake_state",
+    );
+    for _ in 0..20 {
+        fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    }
+    server.step_forward(hours(1));
+    server.step_forward(secs(1));
+    let after = take(&mut session, 10_000);
+    assert_eq!(Some(&one::<i64>(&mut session, last)), after.last());
+    ids.add("after", after);
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_promoted_standby_goes_on_above_what_it_has_replayed() {
+    let primary = with_generator(plain());
+    let standby = primary.standby(|builder| builder);
+    let mut session = primary.connect();
+    run(&mut session, "CREATE TABLE rows (id bigint)");
+    let mut ids = Ids::new();
+    ids.add("primary", insert(&mut session, 200_000));
+    standby.catch_up_with(&primary);
+    let mut reader = standby.connect();
+    fails(&mut reader, "25006", "SELECT snowflake_nextval()");
+    assert_eq!(one::<String>(&mut reader, "SELECT state FROM snowflake_status"), "recovery");
+    assert_eq!(one::<i64>(&mut reader, "SELECT count(snowflake_timestamp(id)) FROM rows"), 200_000);
+    drop(session);
+    let mut primary = primary;
+    primary.stop(Stop::Immediate);
+    standby.promote();
+    ids.add("successor", take(&mut reader, 10_000));
+    ids.assert_unique();
+    ids.assert_each_ascending();
+}
+
+#[test]
+fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(
+        &mut owner,
+        "CREATE ROLE app LOGIN; CREATE ROLE mallory LOGIN; CREATE SCHEMA snowflake;
+         GRANT USAGE ON SCHEMA snowflake, public TO app, mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON TABLES TO mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON SEQUENCES TO mallory;
+         ALTER DEFAULT PRIVILEGES IN SCHEMA snowflake GRANT ALL ON FUNCTIONS TO mallory;
+         ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC",
+    );
+    run(&mut owner, &format!("BEGIN; {} COMMIT", shipped()));
+    run(
+        &mut owner,
+        "CREATE TABLE public.orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text);
+         GRANT INSERT, SELECT ON public.orders TO app",
+    );
+    let mut app = server.connect_as("app");
+    run(&mut app, "INSERT INTO orders (note) SELECT 'x' FROM generate_series(1, 100)");
+    assert!(one::<bool>(&mut app, "SELECT bool_and(snowflake_worker(id) = 0) FROM orders"));
+    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_range(5), snowflake_nextval_batch(5)");
+    for role in ["app", "mallory"] {
+        let mut session = server.connect_as(role);
+        for statement in [
+            "SELECT nextval('snowflake.snowflake_state')",
+            "SELECT setval('snowflake.snowflake_state', 1)",
+            "SELECT snowflake.snowflake_move(1)",
+            "DO $$ BEGIN LOCK TABLE snowflake.snowflake_config IN EXCLUSIVE MODE; END $$",
+            "DELETE FROM snowflake.snowflake_config",
+        ] {
+            fails(&mut session, "42501", statement);
+        }
+    }
+    // What runs with the owner's rights calls nothing by a name that others can take, beside it or on their search_path.
+    run(&mut owner, "GRANT CREATE ON SCHEMA public, snowflake TO mallory");
+    let mut mallory = server.connect_as("mallory");
+    run(
+        &mut mallory,
+        "CREATE FUNCTION public.evil(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'hostile'; END $$;
+         CREATE OPERATOR public.+ (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE OPERATOR public.& (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE OPERATOR public.<< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = public.evil);
+         CREATE FUNCTION snowflake.snowflake_move(integer) RETURNS bigint LANGUAGE sql AS 'SELECT evil(1, 1)';
+         CREATE FUNCTION snowflake.snowflake_error(varchar, text, text, varchar) RETURNS boolean LANGUAGE sql
+             AS 'SELECT evil(1, 1) > 0';
+         CREATE DOMAIN pg_temp.text AS varchar CHECK (evil(1, 1) > 0);
+         SET search_path = public, pg_catalog, snowflake;
+         SELECT snowflake_nextval(), snowflake_nextval_range(7), snowflake_lastval()",
+    );
+    let failure = fails(&mut mallory, "22023", "SELECT snowflake_timestamp(-1)");
+    assert!(failure.message.contains("-1 is not a snowflake ID"), "{failure}");
+}
+
+/// A client that sends its query and then reads nothing: the server blocks as soon as it has sent more than the socket
+/// takes.
+fn client_that_does_not_read(server: &Server, role: &str, query: &str) -> UnixStream {
+    let mut socket = UnixStream::connect(server.folder().join(".s.PGSQL.5432")).expect("a socket");
+    let send = |socket: &mut UnixStream, kind: &[u8], body: &[u8]| {
+        let length = (body.len() as i32 + 4).to_be_bytes();
+        socket.write_all(&[kind, &length, body].concat()).expect("a message is sent");
+    };
+    let startup = format!("user\0{role}\0database\0postgres\0\0");
+    send(&mut socket, b"", &[&196_608_i32.to_be_bytes(), startup.as_bytes()].concat());
+    loop {
+        let mut head = [0; 5];
+        socket.read_exact(&mut head).expect("a message");
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        socket.read_exact(&mut vec![0; length as usize - 4]).expect("its body");
+        if head[0] == b'Z' {
+            break;
+        }
+    }
+    send(&mut socket, b"Q", format!("{query}\0").as_bytes());
+    socket
+}
+
+/// What a caller's settings have the server send while it holds the lock, it does not send.
+#[test]
+fn a_client_that_does_not_read_keeps_no_other_from_generating_ids() {
+    const MOVES: &str =
+        "SELECT count(snowflake.snowflake_nextval_range(4096)) FROM generate_series(1, 20000)";
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
+    run(&mut session, "SET statement_timeout = '5s'");
+    let mut faults = Vec::new();
+    let mut others_wait = |what: &str| {
+        let waits = session.batch_execute("SELECT snowflake_nextval_range(1)").is_err();
+        if waits {
+            faults.push(what.to_owned());
+        }
+        waits
+    };
+    for settings in [
+        "SET client_min_messages = debug5",
+        "SET client_min_messages = log; SET debug_print_plan = on; SET debug_print_parse = on",
+    ] {
+        // The socket is full at one of several messages.
+        let mut clients = Vec::new();
+        for before in 0..6 {
+            let before = "DO $$ BEGIN RAISE LOG 'x'; END $$;".repeat(before);
+            let query = format!("{settings}; {before} {MOVES}");
+            clients.push(client_that_does_not_read(&server, "app", &query));
+            std::thread::sleep(ms(300));
+            if others_wait(settings) {
+                break;
+            }
+        }
+    }
+    // An error that ends the session is sent at once. The row before it fills the socket, if it has the right length.
+    let mut clients = Vec::new();
+    for length in (8..160).map(|step| step * 2_000) {
+        let query = format!(
+            "SET exit_on_error = on; SELECT repeat('x', {length}); SELECT snowflake.snowflake_nextval_range(1)"
+        );
+        clients.push(client_that_does_not_read(&server, "app", &query));
+        if clients.len() == 20 {
+            if others_wait("exit_on_error") {
+                break;
+            }
+            clients.clear();
+        }
+    }
+    drop(clients);
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+/// Calls whose moves fail, at a full stack or a full table of locks.
+#[test]
+fn calls_that_cannot_move_the_tick_do_not_exhaust_the_sequence() {
+    // 131,072 counts, which is the fewest that a layout may leave.
+    let text = generator_sql(&database(), "1, 'snowflake', '46/5/12'");
+    let server = plain()
+        .setting("max_stack_depth", "100kB")
+        .setting("max_locks_per_transaction", "10")
+        .setting("max_connections", "10")
+        .start();
+    let mut owner = server.connect();
+    run(&mut owner, &format!("BEGIN; {text} COMMIT"));
+    run(
+        &mut owner,
+        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app; GRANT CREATE ON SCHEMA public TO app",
+    );
+    let mut app = server.connect_as("app");
+    run(
+        &mut app,
+        "CREATE FUNCTION public.dive(depth integer, calls integer) RETURNS integer LANGUAGE plpgsql AS $$
+         DECLARE
+             failed integer := 0;
+         BEGIN
+             IF depth > 0 THEN
+                 RETURN public.dive(depth - 1, calls);
+             END IF;
+             FOR i IN 1..calls LOOP
+                 BEGIN
+                     PERFORM snowflake.snowflake_nextval();
+                 EXCEPTION WHEN statement_too_complex OR out_of_memory THEN
+                     failed := failed + 1;
+                 END;
+             END LOOP;
+             RETURN failed;
+         END $$",
+    );
+    let counts = "SELECT last_value >> 46 FROM snowflake.snowflake_state";
+    // The depth at which calls count and cannot move.
+    let depth = (1..).find(|depth| {
+        let before: i64 = one(&mut app, counts);
+        let failed: i32 = one(&mut app, &format!("SELECT dive({depth}, 20)"));
+        failed == 20 && one::<i64>(&mut app, counts) >= before + 20
+    });
+    let depth = depth.expect("such a depth");
+    // As after a hundred thousand of them: it takes seconds.
+    let many = |count: i64| {
+        format!("SELECT setval('snowflake.snowflake_state', {count}::bigint << 46 | last_value & (1::bigint << 46) - 1)
+                 FROM snowflake.snowflake_state")
+    };
+    let mut spend = |calls: i32| one::<i32>(&mut app, &format!("SELECT dive({depth}, {calls})"));
+    assert_eq!(spend(5_000), 5_000);
+    let spent: i64 = one(&mut owner, counts);
+    assert!((4_096..4_200).contains(&spent), "{spent} counts");
+    run(&mut owner, &many(131_000));
+    assert_eq!(spend(200), 200);
+    assert!(next(&mut owner) > 0);
+    // The same where no lock is free.
+    run(
+        &mut app,
+        "DO $$ BEGIN FOR i IN 1..100000 LOOP PERFORM pg_advisory_lock(i); END LOOP;
+         EXCEPTION WHEN out_of_memory THEN NULL; END $$",
+    );
+    run(&mut owner, "SELECT pg_sleep(0.01)");
+    assert_eq!(one::<i32>(&mut app, "SELECT dive(1, 5000)"), 5_000);
+    let spent: i64 = one(&mut owner, counts);
+    assert!((4_096..4_200).contains(&spent), "{spent} counts");
+    run(&mut app, "SELECT pg_advisory_unlock_all()");
+    assert!(next(&mut app) > 0);
+}
+
+/// Those who may create objects in a schema on the search_path of whoever installs the generator.
+#[test]
+fn its_installation_calls_nothing_of_others() {
+    let server = plain().setting("search_path", "public").start();
+    let mut owner = server.connect();
+    run(&mut owner, "CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory");
+    run(
+        &mut server.connect_as("mallory"),
+        "CREATE FUNCTION trap(oid, regnamespace) RETURNS boolean LANGUAGE plpgsql AS
+             $$ BEGIN RAISE LOG 'trapped %', current_user; RETURN true; END $$;
+         CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regnamespace, FUNCTION = trap)",
+    );
+    run(&mut owner, &format!("BEGIN; {}", shipped()));
+    assert_eq!(one::<String>(&mut owner, "SHOW search_path"), "public", "it is what it was");
+    run(&mut owner, "COMMIT; SELECT snowflake.snowflake_nextval()");
+    assert!(!server.log().contains("trapped"), "{}", server.log());
+    run(&mut owner, "SELECT 1::oid = 'public'::regnamespace");
+    assert!(server.log().contains("trapped postgres"), "it would have been noticed");
+}
+
+#[test]
+fn nothing_of_another_role_becomes_a_part_of_the_generator() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(&mut owner, "CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA snowflake");
+    run(&mut owner, "GRANT CREATE, USAGE ON SCHEMA snowflake TO mallory, app");
+    run(
+        &mut server.connect_as("mallory"),
+        "CREATE FUNCTION snowflake.snowflake_error(text, text, text, text, anyelement) RETURNS anyelement
+         LANGUAGE sql AS 'SELECT $5'",
+    );
+    let mut app = server.connect_as("app");
+    // Not of a superuser's either.
+    for session in [&mut app, &mut owner] {
+        let text = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
+        let failure = fails(session, "42501", &text);
+        assert!(failure.text().contains("belongs to role mallory"), "{failure}");
+    }
+}
+
+/// Who owns the schema can put another one in its place, and the generator calls its functions with its owner's rights.
+#[test]
+fn its_schema_belongs_to_nobody_who_could_not_act_as_its_owner_anyway() {
+    let server = plain().start();
+    let mut owner = server.connect();
+    run(
+        &mut owner,
+        "CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA snowflake AUTHORIZATION mallory;
+         GRANT CREATE, USAGE ON SCHEMA snowflake TO app; ALTER DATABASE postgres OWNER TO mallory",
+    );
+    let existing = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
+    let mut app = server.connect_as("app");
+    for session in [&mut app, &mut owner] {
+        let failure = fails(session, "42501", &existing);
+        assert!(failure.text().contains("Schema snowflake belongs to role mallory"), "{failure}");
+    }
+    // The owner of the database owns it.
+    let failure = fails(&mut owner, "42501", &shipped().replace("\"snowflake\"", "\"public\""));
+    assert!(failure.text().contains("Schema public belongs to role mallory"), "{failure}");
+    run(&mut owner, "REVOKE CREATE ON SCHEMA snowflake FROM app");
+    run(&mut server.connect_as("mallory"), &format!("BEGIN; {} ROLLBACK", shipped()));
+    run(&mut owner, "ALTER SCHEMA snowflake OWNER TO postgres; GRANT CREATE ON SCHEMA snowflake TO app");
+    // Another role could create them after the text has looked for objects of others.
+    for (role, whose) in [("mallory", "Role mallory"), ("PUBLIC", "PUBLIC")] {
+        run(&mut owner, &format!("GRANT CREATE ON SCHEMA snowflake TO {role}"));
+        let failure = fails(&mut app, "42501", &existing);
+        let detail = format!("{whose} may create objects in schema snowflake");
+        assert!(failure.text().contains(&detail), "{failure}");
+        run(&mut owner, &format!("REVOKE CREATE ON SCHEMA snowflake FROM {role}"));
+    }
+    run(&mut app, &format!("BEGIN; {existing} COMMIT"));
+}
+
+#[test]
+fn made_anew_it_keeps_its_state_and_refuses_another_layout() {
+    let source = database();
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    let mut ids = Ids::new();
+    ids.add("worker 0", take(&mut session, 300_000));
+    run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&source, "1023, 'snowflake'")));
+    let of_other = take(&mut session, 10);
+    assert!(of_other.iter().all(|id| worker(*id) == 1_023));
+    assert!(at_ms(of_other[0]) >= at_ms(*ids.assert_unique().last().expect("some")), "the state was kept");
+    run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&source, "0, 'snowflake'")));
+    ids.add("worker 0 again", take(&mut session, 1_000));
+    ids.assert_unique();
+    for other in ["'42/9/12'", "'41/10/12', '10 ms'", "'41/10/12', '1 ms', '2025-01-01 00:00Z'"] {
+        let text = generator_sql(&source, &format!("0, 'snowflake', {other}"));
+        let failure = fails(&mut session, "55000", &text);
+        assert!(failure.message.contains("has another layout"), "{failure}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_generator_is_refused_with_the_reason() {
+    let database = database();
+    let mut session = database.connect();
+    for (arguments, reason) in [
+        ("-1", "worker must be between 0 and 1023"),
+        ("1024", "worker must be between 0 and 1023"),
+        ("0, 'x', 'nonsense'", "invalid layout"),
+        ("0, 'x', '41/10/12', '2 ms'", "invalid layout"),
+        ("0, 'x', '41/0/22'", "invalid layout"),
+        ("0, 'x', '50/0/13'", "invalid layout"),
+    ] {
+        let failure = fails(&mut session, "22023", &format!("SELECT snowflake_generator_sql({arguments})"));
+        assert!(failure.message.contains(reason), "{arguments}: {failure}");
+    }
+    assert_eq!(one::<Option<String>>(&mut session, "SELECT snowflake_generator_sql(NULL)"), None);
+    assert!(generator_sql(&database, "0").contains("\"public\".snowflake_nextval()"));
+}
+
+/// Layout, tick and epoch in settings and as arguments.
+const LAYOUTS: [(&str, &str, &str); 5] = [
+    ("41/10/12", "1ms", "2024-01-01T00:00:00Z"),
+    ("41/5+5/12", "1ms", "2024-01-01T00:00:00Z"),
+    ("39/16/8", "10ms", "2014-09-01T00:00:00.123456Z"),
+    ("28/22/13", "1s", "2024-05-20T00:00:00Z"),
+    ("31/16/10", "1s", "1969-07-20T20:17:40.5Z"),
+];
+
+/// The outcome of an expression: its value, or the SQLSTATE of its error.
+fn outcome(session: &mut Client, expression: &str) -> String {
+    match session.query_one(&format!("SELECT ROW({expression})::text"), &[]) {
+        Ok(row) => row.get(0),
+        Err(error) => error.code().map_or_else(|| error.to_string(), |code| code.code().to_owned()),
+    }
+}
+
+/// A name can end the quotation of a literal or a body.
+#[test]
+fn its_schema_may_have_any_name() {
+    let database = database();
+    let portable = plain().start();
+    for name in ["it's \"mine\" {presets}", "a$$b", "$do$; {presets}", "{s}; {s_literal} {schema_name}"] {
+        let mut session = portable.connect();
+        if pg_version() < 19 {
+            run(&mut session, "SET standard_conforming_strings = off");
+        }
+        let literal = name.replace('\'', "''");
+        run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&database, &format!("3, '{literal}'"))));
+        run(&mut session, &format!("SET search_path = \"{}\"", name.replace('"', "\"\"")));
+        let id = next(&mut session);
+        let same = "snowflake_timestamp(id) = snowflake_time_decoder(snowflake_time_encoder(snowflake_timestamp(id)))
+                    AND snowflake_worker(id, 'twitter') = 3 AND (snowflake_decode(id)).worker_id = 3";
+        assert!(
+            one::<bool>(&mut session, &format!("SELECT {same} FROM (VALUES ({id}::bigint)) AS v (id)")),
+            "{name}"
+        );
+    }
+}
+
+/// The text has the bytes that the database has for the name, not how messages show it.
+#[test]
+fn its_schema_may_have_any_name_of_any_encoding() {
+    let server = Server::builder().start_with_extension();
+    let mut control = server.connect();
+    for (encoding, name) in [("LATIN1", "gén"), ("EUC_JP", "g表"), ("SQL_ASCII", "gén表"), ("UTF8", "g表")]
+    {
+        let database = encoding.to_lowercase();
+        run(
+            &mut control,
+            &format!(
+                "CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            ),
+        );
+        let mut session = server.config().dbname(&database).connect(postgres::NoTls).expect("a session");
+        run(
+            &mut session,
+            &format!("CREATE SCHEMA \"{name}\"; CREATE EXTENSION snowflake_id SCHEMA \"{name}\""),
+        );
+        // By name, and as the schema in which the function stands.
+        let given: String =
+            one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1, '{name}')"));
+        let own: String = one(&mut session, &format!("SELECT \"{name}\".snowflake_generator_sql(1)"));
+        assert_eq!(given, own, "{encoding}");
+        run(&mut session, &format!("DROP SCHEMA \"{name}\" CASCADE; BEGIN; {given} COMMIT"));
+        let schemas: Vec<String> = column(
+            &mut session,
+            "SELECT nspname::text FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+             WHERE c.relname = 'snowflake_state'",
+        );
+        assert_eq!(schemas, [name], "{encoding}");
+        assert!(one::<i64>(&mut session, &format!("SELECT \"{name}\".snowflake_nextval()")) > 0);
+    }
+}
+
+#[test]
+fn its_functions_return_what_the_extensions_functions_return() {
+    let portable = plain().setting("search_path", "\"my schema\", public").start();
+    let mut random = rand::rng();
+    for (bits, tick, epoch) in LAYOUTS {
+        let server = Database::from(
+            Server::builder()
+                .setting("snowflake_id.layout", bits)
+                .setting("snowflake_id.tick", tick)
+                .setting("snowflake_id.epoch", epoch)
+                .setting("snowflake_id.worker_id", "3")
+                .start_with_extension(),
+        );
+        let mut own = server.connect();
+        let mut other = portable.connect();
+        run(&mut other, "DROP SCHEMA IF EXISTS \"my schema\" CASCADE");
+        run(&mut other, &format!("BEGIN; {} COMMIT", generator_sql(&server, "3, 'my schema'")));
+        let of_portable = next(&mut other);
+        let of_library = next(&mut own);
+        assert_eq!(
+            outcome(
+                &mut own,
+                &format!("snowflake_worker({of_portable}), snowflake_datacenter({of_portable})")
+            ),
+            outcome(&mut own, &format!("snowflake_worker({of_library}), snowflake_datacenter({of_library})")),
+        );
+        let mut ids: Vec<i64> = vec![-1, 0, 1, of_portable, of_library, i64::MAX, i64::MIN];
+        ids.extend((0..40).map(|_| random.random::<i64>() >> random.random_range(1..60)));
+        let mut expressions = Vec::new();
+        for id in &ids {
+            let at = format!("(timestamptz 'epoch' + {} * interval '1 s')", id >> 30);
+            let layout = [
+                "twitter",
+                "mastodon",
+                "sonyflake",
+                "Instagram ",
+                "39/s8/w16 10ms 2014-09-01",
+                "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
+                "nothing",
+                "41/10/12 1ms",
+            ][(id & 7) as usize];
+            expressions.extend([
+                format!("snowflake_decode({id})"),
+                format!("extract(epoch FROM snowflake_timestamp({id}))"),
+                format!("snowflake_datacenter({id}), snowflake_worker({id}), snowflake_sequence({id})"),
+                format!("snowflake_owner({id})"),
+                format!("snowflake_min({at})"),
+                format!("snowflake_max({at})"),
+                format!(
+                    "snowflake_between({id}, {at}, 'infinity'), snowflake_between({id}, '-infinity', {at})"
+                ),
+                format!("snowflake_between({id}, NULL, {at})"),
+                format!("snowflake_encode({at}, {}, {})", id & 1_023, id >> 40 & 4_095),
+                format!("snowflake_encode({at}, {}, 0)", id >> 34),
+                format!("snowflake_to_base62({id})"),
+                format!("snowflake_from_base62(snowflake_to_base62({id}))"),
+                format!("snowflake_from_base62('{}')", id),
+                format!("snowflake_time_encoder({at})"),
+                format!("snowflake_decode({id}, '{layout}')"),
+                format!("snowflake_worker({id}, '{layout}'), snowflake_sequence({id}, '{layout}')"),
+            ]);
+        }
+        expressions.extend(
+            ["AzL8n0Y58m7", "AzL8n0Y58m8", "zzzzzzzzzzz", "0000000000é", ""]
+                .map(|text| format!("snowflake_from_base62('{text}'), snowflake_time_decoder('{text}')")),
+        );
+        expressions.extend(
+            [
+                "snowflake_decode(NULL)",
+                "snowflake_timestamp(NULL)",
+                "snowflake_min(NULL)",
+                "snowflake_to_base62(NULL)",
+                "snowflake_nextval_batch(-1)",
+                "snowflake_nextval_range(0)",
+                "snowflake_nextval_range(2000000000)",
+            ]
+            .map(str::to_owned),
+        );
+        for expression in &expressions {
+            let (real, here) = (outcome(&mut own, expression), outcome(&mut other, expression));
+            assert_eq!(here, real, "{bits} {tick}: {expression}");
+        }
+        let presets = "SELECT ROW(l.*)::text FROM snowflake_layouts l";
+        assert_eq!(column::<String>(&mut other, presets), column::<String>(&mut own, presets));
+        let count = "SELECT count(DISTINCT id) FROM snowflake_nextval_batch(3000) AS id";
+        if tick != "1s" {
+            assert_eq!(one::<i64>(&mut other, count), 3_000);
+        }
+        // Each function that users call has the extension's arguments, results and a comment.
+        let signatures = |session: &mut Client, schema: &str| -> Vec<String> {
+            column(
+                session,
+                &format!(
+                    "SELECT proname || '(' || pg_get_function_arguments(oid) || ') '
+                         || replace(pg_get_function_result(oid), '\"my schema\".', '')
+                     FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace
+                         AND obj_description(oid) NOT LIKE 'internal%'"
+                ),
+            )
+        };
+        let (all, here) = (signatures(&mut own, "public"), signatures(&mut other, "\"my schema\""));
+        let missing: Vec<&String> = here.iter().filter(|function| !all.contains(function)).collect();
+        assert!(missing.is_empty() && here.len() > 20, "{missing:?} are none of the extension's");
+    }
+}
+
+#[test]
+fn a_table_moves_to_the_library_and_back() {
+    let source = with_generator(plain());
+    let mut session = source.connect();
+    run(
+        &mut session,
+        "CREATE TABLE public.orders (id bigint PRIMARY KEY DEFAULT snowflake.snowflake_nextval(), note text);
+         INSERT INTO public.orders (note) SELECT 'x' FROM generate_series(1, 1000)",
+    );
+    let newest: i64 = one(&mut session, "SELECT max(id) FROM orders");
+
+    // To a server with the library, and another worker: no floor is needed.
+    let target = Server::builder().setting("snowflake_id.worker_id", "1").start();
+    let dump = source.dump("postgres", &["--exclude-schema=snowflake"]);
+    target.restore(
+        "postgres",
+        &format!("CREATE SCHEMA snowflake; CREATE EXTENSION snowflake_id SCHEMA snowflake; {dump}"),
+    );
+    let mut session = target.connect();
+    run(&mut session, "INSERT INTO orders (note) SELECT 'y' FROM generate_series(1, 1000)");
+    let rows = "SELECT count(*) FROM orders WHERE snowflake.snowflake_worker(id) = 1 AND note = 'y'";
+    assert_eq!(one::<i64>(&mut session, rows), 1_000);
+    assert!(one::<i64>(&mut session, "SELECT max(id) FROM orders") > newest);
+
+    // And back, as the manual has it: the generator first, then the whole dump without what is the extension's.
+    let back = plain().setting("search_path", "public").start();
+    run(&mut back.connect(), &format!("BEGIN; {} COMMIT", shipped()));
+    let dump = target.folder().join("dump").to_string_lossy().into_owned();
+    target.tool("pg_dump", &["-Fc", "-f", &dump]);
+    let page = include_str!("../../../../../docs/portable.md");
+    let filter =
+        page.lines().find(|line| line.starts_with("pg_restore -l prod.dump | grep -v ")).expect("the recipe");
+    let left_out: Vec<&str> = filter.split('\'').skip(1).step_by(2).collect();
+    let entries = target.tool("pg_restore", &["-l", &dump]);
+    let kept = entries.lines().filter(|entry| !left_out.iter().any(|words| entry.contains(words)));
+    let list = target.folder().join("list");
+    fs::write(&list, kept.map(|entry| format!("{entry}\n")).collect::<String>()).expect("a list");
+    back.tool("pg_restore", &["--exit-on-error", "-L", &list.to_string_lossy(), "-d", "postgres", &dump]);
+    let mut session = back.connect();
+    run(&mut session, "INSERT INTO orders (note) VALUES ('z')");
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders"), 2_001);
+}
+
+#[test]
+fn a_dump_carries_its_state() {
+    let source = with_generator(plain());
+    let mut ids = Ids::new();
+    ids.add("source", take(&mut source.connect(), 400_000));
+    let dump = source.dump("postgres", &[]);
+    let other = plain().start();
+    other.restore("postgres", &dump);
+    ids.add("restored", take(&mut other.connect(), 10_000));
+    ids.assert_unique();
+    // Of its data alone, by a role without rights; then it is made anew.
+    run(&mut source.connect(), "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
+    let data = source.dump("postgres", &["--username=app", "--data-only"]);
+    other.restore("postgres", &data);
+    run(&mut other.connect(), &format!("BEGIN; {} COMMIT", shipped()));
+}
+
+/// Under a name of its own, because a server that has the files of `snowflake_id` installs no other extension as that.
+#[test]
+fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
+    if !has_extension("pg_tle") {
+        return eprintln!("SKIPPED, nothing was tested: there is no pg_tle beside this PostgreSQL");
+    }
+    let text = |worker: u32| -> String { generator_sql(&database(), &format!("{worker}, '@extschema@'")) };
+    let with_pg_tle = || plain().setting("shared_preload_libraries", "pg_tle");
+    let install = |server: &Server, text: &str| {
+        run(
+            &mut server.connect(),
+            "CREATE ROLE app LOGIN; CREATE EXTENSION pg_tle; GRANT pgtle_admin TO app",
+        );
+        run(&mut server.connect(), "GRANT CREATE ON DATABASE postgres TO app");
+        let mut app = server.connect_as("app");
+        app.execute("SELECT pgtle.install_extension('portable', '1.0', 'snowflake IDs', $1)", &[&text])
+            .expect("pg_tle takes it");
+    };
+    let server = with_pg_tle().start();
+    install(&server, &text(7));
+    // Whoever restores the dump creates it, so it is in no schema of the role.
+    run(&mut server.connect(), "CREATE SCHEMA snowflake; GRANT CREATE, USAGE ON SCHEMA snowflake TO app");
+    let mut app = server.connect_as("app");
+    run(&mut app, "CREATE EXTENSION portable SCHEMA snowflake");
+    let mut ids = Ids::new();
+    ids.add("worker 7", take(&mut app, 300_000));
+    // A later version of the text, here with another worker.
+    app.execute("SELECT pgtle.install_update_path('portable', '1.0', '1.1', $1)", &[&text(8)])
+        .expect("a path");
+    run(&mut app, "ALTER EXTENSION portable UPDATE TO '1.1'");
+    assert_eq!(worker(next(&mut app)), 8);
+    app.execute("SELECT pgtle.install_update_path('portable', '1.1', '1.2', $1)", &[&text(7)])
+        .expect("a path");
+    run(&mut app, "ALTER EXTENSION portable UPDATE TO '1.2'");
+    ids.add("worker 7 again", take(&mut app, 100_000));
+    // The text is part of the dump, and so are worker and state.
+    let dump = server.dump("postgres", &[]);
+    let other = with_pg_tle().start();
+    run(&mut other.connect(), "CREATE ROLE app LOGIN");
+    other.restore("postgres", &dump);
+    ids.add("restored", take(&mut other.connect(), 1_000));
+    assert!(ids.assert_unique().iter().all(|id| worker(*id) == 7));
+}
+
+/// A UUID of version 7 in SQL, as before PostgreSQL 18.
+const UUID7: &str = "CREATE FUNCTION uuid7_in_sql() RETURNS uuid VOLATILE LANGUAGE sql AS $$
+    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) PLACING
+        substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+        FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid $$";
+
+/// The medians of paired rounds, as ratios to `nextval` and to bigserial. A figure of this machine, so nothing is
+/// asserted of it: `cargo test ... -- --ignored --nocapture what_it_costs`.
+#[test]
+#[ignore = "it measures"]
+fn what_it_costs() {
+    const ROUNDS: usize = 15;
+    let server = with_generator(plain().without("fsync").setting("max_wal_size", "8GB"));
+    let mut session = server.connect();
+    run(&mut session, include_str!("../../../../bench/src/gist_id.sql"));
+    run(&mut session, UUID7);
+    run(&mut session, "CREATE SEQUENCE plain");
+    let median = |mut ratios: Vec<f64>| {
+        ratios.sort_by(f64::total_cmp);
+        ratios[ratios.len() / 2]
+    };
+    let mut seconds = |statement: &str| {
+        let began = std::time::Instant::now();
+        run(&mut session, statement);
+        began.elapsed().as_secs_f64()
+    };
+    let mut compared = |what: &str, of: &dyn Fn(&str) -> String, base: &str, others: &[&str]| {
+        let mut ratios = vec![Vec::new(); others.len()];
+        for _ in 0..ROUNDS {
+            let unit = seconds(&of(base));
+            for (ratios, other) in ratios.iter_mut().zip(others) {
+                ratios.push(seconds(&of(other)) / unit);
+            }
+        }
+        for (ratios, other) in ratios.into_iter().zip(others) {
+            println!("{what}: {other} {:.2} of {base}", median(ratios));
+        }
+    };
+    let calls = |call: &str| format!("SELECT count({call}) FROM generate_series(1, 20000)");
+    let all = ["snowflake_nextval()", "gist_id()", "uuid7_in_sql()"];
+    compared("20,000 calls in a query", &calls, "nextval('plain')", &all);
+    let singles = |call: &str| {
+        format!("DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM {call}, pg_sleep(0.0); END LOOP; END $$")
+    };
+    compared("3,000 statements in a loop", &singles, "nextval('plain')", &all[..1]);
+    run(
+        &mut server.connect(),
+        "CREATE TABLE by_sequence (id bigserial PRIMARY KEY, note text);
+         CREATE TABLE by_snowflake (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), note text)",
+    );
+    let rows = |table: &str| format!("INSERT INTO {table} (note) SELECT 'x' FROM generate_series(1, 50000)");
+    compared("50,000 rows", &rows, "by_sequence", &["by_snowflake"]);
+    let inserts =
+        |table: &str| format!("BEGIN; INSERT INTO {table} (note) VALUES ('x'); COMMIT;").repeat(500);
+    compared("500 transactions of a row", &inserts, "by_sequence", &["by_snowflake"]);
+
+    // What people run instead, after a clock that steps back by 5 s.
+    let server = with_generator(plain().faketime(true));
+    let mut session = server.connect();
+    run(&mut session, include_str!("../../../../bench/src/gist_id.sql"));
+    for call in ["gist_id()", "snowflake_nextval()"] {
+        let mut ids: Vec<i64> = Vec::new();
+        let some = format!("SELECT {call} FROM generate_series(1, 300)");
+        for _ in 0..100 {
+            ids.extend(column::<i64>(&mut session, &some));
+        }
+        server.step_back(secs(1));
+        for _ in 0..100 {
+            ids.extend(column::<i64>(&mut session, &some));
+        }
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        println!("{call}: {} of {all} repeat after a step back of 1 s", all - ids.len());
+    }
+}

@@ -1,0 +1,350 @@
+//! Reading IDs on real servers: spans of time on large and on partitioned tables, their cost, what works without
+//! preloading and without rights, and what a hostile schema can do.
+
+use postgres::Client;
+use snowflake_server_tests::process::processor_time;
+use snowflake_server_tests::sql::{column, fails, next, one, run};
+use snowflake_server_tests::{Database, Server, alone};
+use std::time::Duration;
+
+/// Half a million IDs of one worker, one every 4 seconds from the beginning of 2026: 23 days.
+const HALF_A_MILLION: &str = "
+    CREATE TABLE orders (id bigint NOT NULL, amount integer NOT NULL);
+    INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '4 s', 1, 0), n
+                       FROM generate_series(0, 499999) AS n;
+    ALTER TABLE orders ADD PRIMARY KEY (id);
+    ANALYZE orders";
+
+/// A database of the server that the tests share.
+#[track_caller]
+fn database() -> Database {
+    Database::shared(Server::builder().setting("timezone", "UTC"), "")
+}
+
+#[track_caller]
+fn plan(session: &mut Client, query: &str) -> String {
+    column::<String>(session, &format!("EXPLAIN (COSTS OFF) {query}")).join("\n")
+}
+
+/// Asserts that the plan has an index condition with both ends, on this index, and does not recheck rows.
+#[track_caller]
+fn assert_spans(plan: &str, index: &str, key: &str) {
+    assert!(plan.contains(index), "{index} is not used:\n{plan}");
+    let condition = plan.lines().find(|line| line.contains("Index Cond: ")).unwrap_or_default();
+    assert!(condition.contains(&format!("{key} >= ")) && condition.contains(&format!("{key} <= ")), "{plan}");
+    assert!(!plan.contains("Filter: "), "rows are checked one by one:\n{plan}");
+}
+
+#[test]
+fn half_a_million_rows_are_searched_by_time_and_read_as_cheaply_as_by_hand() {
+    let _alone = alone();
+    let server = Server::builder()
+        .setting("timezone", "UTC")
+        .setting("max_parallel_workers_per_gather", "0")
+        .setting("jit", "off")
+        .start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, HALF_A_MILLION);
+    spans_of_time_use_the_primary_key(&mut session);
+    reading_costs_what_arithmetic_by_hand_costs(&mut session);
+    an_index_on_the_time_of_an_id_is_used(&mut session);
+}
+
+fn spans_of_time_use_the_primary_key(session: &mut Client) {
+    for ends in [
+        "'2026-01-10', '2026-01-11'",
+        "'-infinity', '2026-01-02'",
+        "'2026-01-23', 'infinity'",
+        "now() - interval '1 day', now()",
+        "(SELECT timestamptz '2026-01-10'), (SELECT timestamptz '2026-01-11')",
+    ] {
+        let query = format!("SELECT * FROM orders WHERE snowflake_between(id, {ends})");
+        assert_spans(&plan(session, &query), "orders_pkey", "id");
+    }
+    // A prepared statement with one plan for all parameters.
+    run(
+        session,
+        "SET plan_cache_mode = force_generic_plan;
+         PREPARE span(timestamptz, timestamptz) AS SELECT count(*) FROM orders WHERE snowflake_between(id, $1, $2)",
+    );
+    let generic = plan(session, "EXECUTE span('2026-01-10', '2026-01-11')");
+    assert!(generic.contains("$1"), "{generic}");
+    assert_spans(&generic, "orders_pkey", "id");
+
+    for (ends, rows) in [
+        ("'2026-01-10', '2026-01-11'", 21_600),
+        ("'2026-01-10 00:00:00', '2026-01-10 00:00:01'", 1),
+        ("'2026-01-10 00:00:03.001', '2026-01-10 00:00:04.001'", 1),
+        ("'2026-01-10 00:00:00.0001', '2026-01-10 00:00:00.0009'", 0),
+        ("'2026-01-11', '2026-01-10'", 0),
+        ("'-infinity', '2026-01-01'", 0),
+        ("'-infinity', '2026-01-01 00:00:00.000001'", 1),
+        ("'-infinity', 'infinity'", 500_000),
+        ("'0044-03-15 BC', '9999-12-31'", 500_000),
+    ] {
+        let query = format!("SELECT count(*) FROM orders WHERE snowflake_between(id, {ends})");
+        assert_eq!(one::<i64>(session, &query), rows, "{ends}");
+    }
+    // The planner knows how few rows a span has.
+    let estimate = "EXPLAIN SELECT FROM orders WHERE snowflake_between(id, '2026-01-10', '2026-01-11')";
+    let estimate = column::<String>(session, estimate).remove(0);
+    let rows = estimate.split("rows=").nth(1).and_then(|rest| rest.split(' ').next()).expect("an estimate");
+    let rows: i64 = rows.parse().expect("a number");
+    assert!((15_000..30_000).contains(&rows), "{estimate}");
+}
+
+fn an_index_on_the_time_of_an_id_is_used(session: &mut Client) {
+    run(session, "CREATE INDEX orders_created ON orders (snowflake_timestamp(id)); ANALYZE orders");
+    let of_an_hour = "FROM orders WHERE snowflake_timestamp(id) >= '2026-01-10 10:00Z'
+                      AND snowflake_timestamp(id) <= '2026-01-10 11:00Z'";
+    assert_spans(
+        &plan(session, &format!("SELECT amount {of_an_hour}")),
+        "orders_created",
+        "snowflake_timestamp(id)",
+    );
+    assert_eq!(one::<i64>(session, &format!("SELECT count(*) {of_an_hour}")), 901);
+    let latest = plan(session, "SELECT * FROM orders ORDER BY snowflake_timestamp(id) DESC LIMIT 1");
+    assert!(latest.contains("Index Scan Backward using orders_created"), "{latest}");
+}
+
+/// The fields of all rows, by this extension and by hand with floating point, which is the cheapest way.
+const REPORTS: [(&str, &str); 3] = [
+    (
+        "SELECT count(snowflake_timestamp(id)) FROM orders",
+        "SELECT count(to_timestamp(((id >> 22) + 1704067200000)::float8 / 1000)) FROM orders",
+    ),
+    (
+        "SELECT count(created_at), count(worker_id), count(sequence)
+         FROM (SELECT (snowflake_decode(id)).* FROM orders OFFSET 0) parts",
+        "SELECT count(c), count(w), count(s)
+         FROM (SELECT to_timestamp(((id >> 22) + 1704067200000)::float8 / 1000) AS c, (id >> 12) & 1023 AS w,
+                      id & 4095 AS s FROM orders OFFSET 0) parts",
+    ),
+    (
+        "SELECT count(created_at), count(worker_id), count(sequence)
+         FROM (SELECT (snowflake_decode(id, 'discord')).* FROM orders OFFSET 0) parts",
+        "SELECT count(c), count(d), count(w), count(s)
+         FROM (SELECT to_timestamp(((id >> 22) + 1420070400000)::float8 / 1000) AS c, (id >> 17) & 31 AS d,
+                      (id >> 12) & 31 AS w, id & 4095 AS s FROM orders OFFSET 0) parts",
+    ),
+];
+
+/// At most 1.3 times; 0.8 to 1.1 is usual. Measured in processor time, because the machine may be busy with something
+/// else.
+fn reading_costs_what_arithmetic_by_hand_costs(session: &mut Client) {
+    let pid: i32 = one(session, "SELECT pg_backend_pid()");
+    let mut time = |query: &str| {
+        let before = processor_time(pid);
+        run(session, query);
+        processor_time(pid) - before
+    };
+    for (ours, by_hand) in REPORTS {
+        time(ours);
+        let mut ratios = Vec::new();
+        let is_cheap = (0..3).any(|_| {
+            let rounds: Vec<(Duration, Duration)> = (0..5).map(|_| (time(ours), time(by_hand))).collect();
+            let sum = |of: fn(&(Duration, Duration)) -> Duration| rounds.iter().map(of).sum::<Duration>();
+            ratios.push(sum(|round| round.0).div_duration_f64(sum(|round| round.1)));
+            ratios[ratios.len() - 1] <= 1.3
+        });
+        println!("{ratios:.2?} times as long: {ours}");
+        assert!(is_cheap, "{ratios:.2?} times as long: {ours}");
+    }
+}
+
+// ---- partitions ----
+
+const MONTHS: &str = "
+    CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_nextval()) PARTITION BY RANGE (id);
+    CREATE TABLE of_early PARTITION OF events FOR VALUES FROM (MINVALUE) TO (snowflake_min('2026-01-01'));
+    CREATE TABLE of_01 PARTITION OF events
+        FOR VALUES FROM (snowflake_min('2026-01-01')) TO (snowflake_min('2026-02-01'));
+    CREATE TABLE of_02 PARTITION OF events
+        FOR VALUES FROM (snowflake_min('2026-02-01')) TO (snowflake_min('2026-03-01'));
+    CREATE TABLE of_03 PARTITION OF events
+        FOR VALUES FROM (snowflake_min('2026-03-01')) TO (snowflake_min('2026-04-01'));
+    CREATE TABLE of_late PARTITION OF events FOR VALUES FROM (snowflake_min('2026-04-01')) TO (MAXVALUE);
+    INSERT INTO events SELECT snowflake_encode(t, 1, s)
+        FROM generate_series('2025-12-01'::timestamptz, '2026-04-30', '6 h') AS t, unnest('{0,4095}'::int[]) AS s";
+
+/// The partitions that a plan reads, by name.
+fn partitions(plan: &str) -> Vec<String> {
+    let words = plan.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
+    let mut found: Vec<String> =
+        words.filter(|word| word.starts_with("of_") && !word.ends_with("_pkey")).map(str::to_owned).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[test]
+fn a_span_of_time_is_pruned_to_its_partitions_when_it_is_planned() {
+    let database = database();
+    let mut session = database.connect();
+    run(&mut session, MONTHS);
+    for (ends, expected) in [
+        ("'2026-02-01', '2026-03-01'", vec!["of_02"]),
+        ("'2026-01-31 23:59:59.999', '2026-03-01 00:00:00.001'", vec!["of_01", "of_02", "of_03"]),
+        ("'2026-01-31 23:59:59.9991', '2026-03-01'", vec!["of_02"]),
+        ("'2026-04-01', 'infinity'", vec!["of_late"]),
+        ("'-infinity', '2026-01-01'", vec!["of_early"]),
+        ("'-infinity', 'infinity'", vec!["of_01", "of_02", "of_03", "of_early", "of_late"]),
+    ] {
+        let plan = plan(&mut session, &format!("SELECT * FROM events WHERE snowflake_between(id, {ends})"));
+        assert_eq!(partitions(&plan), expected, "{ends}\n{plan}");
+        assert!(!plan.contains("Subplans Removed"), "pruned only when it runs:\n{plan}");
+    }
+    // An end that is known only when the query runs prunes then.
+    let later = plan(
+        &mut session,
+        "SELECT * FROM events WHERE snowflake_between(id, now() + interval '1 h', 'infinity')",
+    );
+    assert!(later.contains("Subplans Removed: 4"), "{later}");
+    assert_eq!(partitions(&later), ["of_late"]);
+}
+
+#[test]
+fn every_row_lies_in_the_partition_of_its_time() {
+    let database = database();
+    let mut session = database.connect();
+    run(&mut session, MONTHS);
+    let astray: i64 = one(
+        &mut session,
+        "SELECT count(*) FROM events WHERE tableoid::regclass::text <> CASE
+             WHEN snowflake_timestamp(id) < '2026-01-01' THEN 'of_early'
+             WHEN snowflake_timestamp(id) < '2026-04-01' THEN to_char(snowflake_timestamp(id), '\"of_\"MM')
+             ELSE 'of_late' END",
+    );
+    assert_eq!(astray, 0);
+    let of_months = "SELECT count(*) FROM events WHERE tableoid::regclass::text ~ '^of_0'";
+    assert_eq!(one::<i64>(&mut session, of_months), (31 + 28 + 31) * 4 * 2);
+    let made = next(&mut session);
+    run(&mut session, &format!("INSERT INTO events VALUES ({made})"));
+    let at: String =
+        one(&mut session, &format!("SELECT tableoid::regclass::text FROM events WHERE id = {made}"));
+    assert_eq!(at, "of_late");
+}
+
+// ---- other layouts ----
+
+#[test]
+fn encode_makes_ids_of_this_servers_datacenter() {
+    let server = Server::builder()
+        .setting("snowflake_id.layout", "41/5+5/12")
+        .setting("snowflake_id.datacenter_id", "9")
+        .setting("snowflake_id.backup_workers", "3")
+        .start_with_extension();
+    let mut session = server.connect();
+    let id = next(&mut session);
+    let encoded = format!(
+        "SELECT snowflake_encode(created_at, worker_id, sequence) FROM snowflake_decode({id}) WHERE datacenter_id = 9"
+    );
+    assert_eq!(one::<i64>(&mut session, &encoded), id);
+    // All datacenters lie between the lowest and the highest ID of a tick.
+    let (lowest, highest): (i64, i64) = {
+        let query = format!("SELECT snowflake_min(t), snowflake_max(t) FROM snowflake_timestamp({id}) AS t");
+        let row = session.query_one(&query, &[]).expect("one row");
+        (row.get(0), row.get(1))
+    };
+    assert_eq!((lowest, highest), (id >> 22 << 22, id | ((1 << 22) - 1)));
+    fails(&mut session, "22023", "SELECT snowflake_encode(now(), 32, 0)");
+}
+
+/// Layouts with fewer than 63 bits have positive numbers that are not IDs. No span contains them, not even an endless
+/// one.
+#[test]
+fn a_short_layout_has_no_ids_above_its_end() {
+    let server = Server::builder()
+        .setting("timezone", "UTC")
+        .setting("snowflake_id.layout", "41/5/7")
+        .setting("snowflake_id.backup_workers", "3")
+        .start_with_extension();
+    let mut session = server.connect();
+    let mut between = |id: i64, ends: &str| -> bool {
+        one(&mut session, &format!("SELECT snowflake_between({id}, {ends})"))
+    };
+    let last = (1_i64 << 53) - 1;
+    assert!(between(last, "'-infinity', 'infinity'"));
+    assert!(!between(last + 1, "'-infinity', 'infinity'"));
+    assert!(!between(last, "'infinity', 'infinity'"));
+    assert!(between(last, "'2093-09-06 15:47:35.551', '2093-09-06 15:47:35.552'"));
+    assert!(!between(last, "'2093-09-06 15:47:35.551001', 'infinity'"));
+}
+
+#[test]
+fn a_coarse_tick_is_read_as_a_whole() {
+    let server = Server::builder()
+        .setting("timezone", "UTC")
+        .setting("snowflake_id.layout", "32/10/21")
+        .setting("snowflake_id.tick", "1s")
+        .start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE t AS SELECT snowflake_encode('2026-01-01 00:00:05.7', 1, 2) AS id");
+    let of = |ends: &str| format!("SELECT count(*) FROM t WHERE snowflake_between(id, {ends})");
+    // The ID says 5 s, so that is its time, whatever the fraction was.
+    for (ends, rows) in [
+        ("'2026-01-01 00:00:05', '2026-01-01 00:00:06'", 1),
+        ("'2026-01-01 00:00:05', '2026-01-01 00:00:05.1'", 1),
+        ("'2026-01-01 00:00:05.1', '2026-01-01 00:00:06'", 0),
+        ("'2026-01-01 00:00:04.1', '2026-01-01 00:00:05'", 0),
+    ] {
+        assert_eq!(one::<i64>(&mut session, &of(ends)), rows, "{ends}");
+    }
+}
+
+// ---- without preloading, without rights, with hostile objects ----
+
+#[test]
+fn other_systems_are_read_without_preloading() {
+    let server = Server::builder().without("shared_preload_libraries").start_with_extension();
+    let mut session = server.connect();
+    for truth in [
+        "snowflake_decode(175928847299117063, 'discord') = ROW('2016-04-30 11:18:25.796+00', 1, 0, 7)::snowflake_parts",
+        "snowflake_timestamp(136169504773242881, 'pgedge') = '2024-01-11 18:08:59.845+00'",
+        "snowflake_worker(7, '41/10/0 1ms 2015-01-01') = 7",
+        "snowflake_from_base62(snowflake_to_base62(362388381519879)) = 362388381519879",
+        "(SELECT count(*) FROM snowflake_layouts) = 9",
+    ] {
+        // A session of its own, because each must be able to load the library.
+        assert!(one::<bool>(&mut server.connect(), &format!("SELECT {truth}")), "{truth}");
+    }
+    for call in [
+        "snowflake_encode('2026-01-01', 0, 0)",
+        "snowflake_min('2026-01-01')",
+        "snowflake_max('2026-01-01')",
+        "snowflake_between(1, '2026-01-01', '2026-01-02')",
+    ] {
+        let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
+        assert!(failure.hint.contains("shared_preload_libraries = 'snowflake_id'"), "{call}: {failure}");
+        assert!(!failure.detail.is_empty());
+    }
+}
+
+/// Objects of the same names and with better matching types come first in the path. Bodies that are parsed when the
+/// extension is created do not see them.
+#[test]
+fn a_hostile_schema_changes_nothing() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE SCHEMA evil;
+         CREATE FUNCTION evil.no(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+         CREATE OPERATOR evil.>= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.no);
+         CREATE OPERATOR evil.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.no);
+         CREATE FUNCTION evil.snowflake_between_from(timestamptz) RETURNS bigint LANGUAGE sql AS 'SELECT 666::bigint';
+         CREATE FUNCTION evil.snowflake_timestamp(bigint, text) RETURNS timestamptz LANGUAGE sql
+             AS 'SELECT now()';
+         CREATE FUNCTION evil.snowflake_layouts_rows() RETURNS integer LANGUAGE sql AS 'SELECT 666';
+         SET search_path = evil, pg_catalog, public",
+    );
+    assert!(!one::<bool>(&mut session, "SELECT 2::bigint >= 1::bigint"), "the enemy is at work");
+    for truth in [
+        "public.snowflake_between(362388381519879, '2024-01-02', '2024-01-03')",
+        "(public.snowflake_decode(175928847299117063, 'discord')).created_at = '2016-04-30 11:18:25.796+00'",
+        "(SELECT count(*) = 9 FROM public.snowflake_layouts)",
+        "'00000000001'::public.snowflake_base62 = '00000000001'",
+    ] {
+        assert!(one::<bool>(&mut session, &format!("SELECT {truth}")), "{truth}");
+    }
+}

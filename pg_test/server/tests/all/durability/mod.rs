@@ -1,0 +1,5 @@
+//! Crashes and disks.
+
+mod crashes;
+mod slow_disk;
+mod state_file;
