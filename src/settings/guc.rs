@@ -1,6 +1,8 @@
 //! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when the files are read again.
 
-use super::table::{self, BACKUP_WORKERS, RollbackPolicy, Setting, TICK_HINT, parse_integer};
+use super::values::{
+    self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, NODE_NAME_HINT, RollbackPolicy, TICK_HINT, parse_integer,
+};
 use super::{BACKUP_WORKERS_NAME, LAYOUT_NAME, bad_datacenter, bad_workers, layout, micros};
 use crate::display::readable;
 use pgrx::GucFlags;
@@ -121,24 +123,24 @@ pub extern "C-unwind" fn check_datacenter(
 
 const SET_FIRST: &str = "If layout or backup_workers change, too, set those first.";
 
-/// The hook of a text. Its row says which are valid, and the correction.
+/// The hook of a text, with the check and the correction.
 macro_rules! text_hook {
-    ($hook:ident, $name:literal) => {
+    ($hook:ident, $check:path, $hint:expr) => {
         #[pg_guard]
         pub extern "C-unwind" fn $hook(
             value: *mut *mut c_char,
             _extra: *mut *mut c_void,
             _source: pg_sys::GucSource::Type,
         ) -> bool {
-            let row = Setting::of($name);
             // SAFETY: called by PostgreSQL as a check hook.
-            verdict(row.check(|| unsafe { text_of(value) }), row.hint)
+            let text = unsafe { text_of(value) };
+            verdict(text.and_then(|text| $check(&text)), $hint)
         }
     };
 }
-text_hook!(check_layout, c"snowflake_id.layout");
-text_hook!(check_epoch, c"snowflake_id.epoch");
-text_hook!(check_node_name, c"snowflake_id.node_name");
+text_hook!(check_layout, values::check_layout, LAYOUT_HINT);
+text_hook!(check_epoch, values::check_epoch, EPOCH_HINT);
+text_hook!(check_node_name, values::check_node_name, NODE_NAME_HINT);
 
 #[pg_guard]
 pub extern "C-unwind" fn check_tick(
@@ -148,7 +150,7 @@ pub extern "C-unwind" fn check_tick(
 ) -> bool {
     // SAFETY: called by PostgreSQL as a check hook, with a pointer to the new value.
     let millis = unsafe { *value };
-    verdict(table::check_tick(millis), TICK_HINT)
+    verdict(values::check_tick(millis), TICK_HINT)
 }
 
 /// Changes the limits in shared memory.

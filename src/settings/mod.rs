@@ -4,13 +4,15 @@
 //! default. But another layout or number of backup workers would change the meaning of every ID. So each value is read
 //! here first. A bad value does not stop the server, but keeps the generator's gate closed.
 //!
-//! `table` has a row per setting, `guc` the hooks that run when one is set or reloaded.
+//! `values` has the variables and which values they take, `guc` the hooks that run when one is set or reloaded, `table` a
+//! row per setting.
 
 mod guc;
 mod table;
+mod values;
 
 pub use guc::publish_reloads_with;
-pub use table::{EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
+pub use values::{EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
 
 use crate::display::shown;
 use pgrx::GucSetting;
@@ -20,9 +22,10 @@ use snowflake_core::workers::WorkersError;
 use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, WorkerSource, Workers};
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
-use table::{
+use table::SETTINGS;
+use values::{
     BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, MAX_AHEAD, MAX_WAIT, NODE_NAME, REGISTRY, ROLLBACK_POLICY,
-    RollbackPolicy, SEQUENCE_START, SETTINGS, SequenceStartName, TICK, WORKER_ID,
+    RollbackPolicy, SEQUENCE_START, SequenceStartName, TICK, WORKER_ID,
 };
 
 /// The settings that are fixed while the server runs, checked.

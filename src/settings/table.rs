@@ -1,47 +1,22 @@
 //! The settings, a row each: how PostgreSQL defines it, and why a value cannot be used.
 
+use super::values::{
+    BACKUP_WORKERS, DATACENTER_ID, EPOCH, EPOCH_HINT, LAYOUT, LAYOUT_HINT, MAX_AHEAD, MAX_WAIT, NODE_NAME,
+    NODE_NAME_HINT, REGISTRY, ROLLBACK_POLICY, SEQUENCE_START, TICK, TICK_HINT, WORKER_ID, check_epoch,
+    check_layout, check_name, check_node_name, check_tick, parse_integer,
+};
 use super::{BadValue, guc};
 use crate::display::{quote, readable};
 use pgrx::prelude::*;
-use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
-use snowflake_core::layout::parse_epoch;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::workers::MAX_LANES;
-use snowflake_core::{Bits, Layout, Tick};
-use std::borrow::Cow;
 use std::ffi::{CStr, CString};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
-#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
-pub enum RollbackPolicy {
-    hold,
-    replay,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
-#[allow(non_camel_case_types, reason = "the names of the values in SQL")]
-pub enum SequenceStartName {
-    zero,
-    spread,
-}
-
-pub static WORKER_ID: GucSetting<i32> = GucSetting::<i32>::new(-1);
-pub static DATACENTER_ID: GucSetting<i32> = GucSetting::<i32>::new(0);
-pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(3);
-pub static LAYOUT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"41/10/12"));
-pub static TICK: GucSetting<i32> = GucSetting::<i32>::new(1);
-pub static EPOCH: GucSetting<Option<CString>> =
-    GucSetting::<Option<CString>>::new(Some(c"2024-01-01T00:00:00Z"));
-pub static ROLLBACK_POLICY: GucSetting<RollbackPolicy> =
-    GucSetting::<RollbackPolicy>::new(RollbackPolicy::hold);
-pub static MAX_AHEAD: GucSetting<i32> = GucSetting::<i32>::new(2_000);
-pub static MAX_WAIT: GucSetting<i32> = GucSetting::<i32>::new(5);
-pub static SEQUENCE_START: GucSetting<SequenceStartName> =
-    GucSetting::<SequenceStartName>::new(SequenceStartName::zero);
-pub static REGISTRY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
-pub static NODE_NAME: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// Ten minutes. A ring for more would take more memory than a worse clock is worth.
 const LONGEST_MS: i32 = 600_000;
+
+const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";
+const OTHER_HINT: &str = "Correct the value, or remove the setting to use its default.";
 
 const PLAIN: GucFlags = GucFlags::empty();
 
@@ -59,7 +34,7 @@ pub struct Setting {
     /// Checks a text; none if any will do.
     check: Option<Check>,
     /// The correction.
-    pub(super) hint: &'static str,
+    hint: &'static str,
 }
 
 /// The setting's variable; of an integer its range; and PostgreSQL's hooks: to check a value, and of an integer to assign it.
@@ -242,23 +217,11 @@ impl Setting {
         }
     }
 
-    /// Checks a text that can perhaps not be read.
-    pub(super) fn check<'a>(
-        &self,
-        text: impl FnOnce() -> Result<Cow<'a, str>, String>,
-    ) -> Result<(), String> {
-        self.check.map_or(Ok(()), |check| check(self, &text()?))
-    }
-
-    /// The row of this name.
-    pub(super) fn of(name: &CStr) -> &'static Self {
-        SETTINGS.iter().find(|row| row.name == name).expect("a setting")
-    }
-
     /// The value in the server's files or on its command line, if it cannot be used by itself.
     pub fn find_bad_value(&self) -> Option<BadValue> {
         let text = configured_text(self.name)?;
-        let detail = self.check(|| readable(text.to_bytes())).err()?;
+        let check = self.check?;
+        let detail = readable(text.to_bytes()).and_then(|text| check(self, &text)).err()?;
         let value = quote(text.to_bytes());
         Some(BadValue { name: self.name.to_str().expect("ASCII"), value, detail, hint: self.hint })
     }
@@ -273,49 +236,6 @@ fn configured_text(name: &CStr) -> Option<CString> {
     }
 }
 
-// ---- which values are valid ----
-
-pub const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
-pub const TICK_HINT: &str = "Use one of these values.";
-pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
-pub const LAYOUT_HINT: &str =
-    "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
-const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";
-const OTHER_HINT: &str = "Correct the value, or remove the setting to use its default.";
-
-fn check_epoch(text: &str) -> Result<(), String> {
-    parse_epoch(text).map(drop).map_err(|problem| problem.to_string())
-}
-
-/// Checks a layout by itself: with the shortest tick, which allows the widest time field.
-fn check_layout(text: &str) -> Result<(), String> {
-    let layout = text.parse::<Bits>().and_then(|bits| Layout::new(bits, Tick::Millisecond, 0));
-    layout.map(drop).map_err(|error| error.to_string())
-}
-
-pub fn check_tick(millis: i32) -> Result<(), String> {
-    Tick::from_millis(millis.into()).map(drop).ok_or_else(|| TICKS.to_owned())
-}
-
-/// As long as the name of a host can be on Linux.
-const LONGEST_NODE_NAME: usize = 64;
-const NODE_NAME_HINT: &str = "Use a shorter name in one line, or an empty one for the name of the host.";
-
-fn check_node_name(text: &str) -> Result<(), String> {
-    // Processes without a database escape what is not ASCII: four characters a byte.
-    let length = text.bytes().map(|byte| if byte.is_ascii() { 1 } else { 4 }).sum::<usize>();
-    if text.contains(|c: char| c.is_control()) {
-        return Err("The name has a control character.".to_owned());
-    }
-    if length > LONGEST_NODE_NAME {
-        return Err(format!(
-            "The name takes {length} characters, of which a byte that is not ASCII takes four; it may take \
-             {LONGEST_NODE_NAME}."
-        ));
-    }
-    Ok(())
-}
-
 fn an_integer(row: &Setting, text: &str) -> Result<(), String> {
     let Kind::Integer(_, (least, greatest), ..) = row.kind else { unreachable!("a row of another kind") };
     match parse_integer(text, row.flags) {
@@ -324,19 +244,4 @@ fn an_integer(row: &Setting, text: &str) -> Result<(), String> {
         None if row.flags.contains(GucFlags::UNIT_MS) => Err(NO_DURATION.to_owned()),
         None => Err("The value is not an integer.".to_owned()),
     }
-}
-
-fn check_name(text: &str, names: &[&str]) -> Result<(), String> {
-    let is_known = names.iter().any(|name| name.eq_ignore_ascii_case(text));
-    if is_known { Ok(()) } else { Err(format!("The value is none of {}.", names.join(", "))) }
-}
-
-/// Reads an integer as PostgreSQL reads a setting's value.
-pub fn parse_integer(text: &str, flags: GucFlags) -> Option<i32> {
-    let text = CString::new(text).ok()?;
-    let mut value = 0;
-    // SAFETY: a valid text, a place for the result, and no place for a hint, which is allowed.
-    let is_integer =
-        unsafe { pg_sys::parse_int(text.as_ptr(), &mut value, flags.bits(), std::ptr::null_mut()) };
-    is_integer.then_some(value)
 }

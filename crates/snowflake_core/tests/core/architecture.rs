@@ -117,6 +117,46 @@ fn every_import_points_downwards_in_the_diagram() {
     }
 }
 
+/// The files of a folder, each with its siblings that its code names after `super::` or `crate::FOLDER::`.
+fn siblings(folder: &Path) -> Graph {
+    let own = format!("crate::{}::", folder.file_name().expect("a name").to_string_lossy());
+    let files = fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let mut graph: Graph = files
+        .filter(|path| path.extension().is_some_and(|end| end == "rs") && !path.ends_with("mod.rs"))
+        .map(|path| {
+            let code = code_of(&path).replace("super::", "crate::").replace(&own, "crate::");
+            (path.file_stem().expect("a name").to_string_lossy().into_owned(), named(&code))
+        })
+        .collect();
+    let files: BTreeSet<String> = graph.keys().cloned().collect();
+    graph.iter_mut().for_each(|(file, named)| named.retain(|name| files.contains(name) && name != file));
+    graph
+}
+
+/// What is left when files that import none of the others are taken away, again and again.
+fn circle(mut graph: Graph) -> BTreeSet<String> {
+    while let Some(leaf) = graph.iter().find(|(_, used)| used.is_empty()).map(|(file, _)| file.clone()) {
+        graph.remove(&leaf);
+        graph.values_mut().for_each(|used| drop(used.remove(&leaf)));
+    }
+    graph.into_keys().collect()
+}
+
+#[test]
+fn no_files_of_one_folder_import_each_other() {
+    let mut found = 0;
+    for crates in ["src", "crates/snowflake_contact/src", "crates/snowflake_core/src"] {
+        for folder in fs::read_dir(root().join(crates)).expect("a folder").flatten() {
+            if folder.path().is_dir() {
+                let graph = siblings(&folder.path());
+                found += graph.values().map(BTreeSet::len).sum::<usize>();
+                assert_eq!(circle(graph), BTreeSet::new(), "a circle in {}", folder.path().display());
+            }
+        }
+    }
+    assert!(found > 20, "the code has changed its form; {found} imports");
+}
+
 #[test]
 fn every_program_and_folder_of_code_has_its_place_in_the_diagram() {
     let folders: Vec<String> = diagram().into_iter().map(|part| part.folder).collect();
