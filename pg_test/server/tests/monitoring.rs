@@ -506,6 +506,20 @@ fn the_alert_rules_use_metrics_that_exist_and_are_explained_and_tested() {
         assert!(page.contains(&format!("| `{name}` |")), "docs/monitoring.md does not explain {name}");
         assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} is not seen to fire");
     }
+    let (paging, informing) = page.split_once("**The others inform**").expect("two kinds of alerts");
+    let is_paging = |rule: &&Yaml| text(&rule["labels"]["severity"]) == "critical";
+    for rule in rules {
+        let part = if is_paging(&rule) { paging } else { informing };
+        let name = text(&rule["alert"]);
+        assert!(part.contains(&format!("| `{name}` |")), "docs/monitoring.md has {name} in the other table");
+    }
+    let of_a_registry = |rule: &&&Yaml| {
+        let used = metrics(&text(&rule["expr"]));
+        used.iter().all(|name| name.contains("_fleet_") || name.contains("_lease_"))
+    };
+    let paging: Vec<&Yaml> = rules.iter().filter(is_paging).collect();
+    let with_a_registry = paging.iter().filter(of_a_registry).count();
+    assert_eq!((paging.len() - with_a_registry, with_a_registry), (4, 3), "the page says how many");
     let explained = page.lines().filter(|line| line.starts_with("| `Snowflake")).count();
     assert_eq!(explained, rules.len(), "docs/monitoring.md explains an alert that is not there");
     for name in &exported {
