@@ -53,8 +53,8 @@ WORDS = {
 
 
 def answers():
-    """[text, page, section] for what docs/site/search.js answers: the words above, the errors in the pages' tables, and the
-    objects of the SQL reference. A code of an error leads to the page that has most of its errors."""
+    """[text, page, section] for what docs/site/search.js answers: the words above, the errors in the pages' tables, the
+    objects of the SQL reference, and the metrics. A code of an error leads to the page that has most of its errors."""
     found, codes, sections = [], defaultdict(Counter), set()
     for (page, section), words in WORDS.items():
         found += [[word, page, section] for word in words.split(", ")]
@@ -72,6 +72,8 @@ def answers():
                     found += [[name, page, section] for name in re.findall(r"`(snowflake_\w+)", cells)]
                 for code in re.findall(r"\b(?=\w*\d)[0-9A-Z]{5}\b(?=(?: \|)? `)", line):
                     codes[code][page, title] += 1
+    metrics = re.findall(r"^    - (\w+):", (ROOT / "docs/monitoring/postgres_exporter.yaml").read_text(), re.MULTILINE)
+    found += [[f"snowflake_{metric}", "docs/monitoring", "Which metrics are there?"] for metric in metrics]
     if gone := WORDS.keys() - sections:
         raise ExtensionError(f"WORDS in conf.py names sections that are not there: {gone}")
     found += [[code, *pages.most_common(1)[0][0]] for code, pages in codes.items()]
