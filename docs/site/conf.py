@@ -44,8 +44,7 @@ WORDS = {
     ("docs/operations", "A copied data directory"): "clone, cloned",
     ("docs/operations", "Dump and restore"): "pg_dump, pg_restore, dump, restore",
     ("docs/portable", "Generate IDs where no library can be loaded"): "RDS, Aurora, Cloud SQL, Azure, Supabase, Neon, Heroku, "
-    "managed, without extension, pg_tle",
-    ("docs/portable", "Restore a dump without the extension"): "laptop, CI, local development",
+    "managed, without extension, pg_tle, laptop, CI, local development",
     ("docs/reading", "Report by time with a BI tool"): "Metabase, Superset, Tableau, Power BI, Excel, spreadsheet",
     ("docs/scale", "How many IDs can a server generate?"): "throughput, limit, IDs per second",
     ("docs/scale", "Which layout fits, and when does it end?"): "overflow, lifetime, 2038, 2093, years, exhausted",

@@ -12,7 +12,7 @@ const SEARCHES: [(&str, &str); 16] = [
     ("NTP", "docs/clock.html#which-policy-to-choose"),
     ("uninstall", "docs/installing.html#removing-it"),
     ("metabase", "docs/reading.html#report-by-time-with-a-bi-tool"),
-    ("laptop", "docs/portable.html#restore-a-dump-without-the-extension"),
+    ("laptop", "docs/portable.html"),
     ("Amazon RDS", "docs/portable.html"),
     ("pgbouncer", "docs/clients.html#use-replicas-and-poolers"),
     ("kubernetes", "docs/high-availability.html#cloudnativepg"),
