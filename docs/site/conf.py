@@ -1,8 +1,13 @@
 """How Sphinx makes the site: the Markdown files that GitHub shows, as they are. scripts/site runs it."""
 
+import json
 import os
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
+
+from sphinx.errors import ExtensionError
+from sphinx.search.en import SearchEnglish
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,6 +21,7 @@ myst_heading_anchors = 6  # named as GitHub names them
 suppress_warnings = ["misc.highlighting_failure"]  # psql's commands and server logs are no language
 smartquotes = False  # quotes may be part of a message
 html_theme = "furo"
+html_theme_options = {"light_css_variables": {"code-font-size": "74%"}}  # 97 characters fit into a window of 1280 px
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
@@ -24,6 +30,67 @@ html_show_sphinx = False
 SOURCE = ROOT.as_uri()
 if "GITHUB_REPOSITORY" in os.environ:
     SOURCE = "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/blob/{GITHUB_REF_NAME}".format(**os.environ)
+
+# Words that people type, and the section that answers them.
+WORDS = {
+    ("docs/clients", "Use replicas and poolers"): "pooler, PgBouncer, pgcat, read replica",
+    ("docs/clients", "JavaScript"): "precision, rounding, rounded, 2^53, BigInt, MAX_SAFE_INTEGER, 53 bits",
+    ("docs/clock", "Which policy to choose"): "NTP, ntpd, chrony, timesyncd, PTP, slew, leap second",
+    ("docs/fleet", "Choose a worker"): "worker id, node id, machine id",
+    ("docs/high-availability", "CloudNativePG"): "Kubernetes, k8s, CNPG",
+    ("docs/high-availability", "Standbys and failover"): "hot standby, switchover, promote",
+    ("docs/installing", "Removing it"): "uninstall, remove extension, drop extension",
+    ("docs/installing", "Upgrade PostgreSQL"): "pg_upgrade, major version",
+    ("docs/operations", "A copied data directory"): "clone, cloned",
+    ("docs/operations", "Dump and restore"): "pg_dump, pg_restore, dump, restore",
+    ("docs/portable", "Generate IDs where no library can be loaded"): "RDS, Aurora, Cloud SQL, Azure, Supabase, Neon, Heroku, "
+    "managed, without extension, pg_tle, laptop, CI, local development",
+    ("docs/reading", "Report by time with a BI tool"): "Metabase, Superset, Tableau, Power BI, Excel, spreadsheet",
+    ("docs/scale", "How many IDs can a server generate?"): "throughput, limit, IDs per second",
+    ("docs/scale", "Which layout fits, and when does it end?"): "overflow, lifetime, 2038, 2093, years, exhausted",
+}
+
+
+def answers():
+    """[text, page, section] for what docs/site/search.js answers: the words above, the errors in the pages' tables, the
+    objects of the SQL reference, and the metrics. A code of an error leads to the page that has most of its errors."""
+    found, codes, sections = [], defaultdict(Counter), set()
+    for (page, section), words in WORDS.items():
+        found += [[word, page, section] for word in words.split(", ")]
+    for path in sorted(ROOT.glob("docs/*.md")):
+        page = f"docs/{path.stem}"
+        for line in path.read_text().splitlines():
+            if re.match("#+ ", line):
+                section = re.sub(r"`|\[|\]\([^)]*\)", "", line.lstrip("# "))
+                title = section if line.startswith("# ") else title
+                sections.add((page, section))
+            elif line.startswith("| "):
+                cells = " ".join(line.split(" | ")[:2])
+                found += [[text, page, section] for text in re.findall("`([^`]+ [^`]+ [^`]+)`", cells)]
+                if page == "docs/sql":
+                    found += [[name, page, section] for name in re.findall(r"`(snowflake_\w+)", cells)]
+                for code in re.findall(r"\b(?=\w*\d)[0-9A-Z]{5}\b(?=(?: \|)? `)", line):
+                    codes[code][page, title] += 1
+    metrics = re.findall(r"^    - (\w+):", (ROOT / "docs/monitoring/postgres_exporter.yaml").read_text(), re.MULTILINE)
+    found += [[f"snowflake_{metric}", "docs/monitoring", "Which metrics are there?"] for metric in metrics]
+    if gone := WORDS.keys() - sections:
+        raise ExtensionError(f"WORDS in conf.py names sections that are not there: {gone}")
+    found += [[code, *pages.most_common(1)[0][0]] for code, pages in codes.items()]
+    return found
+
+
+class Words(SearchEnglish):
+    """Numbers are words, too: Sphinx omits them."""
+
+    def word_filter(self, word):
+        return word not in self.stopwords
+
+
+def extend_search(app, page, *_):
+    if page == "search":
+        code = (ROOT / "docs/site/search.js").read_text()
+        call = f"document.addEventListener('DOMContentLoaded', () => extendSearch({json.dumps(answers())}));"
+        app.add_js_file(None, body=code + call)
 
 
 def navigation(pages):
@@ -60,4 +127,6 @@ def adapt(app, page, source):
 
 
 def setup(app):
+    app.add_search_language(Words)
     app.connect("source-read", adapt)
+    app.connect("html-page-context", extend_search)

@@ -105,6 +105,15 @@ def main() -> None:
     assert ours == ("id", "", "snowflake_nextval()"), ours
     assert automatic == ("id", "d", None), automatic  # the identity column that nobody wanted
 
+    # On a converted table, a plain BigAutoField reads the IDs, also those of bulk_create().
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """ALTER TABLE django_automatic ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_nextval()"""
+        )
+    converted = [Automatic.objects.create(), *Automatic.objects.bulk_create(Automatic() for _ in range(3))]
+    assert Automatic().pk is None and all(row.pk > 2**53 for row in converted), converted
+    assert {row.pk for row in converted} == set(Automatic.objects.values_list("pk", flat=True))
+
     began = timezone.now()
 
     # One row: the ID is there after save() or create().

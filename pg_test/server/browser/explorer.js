@@ -37,7 +37,7 @@ async function faults(tab) {
 // The page at these widths, in light and dark: is it as wide as the screen, and can everybody read it?
 async function look(browser) {
     const problems = [];
-    for (const [width, colorScheme] of [[360, "light"], [360, "dark"], [1280, "light"], [1280, "dark"]]) {
+    for (const [width, colorScheme] of [[360, "light"], [380, "dark"], [1280, "light"], [1280, "dark"]]) {
         const tab = await open(browser, { viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
         tab.on("pageerror", error => problems.push(String(error)));
         tab.on("console", message => message.type() === "error" && problems.push(message.text()));
@@ -46,6 +46,9 @@ async function look(browser) {
         if (folder) await tab.screenshot({ path: `${folder}/${width}-${colorScheme}.png`, fullPage: true });
         const overflow = await tab.evaluate(() => document.documentElement.scrollWidth) - width;
         if (overflow > 0) problems.push(`at ${width} px the page is ${overflow} px too wide`);
+        // The page says where columns lie beside the screen, and only there.
+        const isScrolled = await tab.evaluate(() => document.querySelector(".scroll").scrollWidth > document.querySelector(".scroll").clientWidth);
+        if (isScrolled !== await tab.isVisible("#more")) problems.push(`at ${width} px the hint about more columns is wrong`);
         problems.push(...await faults(tab));
         await tab.close();
     }
@@ -66,7 +69,17 @@ async function use(browser) {
     await other.check("#safe");
     await other.click("#copy");
     await other.waitForFunction(() => document.getElementById("copied").textContent);
-    return { moved, restored, safe: await other.textContent("#exact") };
+    const safe = await other.textContent("#exact");
+    const proposed = [];
+    for (const tick of ["1ms", "10ms", "1s"]) {
+        await other.uncheck("#safe");
+        await other.selectOption("#tick", tick);
+        for (let bit = 0; bit < 30; bit++) await other.press("#sequences", "ArrowRight");
+        await other.check("#safe");
+        const shown = await Promise.all(["#settings", "#years", "#rate"].map(id => other.textContent(id)));
+        proposed.push([shown[0].match(/layout = '(.*)'/)[1], tick, ...shown.slice(1)]);
+    }
+    return { moved, restored, safe, proposed };
 }
 
 (async () => {

@@ -450,6 +450,22 @@ fn where_execute_is_revoked_by_default_one_grant_suffices() {
 }
 
 #[test]
+fn a_role_with_grants_on_other_columns_inserts_generated_ids_only() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), customer text NOT NULL);
+         CREATE ROLE app; GRANT SELECT, INSERT (customer) ON orders TO app; SET ROLE app",
+    );
+    let id: i64 = one(&mut session, "INSERT INTO orders (customer) VALUES ('Ada') RETURNING id");
+    assert!(id > 1 << 53);
+    for id in ["7", "DEFAULT"] {
+        fails(&mut session, "42501", &format!("INSERT INTO orders (id, customer) VALUES ({id}, 'Grace')"));
+    }
+}
+
+#[test]
 fn no_registry_is_created_while_others_have_rights_on_it() {
     let server = Server::builder().without_library().start();
     let mut session = server.connect();

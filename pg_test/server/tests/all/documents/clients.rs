@@ -4,7 +4,7 @@
 //! IDs that it printed are, digit for digit, those in its table. The queries for other engines read what the extension
 //! reads.
 
-use postgres::Client;
+use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
 use snowflake_server_tests::sql::{column, one, run};
 use snowflake_server_tests::{Server, companions};
@@ -220,6 +220,57 @@ fn the_example_for_active_record_works() {
     ruby.arg(root().join("examples/ruby/activerecord_orders.rb"));
     let printed = play(&server, ruby);
     assert_made(&mut server.connect(), "activerecord_orders", 1001, &printed);
+}
+
+/// Prints a schema.rb of PGDATABASE, or loads the one that it reads.
+const SCHEMA_RB: &str = r#"
+    require "active_record"
+    ActiveRecord::Base.establish_connection(adapter: "postgresql")
+    ActiveRecord::Schema.verbose = false
+    if ARGV[0] == "dump"
+        ActiveRecord::SchemaDumper.dump(ActiveRecord::Base.connection, $stdout)
+    else
+        eval($stdin.read)
+    end
+"#;
+
+fn schema_rb(server: &Server, database: &str, action: &str, schema: &str) -> Output {
+    let mut ruby = Command::new("ruby");
+    ruby.args(["-e", SCHEMA_RB, action])
+        .env("PGHOST", server.folder())
+        .env("PGPORT", "5432")
+        .env("PGUSER", "postgres")
+        .env("PGDATABASE", database)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut ruby = ruby.spawn().expect("ruby");
+    ruby.stdin.take().expect("piped").write_all(schema.as_bytes()).expect("ruby reads");
+    ruby.wait_with_output().expect("ruby ends")
+}
+
+#[test]
+fn schema_rb_needs_the_extension_in_its_schema_before_it_is_loaded() {
+    companions("ruby");
+    let server = Server::builder().start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE DATABASE before");
+    let in_ids = "CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids";
+    run(&mut session, in_ids);
+    run(&mut session, "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT ids.snowflake_nextval())");
+    let schema = checked("the dump", &schema_rb(&server, "postgres", "dump", ""));
+    assert!(schema.contains(r#"default: -> { "ids.snowflake_nextval()" }"#), "{schema}");
+
+    let refused = schema_rb(&server, "before", "load", &schema);
+    assert!(!refused.status.success());
+    let complaint = String::from_utf8_lossy(&refused.stderr);
+    assert!(complaint.contains(r#"schema "ids" does not exist"#), "{complaint}");
+
+    let connect = |database: &str| server.config().dbname(database).connect(NoTls).expect("a session");
+    run(&mut connect("template1"), in_ids);
+    run(&mut session, "CREATE DATABASE after");
+    checked("the load", &schema_rb(&server, "after", "load", &schema));
+    run(&mut connect("after"), "INSERT INTO orders DEFAULT VALUES");
 }
 
 #[test]

@@ -38,6 +38,40 @@ fn the_page_fits_every_screen_can_be_read_and_used_by_everybody_and_sends_nothin
     let restored = json!(["45/10/8 1ms 2024-01-01T00:00:00Z", "63 of 63 bits: 45/10/8"]);
     assert_eq!(shown["restored"], restored, "the address leads to the same page");
     assert_eq!(shown["safe"], "Every ID is an exact number.");
+    // As the page on clients does.
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clients.md");
+    let clients = std::fs::read_to_string(clients).expect("the page");
+    for proposal in shown["proposed"].as_array().expect("a list") {
+        let [layout, tick, years, rate] = [0, 1, 2, 3].map(|at| proposal[at].as_str().expect("a text"));
+        let start = format!("| `{layout}` | `{tick}` | {years} years | ");
+        let row = clients.lines().find(|line| line.starts_with(&start));
+        assert!(
+            row.is_some_and(|row| row.contains(&format!(" {rate} | 53 bits"))),
+            "{start}… {rate}: {row:?}"
+        );
+    }
+}
+
+#[test]
+fn of_several_ids_the_page_reads_none_and_one_with_separators() {
+    let texts = [
+        ("382501919504994304 382501919504994305", "Enter one ID: these are 2."),
+        ("382501919504994304,382501919504994305; 382501919504994306", "Enter one ID: these are 3."),
+        (
+            "382501919504994304\n382501919504994305",
+            "Enter one ID: it has at most 19 digits, and this has 36.",
+        ),
+        ("001eu38nrlv 001eu38nrlv", "Enter one ID: these are 2."),
+        ("382,501,919,504,994,304", ""),
+        ("382 501 919 504 994 304", ""),
+        (" '382501919504994304', ", ""),
+    ];
+    let entries: Vec<Value> =
+        texts.iter().map(|(text, _)| json!({"values": [["id", text]], "shown": ["problem"]})).collect();
+    let shown = in_chromium(&entries);
+    for ((text, problem), shown) in texts.iter().zip(shown["entries"].as_array().expect("a list")) {
+        assert_eq!(shown["problem"], *problem, "{text}");
+    }
 }
 
 fn generator() -> StdRng {

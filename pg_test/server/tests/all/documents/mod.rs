@@ -9,4 +9,5 @@ mod monitoring;
 mod pools;
 mod readers;
 mod reading;
+mod site;
 mod words;

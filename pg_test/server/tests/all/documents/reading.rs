@@ -4,7 +4,7 @@
 use postgres::Client;
 use snowflake_server_tests::process::processor_time;
 use snowflake_server_tests::sql::{column, fails, next, one, run};
-use snowflake_server_tests::{Database, Server, alone};
+use snowflake_server_tests::{Database, Server, alone, has_contrib, pg_version};
 use std::time::Duration;
 
 /// Half a million IDs of one worker, one every 4 seconds from the beginning of 2026: 23 days.
@@ -226,6 +226,88 @@ fn every_row_lies_in_the_partition_of_its_time() {
 }
 
 // ---- other layouts ----
+
+/// As the manual promises in 'Policies, foreign tables, publications'.
+#[test]
+fn policies_foreign_tables_and_publications_read_spans_of_time() {
+    let server = Server::builder().setting("timezone", "UTC").start_with_extension();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE orders (id bigint PRIMARY KEY, tenant text NOT NULL DEFAULT 'a');
+         INSERT INTO orders SELECT snowflake_encode('2026-01-01 00:00Z'::timestamptz + n * interval '1 min', 900, 0)
+             FROM generate_series(0, 99999) AS n;
+         CREATE INDEX orders_created ON orders USING brin (snowflake_timestamp(id));
+         ALTER TABLE orders ADD created_at timestamptz GENERATED ALWAYS AS (snowflake_timestamp(id)) STORED;
+         CREATE INDEX orders_created_at ON orders USING brin (created_at);
+         ANALYZE orders;
+         ALTER TABLE orders ENABLE ROW LEVEL SECURITY;
+         CREATE ROLE reader; GRANT SELECT ON orders TO reader",
+    );
+
+    run(
+        &mut session,
+        "CREATE POLICY recent ON orders USING (snowflake_between(id, now() - interval '1 day', 'infinity'));
+         SET ROLE reader",
+    );
+    assert_spans(&plan(&mut session, "SELECT * FROM orders"), "orders_pkey", "id");
+    run(
+        &mut session,
+        "RESET ROLE; DROP POLICY recent ON orders;
+         CREATE POLICY own ON orders USING (tenant = current_setting('app.tenant', true)); SET ROLE reader",
+    );
+    let span = "SELECT * FROM orders WHERE snowflake_between(id, '2026-01-10', '2026-01-10 01:00')";
+    let below = plan(&mut session, span);
+    assert!(below.contains("Index Cond: ((id >= '268167020544000000'::bigint) AND (id <= "), "{below}");
+    let by_function = "SELECT * FROM orders WHERE snowflake_timestamp(id) >= '2026-03-10 10:00Z'";
+    let unindexed = plan(&mut session, by_function);
+    assert!(!unindexed.contains("Index"), "{unindexed}");
+    let by_column = plan(&mut session, "SELECT * FROM orders WHERE created_at >= '2026-03-10 10:00Z'");
+    assert!(by_column.contains("Bitmap Index Scan on orders_created_at"), "{by_column}");
+    run(&mut session, "RESET ROLE; ALTER TABLE orders DISABLE ROW LEVEL SECURITY");
+    let indexed = plan(&mut session, by_function);
+    assert!(indexed.contains("Bitmap Index Scan on orders_created"), "{indexed}");
+
+    let publish = |filter: &str| format!("CREATE PUBLICATION of_january FOR TABLE orders WHERE ({filter})");
+    fails(&mut session, "0A000", &publish("id >= snowflake_min('2026-01-01')"));
+    run(&mut session, &publish("id >= 264905526067200000"));
+
+    let generated =
+        "CREATE TABLE stored (id bigint, at timestamptz GENERATED ALWAYS AS (snowflake_timestamp(id))";
+    run(&mut session, &format!("{generated} STORED)"));
+    if pg_version() >= 18 {
+        fails(&mut session, "0A000", &format!("{} VIRTUAL)", generated.replace("stored", "computed")));
+    }
+
+    if !has_contrib() {
+        return;
+    }
+    run(
+        &mut session,
+        &format!(
+            "CREATE EXTENSION postgres_fdw;
+             CREATE SERVER away FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '5432', dbname 'postgres');
+             CREATE USER MAPPING FOR CURRENT_USER SERVER away OPTIONS (user 'postgres');
+             CREATE FOREIGN TABLE away_orders (id bigint) SERVER away OPTIONS (table_name 'orders')",
+            server.folder().display()
+        ),
+    );
+    for (condition, sent) in [
+        (
+            "snowflake_between(id, '2026-01-10', '2026-01-11')",
+            "((id >= 268167020544000000::bigint)) AND ((id <= ",
+        ),
+        ("id >= (SELECT snowflake_min('2026-01-10'))", "((id >= $1::bigint))"),
+    ] {
+        let query = format!("SELECT id FROM away_orders WHERE {condition}");
+        let plan =
+            column::<String>(&mut session, &format!("EXPLAIN (VERBOSE, COSTS OFF) {query}")).join("\n");
+        assert!(plan.contains(&format!("WHERE {sent}")), "{plan}");
+        assert!(!plan.contains("Filter"), "{plan}");
+        let here = one::<i64>(&mut session, &format!("SELECT count(*) FROM orders WHERE {condition}"));
+        assert_eq!(one::<i64>(&mut session, &format!("SELECT count(*) FROM ({query}) AS q")), here);
+    }
+}
 
 #[test]
 fn encode_makes_ids_of_this_servers_datacenter() {

@@ -1,0 +1,57 @@
+//! The manual's site in Chromium: its search answers what people type, and its first page fits a small window.
+
+use serde_json::{Value, json};
+use snowflake_server_tests::companions;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What is typed, and where its first hit leads.
+const SEARCHES: [(&str, &str); 16] = [
+    ("55000", "docs/operations.html"),
+    ("NTP", "docs/clock.html#which-policy-to-choose"),
+    ("uninstall", "docs/installing.html#removing-it"),
+    ("metabase", "docs/reading.html#report-by-time-with-a-bi-tool"),
+    ("laptop", "docs/portable.html"),
+    ("Amazon RDS", "docs/portable.html"),
+    ("pgbouncer", "docs/clients.html#use-replicas-and-poolers"),
+    ("kubernetes", "docs/high-availability.html#cloudnativepg"),
+    ("throughput", "docs/scale.html#how-many-ids-can-a-server-generate"),
+    ("partition", "docs/partitioning.html"),
+    ("snowflake_nextval_range", "docs/sql.html#generate-ids"),
+    ("cannot generate a snowflake ID: system clock moved backwards", "docs/operations.html#the-clock"),
+    (
+        "ERROR:  55000: cannot generate a snowflake ID: this data directory is a copy",
+        "docs/operations.html#a-copied-data-directory",
+    ),
+    ("system clock moved backwards", "docs/operations.html#the-clock"),
+    ("ERROR:  n must be between 1 and 4096", "docs/operations.html#arguments-and-replicated-rows"),
+    ("invalid base62 snowflake ID: \"abc\"", "docs/reading.html#which-errors-can-occur"),
+];
+
+#[test]
+fn the_search_answers_what_people_type_and_the_first_page_fits() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let site = std::env::temp_dir().join(format!("snowflake_site.{}", std::process::id()));
+    let made = Command::new(root.join("scripts/site")).arg(&site).output().expect("scripts/site");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+
+    let mut node = Command::new("node")
+        .arg(companions("browser").join("site.js"))
+        .arg(&site)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node is needed: Debian's package nodejs has it");
+    let queries: Value = SEARCHES.iter().map(|(query, _)| *query).collect();
+    node.stdin.take().expect("piped").write_all(queries.to_string().as_bytes()).expect("node reads");
+    let output = node.wait_with_output().expect("node ends");
+    std::fs::remove_dir_all(&site).expect("the site can be deleted");
+    assert!(output.status.success(), "site.js failed: {}", output.status);
+    let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+
+    for ((query, page), hits) in SEARCHES.iter().zip(seen["hits"].as_array().expect("a list")) {
+        assert_eq!(hits[0], *page, "{query}: {hits}");
+    }
+    assert_eq!(seen["cut"], json!([0, 0, 0]), "px that a block of the first page is wider than its place");
+}
