@@ -160,7 +160,7 @@ BEGIN
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     RAISE WARNING USING
-        MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', hint, 'A registry needs none of this.');
+        MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', 'A database for a registry alone needs nothing.', hint);
 END
 $$;
 
