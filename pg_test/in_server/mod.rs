@@ -476,6 +476,7 @@ mod tests {
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_internal.snowflake_config_changed()", "v", false, "u", false),
+        ("snowflake_internal.snowflake_config_compare()", "v", false, "u", false),
         ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal)", "v", true, "u", true),
         ("snowflake_layout_steps()", "s", false, "u", false),
         ("snowflake_internal.snowflake_other_owner(oid,oid)", "s", false, "u", true),
