@@ -1320,7 +1320,7 @@ fn one_version_is_named_everywhere() {
     for (file, times) in [
         ("META.json", 2),
         ("README.md", 2),
-        ("docs/installing.md", 4),
+        ("docs/installing.md", 3),
         ("packaging/cloudnative-pg/extension-image.yaml", 3),
         ("packaging/cloudnative-pg/image-catalog.yaml", 4),
     ] {
