@@ -424,7 +424,7 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 76] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 77] = [
         ("snowflake_nextval()", "v", true, "r", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "r", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
