@@ -22,7 +22,6 @@ CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
-    difference text;
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
     -- The row that comes, not the one that is there, says what the IDs mean: a restore has created the extension just now, or
     -- the database has generated no ID.
@@ -71,18 +70,11 @@ BEGIN
             HINT = 'Insert all three, as the dump or the publisher has them.';
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
-        difference := format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
-            NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch);
         IF replaces THEN
             -- An error would undo this row alone: most restores go on with the rows of the tables, and their IDs would be
             -- read and continued with the server's layout. They can have IDs without the mark: copied or replicated ones.
+            -- So the table below has the error.
             DELETE FROM snowflake_internal.snowflake_config;
-            RAISE WARNING USING
-                MESSAGE = 'the dump''s snowflake layout differs from this server''s',
-                DETAIL = concat_ws(' ', difference, 'So this database generates and reads no snowflake IDs.'),
-                HINT = concat_ws(' ', 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and '
-                    'restore again; or restore into another server.', CASE WHEN NOT NEW.is_used
-                    THEN 'If the dump has no snowflake IDs, delete the row of snowflake_config.' END);
             RETURN NEW;
         END IF;
         RAISE EXCEPTION USING
@@ -90,7 +82,8 @@ BEGIN
             MESSAGE = CASE WHEN is_replicated THEN 'the publisher''s snowflake layout differs from this server''s'
                 WHEN TG_OP = 'UPDATE' THEN 'the row''s snowflake layout differs from this server''s'
                 ELSE 'the dump''s snowflake layout differs from this server''s' END,
-            DETAIL = difference,
+            DETAIL = format('The row of snowflake_config has %s %sms %s; this server is configured with %s %sms %s.',
+                NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
             HINT = CASE WHEN is_replicated
                 THEN 'Replicate these IDs to a server with the publisher''s snowflake_id.layout, tick and epoch.'
                 WHEN TG_OP = 'UPDATE' THEN 'Run the statements that snowflake_layout_steps() returns.'
@@ -141,6 +134,35 @@ CREATE TRIGGER snowflake_config_changed AFTER INSERT OR UPDATE OR DELETE ON snow
     FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_changed();
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_changed;
 
+-- Makes a restore under another layout fail, after the row above has closed the database. It is always empty: pg_dump reads
+-- its rows from the table above, and a restore inserts them in a transaction of their own.
+CREATE TABLE snowflake_internal.snowflake_config_dumped (layout text, tick_ms integer, epoch timestamptz);
+CREATE FUNCTION snowflake_internal.snowflake_config_compare() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    own record;
+BEGIN
+    SELECT * INTO own FROM snowflake_internal.server_layout();
+    IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch)
+        AND own.layout IS NOT NULL
+        -- A database with IDs has refused the row above.
+        AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c
+            WHERE c.is_used AND (c.layout, c.tick_ms, c.epoch) = (own.layout, own.tick_ms, own.epoch)) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the dump''s snowflake layout differs from this server''s',
+            DETAIL = format('The dump has %s %sms %s; this server is configured with %s %sms %s. So this database '
+                'generates and reads no snowflake IDs.',
+                NEW.layout, NEW.tick_ms, NEW.epoch, own.layout, own.tick_ms, own.epoch),
+            HINT = 'Set snowflake_id.layout, tick and epoch to the dump''s layout, restart the server and restore again; or '
+                'restore into another server. If the dump has no snowflake IDs, delete the row of snowflake_config.';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER snowflake_config_compare BEFORE INSERT ON snowflake_internal.snowflake_config_dumped
+    FOR EACH ROW EXECUTE FUNCTION snowflake_internal.snowflake_config_compare();
+
 INSERT INTO snowflake_internal.snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
@@ -160,18 +182,26 @@ BEGIN
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     RAISE WARNING USING
-        MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', hint, 'A registry needs none of this.');
+        MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', 'A database for a registry alone needs nothing.', hint);
 END
 $$;
 
 SET LOCAL search_path = @extschema@, pg_temp;
 
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config', '');
+-- pg_dump appends this to its query of the rows.
+SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config_dumped',
+    'WHERE false UNION ALL SELECT layout, tick_ms, epoch FROM snowflake_internal.snowflake_config');
 
-REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check(), snowflake_internal.snowflake_config_changed() FROM PUBLIC;
+REVOKE ALL ON FUNCTION snowflake_internal.snowflake_config_check(), snowflake_internal.snowflake_config_changed(),
+    snowflake_internal.snowflake_config_compare() FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_internal.snowflake_config IS
     'layout of the snowflake IDs in this database; a server with another layout generates and reads none';
+COMMENT ON TABLE snowflake_internal.snowflake_config_dumped IS
+    'always empty; makes a restore fail that brings another layout than the server''s';
+COMMENT ON FUNCTION snowflake_internal.snowflake_config_compare() IS
+    'internal: compares the layout of a dump with this server''s';
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
     'internal: keeps snowflake_config to one row with this server''s layout';
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_changed() IS

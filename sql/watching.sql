@@ -96,8 +96,8 @@ GRANT EXECUTE ON FUNCTION @extschema@.snowflake_timestamp(bigint), @extschema@.s
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
 -- Every role that may dump a database must be able to read these tables. In a registry nobody may read those of the
 -- registry, because whoever knows a node's id and number could speak for it: snowflake_registry_create revokes this.
-GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
-    snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
+GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_dumped,
+    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
 -- The functions in a view are checked against the role that reads the view, so both need the grant.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;

@@ -1,3 +1,6 @@
+/* Two servers have a row of their own with one ID, and replication stops at the other's. Foreign keys to the row need
+   ON UPDATE CASCADE. */
+
 -- On the server whose worker you changed: its row gets another ID. Remember it.
 UPDATE orders SET id = snowflake_nextval() WHERE id = :id RETURNING id;
 

@@ -3,14 +3,16 @@
 
 use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Unleased, error, not_ready};
 use crate::bell::{self, Who};
-use crate::display::{duration, layout, os_error, shown, timestamp};
+use crate::display::{duration, layout, os_error, quote, shown, timestamp};
 use crate::settings::{self, BadValue};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::{
     ERRCODE_INVALID_PARAMETER_VALUE as INVALID, ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE,
     ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
 };
+use pgrx::pg_sys;
 use snowflake_core::{ClosedReason, Errno, NoLane, Refusal};
+use std::ffi::CStr;
 
 /// What to do where the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
@@ -44,12 +46,29 @@ pub enum Awaited {
 // ---- a server that is not set up ----
 
 pub fn not_preloaded() -> Error {
+    let why = "The server sets up the shared memory and the layout of snowflake IDs when it starts.";
+    let detail = match preloaded() {
+        Some(libraries) => format!("{why} It started with shared_preload_libraries = '{libraries}'."),
+        None => why.to_owned(),
+    };
     not_ready(
         "snowflake_id must be loaded via \"shared_preload_libraries\"",
-        "The server sets up the shared memory and the layout of snowflake IDs when it starts.",
-        "Set shared_preload_libraries = 'snowflake_id' in postgresql.conf, or add snowflake_id to the libraries \
-         there, and restart the server.",
+        detail,
+        "Add snowflake_id to the libraries there, or set shared_preload_libraries = 'snowflake_id' in postgresql.conf if \
+         there are none, and restart the server. Only the last line that sets it counts: the view pg_file_settings shows \
+         them all.",
     )
+}
+
+/// The libraries that the server has preloaded, for a role that may see the setting.
+fn preloaded() -> Option<String> {
+    // SAFETY: within a transaction, as all callers are; the text is PostgreSQL's own, and is copied.
+    unsafe {
+        let is_visible =
+            pg_sys::has_privs_of_role(pg_sys::GetUserId(), pg_sys::ROLE_PG_READ_ALL_SETTINGS.into());
+        let libraries = pg_sys::shared_preload_libraries_string;
+        (is_visible && !libraries.is_null()).then(|| quote(CStr::from_ptr(libraries).to_bytes()))
+    }
 }
 
 pub fn worker_unset(highest: i64) -> Error {

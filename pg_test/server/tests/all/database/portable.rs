@@ -721,20 +721,62 @@ fn a_table_moves_to_the_library_and_back() {
     // And back, as the manual has it: the generator first, then the whole dump without what is the extension's.
     let back = plain().setting("search_path", "public").start();
     run(&mut back.connect(), &format!("BEGIN; {} COMMIT", shipped()));
-    let dump = target.folder().join("dump").to_string_lossy().into_owned();
-    target.tool("pg_dump", &["-Fc", "-f", &dump]);
-    let page = include_str!("../../../../../docs/portable.md");
-    let filter =
-        page.lines().find(|line| line.starts_with("pg_restore -l prod.dump | grep -v ")).expect("the recipe");
-    let left_out: Vec<&str> = filter.split('\'').skip(1).step_by(2).collect();
-    let entries = target.tool("pg_restore", &["-l", &dump]);
-    let kept = entries.lines().filter(|entry| !left_out.iter().any(|words| entry.contains(words)));
-    let list = target.folder().join("list");
-    fs::write(&list, kept.map(|entry| format!("{entry}\n")).collect::<String>()).expect("a list");
-    back.tool("pg_restore", &["--exit-on-error", "-L", &list.to_string_lossy(), "-d", "postgres", &dump]);
+    restore_without_extension(&target, &back, "postgres");
     let mut session = back.connect();
     run(&mut session, "INSERT INTO orders (note) VALUES ('z')");
     assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders"), 2_001);
+}
+
+/// A line of the manual's page that begins so.
+fn recipe(start: &str) -> &'static str {
+    let page = include_str!("../../../../../docs/portable.md");
+    page.lines().find(|line| line.starts_with(start)).expect("a recipe")
+}
+
+/// Restores what a server's database `postgres` has into a database with a generator, as the manual has it.
+fn restore_without_extension(from: &Server, to: &Server, database: &str) {
+    let dump = from.folder().join("dump").to_string_lossy().into_owned();
+    from.tool("pg_dump", &["-Fc", "-f", &dump]);
+    let filter = recipe("pg_restore -l prod.dump | grep -v ");
+    let left_out: Vec<&str> = filter.split('\'').skip(1).step_by(2).collect();
+    let entries = from.tool("pg_restore", &["-l", &dump]);
+    let kept = entries.lines().filter(|entry| !left_out.iter().any(|words| entry.contains(words)));
+    let list = from.folder().join("list");
+    fs::write(&list, kept.map(|entry| format!("{entry}\n")).collect::<String>()).expect("a list");
+    to.tool("pg_restore", &["--exit-on-error", "-L", &list.to_string_lossy(), "-d", database, &dump]);
+}
+
+/// As on a laptop that reaches no production server, whose extension is in the schema public. Django creates its test
+/// databases from template1.
+#[test]
+fn a_template_with_the_file_in_public_takes_a_dump_with_the_extension() {
+    let production = Server::builder().start_with_extension();
+    run(
+        &mut production.connect(),
+        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(),
+             created_at timestamptz GENERATED ALWAYS AS (snowflake_timestamp(id)) STORED);
+         CREATE INDEX ON orders (snowflake_timestamp(id));
+         INSERT INTO orders SELECT FROM generate_series(1, 1000)",
+    );
+
+    let laptop = Server::builder().without_library().start();
+    let parts: Vec<&str> = recipe("sed -e 's/\"snowflake\"/").split(['\'', '/']).collect();
+    let (before, after) = (parts[2], parts[3]);
+    let text = shipped().replace(before, after);
+    run(
+        &mut laptop.config().dbname("template1").connect(postgres::NoTls).expect("the template"),
+        &format!("CREATE ROLE django LOGIN CREATEDB; BEGIN; {text} COMMIT"),
+    );
+    run(&mut laptop.connect_as("django"), "CREATE DATABASE test_app");
+    run(&mut laptop.connect(), "CREATE DATABASE copy");
+    restore_without_extension(&production, &laptop, "copy");
+    let mut session = laptop.config().dbname("copy").connect(postgres::NoTls).expect("the copy");
+    run(&mut session, "INSERT INTO orders DEFAULT VALUES");
+    let rows = "SELECT count(*) FROM orders WHERE created_at = snowflake_timestamp(id)";
+    assert_eq!(one::<i64>(&mut session, rows), 1_001);
+    let mut test = laptop.config().dbname("test_app").user("django").connect(postgres::NoTls).expect("it");
+    run(&mut test, "CREATE SCHEMA app; CREATE TABLE app.t (id bigint DEFAULT snowflake_nextval())");
+    run(&mut test, "INSERT INTO app.t VALUES (DEFAULT)");
 }
 
 #[test]

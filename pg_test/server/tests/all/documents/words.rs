@@ -576,7 +576,7 @@ fn a_violation_is_found_wherever_it_is_planted() {
     }
     for (from, to) in [
         ("'the dump''s snowflake layout", "'The dump''s snowflake layout"),
-        ("or restore into another server.'", "or restore into another server'"),
+        ("IDs, delete the row of snowflake_config.'", "IDs, delete the row of snowflake_config'"),
     ] {
         assert!(is_found(texts_of_sql(&plant(&config, from, to))), "{to}");
     }

@@ -52,9 +52,14 @@ fn closed_reason(session: &mut Client) -> String {
 
 #[test]
 fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
-    let server = Server::builder().without("shared_preload_libraries").start_with_extension();
+    // A later line has overridden the one with snowflake_id, and the error shows it to those who may see it.
+    let server = Server::builder().setting("shared_preload_libraries", "plpgsql").start_with_extension();
     let mut session = server.connect();
-    all_fail(&mut session, "55000", &["shared_preload_libraries = 'snowflake_id'", "postgresql.conf"]);
+    let value = "It started with shared_preload_libraries = 'plpgsql'.";
+    all_fail(&mut session, "55000", &["shared_preload_libraries = 'snowflake_id'", "postgresql.conf", value]);
+    run(&mut session, "CREATE ROLE clerk LOGIN");
+    let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
+    assert!(!failure.text().contains("plpgsql"), "{failure}");
     // Reading by this server's own layout needs its settings.
     for call in ["snowflake_timestamp(1)", "snowflake_owner(1)", "snowflake_decode(1)"] {
         let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
