@@ -69,7 +69,8 @@ fn horizon_stays_at_the_first_id_of_a_running_transaction() {
         generator.next_id().unwrap();
         let of_slots = |is_running: bool| {
             let slots = Slots { running: &slots, prepared: &[] };
-            let horizon = generator.horizon(slots, |process, name| is_running && (process, name) == (1, 7), |_| false);
+            let horizon =
+                generator.horizon(slots, |process, name| is_running && (process, name) == (1, 7), |_| false);
             horizon.unwrap().id
         };
         assert_eq!(of_slots(true), first, "after {used} IDs");
@@ -197,7 +198,11 @@ fn starts_and_adoptions_are_breaks() {
     assert_eq!(adopted.breaks, first.breaks + 1);
     for is_clean in [true, false] {
         let before = found(&machine);
-        if is_clean { machine.stop() } else { machine.go_down() }
+        if is_clean {
+            machine.stop()
+        } else {
+            machine.go_down()
+        }
         machine.pass(10 * MINUTE);
         machine.start_up();
         let after = found(&machine);
