@@ -60,6 +60,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
+    "docs/polling.md",
     "docs/portable.md",
     "docs/reading.md",
     "docs/registry.md",
@@ -220,6 +221,11 @@ fn the_page_on_operations_runs_as_written() {
 #[test]
 fn the_page_on_partitioning_runs_as_written() {
     play("docs/partitioning.md");
+}
+
+#[test]
+fn the_page_on_polling_runs_as_written() {
+    play("docs/polling.md");
 }
 
 #[test]
