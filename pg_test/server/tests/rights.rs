@@ -359,6 +359,7 @@ const GRANTED: [&str; 40] = [
     "SELECT snowflake_origin(1)",
     "SELECT snowflake_at(now(), 900) OVER ()",
     "SELECT snowflake_next_at(now(), 900, 'filled')",
+    "SELECT snowflake_horizon()",
 ];
 
 #[test]
