@@ -1016,8 +1016,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files =
-        ["gate", "importing", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files = ["gate", "horizon", "importing", "reading", "replication"]
+        .map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 

@@ -41,6 +41,26 @@ fn started(builder: Builder) -> Server {
     server
 }
 
+/// A server that gets both tables by one subscription.
+fn subscriber(publisher: &Server) -> Server {
+    let mut session = publisher.connect();
+    run(&mut session, "ALTER TABLE outbox_horizon REPLICA IDENTITY FULL");
+    run(&mut session, "CREATE PUBLICATION polled FOR TABLE outbox, outbox_horizon");
+    let server = Server::builder().setting("snowflake_id.worker_id", "2").start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE TABLE outbox (id bigint PRIMARY KEY, kind text NOT NULL)");
+    run(&mut session, "CREATE TABLE outbox_horizon (horizon bigint, breaks bigint, since bigint)");
+    let socket = publisher.data();
+    let socket = socket.parent().expect("the server's folder").display();
+    let connection = format!("host={socket} user=postgres dbname=postgres");
+    run(&mut session, &format!("CREATE SUBSCRIPTION polled CONNECTION '{connection}' PUBLICATION polled"));
+    wait_until("the first copy", secs(60), || {
+        let ready = "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel";
+        one::<Option<bool>>(&mut session, ready).filter(|ready| *ready)
+    });
+    server
+}
+
 // ---- readers
 
 /// A reader with all that it remembers.
@@ -214,16 +234,18 @@ fn poll_until_ended(goes_on: &(dyn Fn() -> bool + Sync), mut poll: impl FnMut())
 
 // ---- tests
 
-/// Every kind of writer beside every kind of reader, on the primary and on a standby.
+/// Every kind of writer beside every kind of reader, on the primary, a standby and a logical subscriber.
 #[test]
 fn readers_by_the_horizon_lose_no_row() {
-    let server = started(Server::builder());
+    let server = started(Server::builder().setting("wal_level", "logical"));
     let standby = server.standby(|builder| builder);
+    let subscriber = subscriber(&server);
     let connect = |server: &Server| (server.connect(), Reader::default());
     let mut naive = connect(&server);
     let mut stored = connect(&server);
     let mut at_once = connect(&server);
     let mut on_standby = connect(&standby);
+    let mut on_subscriber = connect(&subscriber);
 
     // One transaction that is overtaken, for certain.
     let (mut late, mut store) = (server.connect(), server.connect());
@@ -243,6 +265,7 @@ fn readers_by_the_horizon_lose_no_row() {
             scope.spawn(|| poll_until_ended(goes_on, || stored.1.poll(&mut stored.0, true)));
             scope.spawn(|| poll_until_ended(goes_on, || at_once.1.poll_at_once(&mut at_once.0)));
             scope.spawn(|| poll_until_ended(goes_on, || on_standby.1.poll(&mut on_standby.0, true)));
+            scope.spawn(|| poll_until_ended(goes_on, || on_subscriber.1.poll(&mut on_subscriber.0, true)));
         });
     });
     run(&mut store, STORE);
@@ -251,11 +274,18 @@ fn readers_by_the_horizon_lose_no_row() {
     stored.1.poll(&mut stored.0, true);
     at_once.1.poll_at_once(&mut at_once.0);
     on_standby.1.poll(&mut on_standby.0, true);
+    let last: i64 = one(&mut store, "SELECT horizon FROM outbox_horizon");
+    wait_until("the subscriber", secs(60), || {
+        on_subscriber.1.poll(&mut on_subscriber.0, true);
+        (on_subscriber.1.from == last).then_some(())
+    });
 
     let all = all_rows(&server);
     let kinds: i64 = one(&mut store, "SELECT count(DISTINCT kind) FROM outbox");
     assert_eq!(kinds as usize, WRITERS.len() - 1, "only of aborted transactions there are none");
-    for (name, (_, reader)) in [("stored", &stored), ("at once", &at_once), ("standby", &on_standby)] {
+    for (name, (_, reader)) in
+        [("stored", &stored), ("at once", &at_once), ("standby", &on_standby), ("subscriber", &on_subscriber)]
+    {
         assert_eq!(reader.lost(&all), 0, "{name}: lost, of {} rows", all.len());
     }
     let lost = naive.1.lost(&all);

@@ -1,4 +1,5 @@
-//! The horizon without concurrency: what counts as a break, and what `since` covers. `loom.rs` has the rest.
+//! The horizon without concurrency: what it passes and what holds it, what counts as a break, and what `since` covers.
+//! `loom.rs` has the rest.
 
 mod common;
 
