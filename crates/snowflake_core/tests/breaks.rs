@@ -11,8 +11,7 @@ use model::fixtures::plain;
 use model::registry::{Member, Registry, member};
 use model::server::Server;
 use model::world::Machine;
-use snowflake_core::lock_api::RawMutex;
-use snowflake_core::{Config, Generator, Horizon, Host, Policy, Refusal, Slot, Slots, Start};
+use snowflake_core::{Config, Horizon, Policy, Refusal, Slot, Slots, Start};
 
 const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -20,9 +19,15 @@ const DAY: i64 = 24 * HOUR;
 const MS: i64 = 1_000;
 
 /// The horizon of a server on which no transaction runs.
-fn horizon<H: Host, R: RawMutex>(generator: &Generator<'_, H, R>) -> Horizon {
+fn horizon(generator: &Gen) -> Horizon {
     let none = Slots { running: &[], prepared: &[] };
     generator.horizon(none, |_, _| false, |_| false).expect("an open gate")
+}
+
+/// The same of a simulated server.
+fn of(machine: &Machine) -> Horizon {
+    let none = Slots { running: &[], prepared: &[] };
+    machine.with(|generator| generator.horizon(none, |_, _| false, |_| false).expect("an open gate"))
 }
 
 fn opened(config: &Config, world: &'static World) -> Gen {
@@ -191,14 +196,13 @@ fn starts_and_adoptions_are_breaks() {
     let machine = Machine::alone(plain());
     machine.start_up();
     machine.id();
-    let found = |machine: &Machine| machine.with(|generator| horizon(generator));
-    let first = found(&machine);
+    let first = of(&machine);
     assert!(first.since <= first.id);
     machine.adopt(machine.wall()).unwrap();
-    let adopted = found(&machine);
+    let adopted = of(&machine);
     assert_eq!(adopted.breaks, first.breaks + 1);
     for is_clean in [true, false] {
-        let before = found(&machine);
+        let before = of(&machine);
         if is_clean {
             machine.stop()
         } else {
@@ -206,7 +210,7 @@ fn starts_and_adoptions_are_breaks() {
         }
         machine.pass(10 * MINUTE);
         machine.start_up();
-        let after = found(&machine);
+        let after = of(&machine);
         assert_ne!(after.breaks, before.breaks);
         assert!(before.id < after.since && after.since <= after.id, "{before:?}, {after:?}");
     }
@@ -216,14 +220,14 @@ fn starts_and_adoptions_are_breaks() {
 fn change_of_lease_is_a_break_and_a_renewal_is_none() {
     let (machine, registry) = (member(), Registry::new());
     machine.join(&registry);
-    let first = machine.with(|generator| horizon(generator));
+    let first = of(&machine);
     machine.meet(&registry);
-    assert_eq!(machine.with(|generator| horizon(generator)).breaks, first.breaks, "renewed");
+    assert_eq!(of(&machine).breaks, first.breaks, "renewed");
     registry.end(0);
     machine.meet(&registry);
     machine.settle();
     let id = machine.id();
-    let changed = machine.with(|generator| horizon(generator));
+    let changed = of(&machine);
     assert!(changed.breaks > first.breaks);
     let tick_of_since = changed.since >> 22;
     assert!(tick_of_since <= id.tick, "{changed:?}, and {id:?}");
