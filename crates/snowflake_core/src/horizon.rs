@@ -1,25 +1,25 @@
-//! Which transactions have generated IDs, and from which position on: what a reader of the horizon goes by.
+//! The horizon: which transactions have generated IDs, and from which position on.
 //!
 //! # Announcing and reading
 //!
-//! * A transaction *announces itself* before its first ID, in the slot of its process: how many breaks were complete, then the next
-//!   free position, then its own name; then a full fence. Its calls read lane and frontier after that.
-//! * A reader claims an ID, then a full fence; then it reads the slots, and takes the least position of the transactions
-//!   that still run, and of its own ID.
+//! * A transaction *announces itself* before its first ID. It stores in the slot of its process how many breaks were done,
+//!   then the next free position, then its own name. A full fence follows; its calls read lane and frontier after that.
+//! * A reader generates an ID. A full fence follows; then it reads the slots. The horizon is the least position of the
+//!   transactions that still run and of the reader's own ID.
 //!
-//! Of the two fences one comes first. If it is the writer's, the reader sees the slot, or that the transaction has ended. If
-//! it is the reader's, the writer's calls see the frontier of the reader's ID or a later one, and in the same tick the
+//! One of the two fences comes first. If it is the writer's, the reader sees the slot, or that the transaction has ended.
+//! If it is the reader's, the writer's calls see the frontier of the reader's ID or a later one, and in the same tick the
 //! ledger's word that the reader has moved: their IDs are higher.
 //!
-//! A slot is never cleared. It counts while its transaction runs, which the caller knows from elsewhere.
+//! No slot is ever cleared. A slot counts while its transaction runs, and PostgreSQL says how long that is.
 //!
 //! # Breaks
 //!
-//! All this goes by the order of IDs (guarantee 5). A *break* ends one order and begins another, perhaps with lower IDs: a
-//! rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before calls can see the new order,
-//! and as done after they must. A transaction announces the breaks that were done, so that a position of the old order never
-//! passes for one of the new; a reader compares with those that have begun, and lowers an older slot to the lowest position
-//! of all orders of this run.
+//! The proof needs the order of IDs (guarantee 5). A *break* ends one order and begins another, perhaps with lower IDs: a
+//! rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before any call can see the new
+//! order, and as done once every call must. A transaction announces the breaks that were done, so that a position of the
+//! old order never passes for one of the new. A reader compares that with the breaks that have begun, and lowers an older
+//! slot to the lowest position of all orders of this run.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -37,11 +37,11 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Of a transaction that has generated no ID: no reader heeds it.
+    /// The bound of a transaction that has generated no ID: no reader heeds it.
     const NOTHING: Self = Self { breaks: u64::MAX, position: i64::MAX };
 }
 
-/// What one transaction has announced. In a cache line of its own, because other processes write their slots at any time.
+/// The announcement of one transaction, in a cache line of its own: other processes write their slots at any time.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {

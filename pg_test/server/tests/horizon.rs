@@ -106,7 +106,7 @@ impl Reader {
         self.from = self.from.max(horizon);
     }
 
-    /// What all do who do not know better.
+    /// As programs do that know no horizon.
     fn poll_beyond_the_last(&mut self, session: &mut Client) {
         let rows = session.query("SELECT id FROM outbox WHERE id > $1", &[&self.from]).expect("rows");
         self.seen.extend(rows.iter().map(|row| row.get::<_, i64>(0)));

@@ -10,7 +10,7 @@ use parking_lot::lock_api::RawMutex;
 /// Breaks that follow one another within this time count as one for a reader that has seen none of them.
 const JOINED_US: i64 = 3_600_000_000;
 
-/// What a reader is told.
+/// The answer to a reader that polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
     /// The transaction of each ID of this server below it has ended, while `breaks` stays the same.
@@ -27,7 +27,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     #[inline]
     pub fn announce(&self, slot: &Slot, transaction: u64) {
         if !slot.is_of(transaction) {
-            // In this order: a position of an earlier order than `breaks` says would count for too much.
+            // The breaks first: a position that is older than they say would be too high.
             let breaks = self.control.order.done();
             let position = self.lanes[self.active()].next_position();
             slot.announce(transaction, Bound { breaks, position });
