@@ -202,7 +202,7 @@ pub(crate) struct ColdState {
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
     pub(crate) run: Run,
-    /// The lowest ID that the last break allows, or one within an hour before it; and when that was, by the boot clock.
+    /// The lowest ID that the last break allows, or one within a day before it; and when that was, by the boot clock.
     pub(crate) since: i64,
     pub(crate) broke_at_us: i64,
     pub(crate) journal: Journal,

@@ -121,7 +121,7 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     let world = World::starting_at(DAY);
     let generator = opened(&config, world);
     let start = horizon(&generator);
-    world.pass(2 * HOUR);
+    world.pass(2 * DAY);
     generator.next_id().unwrap();
     world.step(-10 * MS);
     generator.next_id().unwrap();
@@ -130,9 +130,9 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     generator.rotate_now().unwrap();
     let by_hand = horizon(&generator);
     assert_eq!(by_hand.breaks, start.breaks + 1);
-    assert_eq!(tick(&config, by_hand.since), (DAY + 2 * HOUR) / MS - 10, "the clock's tick, not the start's");
+    assert_eq!(tick(&config, by_hand.since), 3 * DAY / MS - 10, "the clock's tick, not the start's");
 
-    world.pass(3 * HOUR);
+    world.pass(3 * DAY);
     generator.next_id().unwrap();
     world.step(-MINUTE);
     let id = generator.next_id().unwrap();
@@ -141,7 +141,7 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     assert!(stepped.since <= id);
     assert_eq!(tick(&config, stepped.since), tick(&config, id));
 
-    world.pass(2 * HOUR);
+    world.pass(2 * DAY);
     generator.set_limits(limits(Policy::Replay, 10 * MS, 0));
     generator.next_id().unwrap();
     world.step(-20 * MS);
@@ -151,22 +151,22 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
     assert_eq!(tick(&config, replayed.since), tick(&config, id));
 }
 
-/// A reader that looks once an hour has seen none of them.
+/// A reader that looks once a day has seen none of them.
 #[test]
-fn since_covers_breaks_that_follow_one_another_within_an_hour() {
+fn since_covers_breaks_that_follow_one_another_within_a_day() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
     let world = World::starting_at(10 * DAY);
     let generator = opened(&config, world);
     let start = horizon(&generator);
-    world.pass(5 * HOUR);
+    world.pass(5 * DAY);
     generator.next_id().unwrap();
     world.step(-MINUTE);
     let lowest = generator.next_id().unwrap();
-    world.pass(59 * MINUTE);
+    world.pass(23 * HOUR);
     generator.rotate_now().unwrap();
     let soon = horizon(&generator);
     assert!(start.since < soon.since && soon.since <= lowest, "{soon:?}, and {lowest}");
-    world.pass(HOUR);
+    world.pass(DAY);
     generator.rotate_now().unwrap();
     let later = horizon(&generator);
     assert_eq!(tick(&config, later.since), world.wall.get() / MS);

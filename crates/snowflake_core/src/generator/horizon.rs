@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
 /// Breaks that follow one another within this time count as one for a reader that has seen none of them.
-const JOINED_US: i64 = 3_600_000_000;
+const JOINED_US: i64 = 86_400_000_000;
 
 /// The answer to a reader that polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Horizon {
     pub id: i64,
     /// Another number after each break.
     pub breaks: i64,
-    /// No ID generated since the last break is lower, nor since those that came within an hour before it.
+    /// No ID generated since the last break is lower, nor since those that came within a day before it.
     pub since: i64,
 }
 
