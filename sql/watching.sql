@@ -14,6 +14,8 @@ COMMENT ON FUNCTION snowflake_nextval() IS
 COMMENT ON FUNCTION snowflake_nextval_batch(integer) IS 'generates n IDs, one per row';
 COMMENT ON FUNCTION snowflake_nextval_range(integer) IS
     'generates n consecutive IDs from one tick, and returns the lowest and the highest';
+COMMENT ON FUNCTION snowflake_horizon() IS
+    'returns the ID below which no transaction of this server adds a row any more, and what breaks that order';
 COMMENT ON FUNCTION snowflake_lastval() IS 'returns the last ID that this session generated';
 COMMENT ON TYPE snowflake_parts IS 'the fields of an ID';
 COMMENT ON FUNCTION snowflake_decode(bigint) IS 'returns the fields of an ID in this server''s layout';

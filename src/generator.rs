@@ -4,13 +4,14 @@ use crate::bell::{self, Who};
 use crate::board::{self, Last};
 use crate::host_lock;
 use crate::layout_guard;
-use crate::messages::{Awaited, Error, gate, reading};
+use crate::messages::{Awaited, Error, gate, horizon, reading};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
+use crate::transactions;
 use crate::waiting;
 use pgrx::pg_sys;
-use snowflake_core::{AdoptError, ClosedReason, Parts, Range, Refusal, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Horizon, Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,11 @@ pub fn forget_last_id() {
 // Always: it is small, and each of its two callers is a hot one.
 #[inline(always)]
 pub fn try_next_id() -> Option<i64> {
-    let id = layout_guard::known_for_generating()?.try_next_id()?;
+    let generator = match layout_guard::known_for_generating() {
+        Some(generator) => generator,
+        None => announced()?,
+    };
+    let id = generator.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
     Some(id)
 }
@@ -54,6 +59,26 @@ pub fn next_range(n: i32) -> Range {
     let range = with_open_gate(generator, |generator| generator.next_range(n.into()));
     LAST_ID.store(range.last, Ordering::Relaxed);
     range
+}
+
+/// Below which ID no transaction adds a row of this server any more.
+pub fn horizon() -> Horizon {
+    try_horizon().unwrap_or_else(|error| error.raise_in("snowflake_horizon"))
+}
+
+fn try_horizon() -> Result<Horizon, Error> {
+    let generator = existing()?;
+    if in_recovery() {
+        return Err(horizon::in_recovery());
+    }
+    layout_guard::for_reading()?;
+    if transactions::has_earlier_prepared() {
+        return Err(horizon::earlier_prepared());
+    }
+    let read = |generator: &SharedGenerator| {
+        generator.horizon(transactions::slots(), transactions::is_running, transactions::is_in_progress)
+    };
+    read(generator).or_else(|refusal| open_and_call(refusal, generator, read, refused))
 }
 
 /// Moves to the next usable lane and returns its worker.
@@ -105,7 +130,19 @@ fn open_and_call<T>(
 /// The generator, checked for this database's IDs.
 #[inline]
 fn usable() -> &'static SharedGenerator {
-    layout_guard::known_for_generating().unwrap_or_else(verified)
+    layout_guard::known_for_generating().or_else(announced).unwrap_or_else(verified)
+}
+
+/// The generator for the first call of a transaction, which readers of the horizon are to know of, if this process has
+/// compared the layouts before. Does not call PostgreSQL.
+#[inline(never)]
+fn announced() -> Option<&'static SharedGenerator> {
+    layout_guard::announced_for_generating(announce)
+}
+
+fn announce(generator: &SharedGenerator) {
+    let (slot, transaction) = transactions::own();
+    generator.announce(slot, transaction);
 }
 
 /// The generator, once this database's IDs are known to have its layout.
@@ -121,7 +158,10 @@ fn verified() -> &'static SharedGenerator {
         gate::in_recovery().raise();
     }
     layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
-    generator
+    announced().unwrap_or_else(|| {
+        announce(generator);
+        generator
+    })
 }
 
 /// The generator, or an error that says why there is none.

@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 static MAY_READ: AtomicBool = AtomicBool::new(false);
 
 /// The generator, once this process has compared the layouts and may generate IDs in a database that is marked as used.
+static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The same, once the transaction has announced itself to readers of the horizon, too: all that a call has to look at.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The table whose row was compared; 0 if none was.
@@ -52,6 +55,7 @@ unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, table: pg_sys::Oid)
     let compared = pg_sys::Oid::from(TABLE.load(Ordering::Relaxed));
     if table == compared || table == pg_sys::InvalidOid {
         MAY_READ.store(false, Ordering::Relaxed);
+        COMPARED.store(std::ptr::null_mut(), Ordering::Relaxed);
         GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
         UNMARKED.set(None);
     }
@@ -105,11 +109,29 @@ fn check(settings: &Settings) -> Result<(), Error> {
 
 // ---- generating ----
 
-/// The generator, if this process may generate IDs with it. Does not call PostgreSQL.
+/// The generator, if this transaction may generate IDs with it. Does not call PostgreSQL.
 #[inline]
 pub fn known_for_generating() -> Option<&'static SharedGenerator> {
     // SAFETY: null, or the argument of `for_generating`, which lives as long as the process.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
+}
+
+/// The generator, if this process may generate IDs with it once a transaction has called `announce`, which this does. Does
+/// not call PostgreSQL.
+#[inline]
+pub fn announced_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
+    let generator = COMPARED.load(Ordering::Relaxed);
+    // SAFETY: as above.
+    let known = unsafe { generator.as_ref()? };
+    announce(known);
+    GENERATOR.store(generator, Ordering::Relaxed);
+    Some(known)
+}
+
+/// Forgets that this transaction has announced itself: it has ended.
+#[inline]
+pub fn end_transaction() {
+    GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Compares the database's layout with the generator's, and marks the database as used.
@@ -126,7 +148,7 @@ pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> 
         compared = compare(settings)?;
     }
     if compared.is_used {
-        GENERATOR.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
+        COMPARED.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     } else {
         UNMARKED.set(Some(statement()));
     }

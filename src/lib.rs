@@ -26,6 +26,7 @@ mod shmem;
 mod start;
 mod state_file;
 mod time;
+mod transactions;
 mod waiting;
 
 pgrx::pg_module_magic!(name, version);
@@ -46,7 +47,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if !binary_upgrade {
         shmem::install_hooks();
-        session::install_hook();
+        session::install_hooks();
         layout_guard::install_callback();
         keeper::register();
         registrar::register();

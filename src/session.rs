@@ -1,9 +1,13 @@
-//! A session's reaction to DISCARD, which session pools send between two clients. PostgreSQL notifies no extension of it,
-//! so this hook sees every utility statement, as the hooks of extensions that audit or distribute them do.
+//! A session's reaction to the end of a transaction, and to DISCARD, which session pools send between two clients.
+//! PostgreSQL notifies no extension of the latter, so a hook sees every utility statement, as the hooks of extensions that
+//! audit or distribute them do.
 
 use crate::generator;
+use crate::layout_guard;
+use crate::transactions;
 use pgrx::prelude::*;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
+use std::ptr;
 
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
@@ -22,13 +26,35 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Has PostgreSQL run utility statements through this hook.
-pub fn install_hook() {
+/// Has PostgreSQL run utility statements through this hook, and call back at the end of each transaction. Called by the
+/// postmaster; the other processes inherit it.
+pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
+        pg_sys::RegisterXactCallback(Some(transaction_event), ptr::null_mut());
         PREVIOUS = pg_sys::ProcessUtility_hook;
         pg_sys::ProcessUtility_hook = Some(process_utility);
     }
+}
+
+/// Without pgrx's wrapper, because each transaction pays for it.
+///
+/// # Safety
+/// Only PostgreSQL may call it.
+unsafe extern "C-unwind" fn transaction_event(event: pg_sys::XactEvent::Type, argument: *mut c_void) {
+    match event {
+        // SAFETY: as this function's contract.
+        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => unsafe { prepare(argument) },
+        // Before the end, too, which costs the next call a little and nothing else.
+        _ => layout_guard::end_transaction(),
+    }
+}
+
+/// # Safety
+/// As `transaction_event`.
+#[pg_guard]
+unsafe extern "C-unwind" fn prepare(_argument: *mut c_void) {
+    transactions::prepare();
 }
 
 /// Runs a statement. Forgets the session's last ID if the statement makes a session forget `lastval()`.

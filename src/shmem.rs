@@ -11,8 +11,9 @@ use crate::host_lock;
 use crate::lightweight_lock::LightweightLock;
 use crate::messages::log;
 use crate::settings;
+use crate::transactions;
 use pgrx::prelude::*;
-use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, View};
+use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, Slot, View};
 use std::ffi::CStr;
 use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -74,6 +75,7 @@ pub fn install_hooks() {
 /// The offsets of the segment's parts, in bytes.
 struct Plan {
     lanes: usize,
+    transactions: usize,
     words: usize,
     size: usize,
 }
@@ -82,8 +84,15 @@ impl Plan {
     fn new(config: &Config) -> Self {
         let count = config.workers.lanes();
         let lanes = size_of::<Shared>().next_multiple_of(align_of::<LaneMemory>());
-        let words = lanes + count * size_of::<LaneMemory>();
-        Self { lanes, words, size: words + count * config.ring_ticks * size_of::<AtomicU64>() }
+        let transactions = lanes + count * size_of::<LaneMemory>();
+        let words = transactions + Self::transactions() * size_of::<Slot>();
+        Self { lanes, transactions, words, size: words + count * config.ring_ticks * size_of::<AtomicU64>() }
+    }
+
+    /// How many slots transactions have.
+    fn transactions() -> usize {
+        let (running, prepared) = transactions::slots_needed();
+        running + prepared
     }
 }
 
@@ -136,6 +145,7 @@ extern "C-unwind" fn startup() {
         assert!(base.addr().is_multiple_of(align_of::<Shared>()));
         let shared = base.cast::<Shared>();
         let first_lane = base.add(plan.lanes).cast::<LaneMemory>();
+        let first_transaction = base.add(plan.transactions).cast::<Slot>();
         let first_word = base.add(plan.words).cast::<AtomicU64>();
 
         let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
@@ -152,6 +162,10 @@ extern "C-unwind" fn startup() {
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }
+        for slot in 0..Plan::transactions() {
+            first_transaction.add(slot).write(Slot::new());
+        }
+        transactions::share(std::slice::from_raw_parts(first_transaction, Plan::transactions()));
         first_word.write_bytes(0, words);
         View {
             control: &(*shared).control,

@@ -6,6 +6,7 @@ mod copying;
 mod foreign;
 mod importing;
 mod making;
+mod polling;
 mod portable;
 mod readers;
 mod reading;

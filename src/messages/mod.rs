@@ -1,6 +1,6 @@
 //! The texts of errors and log lines. An [`Error`] ends a statement: the constructors in [`gate`] are of a generator that
 //! refuses, those in [`reading`] of an argument or a layout, those in [`importing`] of rows with times of their own, those
-//! in [`replication`] of a guard. `contact` has why the registry granted no lease, and [`log`] what the server's log is
+//! in [`replication`] of a guard, those in [`horizon`] of a bound that is not known. `contact` has why the registry granted no lease, and [`log`] what the server's log is
 //! told. Why a setting's value is bad is said where it is checked, and what PostgreSQL's library or the core's readers say
 //! about a given text is passed on.
 //!
@@ -11,6 +11,7 @@
 mod contact;
 mod error;
 pub mod gate;
+pub mod horizon;
 pub mod importing;
 pub mod log;
 pub mod reading;

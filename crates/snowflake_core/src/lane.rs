@@ -97,6 +97,12 @@ impl<'m> Lane<'m> {
         self.memory.frontier.fetch_max(tick, Ordering::AcqRel);
     }
 
+    /// The lowest position that a call can claim from now on, while the frontier is not lowered.
+    #[inline]
+    pub(crate) fn next_position(&self) -> i64 {
+        self.ledger.next_position(self.frontier())
+    }
+
     // ---- the cold lock's holder ----
 
     /// Lowers the frontier from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was seen;

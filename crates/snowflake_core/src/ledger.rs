@@ -158,6 +158,15 @@ impl<'m> Ledger<'m> {
         end + 1
     }
 
+    /// The lowest position that a call can claim from now on if it begins in this tick. Past the last one of a tick comes the
+    /// first of the next.
+    #[inline]
+    pub(crate) fn next_position(&self, tick: i64) -> i64 {
+        let (word, base) = (self.word(tick), self.shape.base(tick));
+        let next = if word ^ base <= self.shape.highest { word.wrapping_add(1) } else { base };
+        (next & !Word::USED) as i64
+    }
+
     /// The word in the slot of this tick: it changes with every ID that is generated there.
     pub(crate) fn word(&self, tick: i64) -> u64 {
         self.slot(tick).load(Ordering::Acquire)

@@ -66,6 +66,8 @@
 //! | rotate | make another lane the active one |
 //! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
 //! | hold | let IDs ascend while the wall clock catches up |
+//! | break | the end of one order of IDs, after which lower ones may follow |
+//! | horizon | below it the transaction of every ID has ended |
 //! | keeper | the process that moves the reservation, so that calls need not |
 //! | errand | what a blocked call leaves to the keeper |
 //! | cold lock | the one lock: whoever changes more than the hot path does holds it |
@@ -81,6 +83,7 @@ mod clock_watch;
 mod config;
 pub mod foreign;
 mod generator;
+mod horizon;
 pub mod host;
 mod journal;
 mod ladder;
@@ -97,7 +100,8 @@ mod sync;
 pub mod workers;
 
 pub use config::{Config, Limits, Policy, SequenceStart, WorkerSource};
-pub use generator::{Generator, LaneStatus, Range, Status};
+pub use generator::{Generator, Horizon, LaneStatus, Range, Status};
+pub use horizon::{Slot, Slots};
 pub use host::{Disk, Event, Host, SystemHost};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};

@@ -7,11 +7,13 @@
 //! * The ring of each lane: only `ledger.rs` writes it, by compare-and-swap and without a lock.
 //! * `Switch`: the active lane is written under the cold lock, after its frontier and restored mark, and so is the last
 //!   tick of the lease. A reload writes the limits; no two of them need to change together.
+//! * `Order`: a break changes it, under the cold lock (`horizon.rs`).
 //! * `Counters`: calls that leave the hot path add to them at any time; no decision depends on them.
 //! * `ColdState`: only the holder of the cold lock sees it.
 
 use crate::clock_watch::ClockWatch;
 use crate::config::{Config, Limits, Policy};
+use crate::horizon::Order;
 use crate::journal::Journal;
 use crate::ladder::{Blocked, Patience};
 use crate::lane::LaneMemory;
@@ -200,6 +202,9 @@ pub(crate) struct ColdState {
     /// The home worker in use; `None` while the registry has leased none.
     pub(crate) home: Option<i64>,
     pub(crate) run: Run,
+    /// The lowest ID that the last break allows, or one within a day before it; and when that was, by the boot clock.
+    pub(crate) since: i64,
+    pub(crate) broke_at_us: i64,
     pub(crate) journal: Journal,
     /// By how many ticks the last reservation reached past the tick for which it was made.
     pub(crate) reserved_ticks: i64,
@@ -216,6 +221,7 @@ pub(crate) struct ColdState {
 #[repr(C)]
 pub struct Control<R: RawMutex> {
     pub(crate) switch: Switch,
+    pub(crate) order: Order,
     pub(crate) counters: Counters,
     pub(crate) cold: Mutex<R, ColdState>,
 }
@@ -227,6 +233,8 @@ impl<R: RawMutex> Control<R> {
             gate: Gate::Untried,
             home: config.configured_home(),
             run: Run { start_us: i64::MIN, above: -1, longer_ahead_until_us: i64::MIN },
+            since: i64::MAX,
+            broke_at_us: 0,
             journal: Journal::new(),
             reserved_ticks: 0,
             reported: None,
@@ -235,6 +243,7 @@ impl<R: RawMutex> Control<R> {
         };
         Self {
             switch: Switch::new(&config.limits.clamped_to(config.ring_ticks, &config.layout)),
+            order: Order::new(),
             counters: Counters::new(now_us),
             cold: Mutex::from_raw(lock, cold),
         }

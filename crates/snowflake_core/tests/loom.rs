@@ -13,8 +13,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use loom::thread;
 use snowflake_core::lock_api::{GuardSend, RawMutex};
-use snowflake_core::{Answer, Answered, Config, Event, Generator, Host, Layout, Lease, Limits, Memory};
-use snowflake_core::{Policy, Refusal, Start, Tick, WorkerSource, Workers};
+use snowflake_core::{
+    Answer, Answered, Config, Event, Generator, Horizon, Host, Layout, Lease, Limits, Memory,
+};
+use snowflake_core::{Policy, Refusal, Slot, Slots, Start, Tick, WorkerSource, Workers};
 use uuid::Uuid;
 
 /// loom's atomics cannot be created in a constant, so the flag is created at its first use, inside the model.
@@ -194,10 +196,10 @@ fn model(preemptions: Option<usize>, act: impl Fn() + Sync + Send + 'static) {
 }
 
 /// Runs `theirs` in a thread of its own beside `ours`.
-fn beside<T: 'static, U>(
-    world: &Arc<World>,
-    theirs: impl FnOnce(&World) -> T + 'static,
-    ours: impl FnOnce(&World) -> U,
+fn beside<S: Send + Sync + 'static, T: 'static, U>(
+    world: &Arc<S>,
+    theirs: impl FnOnce(&S) -> T + 'static,
+    ours: impl FnOnce(&S) -> U,
 ) -> (T, U) {
     let shared = world.clone();
     let thread = thread::spawn(move || theirs(&shared));
@@ -500,5 +502,223 @@ fn the_eviction_count() {
         ids.extend(theirs);
         ids.push(ours);
         world.check(ids, 0..=0);
+    });
+}
+
+// ---- the horizon ----
+
+/// Transactions that announce themselves, as PostgreSQL has them: each runs under its name until it ends, and a snapshot
+/// shows what has ended. Reading what runs takes no lock, ending and taking a snapshot do.
+struct Sessions {
+    world: Arc<World>,
+    running: [Slot; 2],
+    prepared: [Slot; 2],
+    /// The name of each session's transaction; 0 while it has none.
+    names: [AtomicI64; 2],
+    /// Whether the prepared transaction of this name is in progress.
+    in_progress: [AtomicBool; 2],
+    /// The IDs of transactions that have ended.
+    visible: loom::sync::Mutex<Vec<i64>>,
+}
+
+/// The name of a session's only transaction, and the one under which it is prepared.
+const NAMES: [u64; 2] = [7, 8];
+
+impl Sessions {
+    fn new(world: Arc<World>) -> Arc<Self> {
+        Arc::new(Self {
+            world,
+            running: [Slot::new(), Slot::new()],
+            prepared: [Slot::new(), Slot::new()],
+            names: NAMES.map(|name| AtomicI64::new(name as i64)),
+            in_progress: [AtomicBool::new(false), AtomicBool::new(false)],
+            visible: loom::sync::Mutex::new(vec![]),
+        })
+    }
+
+    fn slots(&self) -> Slots<'_> {
+        Slots { running: &self.running, prepared: &self.prepared }
+    }
+
+    /// One ID of a session's transaction, by a call that announces the transaction if none has before.
+    fn draw(&self, session: usize) -> Option<i64> {
+        self.world.with(|generator| {
+            generator.announce(&self.running[session], NAMES[session]);
+            generator.next_id().ok()
+        })
+    }
+
+    /// The transaction ends, and its IDs become visible: for snapshots at one moment.
+    fn commit(&self, session: usize, ids: &[i64]) {
+        let mut visible = self.visible.lock().unwrap();
+        visible.extend(ids);
+        self.names[session].store(0, Ordering::Relaxed);
+    }
+
+    fn prepare(&self, session: usize) {
+        let name = NAMES[session] + 100;
+        self.in_progress[session].store(true, Ordering::Relaxed);
+        let is_prepared = |name: u64| self.is_prepared(name);
+        assert!(self.slots().prepare(&self.running[session], NAMES[session], name, is_prepared));
+        let _changes = self.visible.lock().unwrap();
+        self.names[session].store(0, Ordering::Relaxed);
+    }
+
+    fn commit_prepared(&self, session: usize, ids: &[i64]) {
+        let mut visible = self.visible.lock().unwrap();
+        visible.extend(ids);
+        self.in_progress[session].store(false, Ordering::Relaxed);
+    }
+
+    fn is_prepared(&self, name: u64) -> bool {
+        NAMES
+            .iter()
+            .position(|of| of + 100 == name)
+            .is_some_and(|i| self.in_progress[i].load(Ordering::Relaxed))
+    }
+
+    fn horizon(&self) -> Horizon {
+        let is_running =
+            |session: usize, name: u64| self.names[session].load(Ordering::Relaxed) == name as i64;
+        let horizon = |generator: &Generator<'_, Eye, SpinLock>| {
+            generator.horizon(self.slots(), is_running, |name| self.is_prepared(name))
+        };
+        self.world.with(horizon).expect("an open gate")
+    }
+
+    /// A reader: the horizon, then a snapshot.
+    fn read(&self) -> (Horizon, Vec<i64>) {
+        let horizon = self.horizon();
+        (horizon, self.visible.lock().unwrap().clone())
+    }
+
+    /// The promise: what a reader did not see below its horizon does not exist, or a break says how far to go back.
+    fn check(&self, (horizon, seen): (Horizon, Vec<i64>), ids: &[i64]) {
+        let later = self.horizon();
+        for id in ids.iter().filter(|id| **id < horizon.id && !seen.contains(id)) {
+            let is_announced = later.breaks != horizon.breaks && later.since <= *id;
+            assert!(is_announced, "{id} appears below {horizon:?}; later {later:?}");
+        }
+        // The start is the first break.
+        let passes = ids.iter().all(|id| *id < later.id);
+        assert!(passes || later.breaks > 1, "{later:?} does not pass {ids:?}");
+    }
+}
+
+/// A transaction of two IDs beside a reader, in a tick that other calls have used before.
+#[test]
+fn a_transaction_beside_a_reader() {
+    model(None, || {
+        let sessions = Sessions::new(World::new(2, 8, 8, limits(Policy::Hold, 1)));
+        sessions.world.id();
+        let writer = |sessions: &Sessions| {
+            let ids = [sessions.draw(0), sessions.draw(0)].map(|id| id.expect("an ID"));
+            sessions.commit(0, &ids);
+            ids
+        };
+        let (ids, read) = beside(&sessions, writer, Sessions::read);
+        sessions.check(read, &ids);
+    });
+}
+
+/// The clock goes on meanwhile, so that the two IDs have a tick each.
+#[test]
+fn a_transaction_beside_a_reader_in_the_next_tick() {
+    model(None, || {
+        let sessions = Sessions::new(World::new(2, 8, 8, limits(Policy::Hold, 1)));
+        let writer = |sessions: &Sessions| {
+            let first = sessions.draw(0).expect("an ID");
+            sessions.commit(0, &[first]);
+            first
+        };
+        let reader = |sessions: &Sessions| {
+            sessions.world.step_to(9);
+            sessions.read()
+        };
+        let (id, read) = beside(&sessions, writer, reader);
+        sessions.check(read, &[id]);
+    });
+}
+
+/// A transaction that goes on generating IDs keeps the horizon where its first one is.
+#[test]
+fn a_long_transaction_beside_a_reader() {
+    model(None, || {
+        let sessions = Sessions::new(World::new(2, 8, 8, limits(Policy::Hold, 1)));
+        let first = sessions.draw(0).expect("an ID");
+        let writer = |sessions: &Sessions| sessions.draw(0).expect("an ID");
+        let (second, (horizon, seen)) = beside(&sessions, writer, Sessions::read);
+        assert!(horizon.id <= first, "{horizon:?} is past {first}");
+        sessions.commit(0, &[first, second]);
+        sessions.check((horizon, seen), &[first, second]);
+    });
+}
+
+/// It is prepared while the reader looks, and ends later.
+#[test]
+fn a_prepared_transaction_beside_a_reader() {
+    model(None, || {
+        let sessions = Sessions::new(World::new(2, 8, 8, limits(Policy::Hold, 1)));
+        let first = sessions.draw(0).expect("an ID");
+        let ((), (horizon, seen)) = beside(&sessions, |sessions| sessions.prepare(0), Sessions::read);
+        assert!(horizon.id <= first, "{horizon:?} is past {first}");
+        sessions.commit_prepared(0, &[first]);
+        sessions.check((horizon, seen), &[first]);
+    });
+}
+
+/// The clock steps back far, and a transaction that began before it goes on on another lane.
+#[test]
+fn a_rotation_beside_a_reader() {
+    model(Some(3), || {
+        let sessions = Sessions::new(World::new(2, 8, 100, limits(Policy::Hold, 2)));
+        let writer = |sessions: &Sessions| {
+            let first = sessions.draw(0).expect("an ID");
+            sessions.world.step_to(20);
+            let ids = [first, sessions.draw(0).expect("an ID")];
+            sessions.commit(0, &ids);
+            ids
+        };
+        let (ids, read) = beside(&sessions, writer, Sessions::read);
+        sessions.check(read, &ids);
+    });
+}
+
+/// A transaction that begins while another process rotates.
+#[test]
+fn a_transaction_that_begins_beside_a_rotation() {
+    model(Some(3), || {
+        let sessions = Sessions::new(World::new(2, 8, 100, limits(Policy::Hold, 2)));
+        let earlier = sessions.world.id();
+        sessions.world.step_to(20);
+        let writer = |sessions: &Sessions| sessions.draw(0).expect("an ID");
+        let rotating = |sessions: &Sessions| {
+            sessions.world.id();
+            sessions.read()
+        };
+        let (id, read) = beside(&sessions, writer, rotating);
+        // It still runs, so the horizon is not past its ID, wherever that lies.
+        let now = sessions.read();
+        assert!(now.0.id <= id, "{:?} is past {id}, which comes after {earlier}", now.0);
+        sessions.commit(0, &[id]);
+        sessions.check(read, &[id]);
+        sessions.check(now, &[id]);
+    });
+}
+
+/// The clock steps back, and calls follow it.
+#[test]
+fn a_replay_beside_a_reader() {
+    model(Some(3), || {
+        let sessions = Sessions::new(World::new(2, 8, 8, limits(Policy::Replay, 0)));
+        let writer = |sessions: &Sessions| {
+            let first = sessions.draw(0).expect("an ID");
+            sessions.world.step_to(5);
+            let ids = [first, sessions.draw(0).expect("an ID")];
+            sessions.commit(0, &ids);
+            ids
+        };
+        let (ids, read) = beside(&sessions, writer, Sessions::read);
+        sessions.check(read, &ids);
     });
 }

@@ -26,6 +26,14 @@ SELECT snowflake_lastval() = last AS lastval FROM snowflake_nextval_range(1);
 SELECT count(*) FROM snowflake_nextval_batch(0);
 SELECT snowflake_nextval_range(NULL) IS NULL AS null_in_null_out;
 
+-- the bound for readers that poll
+SELECT snowflake_nextval() AS id \gset
+SELECT horizon > :id AS passed, since <= :id AS covered FROM snowflake_horizon();
+BEGIN;
+SELECT snowflake_nextval() AS id \gset
+SELECT horizon > :id AS passed, since <= :id AS covered FROM snowflake_horizon();
+COMMIT;
+
 -- invalid numbers of IDs
 SELECT snowflake_nextval_batch(-1);
 \echo :LAST_ERROR_SQLSTATE

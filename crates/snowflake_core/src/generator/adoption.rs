@@ -55,6 +55,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         for lane in &self.lanes {
             lane.raise_floor(floor);
         }
+        self.break_order(cold, self.lanes[self.active()].frontier(), || ());
         if cold.gate == Gate::Open && self.host.disk().is_some() {
             for lane in 0..self.lanes.len() {
                 self.publish(cold, lane, cold.journal.promises.marks[lane]);

@@ -169,7 +169,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         for (lane, mark) in self.lanes.iter().zip(promises.marks) {
             lane.raise_floor(mark);
         }
-        self.control.switch.activate(first);
+        self.break_order(cold, self.lanes[first].frontier(), || self.control.switch.activate(first));
         self.set_until(cold);
         Ok(())
     }

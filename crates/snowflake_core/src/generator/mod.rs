@@ -9,9 +9,11 @@
 //! * `startup`: from a closed gate to an open one.
 //! * `leasing`: a registry says which workers this server has, and how long.
 //! * `adoption`: an operator vouches for the state.
+//! * `horizon`: below which ID no further row appears.
 //! * `status`: what monitoring shows.
 
 mod adoption;
+mod horizon;
 mod hot_path;
 mod leasing;
 mod reservation;
@@ -20,6 +22,7 @@ mod slow_path;
 mod startup;
 mod status;
 
+pub use horizon::Horizon;
 pub use status::{LaneStatus, Status};
 
 use crate::config::{Config, Limits, WorkerSource};

@@ -36,7 +36,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
         self.reserve(cold, to, first, to)?;
-        self.control.switch.activate(to);
+        // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past the
+        // layout's end must not use up the lane.
+        let now = self.layout.tick().holding(now_us);
+        self.lanes[to].raise_to(if now <= self.max_tick { now } else { 0 });
+        self.break_order(cold, self.lanes[to].frontier(), || self.control.switch.activate(to));
         self.control.counters.add_rotation();
         let workers = self.workers(cold);
         let (from, to) = (workers.worker(from), workers.worker(to));

@@ -123,9 +123,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// marks since the decision, and another replay may have lowered the frontier to the value that this call had read:
     /// then a compare-and-swap alone would succeed and lead below the floor of [`adopt`](Self::adopt).
     fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
-        self.locked(|_| {
+        self.locked(|cold| {
             if let Step::Replay(tick) = self.look(blocked, patience) {
-                self.lanes[blocked.lane].replay_to(blocked.frontier, tick);
+                let lane = &self.lanes[blocked.lane];
+                self.break_order(cold, tick, || lane.replay_to(blocked.frontier, tick));
             }
         });
     }

@@ -215,7 +215,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if self.host.disk().is_some() {
             self.control.switch.set_max_ahead(promises.max_ahead_us);
         }
-        self.control.switch.activate(active);
+        self.break_order(cold, self.lanes[active].frontier(), || self.control.switch.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
     }

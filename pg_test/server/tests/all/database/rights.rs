@@ -318,7 +318,7 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
 
 /// A call of each function that a role may be granted, for a role with nothing but this grant and what rows with a
 /// snowflake default need.
-const GRANTED: [&str; 40] = [
+const GRANTED: [&str; 41] = [
     "SELECT snowflake_nextval()",
     "SELECT snowflake_nextval_batch(3)",
     "SELECT snowflake_nextval_range(3)",
@@ -359,6 +359,7 @@ const GRANTED: [&str; 40] = [
     "SELECT snowflake_origin(1)",
     "SELECT snowflake_at(now(), 900) OVER ()",
     "SELECT snowflake_next_at(now(), 900, 'filled')",
+    "SELECT snowflake_horizon()",
 ];
 
 #[test]

@@ -60,6 +60,7 @@ const DOCUMENTS: &[&str] = &[
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/partitioning.md",
+    "docs/polling.md",
     "docs/portable.md",
     "docs/reading.md",
     "docs/registry.md",
@@ -238,6 +239,11 @@ fn the_page_on_operations_runs_as_written() {
 #[test]
 fn the_page_on_partitioning_runs_as_written() {
     play("docs/partitioning.md");
+}
+
+#[test]
+fn the_page_on_polling_runs_as_written() {
+    play("docs/polling.md");
 }
 
 #[test]
@@ -1029,8 +1035,8 @@ fn the_tables_of_the_views_have_every_column() {
 
 /// The sources of the messages, with the path of the state file filled in.
 fn messages() -> String {
-    let files =
-        ["gate", "importing", "reading", "replication"].map(|file| read(&format!("src/messages/{file}.rs")));
+    let files = ["gate", "horizon", "importing", "reading", "replication"]
+        .map(|file| read(&format!("src/messages/{file}.rs")));
     files.concat().replace("{STATE_FILE}", "snowflake_id/state")
 }
 

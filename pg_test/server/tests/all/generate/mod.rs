@@ -3,6 +3,7 @@
 mod bad_input;
 mod bulk_loads;
 mod concurrency;
+mod horizon;
 mod importing;
 mod plans;
 mod processes;

@@ -1,0 +1,76 @@
+//! The horizon: below which ID no transaction will add a row any more. `horizon.rs` of the crate has the protocol.
+
+use super::Generator;
+use crate::horizon::{Bound, Slot, Slots};
+use crate::host::Host;
+use crate::memory::{ColdState, Gate};
+use crate::refusal::Refusal;
+use parking_lot::lock_api::RawMutex;
+
+/// Breaks that follow one another within this time count as one for a reader that has seen none of them.
+const JOINED_US: i64 = 86_400_000_000;
+
+/// The answer to a reader that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    /// The transaction of each ID of this server below it has ended, while `breaks` stays the same.
+    pub id: i64,
+    /// Another number after each break.
+    pub breaks: i64,
+    /// No ID generated since the last break is lower, nor since those that came within a day before it.
+    pub since: i64,
+}
+
+impl<H: Host, R: RawMutex> Generator<'_, H, R> {
+    /// Announces from where on this transaction generates IDs. To be called before the first of them, and harmless
+    /// afterwards. `slot` is that of the calling process; `transaction`, its name, is not 0, and never used again.
+    #[inline]
+    pub fn announce(&self, slot: &Slot, transaction: u64) {
+        if !slot.is_of(transaction) {
+            // The breaks first: a position that is older than they say would be too high.
+            let breaks = self.control.order.done();
+            let position = self.lanes[self.active()].next_position();
+            slot.announce(transaction, Bound { breaks, position });
+        }
+    }
+
+    /// The horizon. It generates an ID, so that it advances where no other call does.
+    ///
+    /// `is_running`: whether the transaction of this name still runs in the process of this number; `is_prepared`: whether
+    /// one that was prepared under this name is in progress.
+    pub fn horizon(
+        &self,
+        slots: Slots<'_>,
+        is_running: impl Fn(usize, u64) -> bool,
+        is_prepared: impl Fn(u64) -> bool,
+    ) -> Result<Horizon, Refusal> {
+        // Before the ID, so that a break after this is news for the next call.
+        let (breaks, since) = self.locked(|cold| match cold.gate {
+            Gate::Open => Ok((self.breaks(cold), cold.since)),
+            _ => Err(Refusal::GateClosed),
+        })?;
+        let own = self.next_id()?;
+        let (sequence_bits, origin_bits) = (self.sequence_bits, self.origin_bits);
+        let origin = own >> sequence_bits & self.origin_mask;
+        let sequence_mask = (1 << sequence_bits) - 1;
+        let position = own >> (sequence_bits + origin_bits) << sequence_bits | own & sequence_mask;
+        let lowest = slots.lowest(position, &self.control.order, is_running, is_prepared);
+        let stamp = lowest >> sequence_bits << origin_bits | origin;
+        Ok(Horizon { id: stamp << sequence_bits | lowest & sequence_mask, breaks, since })
+    }
+
+    /// A number that no earlier run has had, unless a clock stood at the same microsecond again.
+    fn breaks(&self, cold: &ColdState) -> i64 {
+        cold.run.start_us.max(0) + self.control.order.done() as i64
+    }
+
+    /// Begins another order of IDs, the lowest of which is the first of tick `first`. `begin` shows it to calls.
+    pub(super) fn break_order(&self, cold: &mut ColdState, first: i64, begin: impl FnOnce()) {
+        let since = first << (self.sequence_bits + self.origin_bits);
+        let now_us = self.host.boot_us();
+        let is_joined = now_us - cold.broke_at_us < JOINED_US;
+        cold.since = if is_joined { since.min(cold.since) } else { since };
+        cold.broke_at_us = now_us;
+        self.control.order.change(first << self.sequence_bits, begin);
+    }
+}
