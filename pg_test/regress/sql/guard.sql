@@ -8,7 +8,7 @@ DECLARE
     detail text;
 BEGIN
     EXECUTE statements;
-    RETURN 'none';
+    RAISE 'none';
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
     RETURN concat_ws(E'\n', SQLSTATE || ' ' || SQLERRM, detail);
