@@ -7,9 +7,11 @@ SCRIPT := scripts/test
 # With the oldest version: about packages, about programs beside the server, and about clocks, disks and processes, of
 # which the newest has `chaos`.
 OLDEST := clients faults package patroni
+# With the newest: what is about a build, not about a version.
+NEWEST := pg
 # With the oldest and the newest: what the library does itself, whose code differs between 15, 16 and 17 only, and what
 # PostgreSQL took on once, and kept.
-ENDS := clippy pg manual server chaos upstream
+ENDS := clippy manual server chaos upstream
 # With each version.
 EACH := postgres install regress instructions sql citus
 # What runs on an installed library.
@@ -24,7 +26,8 @@ ORDER := postgres pgrx pg install faults server patroni clients manual sql chaos
 oldest = $(firstword $(MAJORS))
 newest = $(lastword $(MAJORS))
 ends = $(sort $(oldest) $(newest))
-with = $(if $(filter $1,$(EACH)),$(MAJORS),$(if $(filter $1,$(ENDS)),$(ends),$(if $(filter $1,$(OLDEST)),$(oldest))))
+with = $(or $(if $(filter $1,$(EACH)),$(MAJORS)),$(if $(filter $1,$(ENDS)),$(ends)),$(if $(filter $1,$(OLDEST)),$(oldest)),\
+    $(if $(filter $1,$(NEWEST)),$(newest)))
 jobs = $(foreach stage,$1,$(or $(addprefix $(stage).,$(call with,$(stage))),$(stage)))
 
 ASKED := $(call jobs,$(filter $(STAGES),$(ORDER)))

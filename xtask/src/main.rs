@@ -12,7 +12,6 @@ use std::process::Command;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  regress                            pg_test/regress
   upstream SOURCES                   the suites in PostgreSQL's source
   can-upgrade                        whether pg_upgrade can, from PG_CONFIG_OLD's
   fleet                              servers with a registry, and what becomes of them
@@ -22,7 +21,6 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some((command, args)) = args.split_first() else { bail!(USAGE) };
     match (command.as_str(), args) {
-        ("regress", []) => suites::regress(),
         ("upstream", [sources]) => suites::upstream(Path::new(sources)),
         ("can-upgrade", []) => suites::can_upgrade(),
         ("fleet", []) => fleet::show(),

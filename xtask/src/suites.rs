@@ -1,4 +1,4 @@
-//! Tests in PostgreSQL's own form, run by its own drivers: those of pg_test/regress, and those in PostgreSQL's source.
+//! PostgreSQL's own suites, run by its own drivers, and whether pg_upgrade can.
 
 use crate::run;
 use anyhow::{Context, Result, bail, ensure};
@@ -10,36 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-/// pg_test/regress and pg_test/isolation.
-///
-/// # Errors
-/// Output that is not the expected one.
-pub fn regress() -> Result<()> {
-    own("regress", "sql")?;
-    own("isolation", "specs")
-}
-
-/// The tests in the folder `pg_test/SUITE`, which has their sources in the folder `sources`.
-fn own(suite: &str, sources: &str) -> Result<()> {
-    let server = Server::builder().start();
-    let tests = Path::new("pg_test").join(suite);
-    let folder = work_folder(&server)?.join(suite);
-    copy(&tests, &folder, &server)?;
-    let mut names: Vec<String> = fs::read_dir(tests.join(sources))?
-        .map(|file| Ok(file?.path().file_stem().context("a file")?.to_string_lossy().into_owned()))
-        .collect::<Result<_>>()?;
-    names.sort();
-    let database = format!("{suite}_tests");
-    server.tool("createdb", &[&database]);
-    let mut driver = driver(&server, suite, &folder);
-    driver.args(["--use-existing", &format!("--dbname={database}")]).args(names);
-    if !driver.status()?.success() {
-        println!("{}", fs::read_to_string(folder.join("regression.diffs")).unwrap_or_default());
-        bail!("output differs from pg_test/{suite}/expected");
-    }
-    Ok(())
-}
 
 /// The command that runs tests in a folder of the servers' owner.
 fn driver(server: &Server, suite: &str, folder: &Path) -> Command {

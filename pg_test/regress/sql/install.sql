@@ -1,8 +1,13 @@
 -- The extension's objects.
 CREATE EXTENSION snowflake_id;
 -- As \dx+ of PostgreSQL 16 and earlier lists them. Later versions also list the types of rows and arrays.
-SELECT pg_describe_object(classid, objid, 0) AS "Object description"
+-- A function's labels: volatility, STRICT, parallel safety, and whether every role may execute it. Not STRICT is, for one,
+-- what the planner is to inline; for pruning, snowflake_between and its helpers are immutable.
+SELECT pg_describe_object(classid, objid, 0) AS "Object description", provolatile AS volatile, proisstrict AS strict,
+    proparallel AS parallel, has_function_privilege('public', pg_proc.oid, 'EXECUTE') AS public,
+    obj_description(objid, classid::regclass::name) LIKE 'internal: %' AS internal
 FROM pg_depend LEFT JOIN pg_type ON classid = 'pg_type'::regclass AND pg_type.oid = objid
+    LEFT JOIN pg_proc ON classid = 'pg_proc'::regclass AND pg_proc.oid = objid
 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')
     AND (typtype IS NULL OR typtype = 'd'
         OR typtype = 'c' AND (SELECT relkind FROM pg_class WHERE pg_class.oid = typrelid) = 'c')

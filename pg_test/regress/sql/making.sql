@@ -1,7 +1,8 @@
 -- Generating IDs, in every way that a table can ask for them.
 CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), item text);
-INSERT INTO orders (item) VALUES ('a'), ('b') RETURNING snowflake_worker(id) AS worker, item;
-INSERT INTO orders (item) SELECT 'bulk' FROM generate_series(1, 5000);
+INSERT INTO orders (item) VALUES ('a'), ('b') RETURNING (snowflake_owner(id)).home_worker_id, item;
+WITH made AS (INSERT INTO orders (item) SELECT 'bulk' FROM generate_series(1, 5000) RETURNING id)
+SELECT count(*), bool_and(id > before) AS ascending FROM (SELECT id, lag(id) OVER () AS before FROM made) steps;
 COPY orders (item) FROM stdin;
 copied
 copied as well
@@ -14,15 +15,32 @@ EXECUTE one;
 EXECUTE one;
 SELECT count(*), count(DISTINCT id), min(id) > 0 AS positive FROM orders;
 
+-- of this server's worker, and of the time of the call
+SELECT (snowflake_owner(id)).home_worker_id,
+    snowflake_timestamp(id) BETWEEN before - interval '1 ms' AND clock_timestamp() + interval '2 s' AS of_now
+FROM (SELECT clock_timestamp() AS before, snowflake_nextval() AS id OFFSET 0) made;
+
 -- in the order in which they were generated
-SELECT bool_and(made) AS ascending
-FROM (SELECT id > lag(id) OVER (ORDER BY ordinality) AS made
-      FROM snowflake_nextval_batch(10000) WITH ORDINALITY AS batch (id, ordinality)) steps;
+SELECT count(*), bool_and(id > before) AS ascending
+FROM (SELECT id, lag(id) OVER (ORDER BY n) AS before
+      FROM (SELECT n, snowflake_nextval() AS id FROM generate_series(1, 100000) AS n) calls) steps;
+SELECT count(*), bool_and(id > before) AS ascending
+FROM (SELECT id, lag(id) OVER (ORDER BY n) AS before
+      FROM snowflake_nextval_batch(10000) WITH ORDINALITY AS batch (id, n)) steps;
 
 -- ranges
-SELECT last - first + 1 AS size, snowflake_sequence(last) - snowflake_sequence(first) + 1 AS in_one_tick
-FROM snowflake_nextval_range(1000);
-SELECT snowflake_lastval() = last AS lastval FROM snowflake_nextval_range(1);
+SELECT n, last - first + 1 AS size, snowflake_sequence(last) - snowflake_sequence(first) + 1 AS in_one_tick,
+    snowflake_timestamp(last) = snowflake_timestamp(first) AND snowflake_worker(last) = snowflake_worker(first) AS of_one_tick
+FROM unnest('{1,2,100,1000,4096}'::integer[]) AS n, snowflake_nextval_range(n);
+-- and single IDs between them
+SELECT count(*), bool_and(first > before) AND bool_and(id > last) AS ascending
+FROM (SELECT first, last, id, lag(id) OVER (ORDER BY place) AS before
+      FROM (SELECT place, first, last, snowflake_nextval() AS id
+            FROM unnest('{7,1,300}'::integer[]) WITH ORDINALITY AS sizes (n, place), snowflake_nextval_range(n)) calls
+     ) steps;
+SELECT snowflake_nextval() = snowflake_lastval() AS lastval;
+SELECT last = snowflake_lastval() AS lastval FROM snowflake_nextval_range(3);
+SELECT max(id) = snowflake_lastval() AS lastval FROM snowflake_nextval_batch(3) AS id;
 SELECT count(*) FROM snowflake_nextval_batch(0);
 SELECT snowflake_nextval_range(NULL) IS NULL AS null_in_null_out;
 
