@@ -7,17 +7,22 @@
 -- With its highest value, once that is known.
 CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name, highest bigint);
 
--- A reason to refuse a call.
-CREATE TYPE snowflake_internal.snowflake_refusal AS (code text, message text, detail text, hint text);
+-- An obstacle. A dry run returns it, and a real run raises it; with the SQLSTATE of a warning, both return it.
+CREATE TYPE snowflake_internal.snowflake_refusal AS (
+    object text, code text, message text, detail text, hint text,
+    unread oid -- the table of a key whose values the call cannot read, so that it looks at the key no further
+);
 
--- Raises the error, if there is a reason.
-CREATE FUNCTION snowflake_internal.snowflake_refuse(refusal snowflake_internal.snowflake_refusal) RETURNS void
+-- Raises the first obstacle, with the number of all.
+CREATE FUNCTION snowflake_internal.snowflake_refuse(refusals snowflake_internal.snowflake_refusal[]) RETURNS void
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF refusal.code IS NOT NULL THEN
-        RAISE EXCEPTION USING
-            ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
-    END IF;
+    PERFORM snowflake_internal.snowflake_raise(r.code, r.message,
+        concat_ws(' ', r.detail, CASE WHEN n.all_of > 1 THEN format('This is the first of %s obstacles.', n.all_of) END),
+        -- A dry run raises a lack of rights, too.
+        CASE r.code WHEN '42501' THEN (SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
+            ELSE concat_ws(' ', r.hint, CASE WHEN n.all_of > 1 THEN 'A dry run returns all.' END) END)
+    FROM unnest(refusals[1:1]) AS r, cardinality(refusals) AS n (all_of);
 END
 $$;
 
@@ -194,7 +199,7 @@ BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
     LOOP
         changed := ARRAY(
-            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys) w WHERE widens
+            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) w WHERE widens
             UNION
             SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
             FROM snowflake_internal.snowflake_convert_columns(keys) k
@@ -214,12 +219,13 @@ BEGIN
             SELECT unnest(changed)
             UNION
             SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens);
-        PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_owners(touched) r;
+        PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+            SELECT r FROM snowflake_internal.snowflake_convert_check_owners(touched) r));
         FOR hit IN
             SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN snowflake_internal.snowflake_convert_views(keys) w ON w.relid = c.oid,
+            LEFT JOIN snowflake_internal.snowflake_convert_views(keys, false) w ON w.relid = c.oid,
             LATERAL format('%I.%I', n.nspname, c.relname) AS label,
             LATERAL (
                 WITH RECURSIVE ancestors (relid) AS (

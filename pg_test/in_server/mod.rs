@@ -468,7 +468,7 @@ mod tests {
         ("snowflake_reset_stats()", "v", true, "u", false),
         ("snowflake_convert(regclass,name,boolean,boolean)", "v", false, "u", false),
         ("snowflake_convert_tables(regclass[],boolean,boolean)", "v", false, "u", false),
-        ("snowflake_convert_schema(regnamespace,boolean,boolean)", "v", false, "u", false),
+        ("snowflake_convert_schema(regnamespace,boolean,boolean,text[])", "v", false, "u", false),
         ("snowflake_revert(regclass,name,boolean,text)", "v", false, "u", false),
         ("snowflake_revert_tables(regclass[],boolean,text)", "v", false, "u", false),
         ("snowflake_revert_schema(regnamespace,boolean,text)", "v", false, "u", false),
