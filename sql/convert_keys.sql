@@ -78,17 +78,18 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE pairs AS MATERIALIZED (
-        SELECT f.conrelid, f.confrelid, pair.referencing, pair.referenced
+    WITH RECURSIVE referencing (relid, attnum, relids, attnums) AS MATERIALIZED (
+        SELECT f.confrelid, pair.referenced, array_agg(f.conrelid), array_agg(pair.referencing)
         FROM pg_constraint f, unnest(f.conkey, f.confkey) AS pair (referencing, referenced)
-        WHERE f.contype = 'f'
+        WHERE f.contype = 'f' GROUP BY f.confrelid, pair.referenced
     ), family (key_relid, key_attname, relid, attnum, is_key) AS (
         SELECT k.relid, k.attname, a.attrelid, a.attnum, true
         FROM unnest(keys) AS k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped
         UNION
         SELECT m.key_relid, m.key_attname, next.*
-        FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum,
+        FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
+        LEFT JOIN referencing f ON f.relid = m.relid AND f.attnum = m.attnum,
         LATERAL (
             SELECT o.attrelid, o.attnum, m.is_key
             FROM (
@@ -102,8 +103,7 @@ BEGIN
                 WHERE c.attrelid = r.relid AND c.attname = a.attname AND NOT c.attisdropped OFFSET 0
             ) AS o
             UNION ALL
-            SELECT p.conrelid, p.referencing, false
-            FROM pairs p WHERE p.confrelid = m.relid AND p.referenced = m.attnum
+            SELECT r.*, false FROM unnest(f.relids, f.attnums) AS r
         ) AS next
     )
     SELECT m.key_relid, m.key_attname, a.attrelid::regclass, a.attnum, a.attname, a.atttypid::regtype, d.oid, m.is_key,
