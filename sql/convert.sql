@@ -314,7 +314,7 @@ BEGIN
         'Each element of exclude is the name of a table of the schema, or a pattern of LIKE.',
         'Correct the name, or remove it from exclude.')
     FROM unnest(exclude) AS e (pattern)
-    WHERE schema_name IS NOT NULL AND NOT EXISTS (
+    WHERE num_nulls(schema_name, e.pattern) = 0 AND NOT EXISTS (
         SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relname LIKE e.pattern);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
         'snowflake_convert_schema', CASE WHEN array_position(exclude, NULL) IS NULL AND num_nulls(schema_name, exclude) = 0 THEN

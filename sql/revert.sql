@@ -180,7 +180,11 @@ BEGIN
         UNION ALL
         SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', t.only, t.relid, s.attname, CASE becomes
                 WHEN 'bigserial' THEN format('SET DEFAULT nextval(%L::regclass)', s.name) ELSE 'DROP DEFAULT' END),
-            t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), NULL
+            t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), (
+                SELECT 'a partition key has the column: the partition of the last ID gets all further rows'
+                FROM snowflake_internal.snowflake_convert_columns(keys) k
+                JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
+                WHERE k.is_key AND k.is_partition AND k.key_relid = s.relid AND k.key_attname = s.attname LIMIT 1)
         FROM targets t WHERE t.key_relid = s.relid AND t.key_attname = s.attname
         UNION ALL
         SELECT 3, format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (START WITH %s)', s.relid, s.attname,
