@@ -103,7 +103,7 @@ BEGIN
     )
     SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
-        coalesce('the highest value, ' || k.highest || ', is lower than every new ID', 'there is no value yet')
+        coalesce('the highest value is ' || k.highest, 'there is no value yet')
         || coalesce('; new IDs must satisfy ' || c.definitions, '')
         || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, '')
     FROM unnest(keys) AS k

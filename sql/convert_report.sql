@@ -295,7 +295,7 @@ BEGIN
         SELECT -p.part, p.object, c.n, c.statement
         FROM parts p, unnest(p.create_it) WITH ORDINALITY AS c (statement, n) WHERE NOT drops AND c.statement IS NOT NULL
         UNION ALL
-        SELECT CASE WHEN drops THEN 3 ELSE -3 END, 'materialized views, with views that read them or generated columns',
+        SELECT CASE WHEN drops THEN 3 ELSE -3 END, 'materialized views',
             v.ordinality, v.statement
         FROM snowflake_internal.snowflake_convert_plan_views(keys, true, drops) WITH ORDINALITY AS v
     )
