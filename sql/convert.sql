@@ -200,7 +200,7 @@ BEGIN
         SELECT r FROM snowflake_internal.snowflake_convert_check_plans(keys) r);
     -- What a call names must be there, with a type that can be read.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT r FROM unnest(obstacles) r WHERE r.code IN ('42703', '42809', '42P16')));
+        SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
     after := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_left_out(keys, tables || locked) r);
     keys := ARRAY(
         SELECT k FROM unnest(keys) k
@@ -212,7 +212,7 @@ BEGIN
         UNION ALL
         SELECT r FROM snowflake_internal.snowflake_convert_check_views(keys) r);
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code IN ('42501', '42P10') ORDER BY o.code <> '42501'));
+        SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys <> '{}' THEN
         -- On a server that makes no IDs, the error of this call says why and what to do.

@@ -95,7 +95,7 @@ BEGIN
     SELECT NULL, '42501', 'must be owner of all tables, sequences and views of the call',
         format(CASE WHEN bool_and(o.has_schema) THEN 'Owners of their schemas, with the number of objects: %s.'
                     ELSE 'Other owners, with the number of objects: %s.' END,
-               string_agg(format('%s %s (%s)', o.other::regrole, o.n, o.name), ', ' ORDER BY o.other)),
+               string_agg(concat_ws(' ', o.other::regrole, o.n, '(' || o.name || ')'), ', ' ORDER BY o.other)),
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
@@ -273,7 +273,7 @@ BEGIN
     RETURN QUERY SELECT b.what, '2BP01',
         format('cannot widen column "%s" of table %s to bigint', min(w.attname), min(w.relid::text)),
         format('The %s depends on it.', b.what),
-        CASE WHEN bool_or(b.what LIKE 'partition key %')
+        CASE WHEN starts_with(b.what, 'partition')
             THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'
             ELSE 'In one transaction, drop the object, convert, and create it again.' END, NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
