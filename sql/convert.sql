@@ -184,6 +184,8 @@ DECLARE
     lowest      bigint;
     obstacles   snowflake_internal.snowflake_refusal[];
     plan        snowflake_internal.snowflake_step[] := '{}';
+    drops       snowflake_internal.snowflake_row[];
+    creates     snowflake_internal.snowflake_row[];
     before      snowflake_internal.snowflake_row[];
     after       snowflake_internal.snowflake_row[];
     lock_count  bigint;
@@ -228,19 +230,19 @@ BEGIN
         PERFORM snowflake_internal.snowflake_refuse(ARRAY(SELECT o FROM unnest(obstacles) o WHERE o.code <> '01000'));
     END IF;
 
+    drops := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
+    creates := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r);
     before := ARRAY(
         SELECT ('obstacle', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
         FROM unnest(obstacles) o WHERE o.code <> '01000'
-    ) || ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
-    after := ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r
-    ) || ARRAY(
+    ) || drops;
+    after := creates || ARRAY(
         SELECT ('check', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
         FROM unnest(obstacles) o WHERE o.code = '01000'
     ) || ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
     ) || after || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_back(keys) r);
+        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, drops, creates) r);
     lock_count := snowflake_internal.snowflake_convert_count_locks(keys, locked);
     all_locks := current_setting('max_locks_per_transaction')::integer
         * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);

@@ -138,9 +138,10 @@ END
 $$;
 
 -- The statements that bring the keys back as they are now, in the order of their execution. The columns become narrow again
--- only while no value exceeds their type.
-CREATE FUNCTION snowflake_internal.snowflake_convert_back(keys snowflake_internal.snowflake_key[])
-    RETURNS SETOF snowflake_internal.snowflake_row
+-- only while no value exceeds their type, and between the statements that drop obstacles and create them again.
+CREATE FUNCTION snowflake_internal.snowflake_convert_back(
+    keys snowflake_internal.snowflake_key[], drops snowflake_internal.snowflake_row[], creates snowflake_internal.snowflake_row[]
+) RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
@@ -166,24 +167,28 @@ BEGIN
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
         LEFT JOIN pg_attrdef d ON d.adrelid = k.relid AND d.adnum = a.attnum
         UNION ALL
-        SELECT 2, v.ordinality, 'views', v.statement, NULL
+        SELECT 2, r.ordinality, r.object, r.statement, NULL FROM unnest(drops) WITH ORDINALITY AS r
+        UNION ALL
+        SELECT 3, v.ordinality, 'views', v.statement, NULL
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true) WITH ORDINALITY AS v
         UNION ALL
-        SELECT 3, row_number() OVER (ORDER BY n.relid::text COLLATE "C"), format('table %s', n.relid),
+        SELECT 4, row_number() OVER (ORDER BY n.relid::text COLLATE "C"), format('table %s', n.relid),
             format('ALTER TABLE %s %s', n.relid, string_agg(format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', '
                                                             ORDER BY n.attnum)),
             'fails with 22003, and changes nothing, once a value exceeds the type'
         FROM narrow n GROUP BY n.relid
         UNION ALL
         -- snowflake_revert() gives a new sequence this name.
-        SELECT 4, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), format('sequence %s', s.seqrelid),
+        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), format('sequence %s', s.seqrelid),
             format('ALTER SEQUENCE %s AS %s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid, s.seqtypid::regtype,
                    s.seqincrement, s.seqstart, s.seqcache), NULL
         FROM sequences s JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
         WHERE s.name = concat_ws('_', s.of_table, s.attname, 'seq') AND s.seqincrement > 0
         UNION ALL
-        SELECT 5, v.ordinality, 'views', v.statement, NULL
+        SELECT 6, v.ordinality, 'views', v.statement, NULL
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false) WITH ORDINALITY AS v
+        UNION ALL
+        SELECT 7, r.ordinality, r.object, r.statement, NULL FROM unnest(creates) WITH ORDINALITY AS r
     )
     SELECT 'revert', s.object, s.statement, s.note, NULL::text FROM statements s ORDER BY s.part, s.n;
 END

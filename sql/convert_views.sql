@@ -132,6 +132,8 @@ BEGIN
                 (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
             ) AS options, CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END AS ending
         FROM snowflake_internal.snowflake_convert_views(keys, stored) v JOIN pg_class c ON c.oid = v.relid
+        -- The conversion does not find a view that had to be dropped before.
+        WHERE stored OR v.relid NOT IN (SELECT o.relid FROM snowflake_internal.snowflake_convert_views(keys, true) o)
     ), rights AS MATERIALIZED (
         -- What the owner has granted, and what the view would have right after its creation: the default privileges.
         SELECT v.relid, a.is_wanted, a.attname, e.privilege_type AS privilege, e.is_grantable, e.n,

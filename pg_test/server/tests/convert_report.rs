@@ -150,6 +150,17 @@ fn the_printed_statements_drop_obstacles_and_create_them_again() {
         lines
     };
     assert_eq!(lines(&after), lines(&before));
+    run(&mut session, "INSERT INTO app.c (x) VALUES ('new')");
+    run(&mut session, "DELETE FROM app.c");
+    for statement in column::<String>(&mut session, &of_kind("revert")) {
+        run(&mut session, &statement);
+    }
+    let sorted = |dump: Vec<String>| {
+        let mut lines: Vec<String> = dump.iter().map(|line| line.trim_end_matches(',').to_owned()).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(dumped(&database)), sorted(before), "with the sequences");
     run(&mut session, "INSERT INTO app.d (x) VALUES ('new'); REFRESH MATERIALIZED VIEW app.m");
 }
 
