@@ -1280,17 +1280,22 @@ fn a_check_that_new_ids_violate_is_to_be_checked() {
     let database = database();
     run(
         &mut database.connect(),
-        "CREATE TABLE t (id bigserial PRIMARY KEY, boss bigint REFERENCES t, CONSTRAINT low CHECK (id < 1000),
-             CONSTRAINT fine CHECK (id > 0), CONSTRAINT differs CHECK (boss <> id), CONSTRAINT below CHECK (boss < id),
-             CONSTRAINT above CHECK (boss > id), CONSTRAINT equal CHECK (boss = id))",
+        "CREATE TABLE t (id bigserial PRIMARY KEY, CONSTRAINT low CHECK (id < 1000), CONSTRAINT fine CHECK (id > 0));
+         INSERT INTO t DEFAULT VALUES; INSERT INTO t DEFAULT VALUES;
+         CREATE TABLE u (a bigint REFERENCES t, b bigint REFERENCES t,
+             CONSTRAINT differs CHECK (a <> b), CONSTRAINT below CHECK (a < b)); INSERT INTO u VALUES (1, 2);
+         CREATE TABLE v (a bigint REFERENCES t, b bigint REFERENCES t, CONSTRAINT above CHECK (a > b));
+         INSERT INTO v VALUES (2, 1);
+         CREATE TABLE w (a bigint REFERENCES t, b bigint REFERENCES t, CONSTRAINT equal CHECK (a = b));
+         INSERT INTO w VALUES (1, 1)",
     );
     // Two columns of one family have different IDs, in one order or the other.
     let query = "SELECT concat_ws(' | ', object, note, remedy) FROM snowflake_convert('t', 'id')
                  WHERE kind = 'check' AND object LIKE 'constraint%' ORDER BY step";
     let rows: Vec<String> = column(&mut database.connect(), query);
     assert_eq!(rows.len(), 2, "{rows:?}");
-    assert!(rows[0].starts_with("constraint equal on table public.t | constraint equal"), "{rows:?}");
-    assert!(rows[1].starts_with("constraint low on table public.t | constraint low"), "{rows:?}");
+    assert!(rows[0].starts_with("constraint low on table public.t | constraint low"), "{rows:?}");
+    assert!(rows[1].starts_with("constraint equal on table public.w | constraint equal"), "{rows:?}");
     assert!(
         rows[1].ends_with(" | If it rejects every new ID, drop it, or replace it by one that accepts them."),
         "{rows:?}"
