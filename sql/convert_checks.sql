@@ -418,7 +418,7 @@ $$;
 -- Whether an index has the column, or the whole row, in its expressions or its predicate. One that has it as a plain column
 -- is rebuilt whatever functions of other columns it calls. True for an object of any other kind.
 CREATE FUNCTION snowflake_internal.snowflake_convert_has(class oid, object oid, attnum smallint) RETURNS boolean
-    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 BEGIN
     RETURN class <> 'pg_class'::regclass OR EXISTS (

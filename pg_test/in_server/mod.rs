@@ -424,7 +424,7 @@ mod tests {
         "pronamespace = 'snowflake_internal'::regnamespace AND proname ~ '^snowflake_(convert|revert)_'";
 
     /// Name, volatility, strictness, parallel safety, and whether PUBLIC may execute it.
-    const LABELS: [(&str, &str, bool, &str, bool); 76] = [
+    const LABELS: [(&str, &str, bool, &str, bool); 77] = [
         ("snowflake_nextval()", "v", true, "r", true),
         ("snowflake_internal.snowflake_nextval_in_copy(internal)", "s", true, "r", true),
         ("snowflake_internal.snowflake_nextval_support(internal)", "v", true, "s", false),
@@ -476,7 +476,8 @@ mod tests {
         ("snowflake_internal.server_layout()", "s", false, "s", true),
         ("snowflake_internal.snowflake_config_check()", "v", false, "u", false),
         ("snowflake_internal.snowflake_config_changed()", "v", false, "u", false),
-        ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal)", "v", true, "u", true),
+        ("snowflake_internal.snowflake_raise(text,text,text,text)", "v", true, "u", true),
+        ("snowflake_internal.snowflake_refuse(snowflake_internal.snowflake_refusal[])", "v", true, "u", true),
         ("snowflake_layout_steps()", "s", false, "u", false),
         ("snowflake_internal.snowflake_other_owner(oid,oid)", "s", false, "u", true),
         // A registry's: for the role of its nodes, and for administrators.
