@@ -7,12 +7,15 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, true);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true);
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
         format('ACCESS EXCLUSIVE on %s', s.relid), false, NULL,
-        'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column'
+        'drops its sequence, too; OVERRIDING USER VALUE then has no effect on the column' || CASE a.attidentity
+        WHEN 'a' THEN '; an INSERT that gives a value is no longer refused: GRANT INSERT on the other columns alone'
+        ELSE '' END
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
+    JOIN pg_attribute a ON a.attrelid = s.relid AND a.attname = s.attname
     WHERE s.is_identity
     ORDER BY array_position(locked, s.relid::oid), s.attname;
 
@@ -100,7 +103,7 @@ BEGIN
     )
     SELECT format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT %s', k.relid, k.attname, new_default),
         format('ACCESS EXCLUSIVE on %s', k.relid), false, snowflake_internal.snowflake_convert_size(k.relid),
-        coalesce('the highest value, ' || k.highest || ', is lower than every new ID', 'there is no value yet')
+        coalesce('the highest value is ' || k.highest, 'there is no value yet')
         || coalesce('; new IDs must satisfy ' || c.definitions, '')
         || coalesce('; sequence ' || s.seqrelid || ' stays, because it belongs to ' || s.relowner::regrole, '')
     FROM unnest(keys) AS k
@@ -111,11 +114,12 @@ BEGIN
 
     RETURN QUERY SELECT
         format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY NONE' ELSE 'DROP SEQUENCE %s' END, s.seqrelid),
-        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL, NULL
+        format('ACCESS EXCLUSIVE on %s', s.seqrelid), false, NULL,
+        'lastval() and currval() no longer return the key: use RETURNING'
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
     WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false);
 END
 $$;
 
@@ -133,10 +137,29 @@ BEGIN
 END
 $$;
 
--- A conversion, or its dry run.
+-- About as many locks as a conversion takes: PostgreSQL locks the objects that it drops, which are four triggers of each
+-- foreign key that it rebuilds, for each of its ends.
+CREATE FUNCTION snowflake_internal.snowflake_convert_count_locks(keys snowflake_internal.snowflake_key[], locked oid[])
+    RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        WITH wide AS MATERIALIZED (
+            SELECT DISTINCT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
+        )
+        SELECT cardinality(locked) + 5 * cardinality(keys) + (SELECT 9 * count(DISTINCT w.relid) FROM wide w)
+            + (SELECT 3 * count(*) FROM pg_index i WHERE i.indrelid IN (SELECT w.relid FROM wide w))
+            + (SELECT 5 * count(*) FROM wide w JOIN pg_constraint f ON f.contype = 'f'
+               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey) OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
+END
+$$;
+
+-- A conversion, or its dry run. The report names columns of the given tables that the conversion leaves as they are.
 CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
-    caller text, keys snowflake_internal.snowflake_key[], dry_run boolean, keep_sequence boolean
-) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+    caller text, keys snowflake_internal.snowflake_key[], dry_run boolean, keep_sequence boolean, tables oid[]
+) RETURNS TABLE (
+    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
+)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     -- Row-level security raises an error instead of hiding rows: the highest value must be that of all rows.
@@ -159,39 +182,97 @@ DECLARE
     locked      oid[];
     new_id      bigint;
     lowest      bigint;
+    obstacles   snowflake_internal.snowflake_refusal[];
+    plan        snowflake_internal.snowflake_step[] := '{}';
+    drops       snowflake_internal.snowflake_row[];
+    creates     snowflake_internal.snowflake_row[];
+    before      snowflake_internal.snowflake_row[];
+    after       snowflake_internal.snowflake_row[];
+    lock_count  bigint;
+    all_locks   bigint;
 BEGIN
-    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
-        caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r;
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_check_call(
+            caller, CASE WHEN num_nulls(dry_run, keep_sequence) = 0 THEN keys END) r));
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, true);
-    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_columns(keys) r;
-    PERFORM snowflake_internal.snowflake_refuse(r)
-    FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default) r;
-    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_widening(keys) r;
-    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_views(keys) r;
+    obstacles := ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_check_columns(keys) r
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_check_plans(keys) r);
+    -- What a call names must be there, with a type that can be read.
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
+    after := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_left_out(keys, tables || locked) r);
+    keys := ARRAY(
+        SELECT k FROM unnest(keys) k
+        WHERE NOT EXISTS (SELECT FROM unnest(obstacles) o WHERE o.unread = k.relid));
+    obstacles := obstacles || ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_check_keys(keys, keep_sequence, new_default) r
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_check_widening(keys) r
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_check_views(keys) r);
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
-    IF keys = '{}' THEN
-        RETURN;
+    IF keys <> '{}' THEN
+        -- On a server that makes no IDs, the error of this call says why and what to do.
+        new_id := @extschema@.snowflake_nextval();
+        lowest := @extschema@.snowflake_min(clock_timestamp());
+        obstacles := obstacles || ARRAY(
+            SELECT r FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest) r
+            UNION ALL
+            SELECT r FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id) r);
+        plan := ARRAY(SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p);
     END IF;
-    -- On a server that makes no IDs, the error of this call says why and what to do.
-    new_id := @extschema@.snowflake_nextval();
-    lowest := @extschema@.snowflake_min(clock_timestamp());
-    PERFORM snowflake_internal.snowflake_refuse(r)
-    FROM snowflake_internal.snowflake_convert_check_values(keys, new_id, lowest) r;
-    PERFORM snowflake_internal.snowflake_refuse(r)
-    FROM snowflake_internal.snowflake_convert_check_expressions(keys, new_id) r;
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_convert_plan(keys, keep_sequence, locked, new_default) p), locked, dry_run);
+    IF NOT dry_run THEN
+        PERFORM snowflake_internal.snowflake_refuse(ARRAY(SELECT o FROM unnest(obstacles) o WHERE o.code <> '01000'));
+    END IF;
+
+    drops := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
+    creates := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r);
+    before := ARRAY(
+        SELECT ('obstacle', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
+        FROM unnest(obstacles) o WHERE o.code <> '01000'
+    ) || drops;
+    after := creates || ARRAY(
+        SELECT ('check', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
+        FROM unnest(obstacles) o WHERE o.code = '01000'
+    ) || ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
+    ) || after || ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, drops, creates) r);
+    lock_count := snowflake_internal.snowflake_convert_count_locks(keys, locked);
+    all_locks := current_setting('max_locks_per_transaction')::integer
+        * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
+
+    RETURN QUERY SELECT r.ordinality::integer, r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
+    FROM unnest(before) WITH ORDINALITY AS r;
+    IF keys <> '{}' THEN
+        RETURN QUERY SELECT cardinality(before) + e.step, 'statement', NULL, e.statement, e.locks, e.rewrites, e.size,
+            CASE e.step WHEN 1 THEN format('%s; takes about %s locks, and max_locks_per_transaction allows all sessions %s',
+                                           e.note, lock_count, all_locks) ELSE e.note END,
+            CASE WHEN e.step = 1 AND lock_count > all_locks / 2
+                THEN 'Convert fewer tables at a time, or raise max_locks_per_transaction and restart the server.' END
+        FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run) e;
+    END IF;
+    RETURN QUERY SELECT (cardinality(before) + cardinality(plan) + r.ordinality)::integer + CASE keys WHEN '{}' THEN 0 ELSE 1 END,
+        r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
+    FROM unnest(after) WITH ORDINALITY AS r;
 END
 $$;
 
 CREATE FUNCTION snowflake_convert(
     table_name regclass, column_name name, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
-) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+) RETURNS TABLE (
+    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
+)
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, keep_sequence);
+        'snowflake_convert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, keep_sequence,
+        ARRAY[table_name]::oid[]);
 END
 $$;
 
@@ -199,42 +280,60 @@ $$;
 -- values may be IDs.
 CREATE FUNCTION snowflake_convert_tables(
     tables regclass[], dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
-) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+) RETURNS TABLE (
+    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
+)
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keys constant snowflake_internal.snowflake_key[] := CASE
         WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
         THEN snowflake_internal.snowflake_convert_find(tables) END;
 BEGIN
-    PERFORM snowflake_internal.snowflake_refuse((
+    PERFORM snowflake_internal.snowflake_raise(
         '42P16', format('table %s has no serial or identity key', t),
         'In a set, the keys are the serial and identity columns of primary keys; of unique indexes where there is no '
-        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t)))
+        'primary key.', format('Leave it out, or convert it by the name of its key: snowflake_convert(%L, ...).', t))
     FROM unnest(tables) AS t
     WHERE keys IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid = t);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert_tables', keys, dry_run, keep_sequence);
+        'snowflake_convert_tables', keys, dry_run, keep_sequence, tables::oid[]);
 END
 $$;
 
+-- Each element of `exclude` is a pattern of LIKE, for names of tables.
 CREATE FUNCTION snowflake_convert_schema(
-    schema_name regnamespace, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
-) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+    schema_name regnamespace, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false, exclude text[] DEFAULT '{}'
+) RETURNS TABLE (
+    step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
+)
     VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    tables constant regclass[] := snowflake_internal.snowflake_convert_relations(schema_name);
 BEGIN
+    PERFORM snowflake_internal.snowflake_raise(
+        '42P01', format('schema %s has no table like "%s"', schema_name, left(e.pattern, 64)),
+        'Each element of exclude is the name of a table of the schema, or a pattern of LIKE.',
+        'Correct the name, or remove it from exclude.')
+    FROM unnest(exclude) AS e (pattern)
+    WHERE num_nulls(schema_name, e.pattern) = 0 AND NOT EXISTS (
+        SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relname LIKE e.pattern);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert_schema', snowflake_internal.snowflake_convert_find(
-            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, keep_sequence);
+        'snowflake_convert_schema', CASE WHEN array_position(exclude, NULL) IS NULL AND num_nulls(schema_name, exclude) = 0 THEN
+            snowflake_internal.snowflake_convert_find(ARRAY(
+                SELECT c.oid::regclass FROM pg_class c
+                WHERE c.oid = ANY (tables) AND NOT c.relname LIKE ANY (exclude))) END,
+        dry_run, keep_sequence, tables::oid[]);
 END
 $$;
 
 REVOKE ALL ON FUNCTION snowflake_convert(regclass, name, boolean, boolean),
-    snowflake_convert_tables(regclass[], boolean, boolean), snowflake_convert_schema(regnamespace, boolean, boolean)
+    snowflake_convert_tables(regclass[], boolean, boolean), snowflake_convert_schema(regnamespace, boolean, boolean, text[])
     FROM PUBLIC;
 
 COMMENT ON FUNCTION snowflake_convert(regclass, name, boolean, boolean) IS
-    'gives a serial, identity or plain integer key a snowflake default, or in a dry run returns the steps';
+    'gives a serial, identity or plain integer key a snowflake default, or in a dry run reports what that takes';
 COMMENT ON FUNCTION snowflake_convert_tables(regclass[], boolean, boolean) IS
-    'gives the serial and identity keys of tables snowflake defaults, or in a dry run returns the steps';
-COMMENT ON FUNCTION snowflake_convert_schema(regnamespace, boolean, boolean) IS
-    'gives the serial and identity keys of a schema snowflake defaults, or in a dry run returns the steps';
+    'gives the serial and identity keys of tables snowflake defaults, or in a dry run reports what that takes';
+COMMENT ON FUNCTION snowflake_convert_schema(regnamespace, boolean, boolean, text[]) IS
+    'gives the serial and identity keys of a schema snowflake defaults, or in a dry run reports what that takes';

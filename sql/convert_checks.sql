@@ -1,11 +1,10 @@
--- The check functions of snowflake_convert() and snowflake_revert() return the reasons to refuse a call; the user sees the
--- first. This one looks at the call and the tables that it names, before anything is locked. The owner of a schema can
--- rename it and put another in its place: nothing in the extension's schema is called before this function has passed.
+-- The check functions of snowflake_convert() and snowflake_revert() return the obstacles to a call. This one looks at the
+-- call and the tables that it names, before anything is locked. The owner of a schema can rename it and put another in its place: nothing in the extension's schema is called before this function has passed.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint FROM (VALUES
+    RETURN QUERY SELECT NULL, r.code, r.message, r.detail, r.hint, NULL::oid FROM (VALUES
         (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
             format('arguments of %s must not be null', caller), 'Each argument decides what changes.',
             'Name a table and a column, tables, or a schema.'),
@@ -24,7 +23,7 @@ BEGIN
             'The extension was created in schema @extschema@.', 'Rename the schema back to that name.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    RETURN QUERY SELECT label, r.code, r.message, r.detail, r.hint, k.relid::oid
     FROM unnest(keys) AS k
     LEFT JOIN pg_class c ON c.oid = k.relid
     LEFT JOIN pg_namespace n ON n.oid = c.relnamespace,
@@ -77,35 +76,39 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
 BEGIN
     RETURN QUERY
     WITH objects AS MATERIALIZED (
-        SELECT o.owner, count(*) AS n, snowflake_internal.snowflake_other_owner(o.owner, o.of_schema) AS other
+        SELECT o.owner, count(*) AS n, min(o.name) AS name,
+            snowflake_internal.snowflake_other_owner(o.owner, o.of_schema) AS other
         FROM (
-            SELECT c.relowner, c.relnamespace FROM pg_class c WHERE c.oid = ANY (touched)
+            SELECT c.relowner, c.relnamespace, c.oid::regclass::text COLLATE "C" FROM pg_class c WHERE c.oid = ANY (touched)
             UNION ALL
-            SELECT s.stxowner, s.stxnamespace FROM pg_statistic_ext s WHERE s.stxrelid = ANY (touched)
+            SELECT s.stxowner, s.stxnamespace, pg_describe_object('pg_statistic_ext'::regclass, s.oid, 0)
+            FROM pg_statistic_ext s WHERE s.stxrelid = ANY (touched)
             UNION ALL
-            SELECT NULL, x.extnamespace FROM pg_extension x WHERE x.extname = 'snowflake_id'
-        ) AS o (owner, of_schema)
+            SELECT NULL, x.extnamespace, pg_describe_object('pg_extension'::regclass, x.oid, 0)
+            FROM pg_extension x WHERE x.extname = 'snowflake_id'
+        ) AS o (owner, of_schema, name)
         GROUP BY o.owner, o.of_schema
     ), others AS (
-        SELECT o.other, sum(o.n) AS n, bool_and(o.other IS DISTINCT FROM o.owner) AS has_schema
+        SELECT o.other, sum(o.n) AS n, min(o.name) AS name, bool_and(o.other IS DISTINCT FROM o.owner) AS has_schema
         FROM objects o WHERE o.other IS NOT NULL GROUP BY o.other
     )
-    SELECT '42501', 'must be owner of all tables, sequences and views of the call',
+    SELECT NULL, '42501', 'must be owner of all tables, sequences and views of the call',
         format(CASE WHEN bool_and(o.has_schema) THEN 'Owners of their schemas, with the number of objects: %s.'
                     ELSE 'Other owners, with the number of objects: %s.' END,
-               string_agg(concat_ws(' ', o.other::regrole, o.n), ', ' ORDER BY o.other)),
+               string_agg(concat_ws(' ', o.other::regrole, o.n, '(' || o.name || ')'), ', ' ORDER BY o.other)),
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
-            THEN 'Pass tables of one owner. Where foreign keys, inheritance, views or statistics connect what different owners '
+            THEN 'Pass tables of one owner, or exclude those of others. Where foreign keys, inheritance, views or statistics connect what different owners '
                 'have, give it one owner, or drop the connection first.'
             ELSE format('Connect as %s, or as a member of it that is no superuser and SET ROLE to it.',
-                        min(o.other)::regrole) END
+                        min(o.other)::regrole) END, NULL::oid
     FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
 
-    RETURN QUERY SELECT '42501', format('row-level security hides rows of table %s', relid::regclass),
+    RETURN QUERY SELECT NULL, '42501', format('row-level security hides rows of table %s', relid::regclass),
         'The call needs the highest of all values, and evaluates expressions and foreign keys over the rows.',
-        format('First run ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again afterwards.', relid::regclass)
+        format('First run ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again afterwards.', relid::regclass),
+        NULL::oid
     FROM unnest(touched) AS relid WHERE row_security_active(relid);
 END
 $$;
@@ -115,7 +118,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(keys snowflak
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    RETURN QUERY SELECT described, r.code, r.message, r.detail, r.hint, k.relid::oid
     FROM unnest(keys) AS k
     LEFT JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped,
     LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
@@ -135,12 +138,13 @@ BEGIN
             'Change the column to bigint first, or add a bigint column to replace it.')
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 
-    RETURN QUERY SELECT '0A000', format('cannot convert column "%s" of table %s together with %s', k.key_attname,
-                                        k.key_relid, pg_describe_object('pg_class'::regclass, k.relid, 0)),
-        r.why, r.hint
+    RETURN QUERY SELECT label, '0A000',
+        format('cannot convert column "%s" of table %s together with %s', k.key_attname, k.key_relid, label), r.why, r.hint,
+        k.key_relid::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_type t ON t.oid = k.type,
+    LATERAL pg_describe_object('pg_class'::regclass, k.relid, 0) AS label,
     LATERAL (VALUES
         (c.relkind = 'f', 'It is a foreign table: its rows are on another server.',
             'Detach it first, and convert it on that server.'),
@@ -157,12 +161,12 @@ BEGIN
 
     -- Citus keeps its table of distributed tables in pg_catalog, where nobody else creates one.
     IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        RETURN QUERY SELECT '0A000',
+        RETURN QUERY SELECT format('column "%s" of table %s', k.attname, k.relid), '0A000',
             format('cannot convert column "%s" of table %s together with column "%s" of table %s',
                    k.key_attname, k.key_relid, k.attname, k.relid),
             'Citus distributes the table by this column, and changes neither its type nor its default.',
             format('Call undistribute_table(%L), convert, and call create_distributed_table(%1$L, %L), '
-                   'also for tables that are colocated with it.', k.relid, k.attname)
+                   'also for tables that are colocated with it.', k.relid, k.attname), k.key_relid::oid
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = k.relid
             AND substring(d.partkey::text FROM ':varattno (\d+)')::integer = k.attnum
@@ -178,34 +182,37 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT '42P10', format('column "%s" of table %s is not a key', k.attname, k.relid),
+    RETURN QUERY SELECT described, '42P10', format('%s is not a key', described),
         'It is in no primary key, unique constraint or unique index.',
         format(CASE c.relkind WHEN 'p' THEN 'If its values are unique, declare it first, together with the columns of '
                 'the partition key: ALTER TABLE %s ADD UNIQUE (%I, ...).'
-            ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, k.relid, k.attname)
+            ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, k.relid, k.attname),
+        NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
-    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
+    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname,
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described
     WHERE NOT EXISTS (
         SELECT FROM pg_index i
         WHERE i.indrelid = k.relid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
 
-    RETURN QUERY SELECT '42809', format('column "%s" of table %s is a foreign key', k.attname, k.relid),
+    RETURN QUERY SELECT described, '42809', format('%s is a foreign key', described),
         format('It references %s.', pg_describe_object('pg_class'::regclass, f.confrelid, 0)),
-        'Convert the referenced column: this also widens the foreign key.'
+        'Convert the referenced column: this also widens the foreign key.', NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
     JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = k.relid AND a.attnum = ANY (f.conkey)
-        AND f.conparentid = 0;
+        AND f.conparentid = 0,
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described;
 
-    RETURN QUERY SELECT '42611',
-        format('column "%s" of table %s has a default that is not a sequence', k.attname, k.relid),
+    RETURN QUERY SELECT described, '42611', format('%s has a default that is not a sequence', described),
         format('The default is %s.', expression),
         format('If nothing needs the default, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.',
-               k.relid, k.attname)
+               k.relid, k.attname), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_attrdef d ON d.oid = k.default_id,
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
     LATERAL pg_get_expr(d.adbin, d.adrelid) AS expression
     WHERE k.is_key AND expression <> new_default::text AND NOT EXISTS (
         -- A serial column calls nextval(), a column of pgEdge's extension snowflake.nextval().
@@ -213,7 +220,7 @@ BEGIN
         WHERE regexp_replace(expression, '^snowflake\.', '')
             = format('nextval(''%s''::regclass)', replace(s.seqrelid::text, '''', '''''')));
 
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    RETURN QUERY SELECT format('sequence %s', s.seqrelid), r.code, r.message, r.detail, r.hint, NULL::oid
     FROM snowflake_internal.snowflake_convert_sequences(keys) s,
     LATERAL (VALUES
         (s.is_stray, '55000', format('sequence %s belongs to an identity that column "%s" of table %s does not have',
@@ -232,10 +239,10 @@ BEGIN
                  ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
     ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
 
-    RETURN QUERY SELECT '42501',
+    RETURN QUERY SELECT NULL, '42501',
         format('roles that may insert into table %s may not execute %s', k.key_relid, new_default),
         format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
-        format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', '))
+        format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', ')), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k,
     LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS r
     WHERE k.is_key AND NOT has_function_privilege(r.role, new_default, 'EXECUTE')
@@ -258,18 +265,17 @@ END
 $$;
 
 -- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
--- conversion. This names all of a key before.
+-- conversion.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT '2BP01',
-        format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
-        format('These objects depend on a column that becomes bigint: %s.',
-               string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
-        CASE WHEN bool_or(w.is_partition)
+    RETURN QUERY SELECT b.what, '2BP01',
+        format('cannot widen column "%s" of table %s to bigint', min(w.attname), min(w.relid::text)),
+        format('The %s depends on it.', b.what),
+        CASE WHEN starts_with(b.what, 'partition')
             THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'
-            ELSE 'In one transaction, drop them, convert, and create them again with their contents.' END
+            ELSE 'In one transaction, drop the object, convert, and create it again.' END, NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_type t ON t.oid = c.reltype,
@@ -284,14 +290,15 @@ BEGIN
                                 string_agg(pg_describe_object(f.refclassid, f.refobjid, 0), ', '))
                   FROM pg_depend f
                   WHERE f.classid = d.classid AND f.objid = d.objid AND f.objid <> w.relid
-                      AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass) HAVING count(*) > 0)
+                      AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+                      AND snowflake_internal.snowflake_convert_has(d.classid, d.objid, w.attnum) HAVING count(*) > 0)
             ELSE replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '')
         END
         FROM pg_depend d
         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
             AND NOT EXISTS (
                 -- These are created again.
-                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_views(keys) v ON v.relid = r.ev_class
+                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_views(keys, false) v ON v.relid = r.ev_class
                 WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid)
         UNION ALL
         SELECT format('partition key of table %s', w.relid) WHERE w.is_partition
@@ -320,12 +327,13 @@ BEGIN
         SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
     ) AS b (what)
     WHERE w.is_small AND b.what IS NOT NULL
-    GROUP BY w.key_relid, w.key_attname;
+    GROUP BY b.what ORDER BY b.what COLLATE "C";
 
     -- A rebuilt index keeps the operator class that its definition names, and else gets the default of the type.
-    RETURN QUERY SELECT '42804', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
-        format('These indexes have operator classes that do not accept bigint: %s.', string_agg(DISTINCT l.label, ', ')),
-        'In one transaction, drop them, convert, and create them again.'
+    RETURN QUERY SELECT DISTINCT l.label, '42804',
+        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
+        format('The operator class does not accept bigint: %s.', l.label),
+        'In one transaction, drop the index, convert, and create it again.', NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_index i ON i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
         SELECT FROM pg_depend d
@@ -337,11 +345,11 @@ BEGIN
     WHERE w.is_small AND part.attnum IN (w.attnum, 0) AND o.opcintype IN ('smallint'::regtype, 'integer'::regtype)
         AND NOT (o.opcdefault AND EXISTS (
             SELECT FROM pg_opclass b
-            WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault))
-    GROUP BY w.key_relid, w.key_attname;
+            WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault));
 
-    RETURN QUERY SELECT '0A000', format('cannot rewrite table %s', w.relid), 'Its option user_catalog_table is on.',
-        format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid)
+    RETURN QUERY SELECT DISTINCT format('table %s', w.relid), '0A000', format('cannot rewrite table %s', w.relid),
+        'Its option user_catalog_table is on.',
+        format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid
     JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
@@ -349,20 +357,22 @@ BEGIN
 
     -- PostgreSQL builds the index of a partition again under another name, and forgets that it was the replica identity:
     -- UPDATE and DELETE of a published table would fail.
-    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
-        format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid,
-               pg_describe_object('pg_class'::regclass, i.indexrelid, 0)),
-        format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid)
+    RETURN QUERY SELECT DISTINCT label, '0A000',
+        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
+        format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid, label),
+        format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_index i ON i.indrelid = w.relid AND i.indisreplident AND w.attnum = ANY (i.indkey)
-    JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition
+    JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition,
+    LATERAL pg_describe_object('pg_class'::regclass, i.indexrelid, 0) AS label
     WHERE w.is_small;
 
     -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
-    RETURN QUERY SELECT '55000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
+    RETURN QUERY SELECT DISTINCT pg_describe_object('pg_constraint'::regclass, o.oid, 0), '55000',
+        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
         format('Table %s names its NOT NULL constraint %I, and its parent %I.', w.relid, o.conname, p.conname),
         format('First run ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and '
-               'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname)
+               'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_class c ON c.oid = w.relid AND NOT c.relispartition
     JOIN pg_inherits i ON i.inhrelid = w.relid
@@ -373,34 +383,81 @@ BEGIN
     WHERE w.is_small;
 
     -- Its two columns have one type, also between the changes of its two tables.
-    RETURN QUERY SELECT '0A000', format('cannot widen column "%s" of table %s to bigint', w.key_attname, w.key_relid),
-        format('The %s is temporal.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
-        'In one transaction, drop it, convert, change its column to bigint, and create it again.'
+    RETURN QUERY SELECT DISTINCT label, '0A000',
+        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid), format('The %s is temporal.', label),
+        'In one transaction, drop it, convert, change its column to bigint, and create it again.', NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) w
     JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
-        AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true'
+        AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true',
+    LATERAL pg_describe_object('pg_constraint'::regclass, f.oid, 0) AS label
     WHERE w.is_small AND EXISTS (
         SELECT FROM snowflake_internal.snowflake_convert_columns(keys) r
         WHERE r.relid = f.confrelid AND r.is_small AND r.attnum = ANY (f.confkey));
 
-    RETURN QUERY SELECT '42501', format('cannot reference table %s', f.confrelid::regclass),
+    RETURN QUERY SELECT NULL, '42501', format('cannot reference table %s', f.confrelid::regclass),
         format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
-        format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user)
+        format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
     WHERE k.is_small AND NOT has_table_privilege(f.confrelid, 'REFERENCES') AND EXISTS (
         SELECT FROM unnest(f.confkey) AS u (attnum) WHERE NOT has_column_privilege(f.confrelid, u.attnum, 'REFERENCES'));
 
-    RETURN QUERY SELECT '55000', format('%s has disabled triggers',
-                                        pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
+    RETURN QUERY SELECT DISTINCT label, '55000', format('%s has disabled triggers', label),
         'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
-        'First enable the triggers and correct the rows, or drop the foreign key.'
+        'First enable the triggers and correct the rows, or drop the foreign key.', NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k
     JOIN pg_constraint f ON f.contype = 'f'
         AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
-    JOIN pg_trigger t ON t.tgconstraint = f.oid AND t.tgenabled <> 'O'
+    JOIN pg_trigger t ON t.tgconstraint = f.oid AND t.tgenabled <> 'O',
+    LATERAL pg_describe_object('pg_constraint'::regclass, f.oid, 0) AS label
     WHERE k.is_small;
+END
+$$;
+
+-- Whether an index has the column, or the whole row, in its expressions or its predicate. One that has it as a plain column
+-- is rebuilt whatever functions of other columns it calls. True for an object of any other kind.
+CREATE FUNCTION snowflake_internal.snowflake_convert_has(class oid, object oid, attnum smallint) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    RETURN class <> 'pg_class'::regclass OR EXISTS (
+        SELECT FROM pg_index i
+        WHERE i.indexrelid = object
+            AND concat(i.indexprs::text, i.indpred::text) ~ format(':varattno (%s|0) ', attnum));
+END
+$$;
+
+-- Looks whether PostgreSQL plans a query of each table. It inlines the SQL functions that an index calls, by the
+-- conversion's search_path, as ANALYZE does, and from PostgreSQL 17 on CREATE INDEX.
+CREATE FUNCTION snowflake_internal.snowflake_convert_check_plans(keys snowflake_internal.snowflake_key[])
+    RETURNS SETOF snowflake_internal.snowflake_refusal
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    hit record;
+BEGIN
+    FOR hit IN
+        SELECT k.relid, min(k.key_relid::oid) FILTER (WHERE k.is_key) AS unread, string_agg(DISTINCT i.indexrelid::regclass::text, ', ') AS indexes,
+            string_agg(DISTINCT format('ALTER FUNCTION %s SET search_path = %s, pg_temp', p.oid::regprocedure,
+                                       p.pronamespace::regnamespace), '; ') AS remedy
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_index i ON i.indrelid = k.relid
+        JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_proc'::regclass
+        JOIN pg_proc p ON p.oid = d.refobjid AND p.proconfig IS NULL
+        JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'sql'
+        WHERE k.is_key OR k.is_small
+        GROUP BY k.relid ORDER BY k.relid::text COLLATE "C"
+    LOOP
+        BEGIN
+            EXECUTE format('SELECT FROM ONLY %s LIMIT 0', hit.relid);
+        EXCEPTION WHEN undefined_function OR undefined_table OR undefined_object OR undefined_column THEN
+            RETURN NEXT (format('index %s', hit.indexes), SQLSTATE,
+                format('cannot read table %s by search_path = pg_catalog, pg_temp', hit.relid),
+                format('A function in index %s raises the error: %s.', hit.indexes, SQLERRM),
+                format('First run %s; with all schemas whose objects the function names without them.', hit.remedy),
+                hit.unread)::snowflake_internal.snowflake_refusal;
+        END;
+    END LOOP;
 END
 $$;
 
@@ -411,13 +468,12 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT '55000',
-        format('column "%s" of table %s has values that are not lower than new IDs', k.attname, k.relid),
+    RETURN QUERY SELECT described, '55000', format('%s has values that are not lower than new IDs', described),
         format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
         'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
-        'passed.'
-    FROM unnest(keys) AS k
+        'passed.', NULL::oid
+    FROM unnest(keys) AS k, LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described
     WHERE k.highest >= least(new_id, lowest);
 
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
@@ -448,9 +504,9 @@ BEGIN
         WHERE p.fate <> 'not' AND NOT (p.is_default AND EXISTS (
             SELECT FROM partition o WHERE o.inhparent = r.relid AND o.fate = 'takes' AND NOT o.is_default))
     )
-    SELECT '55000', format('no partition of table %s accepts new IDs', k.relid),
+    SELECT format('table %s', k.relid), '55000', format('no partition of table %s accepts new IDs', k.relid),
         format('Column %I is in the partition key; an ID generated now is %s.', k.attname, new_id),
-        'First create a default partition, or one for a range of this column alone that holds future IDs.'
+        'First create a default partition, or one for a range of this column alone that holds future IDs.', NULL::oid
     FROM family k
     JOIN reached r ON r.relid = k.relid
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
@@ -459,12 +515,13 @@ END
 $$;
 
 -- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
--- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is a
--- reason to refuse: whether a row satisfies it can depend on other columns, so a violation is a warning.
+-- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is an
+-- obstacle: whether a row satisfies it can depend on other columns, so a violation is a warning.
 --
--- Each expression is evaluated over a row of its table with new IDs in place of the old value: the given one, and
--- one whose low bits are set, because a condition on these may hide the rest. A failure counts only if the expression
--- works with the old value, because nulls in other columns may make it fail in an empty table.
+-- Each expression is evaluated over a row of its table with new IDs in place of the old values: the given one, and
+-- one whose low bits are set, because a condition on these may hide the rest. Each column has IDs of another millisecond,
+-- later ones first if a check does not accept earlier ones first. A failure counts only if the expression works with the
+-- old values, because nulls in other columns may make it fail in an empty table.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_expressions(
     keys snowflake_internal.snowflake_key[], new_id bigint
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
@@ -477,15 +534,23 @@ DECLARE
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
-            SELECT DISTINCT k.relid, k.attnum, k.attname, k.type, k.is_key OR k.is_small AS is_changed, k.is_small,
-                t.typtype = 'd' AS is_domain
+            SELECT k.relid, k.attnum, k.attname, k.type, bool_or(k.is_key OR k.is_small) AS is_changed, k.is_small,
+                t.typtype = 'd' AS is_domain,
+                (row_number() OVER (PARTITION BY k.relid ORDER BY k.attnum) - 1) * 4194304 AS later
             FROM snowflake_internal.snowflake_convert_columns(keys) k JOIN pg_type t ON t.oid = k.type
             WHERE k.is_key OR k.is_small OR k.is_own
+            GROUP BY k.relid, k.attnum, k.attname, k.type, k.is_small, t.typtype
         ), dependents AS (
             SELECT DISTINCT k.relid, d.classid, d.objid, d.objsubid
             FROM columns k
             JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
                 AND d.refobjsubid = k.attnum
+            WHERE snowflake_internal.snowflake_convert_has(d.classid, d.objid, k.attnum)
+                -- Obstacles to widening are not evaluated.
+                AND NOT (k.is_small AND (d.classid = 'pg_attrdef'::regclass OR EXISTS (
+                    SELECT FROM pg_depend f
+                    WHERE f.classid = d.classid AND f.objid = d.objid
+                        AND f.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass))))
         ), expressions (relid, what, is_check, evaluation) AS (
             SELECT d.relid, pg_describe_object(d.classid, d.objid, 0), false,
                 format('CASE WHEN %s THEN num_nonnulls(%s) END', coalesce(pg_get_expr(i.indpred, i.indrelid), 'true'),
@@ -529,6 +594,7 @@ BEGIN
         SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, s.*
         FROM expressions e, LATERAL (
             SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
+                string_agg(v.reverse_value, ', ' ORDER BY a.attnum) AS reverse_values,
                 string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
                 -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
                 format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
@@ -540,16 +606,21 @@ BEGIN
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             LEFT JOIN columns k ON k.relid = c.oid AND k.attnum = a.attnum,
             LATERAL (SELECT
-                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id AS %1$I' END, a.attname),
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id + %2$s AS %1$I' END, a.attname, k.later),
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id - %2$s AS %1$I' END, a.attname, k.later),
                 format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'coalesce(r.%1$I, 1)::%2$s AS %1$I' END, a.attname,
                        CASE WHEN k.is_domain THEN 'bigint'::regtype ELSE k.type END)
-            ) AS v (new_value, old_value)
+            ) AS v (new_value, reverse_value, old_value)
             WHERE c.oid = e.relid GROUP BY c.oid, c.relkind, c.relname
         ) AS s
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
+        refusal.code := NULL;
         BEGIN
             EXECUTE hit.head || hit.new_values || hit.tail INTO new_result;
+            IF hit.is_check AND new_result = 'false' THEN
+                EXECUTE hit.head || hit.reverse_values || hit.tail INTO new_result;
+            END IF;
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like say nothing about the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
@@ -561,17 +632,19 @@ BEGIN
         CONTINUE WHEN refusal.code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
         BEGIN
             EXECUTE hit.head || hit.old_values || hit.tail INTO old_result;
+            refusal.object := hit.what;
+            refusal.message := format('%s does not accept new IDs', hit.what);
             IF refusal.code IS NOT NULL THEN
-                refusal.message := format('%s does not accept new IDs', hit.what);
                 refusal.hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
                 RETURN NEXT refusal;
-                RETURN;
             ELSIF old_result IS DISTINCT FROM 'false' THEN
-                RAISE WARNING '% does not accept new IDs', hit.what
-                    USING HINT = 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
+                refusal.code := '01000';
+                refusal.detail := format('An ID such as %s violates it.', new_id);
+                refusal.hint := 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
+                RETURN NEXT refusal;
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            refusal.code := NULL;
+            NULL;
         END;
     END LOOP;
 END

@@ -7,17 +7,22 @@
 -- With its highest value, once that is known.
 CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name, highest bigint);
 
--- A reason to refuse a call.
-CREATE TYPE snowflake_internal.snowflake_refusal AS (code text, message text, detail text, hint text);
+-- An obstacle. A dry run returns it, and a real run raises it; with the SQLSTATE of a warning, both return it.
+CREATE TYPE snowflake_internal.snowflake_refusal AS (
+    object text, code text, message text, detail text, hint text,
+    unread oid -- the table of a key whose values the call cannot read, so that it looks at the key no further
+);
 
--- Raises the error, if there is a reason.
-CREATE FUNCTION snowflake_internal.snowflake_refuse(refusal snowflake_internal.snowflake_refusal) RETURNS void
+-- Raises the first obstacle, with the number of all.
+CREATE FUNCTION snowflake_internal.snowflake_refuse(refusals snowflake_internal.snowflake_refusal[]) RETURNS void
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF refusal.code IS NOT NULL THEN
-        RAISE EXCEPTION USING
-            ERRCODE = refusal.code, MESSAGE = refusal.message, DETAIL = refusal.detail, HINT = refusal.hint;
-    END IF;
+    PERFORM snowflake_internal.snowflake_raise(r.code, r.message,
+        concat_ws(' ', r.detail, CASE WHEN n.all_of > 1 THEN format('This is the first of %s obstacles.', n.all_of) END),
+        -- A dry run raises a lack of rights, too.
+        CASE r.code WHEN '42501' THEN (SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
+            ELSE concat_ws(' ', r.hint, CASE WHEN n.all_of > 1 THEN 'A dry run returns all.' END) END)
+    FROM unnest(refusals[1:1]) AS r, cardinality(refusals) AS n (all_of);
 END
 $$;
 
@@ -73,17 +78,18 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE pairs AS MATERIALIZED (
-        SELECT f.conrelid, f.confrelid, pair.referencing, pair.referenced
+    WITH RECURSIVE referencing (relid, attnum, relids, attnums) AS MATERIALIZED (
+        SELECT f.confrelid, pair.referenced, array_agg(f.conrelid), array_agg(pair.referencing)
         FROM pg_constraint f, unnest(f.conkey, f.confkey) AS pair (referencing, referenced)
-        WHERE f.contype = 'f'
+        WHERE f.contype = 'f' GROUP BY f.confrelid, pair.referenced
     ), family (key_relid, key_attname, relid, attnum, is_key) AS (
         SELECT k.relid, k.attname, a.attrelid, a.attnum, true
         FROM unnest(keys) AS k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname AND NOT a.attisdropped
         UNION
         SELECT m.key_relid, m.key_attname, next.*
-        FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum,
+        FROM family m JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
+        LEFT JOIN referencing f ON f.relid = m.relid AND f.attnum = m.attnum,
         LATERAL (
             SELECT o.attrelid, o.attnum, m.is_key
             FROM (
@@ -97,8 +103,7 @@ BEGIN
                 WHERE c.attrelid = r.relid AND c.attname = a.attname AND NOT c.attisdropped OFFSET 0
             ) AS o
             UNION ALL
-            SELECT p.conrelid, p.referencing, false
-            FROM pairs p WHERE p.confrelid = m.relid AND p.referenced = m.attnum
+            SELECT r.*, false FROM unnest(f.relids, f.attnums) AS r
         ) AS next
     )
     SELECT m.key_relid, m.key_attname, a.attrelid::regclass, a.attnum, a.attname, a.atttypid::regtype, d.oid, m.is_key,
@@ -194,7 +199,7 @@ BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
     LOOP
         changed := ARRAY(
-            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys) w WHERE widens
+            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) w WHERE widens
             UNION
             SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
             FROM snowflake_internal.snowflake_convert_columns(keys) k
@@ -214,12 +219,13 @@ BEGIN
             SELECT unnest(changed)
             UNION
             SELECT k.relid::oid FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_own AND widens);
-        PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_owners(touched) r;
+        PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+            SELECT r FROM snowflake_internal.snowflake_convert_check_owners(touched) r));
         FOR hit IN
             SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN snowflake_internal.snowflake_convert_views(keys) w ON w.relid = c.oid,
+            LEFT JOIN snowflake_internal.snowflake_convert_views(keys, false) w ON w.relid = c.oid,
             LATERAL format('%I.%I', n.nspname, c.relname) AS label,
             LATERAL (
                 WITH RECURSIVE ancestors (relid) AS (

@@ -2,30 +2,38 @@
 -- all that they had: definition, options, owner, rights, comments, defaults, triggers and rules.
 
 -- The views that read a column that is widened, and the views on these; with the number of relations below each, by which
--- a view comes after those that it reads. Not temporary views, which may be another session's.
-CREATE FUNCTION snowflake_internal.snowflake_convert_views(keys snowflake_internal.snowflake_key[])
+-- a view comes after those that it reads. Not temporary views, which may be another session's. With `stored`, the relations
+-- that are obstacles: materialized views and what reads them, or reads a column that is generated from a widened one.
+CREATE FUNCTION snowflake_internal.snowflake_convert_views(keys snowflake_internal.snowflake_key[], stored boolean)
     RETURNS TABLE (relid regclass, depth bigint)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE found (relid) AS (
-        SELECT r.ev_class
-        FROM snowflake_internal.snowflake_convert_columns(keys) k
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_type = '1'
-        JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'v' AND c.relpersistence <> 't'
-        WHERE k.is_small
+    WITH RECURSIVE columns (relid, attnum, is_generated) AS (
+        SELECT k.relid::oid, k.attnum, false FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
         UNION
-        SELECT r.ev_class
-        FROM found v
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = v.relid
-        JOIN pg_rewrite r ON r.oid = d.objid AND r.ev_type = '1'
-        JOIN pg_class c ON c.oid = r.ev_class AND c.relkind = 'v' AND c.relpersistence <> 't'
+        SELECT g.adrelid, g.adnum, true
+        FROM snowflake_internal.snowflake_convert_columns(keys) k
+        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
+            AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
+        JOIN pg_attrdef g ON g.oid = d.objid AND g.adnum <> k.attnum
+        WHERE k.is_small AND stored
+    ), readers (relid, is_stored, read, attnum) AS MATERIALIZED (
+        SELECT c.oid, c.relkind = 'm', d.refobjid, d.refobjsubid
+        FROM pg_rewrite r
+        JOIN pg_class c ON c.oid = r.ev_class AND (c.relkind = 'v' OR c.relkind = 'm' AND stored) AND c.relpersistence <> 't'
+        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        WHERE r.ev_type = '1' AND d.refobjid <> c.oid AND c.oid >= 16384
+    ), found (relid, is_stored) AS (
+        SELECT v.relid, v.is_stored OR k.is_generated
+        FROM columns k JOIN readers v ON v.read = k.relid AND v.attnum = k.attnum
+        UNION
+        SELECT v.relid, v.is_stored OR f.is_stored FROM found f JOIN readers v ON v.read = f.relid
+    ), chosen AS (
+        SELECT DISTINCT f.relid FROM found f WHERE f.is_stored = stored
     ), below (relid, used) AS (
-        SELECT v.relid, v.relid FROM found v
+        SELECT v.relid, v.relid FROM chosen v
         UNION
         SELECT b.relid, d.refobjid
         FROM below b
@@ -41,11 +49,11 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    views constant oid[] := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys) v);
+    views constant oid[] := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys, false) v);
 BEGIN
-    RETURN QUERY SELECT '2BP01', format('cannot drop view %s and create it again', c.oid::regclass),
-        format('These objects depend on it: %s.', string_agg(DISTINCT b.what, ', ' ORDER BY b.what)),
-        'In one transaction, drop them, convert, and create them again.'
+    RETURN QUERY SELECT DISTINCT b.what, '2BP01', format('cannot drop view %s and create it again', c.oid::regclass),
+        format('The %s depends on it.', b.what),
+        'In one transaction, drop the object, convert, and create it again.', NULL::oid
     FROM pg_class c
     JOIN pg_type t ON t.oid = c.reltype
     JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
@@ -57,10 +65,9 @@ BEGIN
         AND NOT EXISTS (SELECT FROM pg_trigger g WHERE d.classid = 'pg_trigger'::regclass AND g.oid = d.objid
                             AND g.tgrelid = ANY (views))
         AND NOT EXISTS (SELECT FROM pg_attrdef a WHERE d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
-                            AND a.adrelid = ANY (views))
-    GROUP BY c.oid;
+                            AND a.adrelid = ANY (views));
 
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    RETURN QUERY SELECT format('view %s', c.oid::regclass), r.code, r.message, r.detail, r.hint, NULL::oid
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace,
     LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
@@ -110,14 +117,23 @@ END
 $$;
 
 -- The statements that drop the views, or those that create them again.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(keys snowflake_internal.snowflake_key[], drops boolean)
-    RETURNS SETOF snowflake_internal.snowflake_step
+CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(
+    keys snowflake_internal.snowflake_key[], stored boolean, drops boolean
+) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
     WITH views AS MATERIALIZED (
-        SELECT v.relid, v.depth, v.relid::text AS name, c.reloptions, c.relowner, c.relnamespace, c.relacl
-        FROM snowflake_internal.snowflake_convert_views(keys) v JOIN pg_class c ON c.oid = v.relid
+        SELECT v.relid, v.depth, v.relid::text AS name, c.reloptions, c.relowner, c.relnamespace, c.relacl,
+            CASE c.relkind WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END AS kind, concat(
+                (SELECT ' USING ' || quote_ident(m.amname) FROM pg_am m WHERE m.oid = c.relam),
+                (SELECT format(' WITH (%s)', string_agg(format('%I = %L', o.option_name, o.option_value), ', '))
+                 FROM pg_options_to_table(c.reloptions) AS o HAVING count(*) > 0),
+                (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
+            ) AS options, CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END AS ending
+        FROM snowflake_internal.snowflake_convert_views(keys, stored) v JOIN pg_class c ON c.oid = v.relid
+        -- The conversion does not find a view that had to be dropped before.
+        WHERE stored OR v.relid NOT IN (SELECT o.relid FROM snowflake_internal.snowflake_convert_views(keys, true) o)
     ), rights AS MATERIALIZED (
         -- What the owner has granted, and what the view would have right after its creation: the default privileges.
         SELECT v.relid, a.is_wanted, a.attname, e.privilege_type AS privilege, e.is_grantable, e.n,
@@ -143,21 +159,38 @@ BEGIN
             SELECT FROM pg_depend d JOIN views o ON o.relid = d.refobjid AND o.relid <> v.relid
             WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass)
         UNION ALL
-        SELECT 0, -v.depth, v.relid, 0, format('DROP VIEW %s', v.name)
+        SELECT 0, -v.depth, v.relid, 0, format('DROP %s %s', v.kind, v.name)
         FROM views v
         UNION ALL
-        SELECT 1, v.depth, v.relid, 0, format('CREATE VIEW %s%s AS %s', v.name, (
-                SELECT format(' WITH (%s)', string_agg(format('%I = %L', o.option_name, o.option_value), ', '))
-                FROM pg_options_to_table(v.reloptions) AS o HAVING count(*) > 0
-            ), btrim(pg_get_viewdef(v.relid), E'; \n'))
+        SELECT 1, v.depth, v.relid, 0, format('CREATE %s %s%s AS %s%s', v.kind, v.name, v.options,
+                                              btrim(pg_get_viewdef(v.relid), E'; \n'), v.ending)
         FROM views v
+        UNION ALL
+        SELECT 1, v.depth, v.relid, i.n, i.statement
+        FROM views v
+        JOIN pg_index x ON x.indrelid = v.relid
+        LEFT JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = x.indexrelid AND d.objsubid = 0,
+        LATERAL (VALUES
+            (true, 1, pg_get_indexdef(x.indexrelid)),
+            (d.objoid IS NOT NULL, 2, format('COMMENT ON INDEX %s IS %L', x.indexrelid::regclass, d.description)),
+            (x.indisclustered, 2, format('ALTER MATERIALIZED VIEW %s CLUSTER ON %I', v.name, (
+                SELECT c.relname FROM pg_class c WHERE c.oid = x.indexrelid)))
+        ) AS i (is_so, n, statement)
+        WHERE i.is_so
+        UNION ALL
+        SELECT 1, v.depth, v.relid, 2, pg_get_statisticsobjdef(s.oid)
+        FROM views v JOIN pg_statistic_ext s ON s.stxrelid = v.relid
+        UNION ALL
+        -- Only a superuser drops what another role owns.
+        SELECT 1, v.depth, v.relid, 7, format('ALTER %s %s OWNER TO %s', v.kind, v.name, v.relowner::regrole)
+        FROM views v JOIN pg_roles o ON o.oid = v.relowner AND o.rolname <> current_user
         UNION ALL
         SELECT 1, v.depth, v.relid, 2, format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', v.name, a.attname,
                                               pg_get_expr(d.adbin, d.adrelid))
         FROM views v JOIN pg_attrdef d ON d.adrelid = v.relid
         JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
         UNION ALL
-        SELECT 1, v.depth, v.relid, 3, format('COMMENT ON VIEW %s IS %L', v.name, d.description)
+        SELECT 1, v.depth, v.relid, 3, format('COMMENT ON %s %s IS %L', v.kind, v.name, d.description)
         FROM views v JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = v.relid AND d.objsubid = 0
         UNION ALL
         SELECT 1, v.depth, v.relid, 4, format('COMMENT ON COLUMN %s.%I IS %L', v.name, a.attname, d.description)

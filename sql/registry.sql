@@ -203,7 +203,7 @@ DECLARE
     parsed  record;
     others  text;
     rights  text;
-    refusal snowflake_internal.snowflake_refusal;
+    refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
     SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
@@ -260,7 +260,7 @@ BEGIN
             '1 ms, 10 ms or 1 s, epoch between the year 1 and now, backup_workers from 0 to 15.',
             'Use tick, epoch and backup_workers of the servers, and check the clock.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_raise(refusal.state, refusal.message, refusal.detail, refusal.hint);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
     SELECT * INTO STRICT parsed FROM snowflake_internal.snowflake_fleet_layout(layout, tick_ms, backup_workers);
     INSERT INTO snowflake_internal.snowflake_registry (
@@ -292,7 +292,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worke
 #variable_conflict use_column
 DECLARE
     registry    snowflake_internal.snowflake_registry;
-    refusal     snowflake_internal.snowflake_refusal;
+    refusal     record;
     own         snowflake_internal.snowflake_registry_groups;
     tick        bigint;
     latest      bigint;
@@ -370,7 +370,7 @@ BEGIN
             CASE WHEN is_in_doubt THEN 'Wait until then. If no commit was lost, call snowflake_registry_vouch.'
                 ELSE 'Reserve another worker; or stop the server that has it, and wait until then.' END)
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_raise(refusal.state, refusal.message, refusal.detail, refusal.hint);
     IF own.node_id IS NOT NULL THEN
         PERFORM snowflake_internal.snowflake_fleet_end(own);
     END IF;

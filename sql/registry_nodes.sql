@@ -224,7 +224,7 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     fleet   snowflake_internal.snowflake_registry;
-    refusal snowflake_internal.snowflake_refusal;
+    refusal record;
 BEGIN
     -- Before any query: each copies all of a text that it names, whatever its length.
     IF greatest(octet_length(node_name), octet_length(layout), octet_length(version)) > 1020 THEN
@@ -254,7 +254,7 @@ BEGIN
             'node_name must have 1 to 255 characters, and no control characters',
             format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
-    PERFORM snowflake_internal.snowflake_refuse(refusal);
+    PERFORM snowflake_internal.snowflake_raise(refusal.state, refusal.message, refusal.detail, refusal.hint);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '10 s');
     fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;

@@ -107,7 +107,7 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_check(
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT r.code, r.message, r.detail, r.hint
+    RETURN QUERY SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -180,7 +180,11 @@ BEGIN
         UNION ALL
         SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', t.only, t.relid, s.attname, CASE becomes
                 WHEN 'bigserial' THEN format('SET DEFAULT nextval(%L::regclass)', s.name) ELSE 'DROP DEFAULT' END),
-            t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), NULL
+            t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), (
+                SELECT 'a partition key has the column: the partition of the last ID gets all further rows'
+                FROM snowflake_internal.snowflake_convert_columns(keys) k
+                JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
+                WHERE k.is_key AND k.is_partition AND k.key_relid = s.relid AND k.key_attname = s.attname LIMIT 1)
         FROM targets t WHERE t.key_relid = s.relid AND t.key_attname = s.attname
         UNION ALL
         SELECT 3, format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (START WITH %s)', s.relid, s.attname,
@@ -219,23 +223,26 @@ DECLARE
     new_default regprocedure;
     locked      oid[];
 BEGIN
-    PERFORM snowflake_internal.snowflake_refuse(r) FROM snowflake_internal.snowflake_convert_check_call(
-        caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END) r;
-    PERFORM snowflake_internal.snowflake_refuse((
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_check_call(
+            caller, CASE WHEN num_nulls(dry_run, becomes) = 0 THEN keys END) r));
+    PERFORM snowflake_internal.snowflake_raise(
         '22023', format('becomes must not be "%s"', left(becomes, 64)), 'It says which kind of key a column becomes.',
-        'Use ''bigserial'', ''identity by default'' or ''identity always''.'))
+        'Use ''bigserial'', ''identity by default'' or ''identity always''.')
     WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always');
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
     -- Whatever type a column has, it has the default.
-    PERFORM snowflake_internal.snowflake_refuse(r)
-    FROM snowflake_internal.snowflake_convert_check_columns(keys) r WHERE r.code <> '42804';
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_check_columns(keys) r WHERE r.code <> '42804'
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_check_plans(keys) r WHERE r.unread IS NOT NULL));
     keys := snowflake_internal.snowflake_convert_left(keys, true, locked, new_default);
     IF keys = '{}' THEN
         RETURN;
     END IF;
-    PERFORM snowflake_internal.snowflake_refuse(r)
-    FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r;
+    PERFORM snowflake_internal.snowflake_refuse(ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r));
     RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
         SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run) e;
 END

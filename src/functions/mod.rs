@@ -2,6 +2,7 @@
 
 mod administering;
 mod config;
+mod converting;
 mod copying;
 mod foreign;
 mod importing;
@@ -69,11 +70,12 @@ extension_sql_file!("../../sql/replication.sql", name = "replication", requires 
 extension_sql_file!(
     "../../sql/convert_keys.sql",
     name = "convert_keys",
-    requires = ["replication", snowflake_nextval]
+    requires = ["replication", snowflake_nextval, snowflake_raise]
 );
 extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", requires = ["convert_keys"]);
 extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);
-extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["convert_views"]);
+extension_sql_file!("../../sql/convert_report.sql", name = "convert_report", requires = ["convert_views"]);
+extension_sql_file!("../../sql/convert.sql", name = "convert", requires = ["convert_report"]);
 extension_sql_file!("../../sql/revert.sql", name = "revert", requires = ["convert"]);
 extension_sql_file! {
     "../../sql/internal.sql",

@@ -22,14 +22,16 @@ INSERT INTO customer (name) VALUES ('Ada'), ('Grace');
 INSERT INTO "Order" (customer) VALUES (1), (2);
 INSERT INTO line VALUES (1, 1), (2, 1);
 
+-- all of a report
+SELECT step, kind, object, statement, note, remedy FROM snowflake_convert('customer', 'id');
 -- a bigint key: no table is rewritten
-SELECT step, statement, locks, rewrites FROM snowflake_convert('customer', 'id');
-SELECT note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL;
-SELECT statement FROM snowflake_convert('customer', 'id', keep_sequence => true);
+SELECT step, statement, locks, rewrites FROM snowflake_convert('customer', 'id') WHERE kind = 'statement';
+SELECT note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL AND kind = 'statement';
+SELECT statement FROM snowflake_convert('customer', 'id', keep_sequence => true) WHERE kind = 'statement';
 -- an integer key: its table is rewritten, and those with columns that reference it
-SELECT step, statement, locks, rewrites FROM snowflake_convert('"Order"', 'id');
+SELECT step, statement, locks, rewrites FROM snowflake_convert('"Order"', 'id') WHERE kind = 'statement';
 -- a partitioned table is converted as a whole
-SELECT step, statement FROM snowflake_convert('event', 'id');
+SELECT step, statement FROM snowflake_convert('event', 'id') WHERE kind = 'statement';
 -- a dry run locks tables as SELECT does, and sequences as nextval() does
 BEGIN;
 SELECT count(*) AS steps FROM snowflake_convert('"Order"', 'id');
@@ -55,10 +57,10 @@ SELECT min(id) AS lowest, max(id) > 2 AS new_above_old, count(*) FROM "Order";
 -- ---- the checks ----
 CREATE VIEW customer_names AS SELECT name FROM customer;
 SELECT snowflake_convert('customer_names', 'name');
-SELECT snowflake_convert('customer', 'name');
+SELECT snowflake_convert('customer', 'name', dry_run => false);
 SELECT snowflake_convert('customer', 'ID');
 SELECT snowflake_convert('event_2026', 'id');
-SELECT snowflake_convert('line', 'order');
+SELECT snowflake_convert('line', 'order', dry_run => false);
 SELECT snowflake_convert('no_such_table', 'id');
 SELECT snowflake_convert('pg_class', 'oid');
 SELECT snowflake_convert('customer', 'id', NULL);
@@ -70,29 +72,29 @@ SELECT snowflake_convert('customer', 'id');
 ROLLBACK;
 CREATE TABLE ticket (id serial, n integer DEFAULT 7 UNIQUE, seen integer UNIQUE);
 CREATE VIEW ticket_ids AS SELECT id, n, seen FROM ticket;
-SELECT snowflake_convert('ticket', 'id');
-SELECT snowflake_convert('ticket', 'n');
-SELECT statement FROM snowflake_convert('ticket', 'seen') WHERE statement NOT LIKE 'CREATE VIEW%';
+SELECT snowflake_convert('ticket', 'id', dry_run => false);
+SELECT snowflake_convert('ticket', 'n', dry_run => false);
+SELECT statement FROM snowflake_convert('ticket', 'seen') WHERE statement NOT LIKE 'CREATE VIEW%' AND kind = 'statement';
 CREATE DOMAIN narrow AS integer;
 CREATE TABLE seat (id bigint PRIMARY KEY);
 CREATE TABLE guest (seat narrow REFERENCES seat);
-SELECT snowflake_convert('seat', 'id');
+SELECT snowflake_convert('seat', 'id', dry_run => false);
 CREATE TABLE part (id bigint PRIMARY KEY) PARTITION BY RANGE (id);
 CREATE TABLE part_old PARTITION OF part FOR VALUES FROM (0) TO (1000);
 \set VERBOSITY terse
-SELECT snowflake_convert('part', 'id');
+SELECT snowflake_convert('part', 'id', dry_run => false);
 \set VERBOSITY default
 CREATE TABLE part_new PARTITION OF part DEFAULT;
-SELECT statement FROM snowflake_convert('part', 'id');
+SELECT statement FROM snowflake_convert('part', 'id') WHERE kind = 'statement';
 
 -- ---- the sequences ----
 CREATE TABLE stub (id integer UNIQUE DEFAULT nextval('ticket_id_seq'));
-SELECT snowflake_convert('stub', 'id');
+SELECT snowflake_convert('stub', 'id', dry_run => false);
 INSERT INTO stub VALUES (1);
 ALTER TABLE stub ALTER COLUMN id TYPE bigint;
 INSERT INTO stub VALUES (9223372036854775807);
 \set VERBOSITY terse
-SELECT snowflake_convert('stub', 'id', keep_sequence => true);
+SELECT snowflake_convert('stub', 'id', dry_run => false, keep_sequence => true);
 \set VERBOSITY default
 -- a serial column's sequence can be kept
 CREATE TABLE kept (id serial PRIMARY KEY);
@@ -101,7 +103,7 @@ SELECT count(*) AS steps FROM snowflake_convert('kept', 'id', dry_run => false, 
 SELECT nextval('kept_id_seq');
 -- an identity column's sequence cannot
 CREATE TABLE lost (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
-SELECT snowflake_convert('lost', 'id', keep_sequence => true);
+SELECT object, note, remedy FROM snowflake_convert('lost', 'id', keep_sequence => true) WHERE kind = 'obstacle';
 SELECT snowflake_convert('lost', 'id', dry_run => false, keep_sequence => true);
 \d lost
 
@@ -120,11 +122,14 @@ GRANT SELECT ON shop.buyers TO pg_monitor;
 COMMENT ON COLUMN shop.purchases.name IS 'the buyer''s';
 -- each table is rewritten once, and the views are created again
 SELECT step, split_part(statement, ' AS SELECT', 1) AS statement, rewrites, size IS NOT NULL AS has_size, note
-FROM snowflake_convert_schema('shop');
+FROM snowflake_convert_schema('shop') WHERE kind = 'statement';
 SELECT snowflake_convert_tables('{shop.buyer, shop.tag}');
 SELECT snowflake_convert_tables(NULL);
 CREATE MATERIALIZED VIEW shop.stored AS SELECT id FROM shop.buyers;
-SELECT snowflake_convert_tables('{shop.buyer, shop.purchase}');
+SELECT kind, object, split_part(statement, ' AS SELECT', 1) AS statement, note, remedy
+FROM snowflake_convert_tables('{shop.buyer, shop.purchase}')
+WHERE kind IN ('obstacle', 'before', 'after');
+SELECT snowflake_convert_tables('{shop.buyer, shop.purchase}', dry_run => false);
 DROP MATERIALIZED VIEW shop.stored;
 SELECT count(*) AS steps FROM snowflake_convert_tables('{shop.buyer, shop.purchase}', dry_run => false);
 SELECT * FROM snowflake_convert_schema('shop', dry_run => false);
@@ -154,7 +159,7 @@ SET ROLE passer_by;
 SELECT snowflake_convert('customer', 'id');
 -- the internal functions give no role any rights
 SELECT snowflake_internal.snowflake_convert_keys('itself', ARRAY[('customer', 'id', NULL)::snowflake_internal.snowflake_key],
-                                                 false, false);
+                                                 false, false, '{}');
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_convert FROM passer_by;
 DROP ROLE passer_by;

@@ -2,5 +2,6 @@
 
 mod drawn;
 mod keys;
+mod report;
 mod rights;
 mod sets;

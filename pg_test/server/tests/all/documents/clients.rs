@@ -6,8 +6,8 @@
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
-use snowflake_server_tests::sql::{column, one, run};
-use snowflake_server_tests::{Server, companions};
+use snowflake_server_tests::sql::{column, next, one, run};
+use snowflake_server_tests::{Server, companions, days, secs, wait_until};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -123,6 +123,74 @@ fn the_example_for_django_works() {
     for server in [server(), portable_server()] {
         let printed = play(&server, python("django_orders.py"));
         assert_made(&mut server.connect(), "django_orders", 1006, &printed);
+    }
+}
+
+// ---- conversions ----
+
+/// A program of `pg_test/server/clients`, as the owner of its tables, who may convert them.
+#[track_caller]
+fn client_of_a_conversion(server: &Server, program: &str, argument: &str) -> Command {
+    let mut command = python_of("python");
+    command
+        .arg(root().join("pg_test/server/clients").join(program))
+        .arg(argument)
+        .env("PGHOST", server.folder())
+        .env("PGPORT", "5432")
+        .env("PGUSER", "app")
+        .env("PGDATABASE", "postgres");
+    command
+}
+
+/// Django's models of its own tables have keys of 32 bits.
+#[test]
+fn django_migrates_after_a_conversion_that_excludes_its_own_tables() {
+    for (argument, expected) in [
+        ("exclude", "new user: True\nlog in: 1\nmigrate: None\norder: (1, 2)\n"),
+        ("all", "new user: False\nlog in: DatabaseError \nmigrate: DataError 22003\norder: (1, 2)\n"),
+    ] {
+        let server = server();
+        run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_convert_schema TO app");
+        let mut program = client_of_a_conversion(&server, "django_convert.py", argument);
+        let printed = checked(argument, &program.output().expect("it can be started"));
+        assert_eq!(printed, expected, "{argument}");
+    }
+}
+
+/// While a flush inserts its rows, the clock moves back further than IDs may run ahead: another worker goes on, below.
+#[test]
+fn sqlalchemy_pairs_objects_with_their_ids_if_its_model_has_the_default() {
+    // Backup workers have no IDs of the last days, so each is usable at once.
+    let server = Server::builder().born(days(400)).start_with_extension();
+    let mut session = server.connect();
+    next(&mut session);
+    server.step_forward(days(400));
+    run(&mut session, ROLE);
+    run(
+        &mut session,
+        "CREATE TABLE songs (id serial PRIMARY KEY, name text); INSERT INTO songs (name) VALUES ('old');
+         SELECT snowflake_convert('songs', 'id', dry_run => false); GRANT ALL ON songs TO app;
+         CREATE FUNCTION wait_for_the_clock() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_advisory_xact_lock(1);
+             WHILE clock_timestamp() >= now() LOOP END LOOP;
+             RETURN NEW;
+         END $$;
+         CREATE TRIGGER wait BEFORE INSERT ON songs FOR EACH ROW WHEN (NEW.name = 'song 100')
+             EXECUTE FUNCTION wait_for_the_clock()",
+    );
+    for (argument, mistaken) in [("unchanged", true), ("server_default", false)] {
+        let program = client_of_a_conversion(&server, "sqlalchemy_convert.py", argument)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        wait_until("the flush that waits", secs(120), || {
+            one::<bool>(&mut session, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory')")
+                .then_some(())
+        });
+        server.clock().back(secs(60));
+        let printed = checked(argument, &program.wait_with_output().expect("it ends"));
+        assert_eq!(printed == "mistaken: 0 of 200\n", !mistaken, "{argument}: {printed}");
     }
 }
 

@@ -397,6 +397,14 @@ impl Player {
         let (last, before) = statements.split_last().unwrap_or_else(|| panic!("{place}: no statement"));
         let mut output = None;
         for statement in before.iter().chain(expected.is_none().then_some(last)) {
+            // As psql does.
+            let mut statement = statement.as_str();
+            while let Some((query, rest)) = statement.split_once("\\gexec") {
+                for text in column::<String>(&mut self.session, query) {
+                    run(&mut self.session, &text);
+                }
+                statement = rest;
+            }
             // Its files are not installed in any server: see `partman`.
             if statement.trim() == "CREATE EXTENSION pg_partman SCHEMA partman;" {
                 partman::versions().last().expect("one at least").create(&mut self.session);

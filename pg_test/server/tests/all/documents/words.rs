@@ -567,7 +567,7 @@ fn a_violation_is_found_wherever_it_is_planted() {
             "'Detach it first, and convert it on that server.'",
             "'Detach it first, and convert it on that server'",
         ),
-        ("%s is not a key', k.attname", "%s is not a key.', k.attname"),
+        ("%s is not a key', described", "%s is not a key.', described"),
         ("skipping'", "skipping.'"),
         ("'internal: a statement of a plan'", "'A statement of a plan'"),
         ("Check the names and run the call again.'", "Check the names'"),
