@@ -67,7 +67,7 @@ fn no_session_can_change_a_setting() {
 }
 
 #[test]
-fn only_superusers_see_the_registrys_connection_string_and_only_the_servers_files_set_it() {
+fn the_registrys_connection_string_is_hidden_and_set_only_in_the_servers_files() {
     let mut server = Server::builder().setting("snowflake_id.registry", "service=one").start_with_extension();
     let mut superuser = server.connect();
     run(

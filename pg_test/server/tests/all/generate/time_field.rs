@@ -154,7 +154,7 @@ fn a_time_field_that_is_used_up_in_advance_is_an_error_too() {
 }
 
 #[test]
-fn a_field_that_was_used_up_by_a_clock_ahead_is_not_the_end_when_the_clock_is_set_right() {
+fn a_time_field_used_up_by_a_clock_ahead_opens_once_the_clock_is_right() {
     let server = server_at_the_end(secs(600));
     let mut session = server.connect();
     let before = next(&mut session);

@@ -86,7 +86,7 @@ fn a_node_has_one_lease_in_its_life() {
 // ---- above the fence ----
 
 #[test]
-fn a_group_goes_to_another_node_above_all_that_was_granted_and_its_ids_can_be_traced() {
+fn a_group_is_leased_again_above_the_last_grant_and_its_ids_are_traced() {
     let server = single_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut first = Node::single("a");
@@ -299,7 +299,7 @@ fn a_thousand_claims_at_once_get_a_thousand_groups() {
 }
 
 #[test]
-fn of_more_nodes_than_groups_that_claim_at_once_each_gets_its_own_or_is_told_when_one_is_free() {
+fn more_nodes_than_groups_at_once_get_one_each_or_the_time_when_one_is_free() {
     let _alone = alone();
     let server = registry("");
     let answers = claim_at_once(&server, "41/10/12", (32, 8));

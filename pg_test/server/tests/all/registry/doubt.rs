@@ -21,7 +21,7 @@ fn fence(session: &mut Client) -> i64 {
 }
 
 #[test]
-fn a_promoted_registry_renews_what_its_rows_have_and_hands_out_nothing_below_its_fence() {
+fn a_promoted_registry_renews_leases_in_its_rows_and_grants_only_above_its_fence() {
     let mut primary = small_registry();
     let mut session = primary.connect_as("node");
     let (mut renewed, mut expired) = (Node::small("renewed"), Node::small("expired"));
@@ -204,7 +204,7 @@ fn a_doubt_ends_no_lease_that_runs_because_of_a_clock_that_is_ahead() {
 }
 
 #[test]
-fn a_failover_is_found_out_by_a_server_with_the_same_time_and_until_then_nothing_ends() {
+fn a_failover_is_detected_only_by_a_node_whose_clock_agrees() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let (mut node, mut other) = (Node::small("a"), Node::small("b"));

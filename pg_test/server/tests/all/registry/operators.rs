@@ -30,7 +30,7 @@ fn what_is_said_of_several_leases_is_true_of_all() {
 }
 
 #[test]
-fn a_reserved_worker_is_leased_to_nobody_and_is_free_a_grant_after_it_was_given_back() {
+fn a_reserved_worker_is_not_leased_until_a_grant_after_it_is_unreserved() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::small("a");
