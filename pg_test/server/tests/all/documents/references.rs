@@ -1,10 +1,12 @@
-//! What documents refer to exists: tests, mutants and faults of `scripts/chaos`, the version, pages and their sections.
+//! What documents refer to exists: tests, whose names a reader takes in at a glance, mutants and faults of `scripts/chaos`,
+//! the version, pages and their sections.
 
 use super::pages::{DOCUMENTS, code, read, root, table};
 use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::column;
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 // ---- the tables of promises, of faults and of tools ----
 
@@ -99,6 +101,37 @@ fn assert_exists(test: &str) {
     let source = files.iter().find_map(|file| fs::read_to_string(file).ok());
     let source = source.unwrap_or_else(|| panic!("{test}: there is no {file}.rs"));
     assert!(source.contains(&format!("fn {name}()")), "{test} does not exist");
+}
+
+/// The Rust sources in a folder and in those below it.
+fn sources(folder: PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries
+        .flat_map(|path| if path.is_dir() { sources(path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .collect()
+}
+
+/// Files that have longer names still.
+const LONGER: [&str; 4] =
+    ["database/dumps.rs", "database/layouts.rs", "durability/crashes.rs", "durability/slow_disk.rs"];
+
+#[test]
+fn no_test_has_a_name_of_over_80_characters() {
+    let folders = ["crates", "pg_test", "portable", "src", "studies", "xtask"];
+    let files: Vec<PathBuf> = folders.iter().flat_map(|folder| sources(root().join(folder))).collect();
+    assert!(files.len() > 100, "{files:?}");
+    let names: Vec<String> = files
+        .iter()
+        .filter(|file| !LONGER.iter().any(|longer| file.ends_with(longer)))
+        .flat_map(|file| {
+            let text = fs::read_to_string(file).expect("a source");
+            let names = text.split("fn ").skip(1).filter_map(|rest| rest.split('(').next());
+            let is_long = |name: &&str| name.len() > 80 && !name.contains(' ');
+            names.filter(is_long).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(names.is_empty(), "{names:#?}");
 }
 
 // ---- the version ----
