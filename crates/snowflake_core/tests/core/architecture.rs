@@ -137,7 +137,9 @@ fn siblings(folder: &Path) -> Graph {
 fn circle(mut graph: Graph) -> BTreeSet<String> {
     while let Some(leaf) = graph.iter().find(|(_, used)| used.is_empty()).map(|(file, _)| file.clone()) {
         graph.remove(&leaf);
-        graph.values_mut().for_each(|used| used.retain(|file| *file != leaf));
+        for used in graph.values_mut() {
+            used.remove(&leaf);
+        }
     }
     graph.into_keys().collect()
 }
