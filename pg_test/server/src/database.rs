@@ -26,9 +26,9 @@ impl Database {
     /// A database on the server that tests with the same settings and set-up share. It runs until the program ends.
     #[track_caller]
     pub fn shared(builder: Builder, setup: &str) -> Self {
+        type Settings = BTreeMap<String, String>;
         type Shared = Arc<OnceLock<Arc<Server>>>;
-        static SHARED: Mutex<BTreeMap<(BTreeMap<String, String>, String), Shared>> =
-            Mutex::new(BTreeMap::new());
+        static SHARED: Mutex<BTreeMap<(Settings, String), Shared>> = Mutex::new(BTreeMap::new());
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let key = (builder.settings.clone(), setup.to_owned());
         let server = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();

@@ -13,6 +13,7 @@
 //! * [`patroni`]: clusters that Patroni manages, with an etcd of their own;
 //! * [`process`]: the state of a server's processes as Linux reports it;
 //! * `programs`: PostgreSQL's own programs, run on a server or on its files;
+//! * [`refusals`]: what a call that is refused says;
 //! * [`registry`]: a stand-in for the fleet's registry;
 //! * `replication`: standbys, switchovers, and servers that are started without recovery;
 //! * [`traffic`]: clients that generate IDs in the background while a test does something to the server;
@@ -33,6 +34,7 @@ pub mod partman;
 pub mod patroni;
 pub mod process;
 mod programs;
+pub mod refusals;
 pub mod registry;
 mod replication;
 mod sandbox;

@@ -32,7 +32,7 @@
 //! - A state that may not be the newest starts above every ID of its group: the clock is right then.
 //! - A standby is a node that issues late, so that it needs no action of its own.
 //!
-//! The core's own model (`crates/snowflake_core/tests/model.rs`) runs the real code, whose state cannot be compared,
+//! The core's own model (`crates/snowflake_core/tests/core/model`) runs the real code, whose state cannot be compared,
 //! and repeats a tape of choices from the start. This one has no code to run but a protocol to decide, so it visits
 //! each state once: that is what reaches two servers, a registry and a failover within seconds.
 

@@ -313,7 +313,7 @@ impl Repmgr {
 }
 
 #[test]
-fn a_server_that_repmgr_rewinds_gets_its_successors_worker_unless_its_settings_are_outside() {
+fn a_rewind_by_repmgr_takes_the_successors_worker_unless_settings_are_outside() {
     let Some(builder) = Server::builder().with_failover_tools() else { return skipped("repmgr") };
     let builder = builder.setting("shared_preload_libraries", "snowflake_id, repmgr");
     let first = builder.setting("wal_log_hints", "on").start_with_extension();

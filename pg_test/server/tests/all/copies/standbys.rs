@@ -1,8 +1,9 @@
-//! Replication groups whose servers all have one `worker_id`, on one host: which servers are copies, which are successors,
-//! when they open, and above which IDs a successor starts.
+//! Standbys: one generates no ID before its promotion. In groups whose servers all have one `worker_id`, on one host: which
+//! servers are copies, which are successors, when they open, and above which IDs a successor starts.
 
-use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, column, fails, one, run, status, take, unpack};
+use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
+use snowflake_server_tests::refusals::all_fail;
+use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take, unpack};
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
 use std::time::Duration;
 
@@ -41,6 +42,36 @@ fn opens(server: &Server) -> Vec<i64> {
     wait_until("the first ID", secs(30), || {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get(0)])
     })
+}
+
+#[test]
+fn a_standby_makes_no_ids_until_it_is_promoted() {
+    let primary = Server::builder().start_with_extension();
+    let mut ids = Ids::new();
+    ids.add("the primary, before", take(&mut primary.connect(), 1_000));
+    // A worker of its own, as the manual asks for.
+    let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "2"));
+    let mut session = standby.connect();
+    all_fail(&mut session, "25006", &["standby"]);
+    fails(&mut session, "25006", "SELECT snowflake_rotate()");
+    let now = status(&mut session);
+    assert_eq!(now.state, "recovery");
+    assert!(now.reason.is_some_and(|reason| !reason.is_empty()));
+    assert_eq!(now.issued, 0);
+    // Reading works.
+    let id = next(&mut primary.connect());
+    assert_eq!(one::<i32>(&mut session, &format!("SELECT snowflake_worker({id})")), 1);
+
+    standby.promote();
+    let made = take(&mut session, 1_000);
+    assert_ascending("the promoted standby", &made);
+    // Timeline 2 starts on lane 1.
+    assert!(made.iter().all(|id| worker(*id) == 2 + 256), "{}", worker(made[0]));
+    ids.add("the promoted standby", made);
+    let now = status(&mut session);
+    assert_eq!((now.state.as_str(), now.lane, now.worker_id), ("open", Some(1), Some(258)), "{now:?}");
+    ids.add("the primary, after", take(&mut primary.connect(), 1_000));
+    ids.assert_unique();
 }
 
 // ---- copies of servers that follow, or followed ----

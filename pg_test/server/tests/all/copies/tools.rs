@@ -293,7 +293,7 @@ fn a_backup_in_tar_files_is_verified_and_recovers_to_a_worker_of_its_own() {
 }
 
 #[test]
-fn backups_of_a_standby_are_copies_or_recover_to_workers_of_their_own_on_every_timeline() {
+fn backups_of_a_standby_are_copies_or_recover_to_own_workers_on_each_timeline() {
     let mut primary = old_shop(Server::builder().setting("wal_keep_size", "1GB"));
     let mut standby = primary.standby(|builder| builder);
     for failovers in 0..3 {

@@ -1,13 +1,17 @@
 //! The manual, and the programs that it speaks of.
 
 mod clients;
+mod errors;
 mod examples;
 mod explorer;
 mod harness;
 mod javascript;
 mod monitoring;
+mod pages;
 mod pools;
 mod readers;
 mod reading;
+mod references;
 mod site;
+mod tables;
 mod words;

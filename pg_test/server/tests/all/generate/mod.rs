@@ -1,11 +1,16 @@
 //! What calls give, under every setting and plan.
 
-mod bad_input;
+mod bad_arguments;
+mod bad_settings;
 mod bulk_loads;
 mod concurrency;
 mod horizon;
 mod importing;
+mod last_id;
 mod plans;
 mod processes;
+mod setting_rights;
 mod settings;
+mod texts;
+mod time_field;
 mod waits;

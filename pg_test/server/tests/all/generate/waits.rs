@@ -239,7 +239,7 @@ fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
 }
 
 #[test]
-fn a_wait_answers_statement_timeout_although_the_clock_went_back_earlier_in_the_statement() {
+fn a_wait_answers_statement_timeout_after_the_clock_went_back_in_the_statement() {
     let server =
         Server::builder().faketime(true).setting("snowflake_id.max_wait", "300s").start_with_extension();
     let mut session = server.connect();

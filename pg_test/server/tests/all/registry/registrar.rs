@@ -49,7 +49,7 @@ fn granted() -> Result<Reply, Failure> {
 }
 
 #[test]
-fn a_contact_passes_on_all_it_has_to_a_schema_on_no_search_path_and_reads_the_answer() {
+fn a_contact_sends_all_its_arguments_and_reads_every_answer_without_search_path() {
     let registry = Server::builder().start_registry();
     assert_eq!(contact(&registry.registry_string(), &[]), granted());
     let mut session = registry.connect();
@@ -345,7 +345,7 @@ fn without_a_registry_nothing_of_it_is_there() {
 }
 
 #[test]
-fn the_registrar_contacts_the_registry_again_and_again_and_no_server_process_maps_libpq() {
+fn the_registrar_contacts_the_registry_repeatedly_and_no_process_maps_libpq() {
     let registry = Server::builder().start_registry();
     // A lease that has not ended: otherwise every look at the status asks for a renewal at once.
     run(&mut registry.connect(), "UPDATE said SET until = 2000000000000");

@@ -205,7 +205,7 @@ fn old_primaries_beside_their_successors_over_three_timelines_repeat_nothing() {
 }
 
 #[test]
-fn a_registry_that_a_reload_removes_is_told_of_and_the_cause_is_named_when_the_lease_has_ended() {
+fn registry_removed_by_a_reload_is_logged_and_is_the_reason_once_the_lease_ends() {
     let registry = registry("6 s");
     let mut server = member(&registry, "a").start_with_extension();
     let before = home(&server);

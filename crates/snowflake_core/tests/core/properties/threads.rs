@@ -1,0 +1,115 @@
+//! Threads at the same time, under a clock that moves.
+
+use super::check_unique;
+use super::ranges::{cases, configs};
+use crate::common::locks_held;
+use proptest::prelude::*;
+use snowflake_core::{Event, Generator, Host, Memory, Start};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+/// A clock that all threads share. Each thread records what it read.
+struct Shared {
+    wall: AtomicI64,
+    boot: AtomicI64,
+}
+
+thread_local! {
+    static TOLD: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Host for &Shared {
+    fn wall_us(&self) -> i64 {
+        let wall = self.wall.load(Ordering::SeqCst);
+        TOLD.with_borrow_mut(|told| told.push(wall));
+        wall
+    }
+
+    fn boot_us(&self) -> i64 {
+        self.boot.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, micros: i64) {
+        assert_eq!(locks_held(), 0, "guarantee 6: a wait under a lock");
+        self.boot.fetch_add(micros, Ordering::SeqCst);
+        self.wall.fetch_add(micros, Ordering::SeqCst);
+        std::thread::yield_now();
+    }
+
+    fn report(&self, event: Event) {
+        assert_eq!(locks_held(), 0, "a report under a lock: {event:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// Real threads, tiny rings and sequences, a clock that jumps about: guarantees 1 and 4, and exact counts.
+    #[test]
+    fn any_threads_under_any_clock_keep_the_guarantees(
+        config in configs(),
+        threads in 2..=4_usize,
+        moves in prop::collection::vec((-40..40_i64, any::<bool>()), 1..40),
+        share in 0..=100_i64,
+    ) {
+        let us = config.layout.tick().micros();
+        let middle = config.layout.starts_at(config.layout.max_tick().min(1 << 40) / 2);
+        let clock = Shared { wall: AtomicI64::new(middle), boot: AtomicI64::new(5) };
+        let memory = Memory::<crate::common::Tracked>::new(&config);
+        let generators: Vec<_> =
+            (0..threads).map(|_| Generator::new(&config, memory.view(), &clock)).collect();
+        generators[0].open(&Start::of_timeline(1)).unwrap();
+        let barrier = Barrier::new(threads + 1);
+        let is_over = AtomicBool::new(false);
+        let max_ahead = generators[0].limits().max_ahead_us;
+        let all = std::thread::scope(|scope| {
+            let (clock, barrier, is_over) = (&clock, &barrier, &is_over);
+            let calls = generators.iter().map(|generator| {
+                scope.spawn(move || {
+                    let mut made = vec![];
+                    barrier.wait();
+                    for call in 0..200 {
+                        let n = if call % 3 == 0 { generator.capacity() * share / 100 } else { 1 };
+                        TOLD.with_borrow_mut(Vec::clear);
+                        let Ok(range) = generator.next_range(n.max(1)) else { continue };
+                        let told = TOLD.with_borrow(|told| told.iter().copied().max()).unwrap();
+                        let tick = config.layout.unpack(range.first).unwrap().tick;
+                        assert!(config.layout.starts_at(tick) <= told + max_ahead, "guarantee 4");
+                        made.push(range);
+                    }
+                    made
+                })
+            });
+            let calls: Vec<_> = calls.collect();
+            scope.spawn(move || {
+                barrier.wait();
+                for (ticks, is_time) in moves.iter().cycle() {
+                    clock.wall.fetch_add(ticks * us, Ordering::SeqCst);
+                    if *is_time {
+                        clock.boot.fetch_add(ticks.abs() * us, Ordering::SeqCst);
+                    }
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let made: Vec<_> = calls.into_iter().map(|call| call.join()).collect();
+            is_over.store(true, Ordering::Relaxed);
+            made.into_iter().flat_map(|made| made.expect("a caller failed")).collect::<Vec<_>>()
+        });
+        let count: i64 = all.iter().map(|range| range.last - range.first + 1).sum();
+        let mut per_lane = HashMap::<i64, u64>::new();
+        for range in &all {
+            let worker = config.layout.unpack(range.first).unwrap().worker;
+            *per_lane.entry(worker).or_default() += (range.last - range.first + 1) as u64;
+        }
+        check_unique(all);
+        assert_eq!(generators[0].status().issued, count as u64);
+        for lane in generators[0].lane_statuses() {
+            assert_eq!(lane.issued, per_lane.get(&lane.worker).copied().unwrap_or(0), "lane {}", lane.lane);
+        }
+    }
+}

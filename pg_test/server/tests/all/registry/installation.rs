@@ -1,0 +1,262 @@
+//! A registry in its database: what can be created, in which schema, who dumps it, and which objects of ordinary roles its
+//! code does not use.
+
+use super::nodes::{Node, bare, draw, now, registry};
+use postgres::Client;
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::{Server, ms};
+use std::thread;
+
+#[test]
+fn a_registry_needs_nothing_preloaded_and_is_created_once() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE EXTENSION snowflake_id");
+    let none = fails(&mut session, "55000", "SELECT snowflake_registry_retire('a')");
+    assert!(none.hint.contains("snowflake_registry_create"), "{none}");
+    for (arguments, code) in [
+        ("'node', NULL", "22004"),
+        ("'node', '1.9 s'", "22023"),
+        ("'node', '31 days'", "22023"),
+        ("'node', clock_tolerance => NULL", "22004"),
+        ("'node', replaces_lost => NULL", "22004"),
+        ("'node', clock_tolerance => '0.9 s'", "22023"),
+        ("'node', clock_tolerance => '31 min'", "22023"),
+        ("'node', layout => '41-10-12'", "22023"),
+        ("'node', layout => 'twitter'", "22023"),
+        ("'node', layout => '42/10/12'", "22023"),
+        ("'node', layout => '41/2/12', backup_workers => 7", "22023"),
+        ("'node', tick => '5 ms'", "22023"),
+        ("'node', tick => '1.5 ms'", "22023"),
+        ("'node', tick => '1 mon'", "22023"),
+        ("'node', epoch => '2199-01-01 00:00Z'", "22023"),
+        ("'node', epoch => '-infinity'", "22023"),
+        ("'node', backup_workers => 16", "22023"),
+        ("'node', backup_workers => -1", "22023"),
+        ("'nobody'", "42704"),
+    ] {
+        let failure = fails(&mut session, code, &format!("SELECT snowflake_registry_create({arguments})"));
+        assert!(code == "42704" || !failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
+    }
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    let twice = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+    assert!(twice.message.contains("already") && !twice.hint.is_empty(), "{twice}");
+    thread::sleep(ms(5));
+    let lease = Node::new("a").granted(&mut server.connect_as("node"));
+    assert_eq!(lease.worker, 0);
+    let ahead = lease.until - now(&mut session);
+    assert!((3_590_000..=3_600_000).contains(&ahead), "one hour, not {ahead} ms");
+}
+
+#[test]
+fn layouts_with_datacenters_and_with_millions_of_workers_have_registries() {
+    let server = registry(", layout => '41/5+5/12'");
+    let mut session = server.connect_as("node");
+    let mut operator = server.connect();
+    let capacity = |operator: &mut Client| -> Vec<String> {
+        column(
+            operator,
+            "SELECT concat_ws(' ', datacenter_id, workers, free) FROM snowflake_fleet_capacity ORDER BY 1",
+        )
+    };
+    assert_eq!(capacity(&mut operator), ["8 8"]);
+    let mut here = Node { layout: "41/5+5/12".into(), ..Node::new("a") };
+    let mut there = Node { datacenter: 31, ..here.clone() };
+    there.id = draw();
+    assert_eq!((here.granted(&mut session).worker, there.granted(&mut session).worker), (0, 0));
+    let nowhere =
+        Node { datacenter: 32, ..Node { id: draw(), ..there.clone() } }.refused(&mut session, "settings");
+    assert!(nowhere.detail.contains("0 to 31"), "{nowhere:?}");
+    let seen: Vec<Option<i32>> =
+        column(&mut operator, "SELECT datacenter_id FROM snowflake_fleet ORDER BY 1");
+    assert_eq!(seen, [Some(0), Some(31)]);
+    // A reservation takes one as well.
+    run(&mut operator, "SELECT snowflake_registry_reserve(3, 'mine')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
+    // Retired, and not free before its `until`.
+    run(&mut operator, "SELECT snowflake_registry_retire('a')");
+    assert_eq!(capacity(&mut operator), ["0 8 6", "31 8 7"]);
+    // Worker 9 of datacenter 31 is lane 1 of home worker 1; of datacenter 0, nobody has it.
+    let id = |center: i64, worker: i64| (now(&mut server.connect()) << 22) + (center << 17) + (worker << 12);
+    let origin = |id: i64| {
+        format!("SELECT node_name || ' ' || home_worker_id || ' ' || lane FROM snowflake_origin({id})")
+    };
+    assert_eq!(column::<String>(&mut operator, &origin(id(31, 8))), ["a 0 1"]);
+    assert_eq!(column::<String>(&mut operator, &origin(id(30, 8))), [""; 0]);
+    assert_eq!(column::<String>(&mut operator, &origin(id(31, 9))), [""; 0]);
+    // The number of worker 5 in datacenter 31.
+    run(&mut operator, "SELECT snowflake_registry_reserve(31 * 32 + 5, 'legacy')");
+    let reserved = "SELECT worker_id FROM snowflake_internal.snowflake_registry_groups
+                    WHERE datacenter_id = 31 AND note = 'legacy'";
+    assert_eq!(one::<i32>(&mut operator, reserved), 5);
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(8, 'no lane 0 has it')");
+
+    let server = registry(", '1 h', '28/22/13', '1 s', '2024-01-01 00:00Z', 3");
+    let mut session = server.connect_as("node");
+    // Both clocks have to pass the second of the creation.
+    thread::sleep(ms(1_100));
+    let huge = Node { layout: "28/22/13".into(), tick_ms: 1_000, ..Node::new("b") };
+    assert_eq!(huge.clone().granted(&mut session).worker, 0);
+    let last = (1 << 20) - 1;
+    run(&mut server.connect(), &format!("SELECT snowflake_registry_reserve({last}, 'the last')"));
+    fails(&mut server.connect(), "22023", &format!("SELECT snowflake_registry_reserve({last} + 1, '')"));
+}
+
+/// The role may read nothing but what everybody may.
+#[test]
+fn a_database_without_a_registry_is_dumped_by_ordinary_roles() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE guest LOGIN; CREATE ROLE node; CREATE EXTENSION snowflake_id");
+    let dump =
+        || server.client_program("pg_dump", "postgres").arg("--username=guest").output().expect("pg_dump");
+    assert!(dump().status.success(), "{}", String::from_utf8_lossy(&dump().stderr));
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    assert!(!dump().status.success());
+    fails(
+        &mut server.connect_as("guest"),
+        "42501",
+        "SELECT FROM snowflake_internal.snowflake_registry_groups",
+    );
+}
+
+// ---- whose schema it is ----
+
+#[test]
+fn a_registry_trusts_no_schema_of_an_ordinary_role() {
+    let server = bare();
+    let mut session = server.connect();
+    run(&mut session, "CREATE ROLE node LOGIN; CREATE ROLE merchant LOGIN; CREATE EXTENSION snowflake_id");
+    run(&mut session, "SELECT snowflake_registry_create('node')");
+    run(&mut session, "ALTER DATABASE postgres OWNER TO merchant");
+    // Who owns the database owns the schema public, could rename it, and could create tables of these names.
+    let mut node = server.connect_as("node");
+    let error = node.query(&Node::new("a").query(), &[]).expect_err("a schema of merchant's");
+    let failure = Failure::from(&error);
+    assert!(failure.code == "55000" && failure.detail.contains("merchant"), "{failure}");
+    assert!(failure.hint.contains("Keep the extension"), "{failure}");
+    for call in
+        ["snowflake_registry_vouch()", "snowflake_registry_retire('a')", "snowflake_registry_create('node')"]
+    {
+        fails(&mut session, "55000", &format!("SELECT {call}"));
+    }
+    run(&mut session, "ALTER DATABASE postgres OWNER TO postgres");
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
+    run(
+        &mut session,
+        "ALTER DATABASE postgres OWNER TO merchant; DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id",
+    );
+    let early = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+    assert!(early.hint.contains("Drop the extension"), "{early}");
+    run(
+        &mut session,
+        "DROP EXTENSION snowflake_id; CREATE SCHEMA fleet; CREATE EXTENSION snowflake_id SCHEMA fleet",
+    );
+    run(&mut session, "SELECT fleet.snowflake_registry_create('node')");
+    thread::sleep(ms(5));
+    run(&mut node, "SET search_path = fleet");
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
+}
+
+/// Whoever may create functions in the schema has put one there for each way to call one of the extension's with other
+/// types, before the extension was created.
+#[test]
+fn nothing_of_the_extension_calls_a_function_that_was_there_before() {
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    let own = "SELECT p.proname::text, p.proargtypes::regtype[]::text[]
+               FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid JOIN pg_extension e ON e.oid = d.refobjid
+               WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
+                   AND e.extname = 'snowflake_id' AND p.pronargs BETWEEN 1 AND 6";
+    let own: Vec<(String, Vec<String>)> =
+        session.query(own, &[]).expect("rows").iter().map(|row| (row.get(0), row.get(1))).collect();
+    run(&mut session, "CREATE ROLE merchant LOGIN");
+    run(&mut session, "CREATE DATABASE planted");
+    let connect = |role: &str| {
+        server.config().user(role).dbname("planted").connect(postgres::NoTls).expect("a session")
+    };
+    run(&mut connect("postgres"), "GRANT CREATE ON SCHEMA public TO merchant");
+    let mut merchant = connect("merchant");
+    let mut planted = 0;
+    for (name, types) in &own {
+        for changed in 1..1 << types.len() {
+            for other in ["text", "bigint", "numeric"] {
+                let kind = |(n, own): (usize, &String)| match changed >> n & 1 {
+                    1 => other.to_owned(),
+                    _ => own.clone(),
+                };
+                let types = types.iter().enumerate().map(kind).collect::<Vec<String>>().join(", ");
+                // CREATE EXTENSION would fail at one of these.
+                if own.iter().any(|(own, own_types)| own == name && own_types.join(", ") == types) {
+                    continue;
+                }
+                let body = "RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$planted$$; END'";
+                // An error where it has a type of the extension's, which is not there yet, or is planted already.
+                let create = format!("CREATE FUNCTION public.{name}({types}) {body}");
+                planted += usize::from(merchant.batch_execute(&create).is_ok());
+            }
+        }
+    }
+    assert!(planted > 100, "{planted}");
+    let mut session = connect("postgres");
+    run(&mut session, "CREATE ROLE node; CREATE EXTENSION snowflake_id");
+    let called: Vec<String> = column(
+        &mut session,
+        "SELECT DISTINCT p.oid::regprocedure::text FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid
+         WHERE d.refclassid = 'pg_proc'::regclass AND p.proowner = 'merchant'::regrole",
+    );
+    assert_eq!(called, [""; 0]);
+    let open = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
+    assert!(open.detail.contains("merchant"), "{open}");
+    run(&mut session, "REVOKE CREATE ON SCHEMA public FROM merchant");
+    run(&mut session, "SELECT snowflake_registry_create('node'), snowflake_registry_vouch()");
+    fails(&mut session, "42704", "SELECT snowflake_registry_retire('a'::text)");
+    // Bodies in PL/pgSQL are bound when they run.
+    run(
+        &mut session,
+        "CREATE TABLE orders (id bigserial PRIMARY KEY); CREATE TABLE lines (id bigint REFERENCES orders)",
+    );
+    for statement in [
+        "SELECT snowflake_registry_reserve(3, 'mine'::text), snowflake_registry_unreserve(3)",
+        "SELECT * FROM snowflake_convert('orders'::regclass, 'id'::name)",
+        "SELECT * FROM snowflake_layout_steps()",
+        "SELECT snowflake_decode(1::bigint), snowflake_min(now()), snowflake_max(now())",
+        "SELECT FROM orders WHERE snowflake_between(id, now(), now())",
+        "SELECT FROM snowflake_status, snowflake_workers, snowflake_fleet, snowflake_fleet_capacity",
+    ] {
+        run(&mut session, statement);
+    }
+}
+
+/// Its owner is no superuser, and has put types with constraints in the place of the registry's tables.
+#[test]
+fn a_renamed_schema_has_none_of_the_code_in_its_place_run() {
+    let server = bare();
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE ROLE node LOGIN; CREATE ROLE merchant LOGIN; CREATE SCHEMA fleet;
+         CREATE EXTENSION snowflake_id SCHEMA fleet",
+    );
+    run(&mut session, "SELECT fleet.snowflake_registry_create('node')");
+    run(&mut session, "GRANT CREATE ON DATABASE postgres TO merchant; ALTER SCHEMA fleet RENAME TO old");
+    run(
+        &mut server.connect_as("merchant"),
+        "CREATE SCHEMA fleet; GRANT USAGE ON SCHEMA fleet TO PUBLIC;
+         CREATE SEQUENCE fleet.calls;
+         CREATE TYPE fleet.a_row AS (id uuid);
+         -- A rollback does not take back what a sequence has given.
+         CREATE FUNCTION fleet.evil(fleet.a_row) RETURNS boolean LANGUAGE sql
+             AS 'SELECT nextval(''fleet.calls'') > 0';
+         CREATE DOMAIN fleet.snowflake_registry AS fleet.a_row CHECK (fleet.evil(VALUE));
+         CREATE DOMAIN fleet.snowflake_registry_groups AS fleet.a_row CHECK (fleet.evil(VALUE))",
+    );
+    let mut node = server.connect_as("node");
+    run(&mut node, "SET search_path = old");
+    thread::sleep(ms(5));
+    assert_eq!(Node::new("a").granted(&mut node).worker, 0);
+    for call in ["vouch()", "retire('a')", "reserve(1, 'mine')", "unreserve(1)"] {
+        run(&mut session, &format!("SELECT old.snowflake_registry_{call}"));
+    }
+    assert!(!one::<bool>(&mut session, "SELECT is_called FROM fleet.calls"), "the merchant's function ran");
+}

@@ -1,0 +1,99 @@
+//! What operators do to a registry: they reserve workers and retire nodes.
+
+use super::nodes::{AFTER_GRANT, GRANT, MINUTE, Node, now, single_registry, small_registry};
+use snowflake_server_tests::ms;
+use snowflake_server_tests::sql::{fails, one, run};
+
+/// With leases of one name that end at different times.
+#[test]
+fn what_is_said_of_several_leases_is_true_of_all() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let (mut first, mut second) = (Node::small("a"), Node::small("a"));
+    first.granted(&mut session);
+    server.clock().forward(30 * MINUTE);
+    second.granted(&mut session);
+    for worker in [2, 3] {
+        run(&mut operator, &format!("SELECT snowflake_registry_reserve({worker}, 'mine')"));
+    }
+    // The first to come free, and of a retired node the last.
+    let refusal = Node::small("b").refused(&mut session, "full");
+    assert!(refusal.free_in.is_some_and(|free_in| (1_000.0..=1_801.0).contains(&free_in)), "{refusal:?}");
+    let retired = "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::float8";
+    let free: f64 = one(&mut operator, retired);
+    assert!((3_000.0..=3_601.0).contains(&free), "{free}");
+    assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
+    first.over(&mut session);
+    second.over(&mut session);
+    let refusal = Node::small("b").refused(&mut session, "full");
+    assert!(refusal.free_in.is_some_and(|free_in| (1_000.0..=1_801.0).contains(&free_in)), "{refusal:?}");
+}
+
+#[test]
+fn a_reserved_worker_is_not_leased_until_a_grant_after_it_is_unreserved() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::small("a");
+    node.granted(&mut session);
+    let leased = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(0, 'mine')");
+    assert!(leased.detail.contains("\"a\""), "{leased}");
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(4, 'too many')");
+    fails(&mut operator, "22023", "SELECT snowflake_registry_reserve(-1, 'too few')");
+    fails(&mut operator, "22004", "SELECT snowflake_registry_reserve(1, NULL)");
+    fails(&mut operator, "42704", "SELECT snowflake_registry_unreserve(1)");
+    run(
+        &mut operator,
+        "SELECT snowflake_registry_reserve(n, 'server ' || n) FROM generate_series(1, 3) AS n",
+    );
+    Node::small("b").refused(&mut session, "full");
+    let before = now(&mut operator);
+    run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
+    Node::small("b").refused(&mut session, "full");
+    // No name is known of who had it.
+    let refusal = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(1, 'mine')");
+    assert!(refusal.detail.contains("The server that had it last may have it until"), "{refusal}");
+    node.granted(&mut session);
+    server.clock().forward(AFTER_GRANT);
+    // That of node "a" is free, too, and was free before.
+    server.clock().forward(ms(100));
+    let leases = [Node::small("b").granted(&mut session), Node::small("c").granted(&mut session)];
+    let lease = leases.iter().find(|lease| lease.worker == 1).expect("one of both");
+    assert!(lease.floor >= before + 3_600_000, "{lease:?} after {before}");
+    server.clock().forward(AFTER_GRANT);
+    // But the clock of the server that it is reserved for may be behind.
+    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(0, 'mine')");
+    server.clock().forward(MINUTE);
+    run(&mut operator, "SELECT snowflake_registry_reserve(0, 'mine')");
+    node.over(&mut session);
+
+    // The registry's clock is ahead of that of a server whose lease runs.
+    let mut node = Node { clock: "clock_timestamp() - interval '2 h'".to_owned(), ..Node::small("c") };
+    server.clock().forward(3 * AFTER_GRANT);
+    let worker = node.granted(&mut session).worker;
+    let reserve = format!("SELECT snowflake_registry_reserve({worker}, 'mine')");
+    let refusal = fails(&mut operator, "55000", &reserve);
+    assert!(refusal.detail.contains("Node \"c\" may have it until"), "{refusal}");
+    server.clock().forward(AFTER_GRANT + 2 * MINUTE + 2 * GRANT);
+    run(&mut operator, &reserve);
+}
+
+#[test]
+fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
+    let server = single_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::single("a");
+    let lease = node.granted(&mut session);
+    fails(&mut operator, "42704", "SELECT snowflake_registry_retire('b')");
+    let free: f64 = one(
+        &mut operator,
+        "SELECT extract(epoch FROM snowflake_registry_retire('a') - clock_timestamp())::double precision",
+    );
+    assert!((0.0..=3_601.0).contains(&free), "{free}");
+    assert_eq!(one::<i64>(&mut operator, "SELECT count(*) FROM snowflake_fleet"), 0);
+    let mut other = Node::single("b");
+    other.refused(&mut session, "full");
+    node.over(&mut session);
+    server.clock().forward(AFTER_GRANT);
+    let next = other.granted(&mut session);
+    assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
+}
