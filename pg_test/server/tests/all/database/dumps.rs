@@ -102,7 +102,7 @@ fn a_database_with_ids_refuses_a_dump_with_another_layout() {
 
 /// The IDs of a subscriber, or of a table that COPY has filled: the database has generated none, and its dump has some.
 #[test]
-fn a_dump_of_a_database_that_has_generated_no_id_closes_another_layouts_database_too() {
+fn a_dump_without_any_id_closes_a_database_of_another_layout_too() {
     let source = server();
     let fill = "CREATE TABLE orders AS SELECT snowflake_encode('2025-06-01Z', 1, n) AS id FROM generate_series(1, 3) AS n";
     run(&mut source.connect(), fill);
@@ -148,7 +148,7 @@ fn a_dump_that_is_restored_before_the_library_is_preloaded_keeps_its_layout() {
 }
 
 #[test]
-fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_with_the_first_id() {
+fn an_extension_older_than_preloading_stores_its_layout_with_the_first_id() {
     let mut server = Server::builder().without("shared_preload_libraries").start();
     let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
     assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
@@ -186,7 +186,7 @@ fn a_database_that_had_the_extension_before_it_was_preloaded_stores_its_layout_w
 
 /// Preloaded or not, what keeps the layout from being known is what is told.
 #[test]
-fn an_extension_that_is_created_where_the_layout_cannot_be_used_stores_none_and_says_why() {
+fn an_extension_created_under_an_unusable_layout_stores_none_and_says_why() {
     let server = Server::builder().setting("snowflake_id.epoch", "2024-01-01").start();
     let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
     for part in [

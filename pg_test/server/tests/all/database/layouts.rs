@@ -134,7 +134,7 @@ fn a_server_with_another_layout_than_the_databases_refuses_to_generate_and_to_re
 }
 
 #[test]
-fn a_standby_that_was_cloned_before_the_library_was_preloaded_refuses_another_layout() {
+fn a_standby_cloned_before_preloading_refuses_another_layout() {
     let preload = "shared_preload_libraries";
     let mut primary = Server::builder().without(preload).setting("wal_keep_size", "256MB").start();
     let mut standby = primary.standby(|builder| builder.setting(EPOCH, EARLIER));

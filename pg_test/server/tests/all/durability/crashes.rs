@@ -87,7 +87,7 @@ fn no_restart_repeats_an_id_however_the_server_ended() {
 
 /// The clock passes the reservation within half a second; the rest, and three attempts, are for a slow machine.
 #[test]
-fn after_a_kill_of_the_postmaster_the_first_id_comes_within_a_second_on_the_same_lane() {
+fn the_first_id_after_a_killed_postmaster_comes_within_a_second_on_its_lane() {
     let mut server = server();
     let mut attempts = std::iter::repeat_with(|| wait_after_a_kill(&mut server)).take(3);
     assert!(attempts.any(|waited| waited < secs(2)), "three times the first ID took longer");

@@ -104,7 +104,7 @@ fn issue(mut session: Client, seconds: u64) -> std::thread::JoinHandle<()> {
 }
 
 #[test]
-fn the_first_call_after_an_idle_minute_answers_timeout_and_cancel_while_the_disk_is_slow() {
+fn a_call_after_an_idle_minute_answers_timeout_and_cancel_on_a_slow_disk() {
     let slow = Slow::new();
     slow.falls_asleep();
     let (mut session, mut other) = (slow.server.connect(), slow.server.connect());

@@ -69,7 +69,7 @@ const OTHERS: [(&str, &str); 23] = [
     ("regprocedure", "'pg_catalog.now()'::regprocedure"),
     ("regrole", "'postgres'::regrole"),
     ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
-    ("snowflake_internal.snowflake_refusal", "NULL::snowflake_internal.snowflake_refusal"),
+    ("snowflake_internal.snowflake_refusal[]", "'{}'::snowflake_internal.snowflake_refusal[]"),
     ("snowflake_internal.snowflake_step[]", "'{}'::snowflake_internal.snowflake_step[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),
     ("text", "'x'"),
