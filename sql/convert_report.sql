@@ -234,24 +234,22 @@ BEGIN
             AND d.deptype <> 'i'
     ), parts (part, object, drop_it, create_it) AS (
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP RULE %I ON %s', r.rulename, r.ev_class::regclass),
-            ARRAY[rtrim(pg_get_ruledef(r.oid), ';'), CASE WHEN r.ev_enabled <> 'O' THEN format('ALTER TABLE %s %s RULE %I',
-                r.ev_class::regclass, e.state, r.rulename) END,
+            ARRAY[rtrim(pg_get_ruledef(r.oid), ';'), format('ALTER TABLE %s ', r.ev_class::regclass)
+                || CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
+                || format(' RULE %I', r.rulename),
                 format('COMMENT ON RULE %I ON %s IS ', r.rulename, r.ev_class::regclass)
                 || quote_literal(obj_description(r.oid, 'pg_rewrite'))]
         FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid AND r.rulename <> '_RETURN'
-        JOIN (VALUES ('O'::"char", ''), ('D', 'DISABLE'), ('A', 'ENABLE ALWAYS'), ('R', 'ENABLE REPLICA')) AS e (code, state)
-            ON e.code = r.ev_enabled
         WHERE r.ev_class NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass),
-            ARRAY[pg_get_triggerdef(t.oid), CASE WHEN t.tgenabled <> 'O' THEN format('ALTER TABLE %s %s TRIGGER %I',
-                t.tgrelid::regclass, e.state, t.tgname) END,
+            ARRAY[pg_get_triggerdef(t.oid), format('ALTER TABLE %s ', t.tgrelid::regclass)
+                || CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
+                || format(' TRIGGER %I', t.tgname),
                 format('COMMENT ON TRIGGER %I ON %s IS ', t.tgname, t.tgrelid::regclass)
                 || quote_literal(obj_description(t.oid, 'pg_trigger'))]
         FROM dependents d JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
             AND NOT t.tgisinternal AND t.tgparentid = 0
-        JOIN (VALUES ('O'::"char", ''), ('D', 'DISABLE'), ('A', 'ENABLE ALWAYS'), ('R', 'ENABLE REPLICA')) AS e (code, state)
-            ON e.code = t.tgenabled
         WHERE t.tgrelid NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP POLICY %I ON %s', p.polname, p.polrelid::regclass),
