@@ -150,7 +150,8 @@ BEGIN
         SELECT cardinality(locked) + 5 * cardinality(keys) + (SELECT 9 * count(DISTINCT w.relid) FROM wide w)
             + (SELECT 3 * count(*) FROM pg_index i WHERE i.indrelid IN (SELECT w.relid FROM wide w))
             + (SELECT 5 * count(*) FROM wide w JOIN pg_constraint f ON f.contype = 'f'
-               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey) OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
+               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
+                   OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
 END
 $$;
 
@@ -203,7 +204,9 @@ BEGIN
     -- What a call names must be there, with a type that can be read.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
-    after := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_left_out(keys, tables || locked) r);
+    after := ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_left_out(
+            keys, ARRAY(SELECT unnest(tables) UNION SELECT unnest(locked))) r);
     keys := ARRAY(
         SELECT k FROM unnest(keys) k
         WHERE NOT EXISTS (SELECT FROM unnest(obstacles) o WHERE o.unread = k.relid));
@@ -257,8 +260,8 @@ BEGIN
                 THEN 'Convert fewer tables at a time, or raise max_locks_per_transaction and restart the server.' END
         FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run) e;
     END IF;
-    RETURN QUERY SELECT (cardinality(before) + cardinality(plan) + r.ordinality)::integer + CASE keys WHEN '{}' THEN 0 ELSE 1 END,
-        r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
+    RETURN QUERY SELECT
+        (cardinality(before) + cardinality(plan) + CASE keys WHEN '{}' THEN 0 ELSE 1 END + r.ordinality)::integer, r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
     FROM unnest(after) WITH ORDINALITY AS r;
 END
 $$;
@@ -319,7 +322,8 @@ BEGIN
     WHERE num_nulls(schema_name, e.pattern) = 0 AND NOT EXISTS (
         SELECT FROM pg_class c WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relname LIKE e.pattern);
     RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
-        'snowflake_convert_schema', CASE WHEN array_position(exclude, NULL) IS NULL AND num_nulls(schema_name, exclude) = 0 THEN
+        'snowflake_convert_schema', CASE WHEN num_nulls(schema_name, exclude) = 0
+            AND NOT EXISTS (SELECT FROM unnest(exclude) AS e (pattern) WHERE e.pattern IS NULL) THEN
             snowflake_internal.snowflake_convert_find(ARRAY(
                 SELECT c.oid::regclass FROM pg_class c
                 WHERE c.oid = ANY (tables) AND NOT c.relname LIKE ANY (exclude))) END,

@@ -1,5 +1,6 @@
 -- The check functions of snowflake_convert() and snowflake_revert() return the obstacles to a call. This one looks at the
--- call and the tables that it names, before anything is locked. The owner of a schema can rename it and put another in its place: nothing in the extension's schema is called before this function has passed.
+-- call and the tables that it names, before anything is locked. The owner of a schema can rename it and put another in its
+-- place: nothing in the extension's schema is called before this function has passed.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -99,8 +100,8 @@ BEGIN
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
-            THEN 'Pass tables of one owner, or exclude those of others. Where foreign keys, inheritance, views or statistics connect what different owners '
-                'have, give it one owner, or drop the connection first.'
+            THEN 'Pass tables of one owner, or exclude those of others. Where foreign keys, inheritance, views or statistics '
+                'connect what different owners have, give it one owner, or drop the connection first.'
             ELSE format('Connect as %s, or as a member of it that is no superuser and SET ROLE to it.',
                         min(o.other)::regrole) END, NULL::oid
     FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
@@ -437,7 +438,8 @@ DECLARE
     hit record;
 BEGIN
     FOR hit IN
-        SELECT k.relid, min(k.key_relid::oid) FILTER (WHERE k.is_key) AS unread, string_agg(DISTINCT i.indexrelid::regclass::text, ', ') AS indexes,
+        SELECT k.relid, min(k.key_relid::oid) FILTER (WHERE k.is_key) AS unread,
+            string_agg(DISTINCT i.indexrelid::regclass::text, ', ') AS indexes,
             string_agg(DISTINCT format('ALTER FUNCTION %s SET search_path = %s, pg_temp', p.oid::regprocedure,
                                        p.pronamespace::regnamespace), '; ') AS remedy
         FROM snowflake_internal.snowflake_convert_columns(keys) k

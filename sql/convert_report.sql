@@ -26,7 +26,8 @@ BEGIN
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_class c ON c.oid = s.seqrelid WHERE NOT s.stays AND (s.is_identity OR NOT keep_sequence)
     ), functions AS MATERIALIZED (
-        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, l.lanname, lower(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)) AS body,
+        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, l.lanname,
+            lower(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)) AS body,
             p.prorettype || p.proargtypes::oid[] || p.proallargtypes AS types
         FROM pg_proc p
         JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c')
@@ -78,9 +79,9 @@ BEGIN
         FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
         UNION ALL
         SELECT 4, ('check', 'extension plpgsql_check',
-            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) LEFT JOIN pg_trigger t '
-                   'ON t.tgfoid = f.oid AND NOT t.tgisinternal, LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) '
-                   'AS c', c.functions, coalesce(n.nspname, 'public')),
+            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
+                   'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
+                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c', c.functions, coalesce(n.nspname, 'public')),
             CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
                 ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
             )::snowflake_internal.snowflake_row
@@ -113,12 +114,14 @@ BEGIN
             (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum
         FROM pg_class c
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attinhcount = 0
-            AND a.attgenerated = '' AND a.atttypid = ANY ('{bigint, integer, smallint, integer[], smallint[]}'::regtype[]::oid[])
+            AND a.attgenerated = ''
+            AND a.atttypid = ANY ('{bigint, integer, smallint, integer[], smallint[]}'::regtype[]::oid[])
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
         WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
             AND (c.oid, a.attnum) NOT IN (SELECT k.relid, k.attnum FROM columns k)
-            AND NOT EXISTS (SELECT FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND a.attnum = ANY (f.conkey))
+            AND NOT EXISTS (
+                SELECT FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND a.attnum = ANY (f.conkey))
     )
     SELECT 'left out', format('column %I of table %s', c.attname, c.relid), r.statement, r.note, NULL::text
     FROM candidates c,
@@ -140,13 +143,15 @@ $$;
 -- The statements that bring the keys back as they are now, in the order of their execution. The columns become narrow again
 -- only while no value exceeds their type, and between the statements that drop obstacles and create them again.
 CREATE FUNCTION snowflake_internal.snowflake_convert_back(
-    keys snowflake_internal.snowflake_key[], drops snowflake_internal.snowflake_row[], creates snowflake_internal.snowflake_row[]
+    keys snowflake_internal.snowflake_key[],
+    drops snowflake_internal.snowflake_row[], creates snowflake_internal.snowflake_row[]
 ) RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
     WITH sequences AS MATERIALIZED (
-        SELECT s.relid, s.attname, s.seqrelid, q.seqtypid, q.seqincrement, q.seqstart, q.seqcache, c.relname AS name, t.relname AS of_table
+        SELECT s.relid, s.attname, s.seqrelid, q.seqtypid, q.seqincrement, q.seqstart, q.seqcache,
+            c.relname AS name, t.relname AS of_table
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_sequence q ON q.seqrelid = s.seqrelid
         JOIN pg_class c ON c.oid = s.seqrelid
@@ -159,9 +164,11 @@ BEGIN
     ), statements (part, n, object, statement, note) AS (
         SELECT 1, row_number() OVER (ORDER BY k.relid::text COLLATE "C", k.attname),
             format('column %I of table %s', k.attname, k.relid), CASE
-            WHEN a.attidentity = '' AND d.oid IS NULL THEN format('ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT', k.relid, k.attname)
+            WHEN a.attidentity = '' AND d.oid IS NULL
+            THEN format('ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT', k.relid, k.attname)
             ELSE format('SELECT * FROM %s.snowflake_revert(%L, %L, dry_run => false, becomes => %L)', '@extschema@', k.relid,
-                k.attname, CASE a.attidentity WHEN 'a' THEN 'identity always' WHEN 'd' THEN 'identity by default' ELSE 'bigserial' END)
+                k.attname, CASE a.attidentity WHEN 'a' THEN 'identity always' WHEN 'd' THEN 'identity by default'
+                           ELSE 'bigserial' END)
             END, NULL
         FROM unnest(keys) AS k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
@@ -234,24 +241,23 @@ BEGIN
             AND d.deptype <> 'i'
     ), parts (part, object, drop_it, create_it) AS (
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP RULE %I ON %s', r.rulename, r.ev_class::regclass),
-            ARRAY[rtrim(pg_get_ruledef(r.oid), ';'), CASE WHEN r.ev_enabled <> 'O' THEN format('ALTER TABLE %s %s RULE %I',
-                r.ev_class::regclass, e.state, r.rulename) END,
+            ARRAY[rtrim(pg_get_ruledef(r.oid), ';'), format('ALTER TABLE %s ', r.ev_class::regclass)
+                || CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
+                || format(' RULE %I', r.rulename),
                 format('COMMENT ON RULE %I ON %s IS ', r.rulename, r.ev_class::regclass)
                 || quote_literal(obj_description(r.oid, 'pg_rewrite'))]
-        FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid AND r.rulename <> '_RETURN'
-        JOIN (VALUES ('O'::"char", ''), ('D', 'DISABLE'), ('A', 'ENABLE ALWAYS'), ('R', 'ENABLE REPLICA')) AS e (code, state)
-            ON e.code = r.ev_enabled
+        FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+            AND r.rulename <> '_RETURN'
         WHERE r.ev_class NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass),
-            ARRAY[pg_get_triggerdef(t.oid), CASE WHEN t.tgenabled <> 'O' THEN format('ALTER TABLE %s %s TRIGGER %I',
-                t.tgrelid::regclass, e.state, t.tgname) END,
+            ARRAY[pg_get_triggerdef(t.oid), format('ALTER TABLE %s ', t.tgrelid::regclass)
+                || CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
+                || format(' TRIGGER %I', t.tgname),
                 format('COMMENT ON TRIGGER %I ON %s IS ', t.tgname, t.tgrelid::regclass)
                 || quote_literal(obj_description(t.oid, 'pg_trigger'))]
         FROM dependents d JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
             AND NOT t.tgisinternal AND t.tgparentid = 0
-        JOIN (VALUES ('O'::"char", ''), ('D', 'DISABLE'), ('A', 'ENABLE ALWAYS'), ('R', 'ENABLE REPLICA')) AS e (code, state)
-            ON e.code = t.tgenabled
         WHERE t.tgrelid NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP POLICY %I ON %s', p.polname, p.polrelid::regclass),
@@ -259,7 +265,8 @@ BEGIN
                     CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
                     CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE'
                         ELSE 'ALL' END,
-                    (SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE r::regrole::text END, ', ') FROM unnest(p.polroles) AS r))
+                    (SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE r::regrole::text END, ', ')
+                     FROM unnest(p.polroles) AS r))
                 || coalesce(' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')', '')
                 || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', ''),
                 format('COMMENT ON POLICY %I ON %s IS ', p.polname, p.polrelid::regclass)
@@ -281,7 +288,8 @@ BEGIN
             ARRAY[format('ALTER TABLE %s ADD COLUMN %s %s', g.relid::regclass, g.name, g.definition),
                 format('COMMENT ON COLUMN %s.%s IS ', g.relid::regclass, g.name)
                 || quote_literal(col_description(g.relid, g.attnum))]
-            || ARRAY(SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', g.relid::regclass, n.conname, pg_get_constraintdef(n.oid))
+            || ARRAY(SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', g.relid::regclass, n.conname,
+                                   pg_get_constraintdef(n.oid))
                      FROM pg_constraint n
                      WHERE n.conrelid = g.relid AND g.attnum = ANY (n.conkey) AND n.contype <> 'n' AND n.coninhcount = 0
                      ORDER BY n.contype = 'f', n.conname)

@@ -1508,7 +1508,18 @@ fn a_statement_fails_until_it_is_prepared_again() {
          PREPARE returns AS SELECT id FROM t WHERE n = $1; EXECUTE returns (1);
          PREPARE compares AS SELECT n FROM t WHERE id = $1; EXECUTE compares (1)",
     );
+    // As does a trigger function that a session has called before.
+    run(
+        &mut session,
+        "CREATE TABLE log (t bigint); CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO public.log VALUES (NEW.id); RETURN NEW; END';
+         CREATE TRIGGER record AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION record()",
+    );
+    let mut pooled = database.connect();
+    run(&mut pooled, "UPDATE t SET n = 1");
     convert(&mut session, "'t', 'id'", false);
+    fails(&mut pooled, "42804", "UPDATE t SET n = 1");
+    run(&mut database.connect(), "UPDATE t SET n = 1");
     let id = insert(&mut session, "INSERT INTO t (n) VALUES (2)", "id");
     for _ in 0..3 {
         fails(&mut session, "0A000", "EXECUTE returns (1)");

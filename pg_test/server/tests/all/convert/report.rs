@@ -397,6 +397,11 @@ fn columns_that_may_be_keys_or_hold_ids_are_named() {
          CREATE TABLE app.kind (id integer PRIMARY KEY); CREATE TABLE app.pair (a_id integer DEFAULT 0, b integer,
              PRIMARY KEY (a_id, b))",
     );
+    // Arrays of any shape.
+    let found = rows(&mut session, "_tables('{{app.invoice}}')", "left out");
+    assert_has(&found, "column object_id of table app.invoice", &["no foreign key"]);
+    let found = rows(&mut session, "_schema('app', exclude => '{{invoice, kind}}')", "left out");
+    assert_has(&found, "column id of table app.invoice", &["the call leaves the table out"]);
     let found = rows(&mut session, "_schema('app')", "left out");
     let convert = "SELECT * FROM public.snowflake_convert('app.account', 'id')";
     assert_has(&found, "column id of table app.account", &[convert, "not in the primary key"]);
