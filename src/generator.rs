@@ -1,7 +1,6 @@
 //! The one place that generates an ID: a session's access to the generator in shared memory, and its gate.
 
-use crate::bell::{self, Who};
-use crate::board::{self, Last};
+use crate::contact_status::{self, Outcome};
 use crate::host_lock;
 use crate::layout_guard;
 use crate::messages::{Awaited, Error, gate, horizon, reading};
@@ -10,6 +9,7 @@ use crate::shmem::{self, SharedGenerator};
 use crate::start;
 use crate::transactions;
 use crate::waiting;
+use crate::wakeup::{self, BackgroundProcess};
 use pgrx::pg_sys;
 use snowflake_core::{AdoptError, ClosedReason, Horizon, Parts, Range, Refusal, Unopened};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -209,7 +209,7 @@ pub fn unopened(why: Unopened) -> Error {
         }
         Unopened::Closed(why) => gate::closed(why),
         Unopened::Clock(refusal) => gate::refused(refusal),
-        Unopened::NoLease => gate::no_lease(board::notes().unleased()),
+        Unopened::NoLease => gate::no_lease(contact_status::get().failure()),
         Unopened::Settling(micros) => gate::settling(micros),
     }
 }
@@ -220,13 +220,13 @@ fn wait_for_lease(since: Instant) -> Result<(), Error> {
     // Most first contacts end sooner; one with silent hosts may not, and the registrar may have no process, if all places
     // for background workers are taken.
     const LONGEST: Duration = Duration::from_secs(15);
-    bell::ring(Who::Registrar);
-    let notes = board::notes();
-    if notes.last == Last::None && since.elapsed() < LONGEST {
+    wakeup::wake(BackgroundProcess::Registrar);
+    let status = contact_status::get();
+    if status.last == Outcome::None && since.elapsed() < LONGEST {
         waiting::nap(LOOK_AGAIN, Awaited::Registry);
         Ok(())
     } else {
-        Err(gate::no_lease(notes.unleased()))
+        Err(gate::no_lease(status.failure()))
     }
 }
 
@@ -234,10 +234,10 @@ fn wait_for_lease(since: Instant) -> Result<(), Error> {
 fn refused(refusal: Refusal) -> Error {
     match (refusal, shmem::generator().and_then(|generator| generator.lease_end())) {
         (Refusal::LeaseEnded, Some((home, ended_at_us))) => {
-            bell::ring(Who::Registrar);
-            gate::lease_ended(home, ended_at_us, board::notes().unleased())
+            wakeup::wake(BackgroundProcess::Registrar);
+            gate::lease_ended(home, ended_at_us, contact_status::get().failure())
         }
-        (Refusal::LeaseEnded, None) => gate::no_lease(board::notes().unleased()),
+        (Refusal::LeaseEnded, None) => gate::no_lease(contact_status::get().failure()),
         _ => gate::refused(refusal),
     }
 }

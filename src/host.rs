@@ -1,10 +1,10 @@
 //! The core's host in PostgreSQL: clocks, waits, the keeper, the disk and the log.
 
-use crate::bell::{self, Who};
 use crate::messages::{Awaited, log};
 use crate::state_file::StateFile;
 use crate::time::clock_us;
 use crate::waiting;
+use crate::wakeup::{self, BackgroundProcess};
 use snowflake_core::{Disk, Event, Host};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Host for PgHost {
     }
 
     fn ask_keeper(&self) -> bool {
-        bell::ring(Who::Keeper)
+        wakeup::wake(BackgroundProcess::Keeper)
     }
 
     fn wait_for_keeper(&self, micros: i64) {

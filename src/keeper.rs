@@ -1,7 +1,6 @@
 //! The keeper: a background worker that moves the reservation ahead while IDs are generated, so that calls need not
 //! wait for the disk. Without it calls do so themselves.
 
-use crate::bell::{self, Who};
 use crate::generator;
 use crate::host::PgHost;
 use crate::host_lock;
@@ -9,6 +8,7 @@ use crate::messages::{gate, log};
 use crate::settings;
 use crate::shmem::{self, SharedGenerator};
 use crate::start;
+use crate::wakeup::{self, BackgroundProcess};
 use pgrx::bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BgWorkerStartTime, SignalWakeFlags};
 use pgrx::prelude::*;
 use snowflake_core::{ClosedReason, Host, Unopened};
@@ -50,14 +50,14 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         // Status 0 tells the postmaster not to start the worker again.
         return;
     };
-    bell::answer_as(Who::Keeper);
+    wakeup::register(BackgroundProcess::Keeper);
 
-    tell_of_expiry();
+    log_layout_expiry();
     let mut logged = None;
     let mut round = open(generator, &mut logged);
     let mut frontier = generator.frontier();
     let mut last_moved = Instant::now();
-    // A change of max_ahead comes into force by keep_up().
+    // A change of max_ahead comes into force by run_keeper().
     let mut is_reloaded = false;
     let mut is_locked = true;
     while BackgroundWorker::wait_latch(Some(round)) {
@@ -75,9 +75,9 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             (frontier, last_moved) = (generator.frontier(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
-        if bell::was_rung(Who::Keeper) || !is_idle || std::mem::take(&mut is_reloaded) {
+        if wakeup::take_request(BackgroundProcess::Keeper) || !is_idle || std::mem::take(&mut is_reloaded) {
             // A failure is logged where it happens, and snowflake_status shows it.
-            let _ = generator.keep_up();
+            let _ = generator.run_keeper();
         }
         if host_lock::is_lost() || !is_locked {
             // A session may have locked the workers meanwhile, until it ends.
@@ -91,7 +91,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
 }
 
 /// Logs the end of the layout's time two years ahead, because a whole fleet has to change its layout.
-fn tell_of_expiry() {
+fn log_layout_expiry() {
     const SOON_US: i64 = 2 * 366 * 86_400_000_000;
     let Some(layout) = settings::layout() else { return };
     let expires_at_us = layout.ends_at_us();

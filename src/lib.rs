@@ -6,8 +6,7 @@
 
 use pgrx::prelude::*;
 
-mod bell;
-mod board;
+mod contact_status;
 mod control_file;
 mod database;
 mod display;
@@ -28,6 +27,7 @@ mod state_file;
 mod time;
 mod transactions;
 mod waiting;
+mod wakeup;
 
 pgrx::pg_module_magic!(name, version);
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL lightweight lock that a process can stop waiting for: the core's cold lock, and the board's.
+//! A PostgreSQL lightweight lock that a process can stop waiting for: the core's cold lock, and the one of the contacts' status.
 
 use crate::messages::Awaited;
 use crate::waiting;

@@ -3,8 +3,7 @@
 //! The postmaster creates the memory at its start, and anew after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
 
-use crate::bell::{self, Bells};
-use crate::board::{self, Board};
+use crate::contact_status::{self, SharedStatus};
 use crate::control_file::{self, ControlFile};
 use crate::host::PgHost;
 use crate::host_lock;
@@ -12,6 +11,7 @@ use crate::lightweight_lock::LightweightLock;
 use crate::messages::log;
 use crate::settings;
 use crate::transactions;
+use crate::wakeup::{self, Wakeups};
 use pgrx::prelude::*;
 use snowflake_core::{Config, Control, Generator, Host, LaneMemory, Limits, Slot, View};
 use std::ffi::CStr;
@@ -19,7 +19,7 @@ use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 const NAME: &CStr = c"snowflake_id";
-/// The cold lock, and the board's.
+/// The cold lock, and the one of the contacts' status.
 const LOCKS: i32 = 2;
 
 /// The generator in shared memory.
@@ -38,8 +38,8 @@ pub fn generator() -> Option<&'static SharedGenerator> {
 /// The part of the segment that all processes share, besides lanes and rings.
 #[repr(C, align(128))]
 struct Shared {
-    bells: Bells,
-    board: Board,
+    wakeups: Wakeups,
+    contact_status: SharedStatus,
     /// The control file before this start. Never written again.
     before: ControlFile,
     control: Control<LightweightLock>,
@@ -149,16 +149,16 @@ extern "C-unwind" fn startup() {
         let first_word = base.add(plan.words).cast::<AtomicU64>();
 
         let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
-        let [cold, of_board] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
+        let [cold, of_contacts] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
         shared.write(Shared {
-            bells: Bells::new(),
-            board: Board::new(of_board),
+            wakeups: Wakeups::new(),
+            contact_status: SharedStatus::new(of_contacts),
             before: control_file::read(),
             control: Control::new(cold, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
-        bell::share(&(*shared).bells);
-        board::share(&(*shared).board);
+        wakeup::share(&(*shared).wakeups);
+        contact_status::share(&(*shared).contact_status);
         for lane in 0..lanes {
             first_lane.add(lane).write(LaneMemory::new());
         }

@@ -17,7 +17,7 @@ pub fn nap(length: Duration, awaited: Awaited) {
     let end = Instant::now() + length;
     loop {
         pg_sys::check_for_interrupts!();
-        leave_if_told();
+        exit_if_terminated();
         let now = Instant::now();
         let left = match statement_deadline(now) {
             Some(deadline) if deadline <= now => gate::statement_timeout(awaited).raise(),
@@ -33,7 +33,7 @@ pub fn nap(length: Duration, awaited: Awaited) {
 
 /// Ends a background worker that was told to stop: its signal handler only remembers that. In sessions,
 /// `check_for_interrupts!` does this.
-fn leave_if_told() {
+fn exit_if_terminated() {
     // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
     // to start the worker again.
     unsafe {

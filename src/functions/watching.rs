@@ -1,11 +1,11 @@
 //! The functions behind the views, and this server's layout.
 
 use super::row::record;
-use crate::bell::{self, Who};
-use crate::board::{self, Last, Notes};
+use crate::contact_status::{self, ContactStatus, Outcome};
 use crate::database;
 use crate::display::os_error;
 use crate::time::{clock_us, timestamp};
+use crate::wakeup::{self, BackgroundProcess};
 use crate::{generator, settings, shmem};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
@@ -95,14 +95,14 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
         layout.map(|layout| timestamp(layout.epoch_us())).into_datum(),
         layout.map(|layout| timestamp(layout.ends_at_us())).into_datum(),
         layout.is_some_and(|layout| database::is_checked(&layout)).into_datum(),
-        bell::pid_of(Who::Keeper).into_datum(),
+        wakeup::pid_of(BackgroundProcess::Keeper).into_datum(),
         status.and_then(|s| s.write_error).map(os_error).into_datum(),
         status.map(|s| timestamp(s.since_us)).into_datum(),
         member.as_ref().map(|_| settings::node_name()).into_datum(),
         member.as_ref().map(|m| m.state).into_datum(),
         member.as_ref().and_then(|m| m.granted_until_us).map(timestamp).into_datum(),
-        member.as_ref().and_then(|m| m.notes.answered_at_us()).map(timestamp).into_datum(),
-        member.as_ref().and_then(|m| m.notes.unleased()).map(|why| why.error).into_datum(),
+        member.as_ref().and_then(|m| m.status.answered_at_us()).map(timestamp).into_datum(),
+        member.as_ref().and_then(|m| m.status.failure()).map(|why| why.error).into_datum(),
     ];
     // SAFETY: PostgreSQL's own pointer to this call; the type above has these columns.
     unsafe { record(call, row) }
@@ -116,7 +116,7 @@ fn configured_home() -> Option<i64> {
 struct Member {
     state: &'static str,
     granted_until_us: Option<i64>,
-    notes: Notes,
+    status: ContactStatus,
 }
 
 impl Member {
@@ -124,15 +124,15 @@ impl Member {
         settings::has_registry().then_some(())?;
         let granted_until_us =
             shmem::generator().and_then(|generator| generator.lease_end()).map(|(_, end)| end);
-        let notes = board::notes();
-        let state = match (granted_until_us, notes.last) {
+        let status = contact_status::get();
+        let state = match (granted_until_us, status.last) {
             (Some(end_us), _) if end_us <= clock_us(libc::CLOCK_REALTIME) => "ended",
-            (_, Last::None | Last::Failed) => "away",
+            (_, Outcome::None | Outcome::Failed) => "away",
             (None, _) => "lost",
-            (Some(_), Last::Refused) => "away",
-            (Some(_), Last::Granted) => "granted",
+            (Some(_), Outcome::Refused) => "away",
+            (Some(_), Outcome::Granted) => "granted",
         };
-        Some(Self { state, granted_until_us, notes })
+        Some(Self { state, granted_until_us, status })
     }
 }
 

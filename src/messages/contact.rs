@@ -10,14 +10,14 @@ const SAME_VERSION: &str = "Install the same version of snowflake_id on the serv
 
 /// Why a contact brought no lease.
 #[derive(Debug)]
-pub struct Unleased {
+pub struct LeaseFailure {
     /// In one line; some are sentences.
     pub error: String,
     /// What to do; empty where nothing is to be done.
     pub hint: String,
 }
 
-impl Unleased {
+impl LeaseFailure {
     fn new(error: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { error: error.into(), hint: hint.into() }
     }

@@ -1,11 +1,11 @@
 //! Errors of a generator that does not generate, by cause: a server that is not set up, a gate that is closed, a clock
 //! that moved, a reservation that cannot be written.
 
-use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Unleased, error, not_ready};
-use crate::bell::{self, Who};
+use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, error, not_ready};
 use crate::display::{duration, layout, os_error, quote, shown, timestamp};
 use crate::settings::{self, BadValue};
 use crate::time::clock_us;
+use crate::wakeup::{self, BackgroundProcess};
 use pgrx::PgSqlErrorCode::{
     ERRCODE_INVALID_PARAMETER_VALUE as INVALID, ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE,
     ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
@@ -109,10 +109,10 @@ pub fn in_parallel_worker() -> Error {
     )
 }
 
-pub fn no_lease(why: Option<Unleased>) -> Error {
+pub fn no_lease(why: Option<LeaseFailure>) -> Error {
     let (detail, hint) = match why {
         Some(why) => (last_contact(&why), why.hint),
-        None if bell::pid_of(Who::Registrar).is_some() => (
+        None if wakeup::pid_of(BackgroundProcess::Registrar).is_some() => (
             "The first contact with the registry has not ended yet.".to_owned(),
             "Retry the statement later. The view snowflake_status then shows how the contact ended."
                 .to_owned(),
@@ -127,24 +127,24 @@ pub fn no_lease(why: Option<Unleased>) -> Error {
 }
 
 /// What the registry, or the connection to it, said last.
-fn last_contact(why: &Unleased) -> String {
+fn last_contact(why: &LeaseFailure) -> String {
     format!("The last contact with the registry brought no lease: {}.", why.error.trim_end_matches('.'))
 }
 
 /// When the lease ended, why it was not renewed, and what to do about that. Without a cause, no contact has failed: the
 /// clock was set forward, or the server slept, and the next contact renews the lease.
-pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<Unleased>) -> (String, String) {
+pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
     match why {
         Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
-        None if bell::pid_of(Who::Registrar).is_some() => {
+        None if wakeup::pid_of(BackgroundProcess::Registrar).is_some() => {
             (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned())
         }
         None => (format!("{ended} {NO_REGISTRAR}"), NO_REGISTRAR_HINT.to_owned()),
     }
 }
 
-pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) -> Error {
+pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> Error {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     not_ready(
         "cannot generate a snowflake ID: the registry did not renew this server's lease in time",

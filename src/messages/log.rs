@@ -1,7 +1,7 @@
 //! Messages for the server's log, and notices: what happened to the generator.
 
 use super::gate::{self, UNWRITABLE_HINT, lease_end};
-use super::{Error, NO_DETAIL, NO_HINT, STATE_FILE, Text, Unleased, without_statement};
+use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, Text, without_statement};
 use crate::display::{duration, io_error, os_error, shown, timestamp};
 use crate::time::clock_us;
 use pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION as NO_ERROR;
@@ -49,12 +49,12 @@ pub fn clamped(held_us: i64) {
 }
 
 /// Says why a contact with the registry brought no answer.
-pub fn registry_away(why: &Unleased) {
+pub fn registry_away(why: &LeaseFailure) {
     contact("snowflake_id: could not contact the registry", why);
 }
 
 /// A line about a contact. The registry's words may be in any language.
-fn contact(message: &'static str, why: &Unleased) {
+fn contact(message: &'static str, why: &LeaseFailure) {
     let [error, hint] = [&why.error, &why.hint].map(|text| shown(text.as_bytes()).into_owned());
     line(said(message, error, hint));
 }
@@ -79,19 +79,19 @@ pub fn lease_granted(home: i64, until_us: i64) {
 }
 
 /// Says that the registry has ended the lease.
-pub fn lease_lost(why: &Unleased) {
+pub fn lease_lost(why: &LeaseFailure) {
     let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
     let hint = shown(why.hint.as_bytes()).into_owned();
     line(said("snowflake_id: the registry ended this server's lease", detail, hint));
 }
 
 /// Says why the registry has granted nothing.
-pub fn lease_refused(why: &Unleased) {
+pub fn lease_refused(why: &LeaseFailure) {
     contact("snowflake_id: the registry refused this server's request", why);
 }
 
 /// Says that the lease has ended because no contact has renewed it.
-pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<Unleased>) {
+pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     let [detail, hint] = [detail, hint].map(|text| shown(text.as_bytes()).into_owned());
     line(said("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));

@@ -18,7 +18,7 @@ pub mod log;
 pub mod reading;
 pub mod replication;
 
-pub use contact::Unleased;
+pub use contact::LeaseFailure;
 pub use error::Error;
 pub use gate::Awaited;
 

@@ -1,13 +1,13 @@
 //! What the contacts are about: this server's lease, which the generator keeps.
 
-use crate::bell::{self, Who};
-use crate::board;
+use crate::contact_status;
 use crate::generator;
-use crate::messages::{Unleased, log};
+use crate::messages::{LeaseFailure, log};
 use crate::settings;
 use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
+use crate::wakeup::{self, BackgroundProcess};
 use snowflake_contact::{Failure, Reply, Request, Value};
 use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;
@@ -16,45 +16,45 @@ use std::time::Duration;
 pub struct Leasing {
     generator: &'static SharedGenerator,
     /// Why the generator could not be enlisted, as it was last logged.
-    told_closed: Option<String>,
+    logged_closed: Option<String>,
     /// The refusal that was last logged, in an episode of refusals.
-    told_refused: Option<String>,
+    logged_refusal: Option<String>,
     /// The end of the lease whose end was logged.
-    told_ended_us: Option<i64>,
+    logged_lease_end_us: Option<i64>,
     /// The contact that was asked last.
     asked: Option<Contact>,
 }
 
 impl Leasing {
     pub fn of(generator: &'static SharedGenerator) -> Self {
-        Self { generator, told_closed: None, told_refused: None, told_ended_us: None, asked: None }
+        Self { generator, logged_closed: None, logged_refusal: None, logged_lease_end_us: None, asked: None }
     }
 
     /// Finds out which node this is; `false` if it cannot speak to the registry now.
-    fn enlist(&mut self, in_recovery: bool) -> bool {
+    fn load_node(&mut self, in_recovery: bool) -> bool {
         let start = if in_recovery { start::of_standby() } else { start::this() };
-        let Err(why) = self.generator.enlist(&start) else {
-            self.told_closed = None;
+        let Err(why) = self.generator.load_node(&start) else {
+            self.logged_closed = None;
             return true;
         };
         let error = generator::unopened(why);
-        board::note_failed(&Unleased { error: error.summary(), hint: error.hint().to_owned() });
+        contact_status::set_failed(&LeaseFailure { error: error.summary(), hint: error.hint().to_owned() });
         let cause = error.cause().to_owned();
-        if self.told_closed.as_ref() != Some(&cause) {
+        if self.logged_closed.as_ref() != Some(&cause) {
             log::unavailable(error);
-            self.told_closed = Some(cause);
+            self.logged_closed = Some(cause);
         }
         false
     }
 
     /// Logs, once, that the lease has ended.
-    fn tell_of_end(&mut self) {
+    fn log_lease_end_once(&mut self) {
         if let Some((home, end_us)) = self.generator.lease_end()
             && end_us <= clock_us(libc::CLOCK_REALTIME)
-            && self.told_ended_us != Some(end_us)
+            && self.logged_lease_end_us != Some(end_us)
         {
-            self.told_ended_us = Some(end_us);
-            log::lease_ended(home, end_us, board::notes().unleased());
+            self.logged_lease_end_us = Some(end_us);
+            log::lease_ended(home, end_us, contact_status::get().failure());
         }
     }
 
@@ -65,43 +65,43 @@ impl Leasing {
         Some(Duration::from_micros(micros)).filter(|rest| !rest.is_zero())
     }
 
-    fn answered(&mut self, contact: &Contact, answer: Answer, said: &Unleased) {
+    fn answered(&mut self, contact: &Contact, answer: Answer, said: &LeaseFailure) {
         let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
-            Ok(Answered::Renewed) => board::note_granted(now),
+            Ok(Answered::Renewed) => contact_status::set_granted(now),
             Ok(Answered::Leased) => {
-                board::note_granted(now);
+                contact_status::set_granted(now);
                 if let Some((home, end_us)) = self.generator.lease_end() {
                     log::lease_granted(home, end_us);
                 }
                 // The keeper opens the gate.
-                bell::ring(Who::Keeper);
+                wakeup::wake(BackgroundProcess::Keeper);
             }
             Ok(Answered::Lost) => {
-                board::note_refused(now, said);
+                contact_status::set_refused(now, said);
                 log::lease_lost(said);
             }
             Ok(Answered::Unchanged) => {
-                board::note_refused(now, said);
-                if self.told_refused.as_ref() != Some(&said.error) {
-                    self.told_refused = Some(said.error.clone());
+                contact_status::set_refused(now, said);
+                if self.logged_refusal.as_ref() != Some(&said.error) {
+                    self.logged_refusal = Some(said.error.clone());
                     log::lease_refused(said);
                 }
             }
-            Ok(Answered::Ignored) => board::note_failed(&Unleased::not_fitting()),
+            Ok(Answered::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
             // The generator has logged that it cannot write.
-            Err(errno) => board::note_failed(&Unleased::unwritable(errno)),
+            Err(errno) => contact_status::set_failed(&LeaseFailure::unwritable(errno)),
         }
         if matches!(answer, Answer::Granted { .. }) {
-            self.told_refused = None;
+            self.logged_refusal = None;
         }
     }
 
     /// Whether there is something to ask: this server knows which node it is.
     pub fn is_due(&mut self) -> bool {
-        let is_due = self.enlist(generator::in_recovery());
+        let is_due = self.load_node(generator::in_recovery());
         if is_due {
-            self.tell_of_end();
+            self.log_lease_end_once();
         }
         is_due
     }
@@ -111,7 +111,7 @@ impl Leasing {
         self.asked = match self.generator.contact() {
             Ok(contact) => contact,
             Err(errno) => {
-                board::note_failed(&Unleased::unwritable(errno));
+                contact_status::set_failed(&LeaseFailure::unwritable(errno));
                 None
             }
         };
@@ -128,11 +128,11 @@ impl Leasing {
     pub fn done(&mut self, result: Result<Reply, Failure>) {
         match (result, self.asked.take()) {
             (Ok(Reply { answer, said, hint }), Some(contact)) => {
-                self.answered(&contact, answer, &Unleased { error: said, hint });
+                self.answered(&contact, answer, &LeaseFailure { error: said, hint });
             }
             // The contact stays pending, and is repeated.
-            (Err(failure), _) => board::note_failed(&Unleased::failed(&failure)),
-            (Ok(_), None) => board::note_failed(&Unleased::not_fitting()),
+            (Err(failure), _) => contact_status::set_failed(&LeaseFailure::failed(&failure)),
+            (Ok(_), None) => contact_status::set_failed(&LeaseFailure::not_fitting()),
         }
     }
 }

@@ -167,9 +167,9 @@ fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWr
 }
 
 /// The signals that ask a process to end.
-const ASKING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+const TERMINATION_SIGNALS: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
 /// How long the end of this process waits for that of its child, which only the kernel can hold for longer.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The child of this process that was not reaped; 0: none.
 static RUNNING: AtomicI32 = AtomicI32::new(0);
@@ -183,7 +183,7 @@ extern "C-unwind" fn end_child(_status: c_int, _argument: pg_sys::Datum) {
     }
     // SAFETY: a child of this process that was not waited for, so its number is still its own.
     unsafe { libc::kill(pid, libc::SIGTERM) };
-    let deadline = Instant::now() + LAST_WAIT;
+    let deadline = Instant::now() + EXIT_LIMIT;
     // SAFETY: as above.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } == 0 && Instant::now() < deadline
     {
@@ -217,7 +217,7 @@ impl Child {
             let parent = libc::getpid();
             let pid = libc::fork();
             if pid == 0 {
-                leave_server(parent);
+                detach_from_postmaster(parent);
                 // Whatever happens, no code of PostgreSQL's runs at the end of this process.
                 let status = catch_unwind(AssertUnwindSafe(work)).map_or(1, |()| 0);
                 libc::_exit(status);
@@ -266,13 +266,13 @@ impl Drop for Child {
 ///
 /// # Safety
 /// Called by a child that was just forked, with all signals blocked.
-unsafe fn leave_server(parent: libc::pid_t) {
+unsafe fn detach_from_postmaster(parent: libc::pid_t) {
     // SAFETY: by this function's contract. The child uses nothing in shared memory after this.
     unsafe {
         for signal in (1..=31).filter(|signal| *signal != libc::SIGPIPE) {
             libc::signal(signal, libc::SIG_DFL);
         }
-        for signal in ASKING {
+        for signal in TERMINATION_SIGNALS {
             libc::signal(signal, leave as *const () as libc::sighandler_t);
         }
         let mut none = std::mem::zeroed();

@@ -2,10 +2,10 @@
 
 use super::lease::Leasing;
 use super::process::{Ended, LONGEST, contact};
-use crate::bell::{self, Who};
-use crate::board;
-use crate::messages::{Unleased, log};
+use crate::contact_status;
+use crate::messages::{LeaseFailure, log};
 use crate::settings;
+use crate::wakeup::{self, BackgroundProcess};
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
 use snowflake_contact::{Failure, Kind, Pace, Reply};
@@ -21,7 +21,7 @@ const RELEASE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes contacts until the process is told to stop, and gives the lease back if that is because the server stops.
 pub fn run(mut leasing: Leasing) {
-    bell::answer_as(Who::Registrar);
+    wakeup::register(BackgroundProcess::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
     let mut registry = settings::registry();
@@ -34,11 +34,11 @@ pub fn run(mut leasing: Leasing) {
         if configured != registry {
             (registry, due) = (configured, Instant::now());
             if registry.is_none() {
-                board::note_failed(&Unleased::removed());
+                contact_status::set_failed(&LeaseFailure::removed());
                 log::registry_removed();
             }
         }
-        if bell::was_rung(Who::Registrar) {
+        if wakeup::take_request(BackgroundProcess::Registrar) {
             due = due.min(not_before);
         }
         let wait = due.saturating_duration_since(Instant::now());
@@ -94,7 +94,7 @@ fn release(leasing: &mut Leasing, connection_string: &CStr) {
         };
         let Ended::Answered(Err(failure)) = contact(connection_string, left, ask, || false) else { return };
         if is_asked || left < RELEASE_AGAIN {
-            return log::registry_away(&Unleased::failed(&failure));
+            return log::registry_away(&LeaseFailure::failed(&failure));
         }
         std::thread::sleep(RELEASE_AGAIN);
     }
@@ -141,7 +141,7 @@ impl Episode {
             Err(failure) if self.told.contains(&failure.kind) => {}
             Err(failure) => {
                 self.told.push(failure.kind);
-                log::registry_away(&Unleased::failed(failure));
+                log::registry_away(&LeaseFailure::failed(failure));
             }
         }
     }

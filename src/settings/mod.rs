@@ -208,8 +208,9 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
             bad.push(bad_workers(error, &layout, home, backups));
         }
         // Which server owns a worker does not depend on this server's own worker, so any home worker will do.
-        let of_nobody = Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
-        of_nobody.expect("any layout has a worker")
+        let without_worker =
+            Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
+        without_worker.expect("any layout has a worker")
     });
     let outside = bad_datacenter(&layout, DATACENTER_ID.get());
     let datacenter = if outside.is_some() { 0 } else { DATACENTER_ID.get().into() };

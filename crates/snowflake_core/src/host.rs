@@ -15,7 +15,7 @@ pub trait Host {
     /// Waits for about this long by the monotonic clock. May return early, and may unwind, because no lock is held
     /// (guarantee 6).
     fn wait(&self, micros: i64);
-    /// Asks the keeper, the process that calls [`Generator::keep_up`](crate::Generator::keep_up), to do so at once;
+    /// Asks the keeper, the process that calls [`Generator::run_keeper`](crate::Generator::run_keeper), to do so at once;
     /// `false` if there is no keeper and the caller must write itself. Calls leave writing to the keeper because a
     /// process within an fsync cannot answer a cancel.
     fn ask_keeper(&self) -> bool {

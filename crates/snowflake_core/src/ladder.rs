@@ -66,7 +66,7 @@ impl Patience {
 
 /// The values that the slow path read, in this order: lane, frontier, clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct Blockage {
     /// As in [`Blocked`].
     pub tried: i64,
     /// As in [`Blocked`].
@@ -106,42 +106,43 @@ pub(crate) enum Step {
 }
 
 /// The lowest rung that helps.
-pub(crate) fn climb(sight: &Sight, limits: &Limits, layout: &Layout) -> Step {
+pub(crate) fn climb(blockage: &Blockage, limits: &Limits, layout: &Layout) -> Step {
     let tick_us = layout.tick().micros();
-    let now_tick = layout.tick().holding(sight.now_us);
+    let now_tick = layout.tick().containing(blockage.now_us);
     // Guarantee 4, in microseconds rather than ticks, because a tick of a second may be used as soon as its start is
     // near enough.
-    let missing_us = sight.wanted * tick_us - (sight.now_us + limits.max_ahead_us);
+    let missing_us = blockage.wanted * tick_us - (blockage.now_us + limits.max_ahead_us);
 
-    if sight.wanted > layout.max_tick() {
+    if blockage.wanted > layout.max_tick() {
         // The clock may have been past the end of the field when the call read it, and have come back since. If it
         // never was, then every tick up to the end is full, and those that a replay revisits are too.
-        let came_back = sight.tried > layout.max_tick() && now_tick.max(sight.frontier) < layout.max_tick();
+        let came_back =
+            blockage.tried > layout.max_tick() && now_tick.max(blockage.frontier) < layout.max_tick();
         return if came_back { Step::Again } else { Step::Refuse(Refusal::Exhausted) };
     }
-    let Some(permitted) = sight.permitted else { return Step::Refuse(Refusal::GateClosed) };
+    let Some(permitted) = blockage.permitted else { return Step::Refuse(Refusal::GateClosed) };
     if missing_us <= 0 {
-        if sight.wanted > sight.until {
+        if blockage.wanted > blockage.until {
             return Step::Refuse(Refusal::LeaseEnded);
         }
-        return if sight.wanted > permitted { Step::Reserve } else { Step::Again };
+        return if blockage.wanted > permitted { Step::Reserve } else { Step::Again };
     }
     // The frontier was read before the clock. If nothing stepped, every tick up to `wanted` was issued under guarantee
     // 4 at an earlier clock, so at most one tick is missing: this is a burst, and sleeping ends it. A clock that stands
     // still or keeps stepping back does not end it; then the patience runs out, and the climb goes on.
-    if missing_us <= tick_us && sight.waited_us <= tick_us + limits.max_wait_us {
+    if missing_us <= tick_us && blockage.waited_us <= tick_us + limits.max_wait_us {
         return Step::Wait(missing_us);
     }
     // Further back than the ring reaches, the words belong to later ticks, so no sequence can be continued there.
-    let in_ring = now_tick > sight.frontier - sight.ring && now_tick < sight.frontier;
-    if limits.policy == Policy::Replay && in_ring && now_tick > sight.restored {
+    let in_ring = now_tick > blockage.frontier - blockage.ring && now_tick < blockage.frontier;
+    if limits.policy == Policy::Replay && in_ring && now_tick > blockage.restored {
         return Step::Replay(now_tick);
     }
-    if missing_us <= limits.max_wait_us - sight.waited_us {
+    if missing_us <= limits.max_wait_us - blockage.waited_us {
         return Step::Wait(missing_us);
     }
-    if sight.now_us + limits.max_ahead_us < 0 {
-        return Step::Refuse(Refusal::BeforeEpoch(-sight.now_us));
+    if blockage.now_us + limits.max_ahead_us < 0 {
+        return Step::Refuse(Refusal::BeforeEpoch(-blockage.now_us));
     }
     Step::Rotate
 }
@@ -153,10 +154,10 @@ mod tests {
     const NOW: i64 = 100_000_000_000;
 
     /// A lane whose frontier lies `ahead` ticks past the clock, asked for its next tick.
-    fn frontier(ahead: i64) -> Sight {
+    fn frontier(ahead: i64) -> Blockage {
         let last = NOW / 1_000 + ahead;
         let layout = Layout::default();
-        Sight {
+        Blockage {
             tried: last,
             wanted: last,
             frontier: last,
@@ -169,8 +170,8 @@ mod tests {
         }
     }
 
-    fn step(sight: Sight, policy: Policy) -> Step {
-        climb(&sight, &Limits { policy, ..Limits::default() }, &Layout::default())
+    fn step(blockage: Blockage, policy: Policy) -> Step {
+        climb(&blockage, &Limits { policy, ..Limits::default() }, &Layout::default())
     }
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_clock_is_before_the_epoch_only_where_max_ahead_does_not_reach_it() {
-        let at = |now_us| step(Sight { now_us, ..frontier(0) }, Policy::Hold);
+        let at = |now_us| step(Blockage { now_us, ..frontier(0) }, Policy::Hold);
         assert_eq!(at(-2_000_001), Step::Refuse(Refusal::BeforeEpoch(2_000_001)));
         assert_eq!(at(-2_000_000), Step::Rotate);
         assert_eq!(at(1_000_000), Step::Rotate);
@@ -194,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_burst_that_sleeping_does_not_end_climbs_on() {
-        let sight = Sight { waited_us: 6_001, ..frontier(2_001) };
-        assert_eq!(step(sight, Policy::Hold), Step::Rotate);
+        let blockage = Blockage { waited_us: 6_001, ..frontier(2_001) };
+        assert_eq!(step(blockage, Policy::Hold), Step::Rotate);
     }
 
     #[test]
@@ -206,8 +207,8 @@ mod tests {
 
     #[test]
     fn what_was_waited_already_counts_against_max_wait() {
-        let sight = Sight { waited_us: 3_000, ..frontier(2_003) };
-        assert_eq!(step(sight, Policy::Hold), Step::Rotate);
+        let blockage = Blockage { waited_us: 3_000, ..frontier(2_003) };
+        assert_eq!(step(blockage, Policy::Hold), Step::Rotate);
     }
 
     #[test]
@@ -220,14 +221,14 @@ mod tests {
         let now = NOW / 1_000;
         assert_eq!(step(frontier(16_383), Policy::Replay), Step::Replay(now));
         assert_eq!(step(frontier(16_384), Policy::Replay), Step::Rotate);
-        let restored = |restored| Sight { restored, ..frontier(9_000) };
+        let restored = |restored| Blockage { restored, ..frontier(9_000) };
         assert_eq!(step(restored(now - 1), Policy::Replay), Step::Replay(now));
         assert_eq!(step(restored(now), Policy::Replay), Step::Rotate);
     }
 
     #[test]
     fn a_reservation_is_made_only_for_a_tick_that_the_clock_allows() {
-        let used_up = |ahead| Sight { permitted: Some(NOW / 1_000), ..frontier(ahead) };
+        let used_up = |ahead| Blockage { permitted: Some(NOW / 1_000), ..frontier(ahead) };
         assert_eq!(step(used_up(0), Policy::Hold), Step::Again);
         assert_eq!(step(used_up(1), Policy::Hold), Step::Reserve);
         assert_eq!(step(used_up(2_001), Policy::Hold), Step::Wait(1_000));
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn past_the_end_of_the_lease_a_tick_is_refused_once_the_clock_allows_it() {
-        let leased = |ahead| Sight { until: NOW / 1_000, ..frontier(ahead) };
+        let leased = |ahead| Blockage { until: NOW / 1_000, ..frontier(ahead) };
         assert_eq!(step(leased(0), Policy::Hold), Step::Again);
         assert_eq!(step(leased(1), Policy::Hold), Step::Refuse(Refusal::LeaseEnded));
         assert_eq!(step(leased(2_001), Policy::Hold), Step::Wait(1_000));
@@ -243,19 +244,19 @@ mod tests {
 
     #[test]
     fn a_closed_gate_an_ended_field_and_an_early_clock_refuse() {
-        let closed = Sight { permitted: None, ..frontier(0) };
+        let closed = Blockage { permitted: None, ..frontier(0) };
         assert_eq!(step(closed, Policy::Hold), Step::Refuse(Refusal::GateClosed));
 
         let end = Layout::default().max_tick();
-        let ended = Sight { wanted: end + 1, frontier: end, ..frontier(0) };
+        let ended = Blockage { wanted: end + 1, frontier: end, ..frontier(0) };
         assert_eq!(step(ended, Policy::Hold), Step::Refuse(Refusal::Exhausted));
-        let clock_came_back = Sight { tried: end + 1, wanted: end + 1, ..frontier(0) };
+        let clock_came_back = Blockage { tried: end + 1, wanted: end + 1, ..frontier(0) };
         assert_eq!(step(clock_came_back, Policy::Hold), Step::Again);
         // Found by the property tests: "again" here is a call that never ends.
-        let full_to_the_end = Sight { wanted: end + 1, ..frontier(0) };
+        let full_to_the_end = Blockage { wanted: end + 1, ..frontier(0) };
         assert_eq!(step(full_to_the_end, Policy::Replay), Step::Refuse(Refusal::Exhausted));
 
-        let early = Sight { now_us: -9_000_000, wanted: 0, frontier: 0, ..frontier(0) };
+        let early = Blockage { now_us: -9_000_000, wanted: 0, frontier: 0, ..frontier(0) };
         assert_eq!(step(early, Policy::Hold), Step::Refuse(Refusal::BeforeEpoch(9_000_000)));
     }
 }

@@ -46,7 +46,7 @@ impl Tick {
 
     /// The tick that contains this relative time (µs), rounded down even before the epoch.
     #[inline]
-    pub const fn holding(self, relative_us: i64) -> i64 {
+    pub const fn containing(self, relative_us: i64) -> i64 {
         // A division by a constant compiles to a multiplication. By `self.micros()` it would be a 64-bit division, 5 to
         // 20 ns on the hot path.
         match self {
@@ -261,7 +261,7 @@ impl Layout {
 
     /// The tick that contains this Unix time (µs); negative before the epoch.
     pub const fn tick_at(&self, unix_us: i64) -> i64 {
-        self.tick.holding(self.relative(unix_us))
+        self.tick.containing(self.relative(unix_us))
     }
 
     /// When a tick begins, as a Unix time in microseconds.
@@ -286,7 +286,7 @@ impl Layout {
 
     /// The first tick that begins at this Unix time (µs) or after it.
     const fn tick_from(&self, unix_us: i64) -> i64 {
-        self.tick.holding(self.relative(unix_us) + self.tick.micros() - 1)
+        self.tick.containing(self.relative(unix_us) + self.tick.micros() - 1)
     }
 
     /// The lowest ID that was created at this Unix time (µs) or after it, in the layout's ticks or just past their end.

@@ -110,7 +110,7 @@ impl Membership {
     }
 
     /// Whether a lease of this node allows what it would allow the other.
-    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+    pub(crate) fn has_workers_of(&self, other: &Self) -> bool {
         (self.lanes, self.datacenter, self.layout) == (other.lanes, other.datacenter, other.layout)
     }
 

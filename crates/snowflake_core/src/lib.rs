@@ -69,7 +69,7 @@
 //! | break | the end of one order of IDs, after which lower ones may follow |
 //! | horizon | below it the transaction of every ID has ended |
 //! | keeper | the process that moves the reservation, so that calls need not |
-//! | errand | what a blocked call leaves to the keeper |
+//! | keeper_request | what a blocked call leaves to the keeper |
 //! | cold lock | the one lock: whoever changes more than the hot path does holds it |
 //! | node | this server as the fleet's registry knows it |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |

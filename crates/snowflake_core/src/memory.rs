@@ -212,7 +212,7 @@ pub(crate) struct ColdState {
     /// ID ends it.
     pub(crate) reported: Option<(usize, i64, u64)>,
     /// The last write that a call left to the keeper.
-    pub(crate) errand: Option<(Blocked, Patience)>,
+    pub(crate) keeper_request: Option<(Blocked, Patience)>,
     /// A call has waited in vain for the keeper, which has done nothing since.
     pub(crate) is_keeper_stuck: bool,
 }
@@ -238,7 +238,7 @@ impl<R: RawMutex> Control<R> {
             journal: Journal::new(),
             reserved_ticks: 0,
             reported: None,
-            errand: None,
+            keeper_request: None,
             is_keeper_stuck: false,
         };
         Self {

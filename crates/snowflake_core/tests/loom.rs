@@ -104,7 +104,7 @@ impl World {
     /// The same in a fleet, under this lease.
     fn leased(ring: usize, start: i64, limits: Limits, lease: Lease) -> Arc<Self> {
         let world = Self::closed(2, ring, start, limits, WorkerSource::Registry);
-        world.with(|generator| generator.enlist(&Start::of_timeline(1)).unwrap());
+        world.with(|generator| generator.load_node(&Start::of_timeline(1)).unwrap());
         world.move_to(lease);
         world
     }

@@ -29,7 +29,7 @@ use parking_lot::lock_api::RawMutex;
 pub(super) enum Attempt {
     Won(Range),
     /// The last ID is long ago: the clock must be checked for a step before the next one.
-    LookFirst,
+    CheckClock,
     Blocked(Blocked),
     /// The ring's slot holds this later tick of the lane.
     Overtaken {
@@ -40,7 +40,7 @@ pub(super) enum Attempt {
 
 /// Whether this call has already checked the clock for a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum ClockCheck {
     Pending,
     Done,
 }
@@ -59,8 +59,8 @@ struct Snapshot<'m, 'g> {
 impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// One attempt at `n` IDs in the first tick that has room for them, from the snapshot's tick on.
     #[inline]
-    pub(super) fn attempt(&self, n: i64, look: Look) -> Attempt {
-        let Some(snapshot) = self.snapshot(look) else { return Attempt::LookFirst };
+    pub(super) fn attempt(&self, n: i64, check: ClockCheck) -> Attempt {
+        let Some(snapshot) = self.snapshot(check) else { return Attempt::CheckClock };
         let mut tick = snapshot.tick;
         loop {
             if let Some(attempt) = self.claim(tick, n, &snapshot) {
@@ -73,13 +73,13 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// One attempt at one ID in the snapshot's own tick; `None` if the tick is full or the clock must be checked first.
     #[inline(always)]
     pub(super) fn attempt_once(&self) -> Option<Attempt> {
-        let snapshot = self.snapshot(Look::Pending)?;
+        let snapshot = self.snapshot(ClockCheck::Pending)?;
         self.claim(snapshot.tick, 1, &snapshot)
     }
 
     /// Reads lane, permit, clock and frontier, in this order; `None` if the clock must be checked first.
     #[inline(always)]
-    fn snapshot(&self, look: Look) -> Option<Snapshot<'m, '_>> {
+    fn snapshot(&self, check: ClockCheck) -> Option<Snapshot<'m, '_>> {
         let switch = &self.control.switch;
         let index = switch.active();
         let lane = &self.lanes[index];
@@ -91,8 +91,8 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let mut tick = frontier;
         // Most calls come in the same tick as the call before them, and a comparison costs less than a division.
         if now_us >= (frontier + 1) * self.tick_us {
-            tick = self.layout.tick().holding(now_us);
-            if tick - frontier > self.unexpected_ticks && look == Look::Pending {
+            tick = self.layout.tick().containing(now_us);
+            if tick - frontier > self.unexpected_ticks && check == ClockCheck::Pending {
                 return None;
             }
         }

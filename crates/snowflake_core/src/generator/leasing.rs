@@ -16,7 +16,7 @@ const NO_TICK: i64 = -1;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned;
-    /// `None` before [`enlist`](Self::enlist).
+    /// `None` before [`load_node`](Self::load_node).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.journal.promises.membership else { return Ok(None) };

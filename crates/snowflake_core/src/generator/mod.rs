@@ -35,7 +35,7 @@ use crate::refusal::Refusal;
 use crate::state::promises::Heading;
 use crate::sync::AtomicU64;
 use crate::workers::{Origins, Workers};
-use hot_path::{Attempt, Look};
+use hot_path::{Attempt, ClockCheck};
 use parking_lot::lock_api::RawMutex;
 use std::iter::zip;
 
@@ -115,7 +115,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Generates an ID.
     #[inline]
     pub fn next_id(&self) -> Result<i64, Refusal> {
-        match self.attempt(1, Look::Pending) {
+        match self.attempt(1, ClockCheck::Pending) {
             Attempt::Won(range) => Ok(range.first),
             otherwise => self.climb(1, otherwise).map(|range| range.first),
         }
@@ -134,7 +134,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Generates `n` consecutive IDs from one tick. Panics unless 1 <= n <= [`capacity`](Self::capacity).
     pub fn next_range(&self, n: i64) -> Result<Range, Refusal> {
         assert!((1..=self.capacity()).contains(&n), "a range has 1 to {} IDs", self.capacity());
-        match self.attempt(n, Look::Pending) {
+        match self.attempt(n, ClockCheck::Pending) {
             Attempt::Won(range) => Ok(range),
             otherwise => self.climb(n, otherwise),
         }
@@ -219,7 +219,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     /// The last tick that guarantee 4 allows at this wall-clock time, in microseconds since the epoch.
     fn latest_tick(&self, now_us: i64) -> i64 {
-        self.layout.tick().holding(now_us + self.control.switch.max_ahead_us())
+        self.layout.tick().containing(now_us + self.control.switch.max_ahead_us())
     }
 
     /// How far the wall clock is behind the lane's frontier, in microseconds; negative if it is ahead of it.

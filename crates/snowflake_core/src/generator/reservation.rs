@@ -12,28 +12,28 @@ use parking_lot::lock_api::RawMutex;
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once less than
     /// half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
-    pub fn keep_up(&self) -> Result<(), Refusal> {
+    pub fn run_keeper(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
-            match cold.errand.take() {
-                Some((blocked, mut patience)) => match self.look(&blocked, &mut patience) {
+            match cold.keeper_request.take() {
+                Some((blocked, mut patience)) => match self.next_step(&blocked, &mut patience) {
                     Step::Rotate => self.rotate(cold, blocked.lane, blocked.n).map(Some),
                     Step::Reserve => self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| None),
-                    _ => self.keep_ahead(cold).map(|()| None),
+                    _ => self.extend_reservation(cold).map(|()| None),
                 },
-                None => self.keep_ahead(cold).map(|()| None),
+                None => self.extend_reservation(cold).map(|()| None),
             }
         })?;
         event.into_iter().for_each(|event| self.host.report(event));
         Ok(())
     }
 
-    fn keep_ahead(&self, cold: &mut ColdState) -> Result<(), Refusal> {
+    fn extend_reservation(&self, cold: &mut ColdState) -> Result<(), Refusal> {
         let is_longer = self.heed_max_ahead(cold);
         let index = self.active();
         let lane = &self.lanes[index];
         let now_us = self.now_us();
-        let tick = lane.frontier().max(self.layout.tick().holding(now_us));
+        let tick = lane.frontier().max(self.layout.tick().containing(now_us));
         let Some(permitted) = lane.permitted() else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();

@@ -14,7 +14,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             if cold.gate != Gate::Open {
                 return Err(Refusal::GateClosed);
             }
-            if self.layout.tick().holding(self.now_us()) > self.control.switch.until() {
+            if self.layout.tick().containing(self.now_us()) > self.control.switch.until() {
                 return Err(Refusal::LeaseEnded);
             }
             let event = self.rotate(cold, self.active(), 1)?;
@@ -38,7 +38,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.reserve(cold, to, first, to)?;
         // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past the
         // layout's end must not use up the lane.
-        let now = self.layout.tick().holding(now_us);
+        let now = self.layout.tick().containing(now_us);
         self.lanes[to].raise_to(if now <= self.max_tick { now } else { 0 });
         self.break_order(cold, self.lanes[to].frontier(), || self.control.switch.activate(to));
         self.control.counters.add_rotation();
@@ -82,7 +82,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     ) -> i64 {
         if lane == active {
             let lane = &self.lanes[lane];
-            let now = self.layout.tick().holding(now_us);
+            let now = self.layout.tick().containing(now_us);
             lane.room_from(lane.frontier().max(now), n, self.layout.max_tick())
         } else {
             let mark = cold.journal.promises.marks[lane];

@@ -1,10 +1,10 @@
 //! The slow path: climbs the ladder until an attempt succeeds or no rung is left. A call that comes here waits for
 //! the clock, for the disk or for the keeper, and holds no lock while it waits.
 
-use super::hot_path::{Attempt, Look};
+use super::hot_path::{Attempt, ClockCheck};
 use super::{Generator, Range};
 use crate::host::{Event, Host};
-use crate::ladder::{self, Blocked, Patience, Sight, Step};
+use crate::ladder::{self, Blockage, Blocked, Patience, Step};
 use crate::memory::ColdState;
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
@@ -33,13 +33,13 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     #[cold]
     pub(super) fn climb(&self, n: i64, mut attempt: Attempt) -> Result<Range, Refusal> {
         let mut patience = Patience::default();
-        let (mut look, mut is_overtaken) = (Look::Pending, false);
+        let (mut check, mut is_overtaken) = (ClockCheck::Pending, false);
         loop {
             match attempt {
                 Attempt::Won(range) => return Ok(range),
-                Attempt::LookFirst => {
+                Attempt::CheckClock => {
                     self.observe_clock();
-                    look = Look::Done;
+                    check = ClockCheck::Done;
                 }
                 Attempt::Overtaken { lane, by } => {
                     // Once is normal: the call slept while the ring went round. Twice in a row means that a replay went
@@ -56,12 +56,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                     self.take_step(&blocked, &mut patience)?;
                 }
             }
-            attempt = self.attempt(n, look);
+            attempt = self.attempt(n, check);
         }
     }
 
     fn take_step(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
-        let taken = match self.look(blocked, patience) {
+        let taken = match self.next_step(blocked, patience) {
             Step::Again => Ok(()),
             Step::Wait(micros) => {
                 self.wait(micros, patience);
@@ -84,7 +84,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Reads lane, frontier and clock afresh, in this order, and asks the ladder.
-    pub(super) fn look(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
+    pub(super) fn next_step(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
         if self.active() != blocked.lane {
             return Step::Again;
         }
@@ -93,7 +93,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if frontier != blocked.frontier {
             return Step::Again;
         }
-        let sight = Sight {
+        let blockage = Blockage {
             tried: blocked.tried,
             wanted: blocked.wanted,
             frontier,
@@ -104,7 +104,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             now_us: self.now_us(),
             waited_us: patience.spent_since(frontier),
         };
-        ladder::climb(&sight, &self.limits(), &self.layout)
+        ladder::climb(&blockage, &self.limits(), &self.layout)
     }
 
     fn wait(&self, micros: i64, patience: &mut Patience) {
@@ -124,7 +124,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// then a compare-and-swap alone would succeed and lead below the floor of [`adopt`](Self::adopt).
     fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
         self.locked(|cold| {
-            if let Step::Replay(tick) = self.look(blocked, patience) {
+            if let Step::Replay(tick) = self.next_step(blocked, patience) {
                 let lane = &self.lanes[blocked.lane];
                 self.break_order(cold, tick, || lane.replay_to(blocked.frontier, tick));
             }
@@ -134,7 +134,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Makes the reservation reach the tick on which the call is blocked.
     fn reserve_or_ask(&self, blocked: &Blocked, patience: &mut Patience) -> Result<(), Refusal> {
         let outcome = self.locked(|cold| {
-            if self.look(blocked, patience) != Step::Reserve {
+            if self.next_step(blocked, patience) != Step::Reserve {
                 return Ok(Outcome::Unneeded);
             }
             if self.ask_keeper(cold, blocked, patience) {
@@ -152,7 +152,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let mut new_refusal = None;
         let outcome = self.locked(|cold| {
             // Waiting for the lock takes time, so whether to rotate is decided again under it.
-            if self.look(blocked, patience) != Step::Rotate {
+            if self.next_step(blocked, patience) != Step::Rotate {
                 return Ok(Outcome::Unneeded);
             }
             let result = match self.next_lane(cold, blocked.lane, blocked.n) {
@@ -203,7 +203,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         let is_asked = self.host.ask_keeper();
         if is_asked {
-            cold.errand = Some((*blocked, *patience));
+            cold.keeper_request = Some((*blocked, *patience));
         }
         is_asked
     }

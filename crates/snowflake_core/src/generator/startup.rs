@@ -40,7 +40,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Finds out which node of a fleet this server is, so that it can speak to the registry: also on a standby. Does
     /// nothing if that is known.
-    pub fn enlist(&self, start: &Start) -> Result<(), Unopened> {
+    pub fn load_node(&self, start: &Start) -> Result<(), Unopened> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
@@ -198,7 +198,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if relative_us < 0 {
             return Err(Refusal::BeforeEpoch(-relative_us));
         }
-        if self.layout.tick().holding(relative_us) > self.max_tick {
+        if self.layout.tick().containing(relative_us) > self.max_tick {
             return Err(Refusal::Exhausted);
         }
         Ok(())
@@ -254,7 +254,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         locked: Locked,
     ) -> Option<Membership> {
         let Found { record, file, .. } = found?;
-        let membership = record.membership.filter(|membership| membership.counts_as(&self.new_node()))?;
+        let membership =
+            record.membership.filter(|membership| membership.has_workers_of(&self.new_node()))?;
         let is_same_token = matches!(locked, Locked::Own(Some(token)) if record.token == Some(token));
         (is_same_token && membership.lease.is_some() && record.is_in_place(*file, start.system_identifier))
             .then_some(membership)

@@ -3,7 +3,7 @@
 
 use super::Generator;
 use crate::host::Host;
-use crate::ladder::{self, Sight, Step};
+use crate::ladder::{self, Blockage, Step};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
@@ -102,9 +102,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let lane = &self.lanes[active];
         let frontier = lane.frontier();
         let now_us = self.now_us();
-        let tried = frontier.max(self.layout.tick().holding(now_us));
+        let tried = frontier.max(self.layout.tick().containing(now_us));
         let room = lane.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
-        let sight = Sight {
+        let blockage = Blockage {
             tried,
             wanted: room.max(tried),
             frontier,
@@ -115,7 +115,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             now_us,
             waited_us: 0,
         };
-        match ladder::climb(&sight, &self.limits(), &self.layout) {
+        match ladder::climb(&blockage, &self.limits(), &self.layout) {
             Step::Refuse(refusal) => Some(refusal),
             Step::Rotate => self
                 .next_lane(&cold, active, 1)

@@ -75,7 +75,7 @@ impl Fleet {
 
     fn reboot(&mut self, server: usize) {
         self.servers[server].reboot();
-        self.servers[server].enlist();
+        self.servers[server].load_node();
         // A start contacts the registry at once.
         self.contacted[server] = i64::MIN / 2;
     }

@@ -18,7 +18,7 @@ fn with_keeper(machine: &Rc<Machine>, nth: u32) -> Rc<Cell<u32>> {
     *machine.keeper.borrow_mut() = Some(Rc::new(move || {
         counted.set(counted.get() + 1);
         if counted.get() >= nth {
-            let _ = keeper.upgrade().unwrap().with(|generator| generator.keep_up());
+            let _ = keeper.upgrade().unwrap().with(|generator| generator.run_keeper());
         }
     }));
     waits
@@ -114,7 +114,7 @@ fn a_keeper_that_is_stuck_is_waited_for_once() {
     }
     assert_eq!(machine.boot.get() - before, 100 * SECOND, "nobody waits for it again");
     waits.set(0);
-    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.run_keeper()).unwrap();
     machine.pass(10 * SECOND);
     machine.id();
     assert!(waits.get() > 0, "once it has done something, it is asked again");
@@ -210,7 +210,7 @@ fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
     assert_eq!(machine.told(|event| *event == Event::WriteRecovered), 0);
 }
 
-// ---- keep_up
+// ---- run_keeper
 
 #[test]
 fn with_a_keeper_no_call_writes() {
@@ -220,7 +220,7 @@ fn with_a_keeper_no_call_writes() {
     machine.id();
     for round in 0..100 {
         machine.pass(RESERVE / 4);
-        machine.with(|generator| generator.keep_up()).unwrap();
+        machine.with(|generator| generator.run_keeper()).unwrap();
         let before = machine.disk.writes.get();
         machine.id();
         assert_eq!(machine.disk.writes.get(), before, "round {round}");
@@ -232,7 +232,7 @@ fn keep_up_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     let machine = copied();
     machine.why_closed();
     let before = machine.disk.changes();
-    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.run_keeper()).unwrap();
     assert_eq!(machine.disk.changes(), before);
 
     let machine = Machine::alone(plain());
@@ -241,7 +241,7 @@ fn keep_up_does_nothing_before_the_gate_is_open_and_after_a_clean_stop() {
     machine.with(|generator| generator.write_exact_marks()).unwrap();
     machine.pass(HOUR);
     let before = machine.disk.slots();
-    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.run_keeper()).unwrap();
     assert_eq!(machine.disk.slots(), before);
 }
 
@@ -253,9 +253,9 @@ fn keep_up_survives_a_clock_that_steps_back() {
     machine.id();
     let mark = machine.mark(0);
     machine.step(-HOUR);
-    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.run_keeper()).unwrap();
     assert!(machine.mark(0) >= mark, "guarantee 2: no mark is lowered");
     machine.id();
-    machine.with(|generator| generator.keep_up()).unwrap();
+    machine.with(|generator| generator.run_keeper()).unwrap();
     assert_eq!(machine.lane(), 2);
 }

@@ -20,7 +20,7 @@ fn only_ids_of_the_lease_are_a_servers_own() {
         machine.with(|generator| generator.is_own(&parts))
     };
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     assert!(!is_own(0, machine.wall() / MS, 0), "it has no worker");
     machine.join(&registry);
     registry.end(0);
@@ -167,7 +167,7 @@ fn lease_goes_on_only_with_the_hosts_token() {
 fn lease_begins_above_its_floor_on_all_lanes() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     let now = machine.wall() / MS;
     let lease = Lease { home: 0, floor: now + 30_000, until: now + 90_000 };
     let contact = machine.contact();
@@ -185,7 +185,7 @@ fn lease_begins_above_its_floor_on_all_lanes() {
 fn token_of_a_lease_is_durable_in_record_and_lock() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     assert_eq!(machine.disk.said().unwrap().token, None, "it has no worker");
     let mut seen = vec![None];
     for home in [0, 1] {
@@ -238,7 +238,7 @@ fn lease_of_an_earlier_run_that_is_put_back_is_over() {
 fn lease_of_workers_locked_by_another_server_opens_without_a_token() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     machine.disk.host_lock.hold_as(99, SYSTEM, 512);
     machine.meet(&registry);
     machine.settle();
@@ -379,7 +379,7 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
 fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     let (machine, registry) = (member(), Registry::new());
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     let contact = machine.contact();
     let answer = registry.answer(&contact);
     machine.disk.set_faults(|_| Fault::Fail(EIO));
@@ -452,7 +452,7 @@ fn call_across_a_replay_under_another_lease_stays_above_its_floor() {
         let config = fleet(Limits { policy: Policy::Replay, ..Limits::default() });
         let (machine, registry) = (Machine::alone(config), Registry::new());
         machine.boot_up();
-        machine.enlist();
+        machine.load_node();
         let now = machine.wall() / MS;
         let first = Lease { home: 0, floor: now - 1_000, until: now + 60_000 };
         let grant = |lease| Answer::Granted { registry: registry.id, lease };
@@ -550,7 +550,7 @@ fn standby_claims_its_own_group_and_uses_it_when_it_is_promoted() {
     primary.join(&registry);
     primary.id();
     let standby = standby_of(&primary);
-    standby.enlist();
+    standby.load_node();
     assert_eq!(standby.meet(&registry), Answered::Leased);
     promote(&standby, 2);
     assert!(standby.settle() <= MS, "the lease's floor replaces rule 4");
@@ -578,7 +578,7 @@ fn lease_floor_replaces_rule_4() {
         promote(&machine, 2);
         machine.set_start(|start| start.replayed_us = Some(machine.wall() + HOUR));
         machine.boot_up();
-        machine.enlist();
+        machine.load_node();
         assert_eq!(machine.meet(&registry), Answered::Leased);
         assert!(machine.settle() <= MS, "{name}");
         let id = machine.id();
@@ -596,7 +596,7 @@ fn leased_lane_goes_on_above_the_workers_own_mark() {
     machine.set_config(fleet(Limits::default()));
     let registry = Registry::new();
     machine.boot_up();
-    machine.enlist();
+    machine.load_node();
     machine.meet(&registry);
     machine.settle();
     let after = machine.id();
@@ -641,7 +641,7 @@ fn deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
         let answer = asked.map(|asked| registry.answer(&asked));
         let start = machine.start.get();
         let try_it = || match deed {
-            Deed::Enlist => machine.with(|generator| generator.enlist(&start)).map_err(drop),
+            Deed::Enlist => machine.with(|generator| generator.load_node(&start)).map_err(drop),
             Deed::Contact => machine.with(|generator| generator.contact()).map(drop).map_err(drop),
             Deed::Renewed | Deed::Leased | Deed::Lost => {
                 let answered = |contact| machine.with(|it| it.answered(&contact, answer.unwrap()));
@@ -659,7 +659,7 @@ fn deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
         machine.disk.heal();
         if crashes {
             machine.crash();
-            machine.enlist();
+            machine.load_node();
             // What was asked before the crash is asked again by a node that has its lease still.
             if let Some(asked) = asked {
                 let again = machine.contact();
@@ -708,7 +708,7 @@ fn a_floor_that_an_operator_has_set_holds_under_each_later_lease() {
     for before_first in [false, true] {
         let (machine, registry) = (member(), Registry::new());
         machine.boot_up();
-        machine.enlist();
+        machine.load_node();
         if !before_first {
             machine.join(&registry);
             machine.id();

@@ -126,7 +126,7 @@ impl Model {
     /// The lane to which a rotation leads at this reading of the clock.
     fn next_lane(&self, wall: i64) -> Option<usize> {
         let now = self.config.layout.relative(wall);
-        let latest = self.config.layout.tick().holding(now + self.limits.max_ahead_us);
+        let latest = self.config.layout.tick().containing(now + self.limits.max_ahead_us);
         let latest = latest.min(self.config.layout.max_tick());
         self.others().into_iter().find(|lane| self.lanes[*lane].first_free() <= latest)
     }
@@ -142,8 +142,8 @@ impl Model {
         let layout = self.config.layout;
         let now = layout.relative(wall);
         let lane = &self.lanes[self.active];
-        let start = lane.last.max(layout.tick().holding(now));
-        let latest = layout.tick().holding(now + self.limits.max_ahead_us);
+        let start = lane.last.max(layout.tick().containing(now));
+        let latest = layout.tick().containing(now + self.limits.max_ahead_us);
         self.missing(lane.room_from(start, n, &layout).min(start.max(latest + 1)), wall)
     }
 
@@ -308,9 +308,9 @@ impl Model {
     fn check_refusal(&mut self, generator: &Gen, refusal: Refusal, n: i64, reads: &[i64]) {
         let layout = self.config.layout;
         let now = layout.relative(*reads.last().unwrap());
-        let latest = layout.tick().holding(now + self.limits.max_ahead_us);
+        let latest = layout.tick().containing(now + self.limits.max_ahead_us);
         let lane = &self.lanes[self.active];
-        let start = self.farthest_frontier().max(layout.tick().holding(now));
+        let start = self.farthest_frontier().max(layout.tick().containing(now));
         let room = lane.room_from(start, n, &layout);
         match refusal {
             Refusal::GateClosed => panic!("the gate is open"),

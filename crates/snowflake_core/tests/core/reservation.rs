@@ -283,7 +283,7 @@ fn longer_max_ahead_comes_into_force_once_it_is_durable() {
         set_max_ahead(&machine, 4 * SECOND);
         assert_eq!(max_ahead(&machine), MAX_AHEAD, "not durable");
         machine.disk.set_faults(|_| Fault::Fail(EIO));
-        assert_eq!(machine.with(|generator| generator.keep_up()), Err(Refusal::NotDurable(EIO)));
+        assert_eq!(machine.with(|generator| generator.run_keeper()), Err(Refusal::NotDurable(EIO)));
         assert_eq!((max_ahead(&machine), recorded(&machine)), (MAX_AHEAD, MAX_AHEAD), "nor with this disk");
         machine.disk.heal();
         machine.pass(SECOND);

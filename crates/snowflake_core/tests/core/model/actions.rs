@@ -67,7 +67,7 @@ pub fn act(world: &Rc<World>, action: Action) {
             (0..3).for_each(|_| server.call());
         }),
         Keep => server.live(|| {
-            let result = machine.with(|generator| generator.keep_up());
+            let result = machine.with(|generator| generator.run_keeper());
             server.log(|| format!("keep: {result:?}"));
         }),
         Rotate => server.live(|| {

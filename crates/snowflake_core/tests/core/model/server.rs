@@ -440,7 +440,7 @@ impl Server {
             Ok(Some(contact)) => contact,
             Ok(None) => {
                 let start = self.machine.start.get();
-                let enlisted = self.machine.with(|generator| generator.enlist(&start));
+                let enlisted = self.machine.with(|generator| generator.load_node(&start));
                 self.decided(enlisted.is_ok());
                 return self.log(|| format!("enlists: {enlisted:?}"));
             }

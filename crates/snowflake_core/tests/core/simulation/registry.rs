@@ -143,9 +143,9 @@ impl Registry {
 
 /// A server that speaks to a registry.
 pub trait Member: Server {
-    fn enlist(&self) {
+    fn load_node(&self) {
         let start = self.machine().start.get();
-        self.machine().with(|generator| generator.enlist(&start)).expect("enlisted");
+        self.machine().with(|generator| generator.load_node(&start)).expect("enlisted");
     }
 
     fn contact(&self) -> Contact {
@@ -168,7 +168,7 @@ pub trait Member: Server {
     /// Starts and gets a lease.
     fn join(&self, registry: &Registry) -> Lease {
         self.machine().boot_up();
-        self.enlist();
+        self.load_node();
         self.meet(registry);
         self.settle();
         self.lease().expect("a lease")

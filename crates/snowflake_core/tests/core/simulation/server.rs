@@ -27,7 +27,7 @@ pub trait Server {
     }
 
     fn keep(&self) {
-        self.machine().with(|generator| generator.keep_up()).expect("the reservation is kept");
+        self.machine().with(|generator| generator.run_keeper()).expect("the reservation is kept");
     }
 
     /// Waits for the gate to open; returns how long that took, in microseconds.
