@@ -261,7 +261,8 @@ BEGIN
         FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run) e;
     END IF;
     RETURN QUERY SELECT
-        (cardinality(before) + cardinality(plan) + CASE keys WHEN '{}' THEN 0 ELSE 1 END + r.ordinality)::integer, r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
+        (cardinality(before) + cardinality(plan) + CASE keys WHEN '{}' THEN 0 ELSE 1 END + r.ordinality)::integer,
+        r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
     FROM unnest(after) WITH ORDINALITY AS r;
 END
 $$;

@@ -81,7 +81,8 @@ BEGIN
         SELECT 4, ('check', 'extension plpgsql_check',
             format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
                    'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
-                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c', c.functions, coalesce(n.nspname, 'public')),
+                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c',
+                   c.functions, coalesce(n.nspname, 'public')),
             CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
                 ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
             )::snowflake_internal.snowflake_row
