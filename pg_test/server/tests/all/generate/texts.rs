@@ -51,7 +51,7 @@ fn a_text_in_another_encoding_is_refused_as_any_other() {
 // ---- of any length ----
 
 /// What an argument of a type is where another argument is tried.
-const OTHERS: [(&str, &str); 23] = [
+const OTHERS: [(&str, &str); 25] = [
     ("bigint", "1"),
     ("bigint[]", "'{1}'::bigint[]"),
     ("boolean", "false"),
@@ -64,15 +64,14 @@ const OTHERS: [(&str, &str); 23] = [
     ("oid", "1::oid"),
     ("oid[]", "'{}'::oid[]"),
     ("regclass", "'big'::regclass"),
-    ("oid", "'0'::oid"),
-    ("smallint", "'1'::smallint"),
-    ("snowflake_internal.snowflake_row[]", "'{}'::snowflake_internal.snowflake_row[]"),
     ("regclass[]", "'{big}'::regclass[]"),
     ("regnamespace", "'public'::regnamespace"),
     ("regprocedure", "'pg_catalog.now()'::regprocedure"),
     ("regrole", "'postgres'::regrole"),
+    ("smallint", "1::smallint"),
     ("snowflake_internal.snowflake_key[]", "'{}'::snowflake_internal.snowflake_key[]"),
     ("snowflake_internal.snowflake_refusal[]", "'{}'::snowflake_internal.snowflake_refusal[]"),
+    ("snowflake_internal.snowflake_row[]", "'{}'::snowflake_internal.snowflake_row[]"),
     ("snowflake_internal.snowflake_step[]", "'{}'::snowflake_internal.snowflake_step[]"),
     ("snowflake_base62", "'00000000001'::snowflake_base62"),
     ("text", "'x'"),
