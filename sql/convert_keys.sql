@@ -13,6 +13,20 @@ CREATE TYPE snowflake_internal.snowflake_refusal AS (
     unread oid -- the table of a key whose values the call cannot read, so that it looks at the key no further
 );
 
+-- Raises an error without CONTEXT; none without a code, so that a query may have found none.
+CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
+    CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_dropped boolean;
+BEGIN
+    IF code IS NULL THEN
+        RETURN;
+    END IF;
+    is_dropped := snowflake_internal.snowflake_drop_context();
+    RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = message, DETAIL = concat(detail), HINT = concat(hint);
+END
+$$;
+
 -- Raises the first obstacle, with the number of all.
 CREATE FUNCTION snowflake_internal.snowflake_refuse(refusals snowflake_internal.snowflake_refusal[]) RETURNS void
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

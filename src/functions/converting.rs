@@ -1,23 +1,17 @@
-//! The error of a conversion. All else is in `sql/convert*.sql` and `sql/revert.sql`.
+//! What the errors of conversions and registries need from Rust. All else is in `sql/`.
 
-use crate::messages::conversion;
 use pgrx::prelude::*;
 
-/// PL/pgSQL's RAISE would add a line of CONTEXT for each function of the extension that is being executed, and the
-/// user would read these instead of the hint. Without a code it raises nothing, so that a query may have found none.
+/// Without this, the error that PL/pgSQL raises next would have a line of CONTEXT for each function of the extension that is
+/// being executed, and the user would read these instead of the hint. To be called by an assignment: PL/pgSQL restores the
+/// stack after any other statement.
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE FUNCTION snowflake_internal.snowflake_drop_context() RETURNS boolean
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
-fn snowflake_raise(
-    code: Option<&str>,
-    message: Option<String>,
-    detail: Option<String>,
-    hint: Option<String>,
-) {
-    let Some(code) = code else { return };
-    let [message, detail, hint] = [message, detail, hint].map(Option::unwrap_or_default);
-    // SAFETY: only the error that follows reads the stack: whatever catches an error first restores its own.
+fn snowflake_drop_context() -> bool {
+    // SAFETY: only an error reads the stack, and whatever catches one first restores its own, as each function that added
+    // to the stack does at its end.
     unsafe { pg_sys::error_context_stack = std::ptr::null_mut() };
-    conversion::refused(code, message, detail, hint).raise()
+    true
 }

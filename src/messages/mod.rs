@@ -9,7 +9,6 @@
 //! where nothing is to be done, there is none. `pg_test/server/tests/all/documents/words.rs` holds all texts against this.
 
 mod contact;
-pub mod conversion;
 mod error;
 pub mod gate;
 pub mod horizon;
