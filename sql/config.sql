@@ -126,7 +126,7 @@ CREATE TRIGGER snowflake_config_truncate BEFORE TRUNCATE ON snowflake_internal.s
     EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_truncate;
 
--- Sessions remember that they have compared the row, until this tells them of its change. AFTER, because BEFORE one a
+-- Sessions remember that they have compared the row, until this sends them an invalidation. AFTER, because BEFORE one a
 -- session could compare the old row again.
 CREATE FUNCTION snowflake_internal.snowflake_config_changed() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_config_changed';

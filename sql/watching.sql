@@ -42,8 +42,8 @@ COMMENT ON FUNCTION snowflake_reset_stats() IS
 -- Nothing that others have created in the extension's schema is taken for a function or operator of PostgreSQL.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- ALTER DEFAULT PRIVILEGES may have given others rights on all that was created above. On what is not for everybody,
--- that is on the schema snowflake_internal, every table and view, and on every function of which this script revokes a right, nobody keeps any.
+-- ALTER DEFAULT PRIVILEGES may have given other roles rights on all that was created above. They lose them here on the
+-- schema snowflake_internal, on every table and view, and on every function of which this script revokes a right.
 DO $$
 DECLARE
     statement text;
@@ -71,7 +71,7 @@ BEGIN
 END
 $$;
 
--- Where default privileges have given nobody EXECUTE, a grant on what roles call has to suffice. That calls the functions of
+-- Where default privileges give PUBLIC no EXECUTE, a grant on what roles call has to suffice. That calls the functions of
 -- snowflake_internal of which this script revokes no right, and some readers.
 DO $$
 DECLARE
@@ -96,10 +96,12 @@ GRANT EXECUTE ON FUNCTION @extschema@.snowflake_timestamp(bigint), @extschema@.s
 -- To look up a name there, for roles that dump a database or may execute snowflake_convert. Each object has its own
 -- rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
--- Every role that may dump a database must be able to read these tables. In a registry nobody may read those of the
--- registry, because whoever knows a node's id and number could speak for it: snowflake_registry_create revokes this.
+-- Every role that may dump a database must be able to read these tables. In a registry no other role may read
+-- those of the registry, because with a node's id and number it could make the node's contacts: snowflake_registry_create
+-- revokes this.
 GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_dumped,
-    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups, snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
+    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+    snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
 -- The functions in a view are checked against the role that reads the view, so both need the grant.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;

@@ -20,7 +20,7 @@ const IS_USED: i32 = 5;
 /// What a comparison without a difference has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compared {
-    /// The table, of whose changes PostgreSQL tells every process. `None`: there is none, or this is pg_upgrade.
+    /// The table; PostgreSQL sends relcache invalidations of its changes to every process. `None`: there is none, or this is pg_upgrade.
     pub table: Option<pg_sys::Oid>,
     /// The row says that the database has generated IDs.
     pub is_used: bool,
@@ -142,7 +142,7 @@ fn table() -> Option<pg_sys::Oid> {
 }
 
 /// The table, and its row if it has one; `None` if there is no table. The lock comes first, and with it the messages of
-/// all changes before it, so whoever remembers the row is told of the changes that come after it.
+/// all changes before it, so a process that remembers the row gets the messages of later changes.
 fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
     let table = table()?;
     // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error

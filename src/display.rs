@@ -78,7 +78,7 @@ fn is_utf8() -> bool {
     unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
 }
 
-/// A text whose length somebody has limited, for use in a message; others are for [`quote`]. PostgreSQL takes messages
+/// A text of limited length, for use in a message; others are for [`quote`]. PostgreSQL takes messages
 /// in the database's encoding, and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
     let is_utf8 = is_utf8();

@@ -144,7 +144,7 @@ fn unlock_others(file: &File, workers: &[i64]) -> io::Result<()> {
     set_lock(file, libc::F_UNLCK, from, 0)
 }
 
-/// Sets or removes the lock on a range of bytes; a length of 0 reaches to the end. `WouldBlock` if somebody else has it.
+/// Sets or removes the lock on a range of bytes; a length of 0 reaches to the end. `WouldBlock` if another server has it.
 fn set_lock(file: &File, kind: c_int, start: i64, length: i64) -> io::Result<()> {
     let range = range(kind, start, length);
     // SAFETY: a file that is open, and a range that lives as long as the call.
@@ -193,7 +193,7 @@ fn is_in_place(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
-/// The folder belongs to everybody, so a file there counts only if it is this user's own and nobody else can write it. A
+/// Every user can create files in the folder, so one counts only if this user owns it and no other user can write it. A
 /// pipe must not make the server wait.
 fn open_file(system_identifier: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();

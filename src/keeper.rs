@@ -47,7 +47,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             [] => log::unavailable(generator::missing()),
             bad => bad.iter().for_each(|bad| log::unavailable(gate::bad_value(bad))),
         }
-        // Status 0 tells the postmaster not to start the worker again.
+        // After status 0 the postmaster does not start the worker again.
         return;
     };
     wakeup::register(BackgroundProcess::Keeper);

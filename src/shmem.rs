@@ -1,6 +1,6 @@
 //! The shared segment: the generator's memory, and what was known before this start.
 //!
-//! The postmaster creates the memory at its start, and anew after a crash of a backend. Every process inherits the
+//! The postmaster creates the memory at its start, and again after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
 
 use crate::contact_status::{self, SharedStatus};

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends a
-/// background worker that is told to stop.
+/// background worker after SIGTERM.
 ///
 /// PostgreSQL times `statement_timeout` by the wall clock. If that steps back, which is just when a generator waits,
 /// the timeout comes late by as much. So the waits check it by the monotonic clock too.
@@ -31,7 +31,7 @@ pub fn nap(length: Duration, awaited: Awaited) {
     }
 }
 
-/// Ends a background worker that was told to stop: its signal handler only remembers that. In sessions,
+/// Ends a background worker after SIGTERM, which its signal handler only remembers. In sessions,
 /// `check_for_interrupts!` does this.
 fn exit_if_terminated() {
     // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
@@ -103,7 +103,7 @@ fn statement_deadline(now: Instant) -> Option<Instant> {
     Some(first + timeout)
 }
 
-/// When the statement began, and its timeout; `None` if it has none. A session has set its timer, which starts anew with
+/// When the statement began, and its timeout; `None` if it has none. A session has set its timer, which starts again with
 /// each statement of a message, and which a later value of the setting does not change. A parallel worker has no timer.
 fn statement_timeout() -> Option<(pg_sys::TimestampTz, Duration)> {
     // SAFETY: plain reads of process-local variables of PostgreSQL.

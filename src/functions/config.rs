@@ -1,4 +1,4 @@
-//! The trigger that tells all sessions of a change of the row of `snowflake_config`. Its SQL: `sql/config.sql`.
+//! The trigger that sends all sessions a relcache invalidation when the row of `snowflake_config` changes. Its SQL: `sql/config.sql`.
 
 use super::function_info;
 use pgrx::is_a;

@@ -19,7 +19,7 @@ mod watching;
 
 use pgrx::prelude::*;
 
-/// Tells PostgreSQL how to call a function without pgrx's wrapper, as PG_FUNCTION_INFO_V1 does in C.
+/// Declares how PostgreSQL calls a function without pgrx's wrapper, as PG_FUNCTION_INFO_V1 does in C.
 macro_rules! function_info {
     ($name:ident) => {
         #[doc(hidden)]
@@ -61,7 +61,7 @@ macro_rules! hot_reader {
 }
 use hot_reader;
 
-// If there is a schema of this name, it may be somebody else's, and this fails.
+// If there is a schema of this name, it may be another role's, and this fails.
 extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
 // In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);

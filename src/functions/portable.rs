@@ -189,7 +189,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
     filled(&text, &names).replace(BRACE, "{")
 }
 
-/// With a dump of an extension go only those of its tables and sequences that it names; its script makes the rest anew.
+/// With a dump of an extension go only those of its tables and sequences that it names; its script creates the rest again.
 fn keep_state() -> String {
     format!("SELECT pg_catalog.pg_extension_config_dump('{EXTENSION_SCHEMA}.snowflake_state', '');")
 }

@@ -19,13 +19,13 @@ pub fn event(event: Event) {
     }
 }
 
-/// Why no IDs are generated, before anybody asks for one.
+/// Why no IDs are generated, logged before the first call.
 pub fn unavailable(why: Error) {
     let message = format!("snowflake_id: cannot generate IDs: {}", why.cause());
     line(said(message, why.0.detail, why.0.hint));
 }
 
-/// Says once what every call is told while no worker is usable.
+/// Logs once the error that every call gets while no worker is usable.
 fn refused(no_lane: NoLane) {
     unavailable(gate::refused(Refusal::NoLane(no_lane)));
 }

@@ -33,7 +33,7 @@ pub const STATE_FILE: &str = "snowflake_id/state";
 const GENERATING: &str = "cannot generate a snowflake ID";
 /// For a message without DETAIL.
 const NO_DETAIL: &str = "";
-/// For a message that asks nobody to do anything.
+/// For a message after which nothing is to be done.
 const NO_HINT: &str = "";
 
 /// A message with its parts.

@@ -52,7 +52,7 @@ unsafe extern "C" {
 pub enum Ended {
     /// With an answer, or without one.
     Answered(Result<Reply, Failure>),
-    /// Before the registry was asked, or before it answered: nobody waits for that any more.
+    /// The contact was given up before the registry was asked, or before it answered.
     Unasked,
 }
 

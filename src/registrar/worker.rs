@@ -19,14 +19,14 @@ const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
 const LONGEST_RELEASE: Duration = Duration::from_secs(2);
 const RELEASE_AGAIN: Duration = Duration::from_millis(100);
 
-/// Makes contacts until the process is told to stop, and gives the lease back if that is because the server stops.
+/// Makes contacts until SIGTERM, and gives the lease back if the server stops.
 pub fn run(mut leasing: Leasing) {
     wakeup::register(BackgroundProcess::Registrar);
     let mut pace = Pace::default();
     let mut episode = Episode::default();
     let mut registry = settings::registry();
     let mut due = Instant::now();
-    // What somebody asks for comes no sooner than this.
+    // A contact that a call requests comes no sooner than this.
     let mut not_before = due;
     loop {
         reread_settings();
@@ -47,7 +47,7 @@ pub fn run(mut leasing: Leasing) {
                 due = Instant::now() + NOTHING_TO_ASK;
                 continue;
             }
-            // pgrx says only once that this process was told to end.
+            // pgrx reports a SIGTERM only once.
             let mut is_told_to_end = false;
             let is_obsolete = || {
                 let is_changed = reread_settings() && settings::registry().as_ref() != Some(string);
@@ -101,7 +101,7 @@ fn release(leasing: &mut Leasing, connection_string: &CStr) {
 }
 
 /// Whether the server is being stopped, fast or smart: then the postmaster has written so into its file. Otherwise a process
-/// that is told to end is started again, and goes on with the lease.
+/// that gets SIGTERM is started again, and goes on with the lease.
 fn is_server_stopping() -> bool {
     const STATUS: usize = 7;
     let file = std::fs::read_to_string("postmaster.pid").unwrap_or_default();

@@ -86,7 +86,7 @@ pub fn layout() -> Option<Layout> {
 }
 
 impl Settings {
-    /// Who says which workers this server has; `None` if nobody does.
+    /// Where this server's workers come from: its settings or a registry; `None` without either.
     pub fn source(&self) -> Option<WorkerSource> {
         match (self.has_worker, self.has_registry) {
             (_, true) => Some(WorkerSource::Registry),
@@ -95,7 +95,7 @@ impl Settings {
         }
     }
 
-    /// The generator's configuration; `None` if nobody says which workers it has, or a value cannot be used.
+    /// The generator's configuration; `None` without a source of workers, or if a value cannot be used.
     pub fn config(&self) -> Option<Config> {
         let source = self.source().filter(|_| bad_values().is_empty())?;
         Some(Config {

@@ -132,7 +132,7 @@ pub struct Connection<'a> {
     conn: *mut Conn,
 }
 
-/// libpq writes notices to the server's log unless somebody receives them.
+/// Without a receiver, libpq writes notices to the server's log.
 extern "C" fn ignore_notice(_argument: *mut c_void, _result: *const Res) {}
 
 impl<'a> Connection<'a> {

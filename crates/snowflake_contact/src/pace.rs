@@ -29,7 +29,7 @@ impl Pace {
                 self.failures = 0;
                 rest.map_or(PERIOD, |rest| (rest / 3).clamp(FIRST_PAUSE, PERIOD))
             }
-            // The node claims anew at once. If that is over, too, something is wrong.
+            // The node claims another lease at once. If that is over, too, something is wrong.
             Some(Answer::Over) if !was_over => return Duration::ZERO,
             _ => {
                 let doublings = self.failures.min(8);
@@ -40,8 +40,8 @@ impl Pace {
         length.mul_f64(0.8 + 0.4 * jitter.clamp(0.0, 1.0))
     }
 
-    /// How long one for which somebody has asked waits at least, after a contact with this pause. Where the last one
-    /// brought nothing, clients that ask hasten nothing.
+    /// The shortest time between a contact with this pause and one that a client requests. After a failure, a request does
+    /// not shorten the pause.
     pub fn at_least(&self, pause: Duration) -> Duration {
         if self.failures == 0 { pause.min(FIRST_PAUSE) } else { pause }
     }

@@ -25,7 +25,7 @@ pub trait Host {
     fn wait_for_keeper(&self, micros: i64) {
         self.wait(micros);
     }
-    /// Tells an operator. No lock is held.
+    /// Reports an event to the operator. No lock is held.
     fn report(&self, event: Event);
     /// A random number, for a node's ID, a nonce or a token.
     fn random(&self) -> Uuid {
@@ -37,7 +37,7 @@ pub trait Host {
     }
 }
 
-/// An event that a [`Host`] is told.
+/// An event that a [`Host`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The wall clock was stepped forward by this many microseconds, more than a minute.
@@ -155,7 +155,7 @@ pub trait Disk {
     /// Writes each loaded slot onto itself, and fsyncs the file.
     ///
     /// After a crash of the server alone, and even more after a failed fsync, pages can look written that never reached
-    /// the disk. So of two slots that look alike, one may not be durable, and nothing tells which. When each is written
+    /// the disk. So of two slots that look alike, one may not be durable, and nothing shows which. When each is written
     /// onto itself, the durable one stays whole whatever happens, and the other becomes durable. Only then may one of
     /// them be overwritten.
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
@@ -170,8 +170,8 @@ pub trait Disk {
     }
 }
 
-/// The lock that a host keeps on each worker of a cluster, outside every data directory. Whoever may generate IDs with a
-/// worker holds its lock, with all processes of the server, until the last of them ends. It is lost with the boot.
+/// The lock that a host keeps on each worker of a cluster, outside every data directory. A server that may generate IDs
+/// with a worker holds its lock, until the last of its processes ends. It is lost with the boot.
 pub trait HostLock {
     /// Locks these workers, as they stand in an ID, home worker first, and unlocks all others that this server holds.
     fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked;

@@ -21,7 +21,7 @@ use uuid::Uuid;
 pub struct Lease {
     /// The home worker.
     pub home: i64,
-    /// No ID of the lease lies in this tick or below. Also tells two leases of one group apart.
+    /// No ID of the lease lies in this tick or below. Two leases of one group differ in it.
     pub floor: i64,
     /// The last tick of the lease.
     pub until: i64,
@@ -54,7 +54,7 @@ pub enum Answer {
         /// What it granted.
         lease: Lease,
     },
-    /// The node's lease is over: somebody else spoke for it.
+    /// The node's lease is over: a copy of the node, or its successor, made a later contact.
     Over,
     /// Nothing has changed.
     Refused,

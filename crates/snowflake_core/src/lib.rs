@@ -32,7 +32,7 @@
 //! 4. **Bounded lead.** An ID's tick is at most `max_ahead` past the wall clock that its call read.
 //! 5. **Ordered.** If call X returned before call Y began, on any backends, then id(X) < id(Y), unless a rotation or a
 //!    replay overlaps one of them or lies between. This is the order of allocation, not of commit.
-//! 6. **Never stuck.** No lock is held while a call waits, nobody waits uninterruptibly for a lock behind an fsync, and
+//! 6. **Never stuck.** No lock is held while a call waits, no process waits uninterruptibly for a lock behind an fsync, and
 //!    every wait answers a cancel at once and is bounded by the monotonic clock.
 //! 7. **Either the state or the clock.** If two runs of one worker never overlap, no ID repeats, unless the newest state
 //!    was lost or replaced *and* a clock was behind (`state/start.rs`).
@@ -70,7 +70,7 @@
 //! | horizon | below it the transaction of every ID has ended |
 //! | keeper | the process that moves the reservation, so that calls need not |
 //! | keeper_request | what a blocked call leaves to the keeper |
-//! | cold lock | the one lock: whoever changes more than the hot path does holds it |
+//! | cold lock | the one lock: held for every change beyond the hot path's |
 //! | node | this server as the fleet's registry knows it |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
 //! | contact | one call of the registry, and its answer |

@@ -60,8 +60,8 @@ impl Switch {
         self.active.store(lane, Ordering::Release);
     }
 
-    /// The last tick of the lease; past every layout's end without a registry. What calls find here only tells them why
-    /// they are blocked: no permit goes beyond it.
+    /// The last tick of the lease; past every layout's end without a registry. Only for the error of a
+    /// blocked call: permits enforce the limit.
     pub(crate) fn until(&self) -> i64 {
         self.until.load(Ordering::Acquire)
     }

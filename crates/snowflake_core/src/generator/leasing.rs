@@ -185,7 +185,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         written
     }
 
-    /// Tells calls where the lease ends, once that is durable.
+    /// Publishes the end of the lease to calls, once it is durable.
     pub(super) fn set_until(&self, cold: &ColdState) {
         let until = match self.source {
             WorkerSource::Configured => i64::MAX,

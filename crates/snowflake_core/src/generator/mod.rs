@@ -168,7 +168,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     // ---- shared by the generator's files ----
 
-    /// Runs `work` under the cold lock, then tells the host if writing began to fail or works again.
+    /// Runs `work` under the cold lock, then reports to the host if writing began to fail or works again.
     fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
         let mut cold = self.control.cold.lock();
         let failed_before = cold.journal.failure().is_some();

@@ -9,7 +9,7 @@ use crate::memory::ColdState;
 use crate::refusal::Refusal;
 use parking_lot::lock_api::RawMutex;
 
-/// A waiting call looks at the clock at least this often, because somebody may have corrected it.
+/// A waiting call looks at the clock at least this often, because an operator or a time service may have corrected it.
 const LONGEST_NAP_US: i64 = 50_000;
 /// A keeper that leaves a request undone for this long, although the lock is free, counts as stuck.
 const KEEPER_PATIENCE_US: i64 = 1_000_000;
