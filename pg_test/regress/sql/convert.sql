@@ -23,10 +23,10 @@ INSERT INTO "Order" (customer) VALUES (1), (2);
 INSERT INTO line VALUES (1, 1), (2, 1);
 
 -- all of a report
-SELECT step, kind, object, statement, note, remedy FROM snowflake_convert('customer', 'id');
+SELECT step, kind, object, statement, regexp_replace(note, 'sessions [0-9]+', 'sessions N') AS note, remedy FROM snowflake_convert('customer', 'id');
 -- a bigint key: no table is rewritten
 SELECT step, statement, locks, rewrites FROM snowflake_convert('customer', 'id') WHERE kind = 'statement';
-SELECT note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL AND kind = 'statement';
+SELECT regexp_replace(note, 'sessions [0-9]+', 'sessions N') AS note FROM snowflake_convert('customer', 'id') WHERE note IS NOT NULL AND kind = 'statement';
 SELECT statement FROM snowflake_convert('customer', 'id', keep_sequence => true) WHERE kind = 'statement';
 -- an integer key: its table is rewritten, and those with columns that reference it
 SELECT step, statement, locks, rewrites FROM snowflake_convert('"Order"', 'id') WHERE kind = 'statement';
@@ -121,7 +121,8 @@ CREATE VIEW shop.purchases AS SELECT p.id, b.name FROM shop.purchase p JOIN shop
 GRANT SELECT ON shop.buyers TO pg_monitor;
 COMMENT ON COLUMN shop.purchases.name IS 'the buyer''s';
 -- each table is rewritten once, and the views are created again
-SELECT step, split_part(statement, ' AS SELECT', 1) AS statement, rewrites, size IS NOT NULL AS has_size, note
+SELECT step, split_part(statement, ' AS SELECT', 1) AS statement, rewrites, size IS NOT NULL AS has_size,
+    regexp_replace(note, 'sessions [0-9]+', 'sessions N') AS note
 FROM snowflake_convert_schema('shop') WHERE kind = 'statement';
 SELECT snowflake_convert_tables('{shop.buyer, shop.tag}');
 SELECT snowflake_convert_tables(NULL);
