@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/bash
 # Gives a trial server a clock of its own, moves it to tomorrow and back by a minute, and shows the worker of an ID after
 # each step, and the number of moves to a backup worker: 1, 513, 1.
 #

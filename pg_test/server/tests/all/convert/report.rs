@@ -418,7 +418,8 @@ fn columns_that_may_be_keys_or_hold_ids_are_named() {
 
 #[test]
 fn the_number_of_locks_is_about_right_and_too_many_have_a_remedy() {
-    let server = Server::builder().setting("max_connections", "10").start_with_extension();
+    let few = Server::builder().setting("max_connections", "10").setting("max_locks_per_transaction", "64");
+    let server = few.start_with_extension();
     let mut session = server.connect();
     let mut tables = String::from("CREATE SCHEMA app;");
     for i in 0..30 {

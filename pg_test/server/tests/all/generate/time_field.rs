@@ -86,7 +86,7 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
     };
     assert_eq!(failure.code, "55000", "{failure}");
     assert_tells(&failure, &["exhausted"]);
-    assert!(ids.len() > 100);
+    assert!(!ids.is_empty());
     assert_ascending("until the end", &ids);
     let ticks = |id: i64| id >> 22;
     assert!(ids.iter().all(|id| *id > 0 && ticks(*id) < TINY_TICKS));
