@@ -305,7 +305,7 @@ CREATE OR REPLACE FUNCTION "snowflake".snowflake_min(ts timestamp with time zone
         THEN (((extract(epoch FROM ts AT TIME ZONE 'UTC') OPERATOR(pg_catalog.*) 1000000)::bigint OPERATOR(pg_catalog.-) (1704067200000000)) OPERATOR(pg_catalog./) 1000) OPERATOR(pg_catalog.<<) 22
         WHEN ts IS NOT NULL AND "snowflake".snowflake_error('22008', 'timestamp is out of range for layout 41/10/12',
             pg_catalog.format('The timestamp is %s. The layout starts at 2024-01-01 00:00:00+00 and ends before 2093-09-06 15:47:35.552+00.', ts),
-            'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint END $$;
+            'To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.') THEN NULL::bigint END $$;
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_max(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     AS $$ SELECT "snowflake".snowflake_min(ts) OPERATOR(pg_catalog.|) 4194303 $$;

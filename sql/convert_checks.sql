@@ -102,8 +102,8 @@ BEGIN
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
             THEN 'Pass tables of one owner, or exclude those of others. Where foreign keys, inheritance, views or statistics '
                 'connect what different owners have, give it one owner, or drop the connection first.'
-            ELSE format('Connect as %s, or as a member of it that is no superuser and SET ROLE to it.',
-                        min(o.other)::regrole) END, NULL::oid
+            ELSE format('Connect as %s, which needs EXECUTE on the function, or as a member of it that is no superuser and '
+                        'SET ROLE to it.', min(o.other)::regrole) END, NULL::oid
     FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
 
     RETURN QUERY SELECT NULL, '42501', format('row-level security hides rows of table %s', relid::regclass),

@@ -258,7 +258,8 @@ BEGIN
             AND backup_workers BETWEEN 0 AND 15), '22023', 'an argument of snowflake_registry_create is out of range',
             'Allowed are: grant_length from 2 seconds to 30 days, clock_tolerance from 1 second to half of that, tick of '
             '1 ms, 10 ms or 1 s, epoch between the year 1 and now, backup_workers from 0 to 15.',
-            'Use tick, epoch and backup_workers of the servers, and check the clock.')
+            'Use tick, epoch and backup_workers of the servers, check the clock, and pass clock_tolerance with a grant_length '
+            'below 2 minutes.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
     PERFORM snowflake_internal.snowflake_raise(refusal.state, refusal.message, refusal.detail, refusal.hint);
     PERFORM snowflake_internal.snowflake_fleet_commit_durably(interval '1 min');
@@ -362,6 +363,10 @@ BEGIN
                 1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
+        (operation = 'reserve' AND own.note <> words, '55000', format('worker %s is reserved already', named),
+            format('Its note is "%s".', left(own.note, 64)),
+            'Reserve another worker. If that server is gone, call snowflake_registry_unreserve, and wait until the worker is '
+            'free.'),
         (operation = 'reserve' AND passes >= tick, '55000',
             format('cannot reserve worker %s: it is not free yet', named),
             CASE WHEN own.node_id IS NOT NULL THEN format('Node "%s" may have it until %s.', own.node_name, free)

@@ -57,7 +57,7 @@ pub(super) fn portable_readers(schema: &str) -> String {
     let no_time = format!(
         "WHEN ts IS NOT NULL AND {schema}snowflake_error('22008', 'timestamp is out of range for layout {{layout}}',
             pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
-            'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint"
+            'To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.') THEN NULL::bigint"
     );
     let manners = [
         ("{create}", "CREATE OR REPLACE FUNCTION"),

@@ -302,7 +302,7 @@ pub fn taken(directory: Option<String>) -> Error {
     not_ready(
         "cannot generate a snowflake ID: another server on this host generates IDs with this worker",
         detail,
-        "If this server should generate IDs in place of the other one, stop that, and restart this server. Otherwise set \
+        "If this server should generate IDs in place of the other one, stop that, and call snowflake_adopt. Otherwise set \
          snowflake_id.worker_id to a number that no other server has, and restart this server.",
     )
 }

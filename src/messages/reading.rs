@@ -111,7 +111,7 @@ pub fn time_outside(time: pg_sys::TimestampTz) -> Error {
         OVERFLOW,
         "timestamp is out of range for this server's layout",
         format!("The timestamp is {}. {}", postgres_timestamp(time), layout_span()),
-        "To compare IDs with any timestamp, use snowflake_between.",
+        "To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.",
     )
 }
 

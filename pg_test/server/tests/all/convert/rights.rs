@@ -52,7 +52,8 @@ const TRAP: &str = "
     CREATE FUNCTION app.trap(n integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS
         $$ BEGIN RAISE LOG 'trapped %', current_user; RETURN n; END $$";
 
-const AS_BOB: &str = "Connect as bob, or as a member of it that is no superuser and SET ROLE to it.";
+const AS_BOB: &str = "Connect as bob, which needs EXECUTE on the function, or as a member of it that is no superuser and \
+                      SET ROLE to it.";
 
 #[test]
 fn only_the_owner_converts_and_no_superuser_in_the_owners_place() {

@@ -45,6 +45,9 @@ fn a_reserved_worker_is_not_leased_until_a_grant_after_it_is_unreserved() {
         &mut operator,
         "SELECT snowflake_registry_reserve(n, 'server ' || n) FROM generate_series(1, 3) AS n",
     );
+    let reserved = fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(2, 'another server')");
+    assert!(reserved.detail.contains("\"server 2\""), "{reserved}");
+    run(&mut operator, "SELECT snowflake_registry_reserve(2, 'server 2')");
     Node::small("b").refused(&mut session, "full");
     let before = now(&mut operator);
     run(&mut operator, "SELECT snowflake_registry_unreserve(1)");
