@@ -349,8 +349,7 @@ BEGIN
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
     -- The server that had it last may be behind the registry, and so may the one that gets it.
     passes := registry.tolerance_ticks + greatest(
-        own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0),
-        CASE WHEN registry.fence_before IS NOT NULL THEN registry.fence END);
+        own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0), registry.fence);
     free := snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES

@@ -436,6 +436,11 @@ impl History<'_> {
     fn release(&mut self, at: usize) -> Result<(), String> {
         let Node { id, name, number, lease, offset, .. } = self.nodes[at];
         let Some((worker, floor, until)) = lease else { return Ok(()) };
+        // A copy of the node, which no server keeps a lease for, has given it back.
+        if self.released.contains(&id) {
+            self.live_anew(at);
+            return Ok(());
+        }
         let mark = self.random.random_range(floor..=until);
         let (nonce, clock) = (self.draw(), self.time + offset);
         let of_node = |g: &&mut Granted| g.holder == (id, false) && g.worker == worker && g.floor == floor;
