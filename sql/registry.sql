@@ -25,7 +25,7 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     -- The difference of two clocks that the fleet tolerates.
     tolerance_ticks bigint NOT NULL,
     fence           bigint NOT NULL,
-    -- The fence before the first doubt that is still on. Null: there was none, or an operator has vouched.
+    -- The fence before the first doubt that is still on; after a vouch, equal to `fence`. Null: there was no doubt.
     fence_before    bigint,
     -- Where this row was written, as snowflake_fleet_here has it.
     written_in      text NOT NULL
@@ -145,7 +145,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_in_doubt(
     registry snowflake_internal.snowflake_registry, clock timestamptz
 ) RETURNS boolean
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
-    RETURN registry.fence_before IS NOT NULL
+    RETURN coalesce(registry.fence_before <> registry.fence, false)
         AND registry.fence >= snowflake_internal.snowflake_fleet_tick(clock, registry.tick_ms, registry.epoch);
 
 -- Ends the lease of a group whose row the caller has locked: it becomes a row of the history.
@@ -311,7 +311,7 @@ BEGIN
     is_in_doubt := snowflake_internal.snowflake_fleet_in_doubt(registry, clock_timestamp());
     IF operation = 'vouch' THEN
         UPDATE snowflake_internal.snowflake_registry r
-        SET written_in = snowflake_internal.snowflake_fleet_here(), fence_before = NULL,
+        SET written_in = snowflake_internal.snowflake_fleet_here(),
             fence = CASE WHEN is_in_doubt THEN r.fence_before ELSE r.fence END
         WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_here();
         IF NOT FOUND THEN
@@ -349,7 +349,8 @@ BEGIN
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
     -- The server that had it last may be behind the registry, and so may the one that gets it.
     passes := registry.tolerance_ticks + greatest(
-        own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0), registry.fence);
+        own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0),
+        CASE WHEN registry.fence_before IS NOT NULL THEN registry.fence END);
     free := snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
