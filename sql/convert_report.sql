@@ -39,6 +39,7 @@ BEGIN
         UNION ALL
         SELECT 'pg_attrdef'::regclass, d.oid, lower(pg_get_expr(d.adbin, d.adrelid))
         FROM pg_attrdef d
+        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
         -- PostgreSQL knows of the others.
         WHERE NOT EXISTS (
             SELECT FROM pg_depend u JOIN pg_class q ON q.oid = u.refobjid AND q.relkind = 'S'
@@ -112,7 +113,8 @@ BEGIN
                 SELECT FROM pg_depend s JOIN pg_class q ON q.oid = s.refobjid AND q.relkind = 'S'
                 WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND s.refclassid = 'pg_class'::regclass
             ) AS has_sequence, d.oid IS NOT NULL AS has_default,
-            (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum
+            (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum,
+            format_type(a.atttypid, NULL) LIKE '%[]' AS is_array
         FROM pg_class c
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attinhcount = 0
             AND a.attgenerated = ''
@@ -130,11 +132,12 @@ BEGIN
     LATERAL (VALUES
         (1, c.has_sequence AND c.attnum = ANY (c.primary_key), 'the call leaves the table out', convert),
         (2, c.has_sequence, 'it has a sequence, but is not in the primary key', convert),
-        (3, ARRAY[c.attnum] = c.primary_key AND NOT c.has_default, 'the key has no sequence', convert),
-        (4, NOT c.has_default AND c.atttypid <> 'bigint'::regtype AND c.attname ~ '(_ids?|I[dD]s?)$',
-            'it has no foreign key, and a name as if it held IDs: these need bigint',
+        (3, ARRAY[c.attnum] = c.primary_key AND NOT c.has_sequence AND NOT c.has_default, 'the key has no sequence', convert),
+        (4, NOT c.has_sequence AND c.atttypid <> 'bigint'::regtype AND (c.is_array OR c.attname ~ '(_ids?|I[dD]s?)$'),
+            CASE WHEN c.is_array THEN 'its numbers may be IDs: these need bigint'
+                ELSE 'it has no foreign key, and a name as if it held IDs: these need bigint' END,
             format('ALTER TABLE %s ALTER COLUMN %I TYPE bigint%s', c.relid, c.attname,
-                   CASE WHEN format_type(c.atttypid, NULL) LIKE '%[]' THEN '[]' ELSE '' END))
+                   CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
     WHERE r.is_so AND NOT (r.n = 2 AND c.attnum = ANY (c.primary_key))
     ORDER BY c.relid::text COLLATE "C", c.attnum, r.n;
@@ -151,18 +154,19 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_back(
 BEGIN
     RETURN QUERY
     WITH sequences AS MATERIALIZED (
-        SELECT s.relid, s.attname, s.seqrelid, q.seqtypid, q.seqincrement, q.seqstart, q.seqcache,
-            c.relname AS name, t.relname AS of_table
+        -- snowflake_revert() gives a new sequence this name.
+        SELECT s.relid, s.attname, s.seqrelid, format('sequence %s', s.seqrelid) AS label, q.seqtypid, q.seqincrement,
+            q.seqstart, q.seqcache, c.relowner, c.relacl
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_sequence q ON q.seqrelid = s.seqrelid
         JOIN pg_class c ON c.oid = s.seqrelid
-        JOIN pg_class t ON t.oid = s.relid
+        JOIN pg_class t ON t.oid = s.relid AND c.relname = concat_ws('_', t.relname, s.attname, 'seq')
     ), narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attnum, k.attname, k.type
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum AND a.attinhcount = 0
         WHERE k.is_small
-    ), statements (part, n, object, statement, note) AS (
+    ), statements (part, n, object, statement, narrows) AS (
         SELECT 1, row_number() OVER (ORDER BY k.relid::text COLLATE "C", k.attname),
             format('column %I of table %s', k.attname, k.relid), CASE
             WHEN a.attidentity = '' AND d.oid IS NULL
@@ -170,35 +174,47 @@ BEGIN
             ELSE format('SELECT * FROM %s.snowflake_revert(%L, %L, dry_run => false, becomes => %L)', '@extschema@', k.relid,
                 k.attname, CASE a.attidentity WHEN 'a' THEN 'identity always' WHEN 'd' THEN 'identity by default'
                            ELSE 'bigserial' END)
-            END, NULL
+            END, false
         FROM unnest(keys) AS k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
         LEFT JOIN pg_attrdef d ON d.adrelid = k.relid AND d.adnum = a.attnum
         UNION ALL
-        SELECT 2, r.ordinality, r.object, r.statement, NULL FROM unnest(drops) WITH ORDINALITY AS r
+        SELECT 2, r.ordinality, r.object, r.statement, true FROM unnest(drops) WITH ORDINALITY AS r
         UNION ALL
-        SELECT 3, v.ordinality, 'views', v.statement, NULL
+        SELECT 3, v.ordinality, 'views', v.statement, true
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true) WITH ORDINALITY AS v
         UNION ALL
         SELECT 4, row_number() OVER (ORDER BY n.relid::text COLLATE "C"), format('table %s', n.relid),
             format('ALTER TABLE %s %s', n.relid, string_agg(format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', '
-                                                            ORDER BY n.attnum)),
-            'fails with 22003, and changes nothing, once a value exceeds the type'
+                                                            ORDER BY n.attnum)), true
         FROM narrow n GROUP BY n.relid
         UNION ALL
-        -- snowflake_revert() gives a new sequence this name.
-        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), format('sequence %s', s.seqrelid),
-            format('ALTER SEQUENCE %s AS %s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid, s.seqtypid::regtype,
-                   s.seqincrement, s.seqstart, s.seqcache), NULL
-        FROM sequences s JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
-        WHERE s.name = concat_ws('_', s.of_table, s.attname, 'seq') AND s.seqincrement > 0
+        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), s.label,
+            format('ALTER SEQUENCE %s%s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid,
+                   CASE WHEN n.relid IS NULL THEN '' ELSE ' AS ' || s.seqtypid::regtype END, s.seqincrement, s.seqstart,
+                   s.seqcache), n.relid IS NOT NULL
+        FROM sequences s LEFT JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
+        WHERE s.seqincrement > 0 AND s.seqstart > 0
         UNION ALL
-        SELECT 6, v.ordinality, 'views', v.statement, NULL
+        SELECT 6, row_number() OVER (ORDER BY g.statement COLLATE "C"), g.label, g.statement, false
+        FROM (
+            SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s', string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
+                CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) AS statement
+            FROM sequences s,
+            LATERAL aclexplode(s.relacl) WITH ORDINALITY AS a (grantor, grantee, privilege_type, is_grantable, n)
+            WHERE a.grantee <> s.relowner
+            GROUP BY s.label, s.seqrelid, a.grantee, a.is_grantable
+        ) AS g
+        UNION ALL
+        SELECT 7, v.ordinality, 'views', v.statement, true
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false) WITH ORDINALITY AS v
         UNION ALL
-        SELECT 7, r.ordinality, r.object, r.statement, NULL FROM unnest(creates) WITH ORDINALITY AS r
+        SELECT 8, r.ordinality, r.object, r.statement, true FROM unnest(creates) WITH ORDINALITY AS r
     )
-    SELECT 'revert', s.object, s.statement, s.note, NULL::text FROM statements s ORDER BY s.part, s.n;
+    SELECT 'revert', s.object, s.statement,
+        CASE WHEN s.narrows THEN 'leave it out once a value exceeds the old type' END, NULL::text
+    FROM statements s ORDER BY s.part, s.n;
 END
 $$;
 
