@@ -121,7 +121,7 @@ BEGIN
             AND a.atttypid = ANY ('{bigint, integer, smallint, integer[], smallint[]}'::regtype[]::oid[])
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-        WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+        WHERE c.oid = ANY (tables) AND c.oid >= 16384 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
             AND (c.oid, a.attnum) NOT IN (SELECT k.relid, k.attnum FROM columns k)
             AND NOT EXISTS (
                 SELECT FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND a.attnum = ANY (f.conkey))
@@ -139,7 +139,7 @@ BEGIN
             format('ALTER TABLE %s ALTER COLUMN %I TYPE bigint%s', c.relid, c.attname,
                    CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
-    WHERE r.is_so AND NOT (r.n = 2 AND c.attnum = ANY (c.primary_key))
+    WHERE r.is_so AND (r.n <> 2 OR (c.attnum = ANY (c.primary_key)) IS NOT TRUE)
     ORDER BY c.relid::text COLLATE "C", c.attnum, r.n;
 END
 $$;
@@ -221,12 +221,19 @@ $$;
 -- The statements that drop what keeps PostgreSQL from widening the columns, and those that create it again as it is now,
 -- with comments and rights: rules, triggers, policies, SQL functions, materialized views with what reads them, and generated
 -- columns, which come last in their tables afterwards. The last created is the first dropped.
+--
+-- Only the caller's own objects: a definition of another role would be executed with the caller's rights, and a function
+-- that is created again would belong to the caller, even as SECURITY DEFINER.
 CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[], drops boolean)
     RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
-    WITH narrow AS MATERIALIZED (
+    WITH self AS MATERIALIZED (
+        SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user
+    ), own AS MATERIALIZED (
+        SELECT c.oid FROM pg_class c JOIN self s ON s.oid = c.relowner
+    ), narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid::oid, k.attnum
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
     ), views AS MATERIALIZED (
@@ -265,7 +272,7 @@ BEGIN
                 || quote_literal(obj_description(r.oid, 'pg_rewrite'))]
         FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
             AND r.rulename <> '_RETURN'
-        WHERE r.ev_class NOT IN (SELECT v.relid FROM views v)
+        WHERE r.ev_class IN (SELECT o.oid FROM own o) AND r.ev_class NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass),
             ARRAY[pg_get_triggerdef(t.oid), format('ALTER TABLE %s ', t.tgrelid::regclass)
@@ -275,7 +282,7 @@ BEGIN
                 || quote_literal(obj_description(t.oid, 'pg_trigger'))]
         FROM dependents d JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
             AND NOT t.tgisinternal AND t.tgparentid = 0
-        WHERE t.tgrelid NOT IN (SELECT v.relid FROM views v)
+        WHERE t.tgrelid IN (SELECT o.oid FROM own o) AND t.tgrelid NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP POLICY %I ON %s', p.polname, p.polrelid::regclass),
             ARRAY[format('CREATE POLICY %I ON %s AS %s FOR %s TO %s', p.polname, p.polrelid::regclass,
@@ -289,6 +296,7 @@ BEGIN
                 format('COMMENT ON POLICY %I ON %s IS ', p.polname, p.polrelid::regclass)
                 || quote_literal(obj_description(p.oid, 'pg_policy'))]
         FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
+        WHERE p.polrelid IN (SELECT o.oid FROM own o)
         UNION ALL
         SELECT 2, pg_describe_object(d.classid, d.objid, 0), format('DROP ROUTINE %s', p.oid::regprocedure),
             ARRAY[rtrim(pg_get_functiondef(p.oid), E'\n'),
@@ -299,6 +307,7 @@ BEGIN
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
         FROM dependents d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid AND p.prokind <> 'a'
+        JOIN self s ON s.oid = p.proowner
         UNION ALL
         SELECT 4, format('generated column %s of table %s', g.name, g.relid::regclass),
             format('ALTER TABLE %s DROP COLUMN %s', g.relid::regclass, g.name),
@@ -318,7 +327,7 @@ BEGIN
                          CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(g.attacl) AS a)
-        FROM generated g
+        FROM generated g WHERE g.relid IN (SELECT o.oid FROM own o)
     ), lines (part, object, n, statement) AS (
         SELECT p.part, p.object, 0, p.drop_it FROM parts p WHERE drops
         UNION ALL

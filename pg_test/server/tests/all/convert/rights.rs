@@ -54,6 +54,56 @@ const TRAP: &str = "
 
 const AS_BOB: &str = "Connect as bob, or as a member of it that is no superuser and SET ROLE to it.";
 
+/// The script of a report is executed with the caller's rights: what it created would belong to the caller.
+#[test]
+fn the_script_of_a_report_has_only_what_the_caller_owns() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        &format!(
+            "{TABLES}; {TRAP}; ALTER FUNCTION app.trap OWNER TO mallory; GRANT SELECT ON app.t TO mallory;
+             CREATE MATERIALIZED VIEW app.own AS SELECT id FROM app.t"
+        ),
+    );
+    let mut mallory = database.connect_as("mallory");
+    run(
+        &mut mallory,
+        "CREATE FUNCTION app.definer() RETURNS bigint SECURITY DEFINER LANGUAGE sql
+             BEGIN ATOMIC SELECT app.trap(id) FROM app.t; END;
+         CREATE MATERIALIZED VIEW app.stored AS SELECT app.trap(id) FROM app.t; CREATE TABLE app.m (id integer);
+         CREATE VIEW app.on_stored AS SELECT * FROM app.stored;
+         CREATE RULE other AS ON INSERT TO app.m DO ALSO SELECT id, E'\\\\''; ALTER ROLE mallory SUPERUSER; --' FROM app.t;
+         CREATE POLICY other ON app.m USING (id IN (SELECT t.id FROM app.t))",
+    );
+    let of_kinds = |session: &mut Client, kinds: &str| {
+        column::<String>(
+            session,
+            &format!(
+                "SELECT concat_ws(' | ', object, statement) FROM snowflake_convert('app.t', 'id')
+                 WHERE kind IN ({kinds}) ORDER BY step"
+            ),
+        )
+    };
+    let obstacles = of_kinds(&mut session, "'obstacle'");
+    assert_eq!(
+        obstacles,
+        [
+            "function app.definer()",
+            "materialized view app.own",
+            "materialized view app.stored",
+            "policy other on table app.m",
+            "rule other on table app.m",
+        ]
+    );
+    let script = of_kinds(&mut session, "'before', 'after', 'revert'");
+    assert!(script.iter().any(|row| row.contains("CREATE MATERIALIZED VIEW app.own")), "{script:#?}");
+    for word in ["definer", "stored", "other", "trap", "app.m"] {
+        assert!(!script.concat().contains(word), "{word}: {script:#?}");
+    }
+    assert!(!database.server().log().contains("trapped postgres"), "a definition of mallory was executed");
+}
+
 #[test]
 fn only_the_owner_converts_and_no_superuser_in_the_owners_place() {
     let database = database();
