@@ -26,8 +26,9 @@ BEGIN
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_class c ON c.oid = s.seqrelid WHERE NOT s.stays AND (s.is_identity OR NOT keep_sequence)
     ), functions AS MATERIALIZED (
-        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, l.lanname,
-            lower(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)) AS body,
+        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, p.proowner, l.lanname,
+            -- A role that is no owner could fill the memory, or keep the locks for long, with the text of a function.
+            lower(left(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), 100000)) AS body,
             p.prorettype || p.proargtypes::oid[] || p.proallargtypes AS types
         FROM pg_proc p
         JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c')
@@ -37,7 +38,7 @@ BEGIN
     ), texts (class, id, body) AS (
         SELECT 'pg_proc'::regclass::oid, f.oid, f.body FROM functions f
         UNION ALL
-        SELECT 'pg_attrdef'::regclass, d.oid, lower(pg_get_expr(d.adbin, d.adrelid))
+        SELECT 'pg_attrdef'::regclass, d.oid, lower(left(pg_get_expr(d.adbin, d.adrelid), 100000))
         FROM pg_attrdef d
         JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
         -- PostgreSQL knows of the others.
@@ -71,6 +72,8 @@ BEGIN
     ), checked (functions) AS (
         SELECT array_agg(f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C")
         FROM found r JOIN functions f ON r.class = 'pg_proc'::regclass AND f.oid = r.id AND f.lanname = 'plpgsql'
+        -- The planner executes immutable functions that a checked one calls.
+        JOIN pg_roles o ON o.oid = f.proowner AND (o.rolsuper OR current_setting('is_superuser') = 'off')
         WHERE f.prorettype <> 'event_trigger'::regtype AND (f.prorettype <> 'trigger'::regtype OR EXISTS (
             SELECT FROM pg_trigger t WHERE t.tgfoid = f.oid AND NOT t.tgisinternal))
     ), lines (n, row) AS (
@@ -114,8 +117,9 @@ BEGIN
                 WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND s.refclassid = 'pg_class'::regclass
             ) AS has_sequence, d.oid IS NOT NULL AS has_default,
             (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum,
-            format_type(a.atttypid, NULL) LIKE '%[]' AS is_array
+            format_type(a.atttypid, NULL) LIKE '%[]' AS is_array, o.rolname
         FROM pg_class c
+        JOIN pg_roles o ON o.oid = c.relowner
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attinhcount = 0
             AND a.attgenerated = ''
             AND a.atttypid = ANY ('{bigint, integer, smallint, integer[], smallint[]}'::regtype[]::oid[])
@@ -126,13 +130,16 @@ BEGIN
             AND NOT EXISTS (
                 SELECT FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND a.attnum = ANY (f.conkey))
     )
-    SELECT 'left out', format('column %I of table %s', c.attname, c.relid), r.statement, r.note, NULL::text
+    -- With the rights of another role, a statement would execute what the table's owner has defined.
+    SELECT 'left out', format('column %I of table %s', c.attname, c.relid),
+        CASE c.rolname WHEN current_user THEN r.statement END, r.note,
+        CASE WHEN c.rolname <> current_user THEN format('The table belongs to %I.', c.rolname) END
     FROM candidates c,
     LATERAL format('SELECT * FROM %s.snowflake_convert(%L, %L)', '@extschema@', c.relid, c.attname) AS convert,
     LATERAL (VALUES
         (1, c.has_sequence AND c.attnum = ANY (c.primary_key), 'the call leaves the table out', convert),
         (2, c.has_sequence, 'it has a sequence, but is not in the primary key', convert),
-        (3, ARRAY[c.attnum] = c.primary_key AND NOT c.has_sequence AND NOT c.has_default, 'the key has no sequence', convert),
+        (3, ARRAY[c.attnum] = c.primary_key AND NOT (c.has_sequence OR c.has_default), 'the key has no sequence', convert),
         (4, NOT c.has_sequence AND c.atttypid <> 'bigint'::regtype AND (c.is_array OR c.attname ~ '(_ids?|I[dD]s?)$'),
             CASE WHEN c.is_array THEN 'its numbers may be IDs: these need bigint'
                 ELSE 'it has no foreign key, and a name as if it held IDs: these need bigint' END,
@@ -198,7 +205,8 @@ BEGIN
         UNION ALL
         SELECT 6, row_number() OVER (ORDER BY g.statement COLLATE "C"), g.label, g.statement, false
         FROM (
-            SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s', string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
+            SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s',
+                string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
                 CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
                 CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) AS statement
             FROM sequences s,

@@ -310,6 +310,8 @@ fn code_that_may_break_is_named() {
          CREATE FUNCTION far.atomic() RETURNS bigint LANGUAGE sql
              BEGIN ATOMIC SELECT currval('app.wide_id_seq'::text); END;
          CREATE FUNCTION far.unrelated(integer) RETURNS integer LANGUAGE sql AS 'SELECT $1';
+         DO $$ BEGIN EXECUTE format('CREATE FUNCTION far.endless() RETURNS bigint LANGUAGE sql AS %L',
+             'SELECT 1 --' || repeat(' ', 100000) || 'song'); END $$;
          CREATE FUNCTION far.touches() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
          CREATE TRIGGER t BEFORE INSERT ON app.wide FOR EACH ROW EXECUTE FUNCTION far.touches()",
     );
@@ -348,7 +350,7 @@ fn code_that_may_break_is_named() {
             "not installed",
         ],
     );
-    for name in ["unrelated", "touches", "generated"] {
+    for name in ["unrelated", "touches", "generated", "endless"] {
         assert!(!found.concat().contains(name), "{found:#?}");
     }
     // Of a bigint key, only what names its sequence.

@@ -72,6 +72,8 @@ fn the_script_of_a_report_has_only_what_the_caller_owns() {
         "CREATE FUNCTION app.definer() RETURNS bigint SECURITY DEFINER LANGUAGE sql
              BEGIN ATOMIC SELECT app.trap(id) FROM app.t; END;
          CREATE MATERIALIZED VIEW app.stored AS SELECT app.trap(id) FROM app.t; CREATE TABLE app.m (id integer);
+         CREATE TABLE app.n (t_id integer CHECK (app.trap(t_id) > 0));
+         CREATE FUNCTION app.planned() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM app.trap(1) FROM t; END';
          CREATE VIEW app.on_stored AS SELECT * FROM app.stored;
          CREATE RULE other AS ON INSERT TO app.m DO ALSO SELECT id, E'\\\\''; ALTER ROLE mallory SUPERUSER; --' FROM app.t;
          CREATE POLICY other ON app.m USING (id IN (SELECT t.id FROM app.t))",
@@ -96,11 +98,21 @@ fn the_script_of_a_report_has_only_what_the_caller_owns() {
             "rule other on table app.m",
         ]
     );
-    let script = of_kinds(&mut session, "'before', 'after', 'revert'");
+    let script = of_kinds(&mut session, "'before', 'after', 'revert', 'check'");
     assert!(script.iter().any(|row| row.contains("CREATE MATERIALIZED VIEW app.own")), "{script:#?}");
-    for word in ["definer", "stored", "other", "trap", "app.m"] {
-        assert!(!script.concat().contains(word), "{word}: {script:#?}");
+    let with_statement = |row: &&String| row.contains(" | ");
+    let statements: String = script.iter().filter(with_statement).map(String::as_str).collect();
+    for word in ["definer", "stored", "other", "trap", "app.m", "planned"] {
+        assert!(!statements.contains(word), "{word}: {script:#?}");
     }
+    // They are named all the same.
+    assert!(script.iter().any(|row| row == "function app.planned()"), "{script:#?}");
+    let left_out = "SELECT concat_ws(' | ', object, statement, remedy) FROM snowflake_convert_schema('app')
+         WHERE kind = 'left out' AND object LIKE '%app.n'";
+    assert_eq!(
+        one::<String>(&mut session, left_out),
+        "column t_id of table app.n | The table belongs to mallory."
+    );
     assert!(!database.server().log().contains("trapped postgres"), "a definition of mallory was executed");
 }
 
