@@ -168,6 +168,7 @@ BEGIN
         JOIN pg_sequence q ON q.seqrelid = s.seqrelid
         JOIN pg_class c ON c.oid = s.seqrelid
         JOIN pg_class t ON t.oid = s.relid AND c.relname = concat_ws('_', t.relname, s.attname, 'seq')
+        WHERE NOT s.stays
     ), narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attnum, k.attname, k.type
         FROM snowflake_internal.snowflake_convert_columns(keys) k
