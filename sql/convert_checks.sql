@@ -77,7 +77,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
 BEGIN
     RETURN QUERY
     WITH objects AS MATERIALIZED (
-        SELECT o.owner, count(*) AS n, min(o.name) AS name,
+        SELECT o.owner, count(*) AS n, array_agg(o.name ORDER BY o.name) AS names,
             snowflake_internal.snowflake_other_owner(o.owner, o.of_schema) AS other
         FROM (
             SELECT c.relowner, c.relnamespace, c.oid::regclass::text COLLATE "C" FROM pg_class c WHERE c.oid = ANY (touched)
@@ -90,13 +90,14 @@ BEGIN
         ) AS o (owner, of_schema, name)
         GROUP BY o.owner, o.of_schema
     ), others AS (
-        SELECT o.other, sum(o.n) AS n, min(o.name) AS name, bool_and(o.other IS DISTINCT FROM o.owner) AS has_schema
+        SELECT o.other, sum(o.n) AS n, string_agg(array_to_string(o.names[1:50], ', '), ', ' ORDER BY o.names) AS names,
+            bool_and(o.other IS DISTINCT FROM o.owner) AS has_schema
         FROM objects o WHERE o.other IS NOT NULL GROUP BY o.other
     )
     SELECT NULL, '42501', 'must be owner of all tables, sequences and views of the call',
         format(CASE WHEN bool_and(o.has_schema) THEN 'Owners of their schemas, with the number of objects: %s.'
                     ELSE 'Other owners, with the number of objects: %s.' END,
-               string_agg(concat_ws(' ', o.other::regrole, o.n, '(' || o.name || ')'), ', ' ORDER BY o.other)),
+               string_agg(concat_ws(' ', o.other::regrole, o.n, '(' || o.names || ')'), ', ' ORDER BY o.other)),
         CASE WHEN bool_and(o.has_schema)
             THEN 'A superuser''s call needs schemas of superusers: give them to one, or the objects to a role that is none.'
             WHEN (SELECT count(DISTINCT s.owner) FROM objects s) > 1
@@ -105,6 +106,12 @@ BEGIN
             ELSE format('Connect as %s, which needs EXECUTE on the function, or as a member of it that is no superuser and '
                         'SET ROLE to it.', min(o.other)::regrole) END, NULL::oid
     FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
+
+    RETURN QUERY SELECT NULL, '42501', format('permission denied for schema %I', n.nspname),
+        format('The call locks and changes %s.', min(c.oid::regclass::text COLLATE "C")),
+        format('First run GRANT USAGE ON SCHEMA %I TO %I.', n.nspname, current_user), NULL::oid
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = ANY (touched) AND NOT has_schema_privilege(n.oid, 'USAGE') GROUP BY n.nspname;
 
     RETURN QUERY SELECT NULL, '42501', format('row-level security hides rows of table %s', relid::regclass),
         'The call needs the highest of all values, and evaluates expressions and foreign keys over the rows.',
@@ -272,7 +279,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowfla
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT b.what, '2BP01',
-        format('cannot widen column "%s" of table %s to bigint', min(w.attname), min(w.relid::text)),
+        format('cannot widen %s to bigint', min(format('column "%s" of table %s', w.attname, w.relid) COLLATE "C")),
         format('The %s depends on it.', b.what),
         CASE WHEN starts_with(b.what, 'partition')
             THEN 'A partition key keeps its type: copy the rows into a new table whose column is bigint.'

@@ -26,8 +26,9 @@ BEGIN
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_class c ON c.oid = s.seqrelid WHERE NOT s.stays AND (s.is_identity OR NOT keep_sequence)
     ), functions AS MATERIALIZED (
-        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, l.lanname,
-            lower(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc)) AS body,
+        SELECT p.oid, p.proname, p.pronamespace, p.prorettype, p.proowner, l.lanname,
+            -- A role that is no owner could fill the memory, or keep the locks for long, with the text of a function.
+            lower(left(coalesce(pg_get_function_sqlbody(p.oid), p.prosrc), 100000)) AS body,
             p.prorettype || p.proargtypes::oid[] || p.proallargtypes AS types
         FROM pg_proc p
         JOIN pg_language l ON l.oid = p.prolang AND l.lanname NOT IN ('internal', 'c')
@@ -37,8 +38,9 @@ BEGIN
     ), texts (class, id, body) AS (
         SELECT 'pg_proc'::regclass::oid, f.oid, f.body FROM functions f
         UNION ALL
-        SELECT 'pg_attrdef'::regclass, d.oid, lower(pg_get_expr(d.adbin, d.adrelid))
+        SELECT 'pg_attrdef'::regclass, d.oid, lower(left(pg_get_expr(d.adbin, d.adrelid), 100000))
         FROM pg_attrdef d
+        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
         -- PostgreSQL knows of the others.
         WHERE NOT EXISTS (
             SELECT FROM pg_depend u JOIN pg_class q ON q.oid = u.refobjid AND q.relkind = 'S'
@@ -70,6 +72,8 @@ BEGIN
     ), checked (functions) AS (
         SELECT array_agg(f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C")
         FROM found r JOIN functions f ON r.class = 'pg_proc'::regclass AND f.oid = r.id AND f.lanname = 'plpgsql'
+        -- The planner executes immutable functions that a checked one calls.
+        JOIN pg_roles o ON o.oid = f.proowner AND (o.rolsuper OR current_setting('is_superuser') = 'off')
         WHERE f.prorettype <> 'event_trigger'::regtype AND (f.prorettype <> 'trigger'::regtype OR EXISTS (
             SELECT FROM pg_trigger t WHERE t.tgfoid = f.oid AND NOT t.tgisinternal))
     ), lines (n, row) AS (
@@ -112,31 +116,37 @@ BEGIN
                 SELECT FROM pg_depend s JOIN pg_class q ON q.oid = s.refobjid AND q.relkind = 'S'
                 WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND s.refclassid = 'pg_class'::regclass
             ) AS has_sequence, d.oid IS NOT NULL AS has_default,
-            (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum
+            (i.indkey::int2[])[0:i.indnkeyatts - 1] AS primary_key, a.attnum,
+            format_type(a.atttypid, NULL) LIKE '%[]' AS is_array, o.rolname
         FROM pg_class c
+        JOIN pg_roles o ON o.oid = c.relowner
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attinhcount = 0
             AND a.attgenerated = ''
             AND a.atttypid = ANY ('{bigint, integer, smallint, integer[], smallint[]}'::regtype[]::oid[])
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-        WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+        WHERE c.oid = ANY (tables) AND c.oid >= 16384 AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
             AND (c.oid, a.attnum) NOT IN (SELECT k.relid, k.attnum FROM columns k)
             AND NOT EXISTS (
                 SELECT FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND a.attnum = ANY (f.conkey))
     )
-    SELECT 'left out', format('column %I of table %s', c.attname, c.relid), r.statement, r.note, NULL::text
+    -- With the rights of another role, a statement would execute what the table's owner has defined.
+    SELECT 'left out', format('column %I of table %s', c.attname, c.relid),
+        CASE c.rolname WHEN current_user THEN r.statement END, r.note,
+        CASE WHEN c.rolname <> current_user THEN format('The table belongs to %I.', c.rolname) END
     FROM candidates c,
     LATERAL format('SELECT * FROM %s.snowflake_convert(%L, %L)', '@extschema@', c.relid, c.attname) AS convert,
     LATERAL (VALUES
         (1, c.has_sequence AND c.attnum = ANY (c.primary_key), 'the call leaves the table out', convert),
         (2, c.has_sequence, 'it has a sequence, but is not in the primary key', convert),
-        (3, ARRAY[c.attnum] = c.primary_key AND NOT c.has_default, 'the key has no sequence', convert),
-        (4, NOT c.has_default AND c.atttypid <> 'bigint'::regtype AND c.attname ~ '(_ids?|I[dD]s?)$',
-            'it has no foreign key, and a name as if it held IDs: these need bigint',
+        (3, ARRAY[c.attnum] = c.primary_key AND NOT (c.has_sequence OR c.has_default), 'the key has no sequence', convert),
+        (4, NOT c.has_sequence AND c.atttypid <> 'bigint'::regtype AND (c.is_array OR c.attname ~ '(_ids?|I[dD]s?)$'),
+            CASE WHEN c.is_array THEN 'its numbers may be IDs: these need bigint'
+                ELSE 'it has no foreign key, and a name as if it held IDs: these need bigint' END,
             format('ALTER TABLE %s ALTER COLUMN %I TYPE bigint%s', c.relid, c.attname,
-                   CASE WHEN format_type(c.atttypid, NULL) LIKE '%[]' THEN '[]' ELSE '' END))
+                   CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
-    WHERE r.is_so AND NOT (r.n = 2 AND c.attnum = ANY (c.primary_key))
+    WHERE r.is_so AND (r.n <> 2 OR (c.attnum = ANY (c.primary_key)) IS NOT TRUE)
     ORDER BY c.relid::text COLLATE "C", c.attnum, r.n;
 END
 $$;
@@ -151,18 +161,20 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_back(
 BEGIN
     RETURN QUERY
     WITH sequences AS MATERIALIZED (
-        SELECT s.relid, s.attname, s.seqrelid, q.seqtypid, q.seqincrement, q.seqstart, q.seqcache,
-            c.relname AS name, t.relname AS of_table
+        -- snowflake_revert() gives a new sequence this name.
+        SELECT s.relid, s.attname, s.seqrelid, format('sequence %s', s.seqrelid) AS label, q.seqtypid, q.seqincrement,
+            q.seqstart, q.seqcache, c.relowner, c.relacl
         FROM snowflake_internal.snowflake_convert_sequences(keys) s
         JOIN pg_sequence q ON q.seqrelid = s.seqrelid
         JOIN pg_class c ON c.oid = s.seqrelid
-        JOIN pg_class t ON t.oid = s.relid
+        JOIN pg_class t ON t.oid = s.relid AND c.relname = concat_ws('_', t.relname, s.attname, 'seq')
+        WHERE NOT s.stays
     ), narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attnum, k.attname, k.type
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum AND a.attinhcount = 0
         WHERE k.is_small
-    ), statements (part, n, object, statement, note) AS (
+    ), statements (part, n, object, statement, narrows) AS (
         SELECT 1, row_number() OVER (ORDER BY k.relid::text COLLATE "C", k.attname),
             format('column %I of table %s', k.attname, k.relid), CASE
             WHEN a.attidentity = '' AND d.oid IS NULL
@@ -170,47 +182,67 @@ BEGIN
             ELSE format('SELECT * FROM %s.snowflake_revert(%L, %L, dry_run => false, becomes => %L)', '@extschema@', k.relid,
                 k.attname, CASE a.attidentity WHEN 'a' THEN 'identity always' WHEN 'd' THEN 'identity by default'
                            ELSE 'bigserial' END)
-            END, NULL
+            END, false
         FROM unnest(keys) AS k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
         LEFT JOIN pg_attrdef d ON d.adrelid = k.relid AND d.adnum = a.attnum
         UNION ALL
-        SELECT 2, r.ordinality, r.object, r.statement, NULL FROM unnest(drops) WITH ORDINALITY AS r
+        SELECT 2, r.ordinality, r.object, r.statement, true FROM unnest(drops) WITH ORDINALITY AS r
         UNION ALL
-        SELECT 3, v.ordinality, 'views', v.statement, NULL
+        SELECT 3, v.ordinality, 'views', v.statement, true
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true) WITH ORDINALITY AS v
         UNION ALL
         SELECT 4, row_number() OVER (ORDER BY n.relid::text COLLATE "C"), format('table %s', n.relid),
             format('ALTER TABLE %s %s', n.relid, string_agg(format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', '
-                                                            ORDER BY n.attnum)),
-            'fails with 22003, and changes nothing, once a value exceeds the type'
+                                                            ORDER BY n.attnum)), true
         FROM narrow n GROUP BY n.relid
         UNION ALL
-        -- snowflake_revert() gives a new sequence this name.
-        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), format('sequence %s', s.seqrelid),
-            format('ALTER SEQUENCE %s AS %s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid, s.seqtypid::regtype,
-                   s.seqincrement, s.seqstart, s.seqcache), NULL
-        FROM sequences s JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
-        WHERE s.name = concat_ws('_', s.of_table, s.attname, 'seq') AND s.seqincrement > 0
+        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), s.label,
+            format('ALTER SEQUENCE %s%s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid,
+                   CASE WHEN n.relid IS NULL THEN '' ELSE ' AS ' || s.seqtypid::regtype END, s.seqincrement, s.seqstart,
+                   s.seqcache), n.relid IS NOT NULL
+        FROM sequences s LEFT JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
+        WHERE s.seqincrement > 0 AND s.seqstart > 0
         UNION ALL
-        SELECT 6, v.ordinality, 'views', v.statement, NULL
+        SELECT 6, row_number() OVER (ORDER BY g.statement COLLATE "C"), g.label, g.statement, false
+        FROM (
+            SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s',
+                string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
+                CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) AS statement
+            FROM sequences s,
+            LATERAL aclexplode(s.relacl) WITH ORDINALITY AS a (grantor, grantee, privilege_type, is_grantable, n)
+            WHERE a.grantee <> s.relowner
+            GROUP BY s.label, s.seqrelid, a.grantee, a.is_grantable
+        ) AS g
+        UNION ALL
+        SELECT 7, v.ordinality, 'views', v.statement, true
         FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false) WITH ORDINALITY AS v
         UNION ALL
-        SELECT 7, r.ordinality, r.object, r.statement, NULL FROM unnest(creates) WITH ORDINALITY AS r
+        SELECT 8, r.ordinality, r.object, r.statement, true FROM unnest(creates) WITH ORDINALITY AS r
     )
-    SELECT 'revert', s.object, s.statement, s.note, NULL::text FROM statements s ORDER BY s.part, s.n;
+    SELECT 'revert', s.object, s.statement,
+        CASE WHEN s.narrows THEN 'leave it out once a value exceeds the old type' END, NULL::text
+    FROM statements s ORDER BY s.part, s.n;
 END
 $$;
 
 -- The statements that drop what keeps PostgreSQL from widening the columns, and those that create it again as it is now,
 -- with comments and rights: rules, triggers, policies, SQL functions, materialized views with what reads them, and generated
 -- columns, which come last in their tables afterwards. The last created is the first dropped.
+--
+-- Only the caller's own objects: a definition of another role would be executed with the caller's rights, and a function
+-- that is created again would belong to the caller, even as SECURITY DEFINER.
 CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[], drops boolean)
     RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY
-    WITH narrow AS MATERIALIZED (
+    WITH self AS MATERIALIZED (
+        SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user
+    ), own AS MATERIALIZED (
+        SELECT c.oid FROM pg_class c JOIN self s ON s.oid = c.relowner
+    ), narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid::oid, k.attnum
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
     ), views AS MATERIALIZED (
@@ -249,7 +281,7 @@ BEGIN
                 || quote_literal(obj_description(r.oid, 'pg_rewrite'))]
         FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
             AND r.rulename <> '_RETURN'
-        WHERE r.ev_class NOT IN (SELECT v.relid FROM views v)
+        WHERE r.ev_class IN (SELECT o.oid FROM own o) AND r.ev_class NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass),
             ARRAY[pg_get_triggerdef(t.oid), format('ALTER TABLE %s ', t.tgrelid::regclass)
@@ -259,7 +291,7 @@ BEGIN
                 || quote_literal(obj_description(t.oid, 'pg_trigger'))]
         FROM dependents d JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
             AND NOT t.tgisinternal AND t.tgparentid = 0
-        WHERE t.tgrelid NOT IN (SELECT v.relid FROM views v)
+        WHERE t.tgrelid IN (SELECT o.oid FROM own o) AND t.tgrelid NOT IN (SELECT v.relid FROM views v)
         UNION ALL
         SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP POLICY %I ON %s', p.polname, p.polrelid::regclass),
             ARRAY[format('CREATE POLICY %I ON %s AS %s FOR %s TO %s', p.polname, p.polrelid::regclass,
@@ -273,6 +305,7 @@ BEGIN
                 format('COMMENT ON POLICY %I ON %s IS ', p.polname, p.polrelid::regclass)
                 || quote_literal(obj_description(p.oid, 'pg_policy'))]
         FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
+        WHERE p.polrelid IN (SELECT o.oid FROM own o)
         UNION ALL
         SELECT 2, pg_describe_object(d.classid, d.objid, 0), format('DROP ROUTINE %s', p.oid::regprocedure),
             ARRAY[rtrim(pg_get_functiondef(p.oid), E'\n'),
@@ -283,6 +316,7 @@ BEGIN
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
         FROM dependents d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid AND p.prokind <> 'a'
+        JOIN self s ON s.oid = p.proowner
         UNION ALL
         SELECT 4, format('generated column %s of table %s', g.name, g.relid::regclass),
             format('ALTER TABLE %s DROP COLUMN %s', g.relid::regclass, g.name),
@@ -302,7 +336,7 @@ BEGIN
                          CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(g.attacl) AS a)
-        FROM generated g
+        FROM generated g WHERE g.relid IN (SELECT o.oid FROM own o)
     ), lines (part, object, n, statement) AS (
         SELECT p.part, p.object, 0, p.drop_it FROM parts p WHERE drops
         UNION ALL

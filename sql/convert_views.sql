@@ -116,7 +116,7 @@ BEGIN
 END
 $$;
 
--- The statements that drop the views, or those that create them again.
+-- The statements that drop the caller's views, or those that create them again.
 CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(
     keys snowflake_internal.snowflake_key[], stored boolean, drops boolean
 ) RETURNS SETOF snowflake_internal.snowflake_step
@@ -132,6 +132,7 @@ BEGIN
                 (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
             ) AS options, CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END AS ending
         FROM snowflake_internal.snowflake_convert_views(keys, stored) v JOIN pg_class c ON c.oid = v.relid
+        JOIN pg_roles o ON o.oid = c.relowner AND o.rolname = current_user
         -- The conversion does not find a view that had to be dropped before.
         WHERE stored OR v.relid NOT IN (SELECT o.relid FROM snowflake_internal.snowflake_convert_views(keys, true) o)
     ), rights AS MATERIALIZED (
@@ -180,10 +181,6 @@ BEGIN
         UNION ALL
         SELECT 1, v.depth, v.relid, 2, pg_get_statisticsobjdef(s.oid)
         FROM views v JOIN pg_statistic_ext s ON s.stxrelid = v.relid
-        UNION ALL
-        -- Only a superuser drops what another role owns.
-        SELECT 1, v.depth, v.relid, 7, format('ALTER %s %s OWNER TO %s', v.kind, v.name, v.relowner::regrole)
-        FROM views v JOIN pg_roles o ON o.oid = v.relowner AND o.rolname <> current_user
         UNION ALL
         SELECT 1, v.depth, v.relid, 2, format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', v.name, a.attname,
                                               pg_get_expr(d.adbin, d.adrelid))

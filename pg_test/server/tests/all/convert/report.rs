@@ -176,11 +176,51 @@ fn a_lack_of_rights_is_an_error_of_the_dry_run_too_and_groups_owners() {
     for dry_run in [true, false] {
         let call = format!("SELECT snowflake_convert_schema('app', {dry_run})");
         let failure = fails(&mut session, "42501", &call);
-        assert_eq!(failure.detail, "Other owners, with the number of objects: bob 4 (app.y).");
+        assert_eq!(
+            failure.detail,
+            "Other owners, with the number of objects: bob 4 (app.y, app.y_id_seq, app.z, app.z_id_seq)."
+        );
         assert!(failure.hint.contains("exclude those of others"), "{failure}");
     }
     // As the hint says.
     run(&mut session, "SELECT snowflake_convert_schema('app', false, exclude => '{y,z}')");
+}
+
+/// A table that references the key can be in a schema that its owner does not reach.
+#[test]
+fn a_lack_of_usage_on_a_schema_is_an_error_with_a_remedy() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "GRANT EXECUTE ON FUNCTION snowflake_convert TO bob; CREATE SCHEMA app; GRANT ALL ON SCHEMA app TO bob; CREATE SCHEMA far;
+         CREATE TABLE app.a (id serial PRIMARY KEY); CREATE TABLE far.b (a integer REFERENCES app.a);
+         ALTER TABLE app.a OWNER TO bob; ALTER TABLE far.b OWNER TO bob",
+    );
+    let call = "SELECT snowflake_convert('app.a', 'id', false)";
+    let mut bob = database.connect_as("bob");
+    let failure = fails(&mut bob, "42501", call);
+    assert_eq!(failure.message, "permission denied for schema far");
+    assert_eq!(failure.detail, "The call locks and changes far.b.");
+    // As the hint says.
+    assert_eq!(failure.hint, "First run GRANT USAGE ON SCHEMA far TO bob.");
+    run(&mut session, "GRANT USAGE ON SCHEMA far TO bob");
+    run(&mut bob, call);
+}
+
+/// Several columns may have one obstacle.
+#[test]
+fn an_obstacle_names_a_column_of_its_table() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE SCHEMA app; CREATE TABLE app.b (id serial PRIMARY KEY); CREATE TABLE app.c (a_b integer REFERENCES app.b);
+         CREATE MATERIALIZED VIEW app.m AS SELECT id, a_b FROM app.b LEFT JOIN app.c ON a_b = id",
+    );
+    let found = rows(&mut session, "_schema('app')", "obstacle");
+    let column = "cannot widen column \"a_b\" of table app.c to bigint";
+    assert_has(&found, "materialized view app.m", &[column]);
 }
 
 #[test]
@@ -256,7 +296,8 @@ fn code_that_may_break_is_named() {
         "CREATE SCHEMA app; CREATE SCHEMA api; CREATE SCHEMA far;
          CREATE TABLE app.singer (id serial PRIMARY KEY, songs integer NOT NULL DEFAULT 0);
          CREATE TABLE app.song (id serial PRIMARY KEY, singer integer NOT NULL REFERENCES app.singer);
-         CREATE TABLE app.wide (id bigserial PRIMARY KEY, n integer DEFAULT nextval('app.wide_id_seq'::text));
+         CREATE TABLE app.wide (id bigserial PRIMARY KEY, n integer DEFAULT nextval('app.wide_id_seq'::text),
+             singer integer, generated integer GENERATED ALWAYS AS (singer + 1) STORED);
          CREATE FUNCTION api.count_song(integer) RETURNS void LANGUAGE plpgsql AS
              $$ BEGIN UPDATE app.singer SET songs = songs + 1 WHERE id = $1; END $$;
          CREATE FUNCTION api.on_song() RETURNS trigger LANGUAGE plpgsql AS
@@ -269,6 +310,8 @@ fn code_that_may_break_is_named() {
          CREATE FUNCTION far.atomic() RETURNS bigint LANGUAGE sql
              BEGIN ATOMIC SELECT currval('app.wide_id_seq'::text); END;
          CREATE FUNCTION far.unrelated(integer) RETURNS integer LANGUAGE sql AS 'SELECT $1';
+         DO $$ BEGIN EXECUTE format('CREATE FUNCTION far.endless() RETURNS bigint LANGUAGE sql AS %L',
+             'SELECT 1 --' || repeat(' ', 100000) || 'song'); END $$;
          CREATE FUNCTION far.touches() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
          CREATE TRIGGER t BEFORE INSERT ON app.wide FOR EACH ROW EXECUTE FUNCTION far.touches()",
     );
@@ -307,7 +350,7 @@ fn code_that_may_break_is_named() {
             "not installed",
         ],
     );
-    for name in ["unrelated", "touches"] {
+    for name in ["unrelated", "touches", "generated", "endless"] {
         assert!(!found.concat().contains(name), "{found:#?}");
     }
     // Of a bigint key, only what names its sequence.
@@ -393,7 +436,9 @@ fn columns_that_may_be_keys_or_hold_ids_are_named() {
         &mut session,
         "CREATE SCHEMA app; CREATE TABLE app.account (id serial UNIQUE NOT NULL, number text PRIMARY KEY);
          CREATE TABLE app.invoice (id serial PRIMARY KEY, account integer REFERENCES app.account (id), object_id integer,
-             tag_ids integer[], paid integer, \"ownerId\" smallint, wide_id bigint);
+             tags integer[] DEFAULT '{}', paid integer, \"ownerId\" smallint, wide_id bigint);
+         CREATE TABLE app.keyless (id serial);
+         CREATE TABLE app.own (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
          CREATE TABLE app.kind (id integer PRIMARY KEY); CREATE TABLE app.pair (a_id integer DEFAULT 0, b integer,
              PRIMARY KEY (a_id, b))",
     );
@@ -402,16 +447,24 @@ fn columns_that_may_be_keys_or_hold_ids_are_named() {
     assert_has(&found, "column object_id of table app.invoice", &["no foreign key"]);
     let found = rows(&mut session, "_schema('app', exclude => '{{invoice, kind}}')", "left out");
     assert_has(&found, "column id of table app.invoice", &["the call leaves the table out"]);
+    let found = rows(&mut session, "_schema('app', exclude => '{{own}}')", "left out");
+    let of_own: Vec<&String> =
+        found.iter().filter(|row| row.starts_with("column id of table app.own ")).collect();
+    assert!(of_own.len() == 1 && of_own[0].ends_with("| the call leaves the table out"), "{found:#?}");
     let found = rows(&mut session, "_schema('app')", "left out");
     let convert = "SELECT * FROM public.snowflake_convert('app.account', 'id')";
     assert_has(&found, "column id of table app.account", &[convert, "not in the primary key"]);
     assert_has(&found, "column id of table app.kind", &["the key has no sequence"]);
     let widen = "ALTER TABLE app.invoice ALTER COLUMN object_id TYPE bigint |";
     assert_has(&found, "column object_id of table app.invoice", &[widen, "no foreign key"]);
-    assert_has(&found, "column tag_ids of table app.invoice", &["TYPE bigint[]"]);
+    assert_has(&found, "column tags of table app.invoice", &["TYPE bigint[]", "its numbers may be IDs"]);
+    assert_has(&found, "column a_id of table app.pair", &["no foreign key"]);
     assert_has(&found, "column \"ownerId\" of table app.invoice", &["ALTER COLUMN \"ownerId\" TYPE bigint"]);
-    assert_eq!(found.len(), 5, "{found:#?}");
-    for row in &found {
+    let keyless = "column id of table app.keyless";
+    assert_has(&found, keyless, &["snowflake_convert('app.keyless', 'id')", "not in the primary key"]);
+    assert_eq!(found.len(), 7, "{found:#?}");
+    assert_eq!(rows(&mut session, "_schema('pg_catalog')", "left out"), [""; 0]);
+    for row in found.iter().filter(|row| !row.starts_with(keyless)) {
         run(&mut session, row.split(" | ").nth(1).expect("a statement"));
     }
 }
@@ -463,7 +516,9 @@ fn the_printed_statements_bring_a_schema_back_as_it_was() {
          CREATE TABLE app.by_default (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, tag integer REFERENCES app.tag);
          CREATE TABLE app.plain (id integer PRIMARY KEY, \"Small one\" smallint REFERENCES app.small);
          CREATE VIEW app.v AS SELECT id, id % 2 = 0 AS even FROM app.tag; COMMENT ON VIEW app.v IS 'tags';
-         INSERT INTO app.tag SELECT FROM generate_series(1, 5); INSERT INTO app.always DEFAULT VALUES",
+         INSERT INTO app.tag SELECT FROM generate_series(1, 5); INSERT INTO app.always DEFAULT VALUES;
+         INSERT INTO app.big SELECT FROM generate_series(1, 5); INSERT INTO app.by_default DEFAULT VALUES;
+         GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA app TO reader; GRANT UPDATE ON app.big_id_seq TO reader WITH GRANT OPTION",
     );
     let before = dumped(&database);
     for call in ["_schema('app', dry_run => false)", "('app.plain', 'id', dry_run => false)"] {
@@ -482,9 +537,17 @@ fn the_printed_statements_bring_a_schema_back_as_it_was() {
     // Once there is an ID, a column stays bigint.
     run(
         &mut session,
-        "SELECT snowflake_convert('app.small', 'id', false); INSERT INTO app.small DEFAULT VALUES",
+        "DELETE FROM back; INSERT INTO back (statement) SELECT statement FROM snowflake_convert_schema('app', dry_run => false)
+         WHERE kind = 'revert' AND note IS NULL ORDER BY step; INSERT INTO app.small DEFAULT VALUES",
     );
     fails(&mut session, "22003", "ALTER TABLE app.small ALTER COLUMN id TYPE smallint");
+    for statement in column::<String>(&mut session, "SELECT statement FROM back ORDER BY n") {
+        run(&mut session, &statement);
+    }
+    let sequences =
+        "SELECT count(*) FROM pg_sequence s JOIN pg_depend d ON d.objid = s.seqrelid AND d.refobjsubid > 0
+         JOIN pg_class c ON c.oid = d.refobjid AND c.relnamespace = 'app'::regnamespace AND c.relkind = 'r'";
+    assert_eq!(one::<i64>(&mut session, sequences), 5, "each key but the plain one has a sequence");
 }
 
 #[test]

@@ -55,6 +55,68 @@ const TRAP: &str = "
 const AS_BOB: &str = "Connect as bob, which needs EXECUTE on the function, or as a member of it that is no superuser and \
                       SET ROLE to it.";
 
+/// The script of a report is executed with the caller's rights: what it created would belong to the caller.
+#[test]
+fn the_script_of_a_report_has_only_what_the_caller_owns() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        &format!(
+            "{TABLES}; {TRAP}; ALTER FUNCTION app.trap OWNER TO mallory; GRANT SELECT ON app.t TO mallory;
+             CREATE MATERIALIZED VIEW app.own AS SELECT id FROM app.t"
+        ),
+    );
+    let mut mallory = database.connect_as("mallory");
+    run(
+        &mut mallory,
+        "CREATE FUNCTION app.definer() RETURNS bigint SECURITY DEFINER LANGUAGE sql
+             BEGIN ATOMIC SELECT app.trap(id) FROM app.t; END;
+         CREATE MATERIALIZED VIEW app.stored AS SELECT app.trap(id) FROM app.t; CREATE TABLE app.m (id integer);
+         CREATE TABLE app.n (t_id integer CHECK (app.trap(t_id) > 0));
+         CREATE FUNCTION app.planned() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM app.trap(1) FROM t; END';
+         CREATE VIEW app.on_stored AS SELECT * FROM app.stored;
+         CREATE RULE other AS ON INSERT TO app.m DO ALSO SELECT id, E'\\\\''; ALTER ROLE mallory SUPERUSER; --' FROM app.t;
+         CREATE POLICY other ON app.m USING (id IN (SELECT t.id FROM app.t))",
+    );
+    let of_kinds = |session: &mut Client, kinds: &str| {
+        column::<String>(
+            session,
+            &format!(
+                "SELECT concat_ws(' | ', object, statement) FROM snowflake_convert('app.t', 'id')
+                 WHERE kind IN ({kinds}) ORDER BY step"
+            ),
+        )
+    };
+    let obstacles = of_kinds(&mut session, "'obstacle'");
+    assert_eq!(
+        obstacles,
+        [
+            "function app.definer()",
+            "materialized view app.own",
+            "materialized view app.stored",
+            "policy other on table app.m",
+            "rule other on table app.m",
+        ]
+    );
+    let script = of_kinds(&mut session, "'before', 'after', 'revert', 'check'");
+    assert!(script.iter().any(|row| row.contains("CREATE MATERIALIZED VIEW app.own")), "{script:#?}");
+    let with_statement = |row: &&String| row.contains(" | ");
+    let statements: String = script.iter().filter(with_statement).map(String::as_str).collect();
+    for word in ["definer", "stored", "other", "trap", "app.m", "planned"] {
+        assert!(!statements.contains(word), "{word}: {script:#?}");
+    }
+    // They are named all the same.
+    assert!(script.iter().any(|row| row == "function app.planned()"), "{script:#?}");
+    let left_out = "SELECT concat_ws(' | ', object, statement, remedy) FROM snowflake_convert_schema('app')
+         WHERE kind = 'left out' AND object LIKE '%app.n'";
+    assert_eq!(
+        one::<String>(&mut session, left_out),
+        "column t_id of table app.n | The table belongs to mallory."
+    );
+    assert!(!database.server().log().contains("trapped postgres"), "a definition of mallory was executed");
+}
+
 #[test]
 fn only_the_owner_converts_and_no_superuser_in_the_owners_place() {
     let database = database();
@@ -130,15 +192,17 @@ fn all_that_a_call_changes_has_one_owner() {
     // A sequence of another role stays, because any role may name it in a default; so does a table that is not changed.
     run(
         &mut session,
-        "CREATE SEQUENCE app.s; GRANT USAGE, SELECT ON SEQUENCE app.s TO bob; SET ROLE bob;
-         CREATE TABLE app.wide (id bigint PRIMARY KEY DEFAULT nextval('app.s')); GRANT REFERENCES ON app.wide TO mallory;
+        "CREATE SEQUENCE app.wide_id_seq; GRANT USAGE, SELECT ON SEQUENCE app.wide_id_seq TO bob; SET ROLE bob;
+         CREATE TABLE app.wide (id bigint PRIMARY KEY DEFAULT nextval('app.wide_id_seq')); GRANT REFERENCES ON app.wide TO mallory;
          SET ROLE mallory; CREATE TABLE app.u (wide bigint REFERENCES app.wide); RESET ROLE",
     );
-    let note =
-        "SELECT note FROM snowflake_convert('app.wide', 'id', false) WHERE statement LIKE '%SET DEFAULT%'";
-    assert!(
-        one::<String>(&mut bob, note).ends_with("; sequence app.s stays, because it belongs to postgres")
+    let said = column::<String>(
+        &mut bob,
+        "SELECT concat_ws(' | ', statement, note) FROM snowflake_convert('app.wide', 'id', false) ORDER BY step",
     );
+    let stays = "sequence app.wide_id_seq stays, because it belongs to postgres";
+    assert!(said.iter().any(|row| row.ends_with(stays)), "{said:#?}");
+    assert!(!said.concat().contains("SEQUENCE"), "only its owner changes it: {said:#?}");
 }
 
 /// Each was a way to run code with more rights, when a superuser's call still executed as the owners of tables.
