@@ -71,6 +71,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let is_joined = now_us - cold.broke_at_us < JOINED_US;
         cold.since = if is_joined { since.min(cold.since) } else { since };
         cold.broke_at_us = now_us;
-        self.control.order.change(first << self.sequence_bits, begin);
+        self.control.order.change((first << self.sequence_bits) - 1, begin);
     }
 }
