@@ -17,7 +17,7 @@ pub struct Horizon {
     pub id: i64,
     /// Another number after each break.
     pub breaks: i64,
-    /// No ID generated since the last break is lower, nor since those that came within a day before it.
+    /// No ID generated since the last break is lower, nor since those of this run that came within a day before it.
     pub since: i64,
 }
 
