@@ -19,7 +19,8 @@
 //! rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before any call can see the new
 //! order, and as done once every call must. A transaction announces the breaks that were done, so that a position of the
 //! old order never passes for one of the new. A reader compares that with the breaks that have begun, and lowers an older
-//! slot to the lowest position of all orders of this run.
+//! slot to a position below all orders of this run: in the tick before their lowest, because an order has workers of its
+//! own, whose IDs of one tick stand in the workers' order.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -148,7 +149,7 @@ impl Slots<'_> {
     ) -> i64 {
         fence(Ordering::SeqCst);
         let lowered = |bound: Bound| match bound.breaks < order.begun() {
-            true => bound.position.min(order.lowest()),
+            true => bound.position.min(order.below()),
             false => bound.position,
         };
         let running = self.running.iter().enumerate();
@@ -166,19 +167,19 @@ impl Slots<'_> {
 pub(crate) struct Order {
     begun: AtomicU64,
     done: AtomicU64,
-    /// The lowest position of all orders.
-    lowest: AtomicI64,
+    /// A position in a tick before all orders.
+    below: AtomicI64,
 }
 
 impl Order {
     pub(crate) fn new() -> Self {
-        Self { begun: AtomicU64::new(0), done: AtomicU64::new(0), lowest: AtomicI64::new(i64::MAX) }
+        Self { begun: AtomicU64::new(0), done: AtomicU64::new(0), below: AtomicI64::new(i64::MAX) }
     }
 
-    /// Begins another order, under the cold lock: `begin` shows it to calls, and `first` is its lowest position.
-    pub(crate) fn change(&self, first: i64, begin: impl FnOnce()) {
+    /// Begins another order, under the cold lock: `begin` shows it to calls, and `below` is a position in an earlier tick.
+    pub(crate) fn change(&self, below: i64, begin: impl FnOnce()) {
         let breaks = self.done.load(Ordering::Relaxed) + 1;
-        self.lowest.fetch_min(first, Ordering::Relaxed);
+        self.below.fetch_min(below, Ordering::Relaxed);
         self.begun.store(breaks, Ordering::Release);
         begin();
         self.done.store(breaks, Ordering::Release);
@@ -195,7 +196,7 @@ impl Order {
         self.begun.load(Ordering::Acquire)
     }
 
-    fn lowest(&self) -> i64 {
-        self.lowest.load(Ordering::Relaxed)
+    fn below(&self) -> i64 {
+        self.below.load(Ordering::Relaxed)
     }
 }

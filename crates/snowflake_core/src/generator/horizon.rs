@@ -17,7 +17,7 @@ pub struct Horizon {
     pub id: i64,
     /// Another number after each break.
     pub breaks: i64,
-    /// No ID generated since the last break is lower, nor since those that came within a day before it.
+    /// No ID generated since the last break is lower, nor since those of this run that came within a day before it.
     pub since: i64,
 }
 
@@ -71,6 +71,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let is_joined = now_us - cold.broke_at_us < JOINED_US;
         cold.since = if is_joined { since.min(cold.since) } else { since };
         cold.broke_at_us = now_us;
-        self.control.order.change(first << self.sequence_bits, begin);
+        self.control.order.change((first << self.sequence_bits) - 1, begin);
     }
 }

@@ -168,6 +168,33 @@ fn since_covers_breaks_that_follow_one_another_within_a_day() {
     assert_eq!(later.breaks, start.breaks + 3);
 }
 
+/// Also where its ID is of the lowest tick of the run, and of a lower worker than the reader's.
+#[test]
+fn transaction_that_lives_through_breaks_holds_the_horizon_below_its_ids() {
+    let machine = Machine::alone(plain());
+    machine.start_up();
+    machine.stop();
+    machine.pass(HOUR);
+    machine.start_up();
+    machine.id();
+    // To before the start, where no order has begun so far.
+    machine.step(-10 * MINUTE);
+    machine.id();
+    let slots = [Slot::new()];
+    let first = machine.with(|generator| {
+        generator.announce(&slots[0], 7);
+        generator.next_id().unwrap()
+    });
+    for breaks in 3..=5 {
+        machine.with(|generator| generator.rotate_now().unwrap());
+        machine.pass(MINUTE);
+        let slots = Slots { running: &slots, prepared: &[] };
+        let held = machine.with(|generator| generator.horizon(slots, |_, name| name == 7, |_| false));
+        let held = held.unwrap();
+        assert!(held.id <= first, "{held:?} after {breaks} breaks, and {first}");
+    }
+}
+
 /// The next lane begins where the clock was when it was entered, so that `since` stays true.
 #[test]
 fn clock_that_goes_back_again_before_the_first_id_leads_to_none_below_since() {

@@ -420,6 +420,24 @@ fn horizon_waits_for_no_other_transaction() {
     run(&mut session, "ROLLBACK PREPARED 'other'");
 }
 
+/// IDs of the first two seconds have one tick, and the next worker, which is higher, has it, too.
+#[test]
+fn transaction_that_began_at_the_start_holds_the_horizon_through_a_rotation() {
+    let mut server = started(Server::builder());
+    server.restart();
+    let (mut early, mut session) = (server.connect(), server.connect());
+    run(&mut session, "SELECT snowflake_nextval()");
+    run(&mut early, "BEGIN");
+    let first: i64 = one(&mut early, "INSERT INTO outbox (kind) VALUES ('long') RETURNING id");
+    run(&mut session, "SELECT snowflake_rotate()");
+    let mut reader = Reader::default();
+    reader.poll_at_once(&mut session);
+    assert!(reader.from <= first, "{} <= {first}", reader.from);
+    run(&mut early, "COMMIT");
+    reader.poll_at_once(&mut session);
+    assert_eq!(reader.lost(&all_rows(&server)), 0);
+}
+
 #[test]
 fn standby_has_no_horizon_and_says_where_it_is() {
     let mut server = started(Server::builder());
