@@ -104,7 +104,9 @@ impl Server {
         assert!(was_decided || !is_decided || !self.is_copy(&start), "a copy opens");
         // However many writes fail, one slot stays whole.
         assert!(!self.machine.events.borrow().contains(&Event::Unreadable), "no slot can be read");
-        if let Some(lease) = self.machine.with(|generator| generator.lease()).filter(|_| !was_decided) {
+        if let Some(lease) =
+            self.machine.with(|generator| generator.lease()).filter(|_| is_decided && !was_decided)
+        {
             let loaded = self.machine.disk.loaded.borrow();
             let (file, said) = loaded.as_ref().expect("a lease is in a record");
             let is_only =
@@ -205,6 +207,10 @@ impl Server {
         }
         *self.machine.config.borrow_mut() = config;
         self.machine.boot_up();
+        // A file that was deleted while the server ran, and made again without a durable name, may be gone.
+        if self.machine.disk.identity().is_none() {
+            self.world().highest.borrow_mut().retain(|(_, name), _| *name != self.name);
+        }
         // The restored mark may be far ahead of the clock.
         *self.run.borrow_mut() = Run { excuses: 1, ..Run::default() };
         self.begin_run();
