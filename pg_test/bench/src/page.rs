@@ -161,8 +161,6 @@ fn readme(runs: &[Run]) -> String {
         ("time of a call inside the server", "call_ns"),
         ("time of one `INSERT` of 500,000 rows", "insert_s"),
         ("WAL of an inserted row", "insert_wal"),
-        ("time of one `COPY` of 500,000 rows", "copy_s"),
-        ("WAL of a copied row", "copy_wal"),
     ];
     let rows = of.map(|(what, measurement)| {
         let mut row = vec![what.to_owned()];
