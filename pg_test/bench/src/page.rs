@@ -108,12 +108,12 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
 fn repeated(runs: &[Run]) -> String {
     let of = |run: &Run| {
         let found = run.of("fill_repeated", "gist");
-        found.map(|found| format!("{} per round on PostgreSQL {}", digits(found.median), run.major))
+        found.map(|found| format!("{} (PostgreSQL {})", digits(found.median), run.major))
     };
     let found: Vec<String> = runs.iter().filter_map(of).collect();
     format!(
-        "The PL/pgSQL function is not unique across sessions: {} of the four clients' 400 statements failed on a \
-         duplicate key, and were repeated.",
+        "Of the four clients' 400 statements with the PL/pgSQL function, {} per round failed on a duplicate key, and \
+         were repeated.",
         found.join(" and ")
     )
 }
@@ -161,8 +161,6 @@ fn readme(runs: &[Run]) -> String {
         ("time of a call inside the server", "call_ns"),
         ("time of one `INSERT` of 500,000 rows", "insert_s"),
         ("WAL of an inserted row", "insert_wal"),
-        ("time of one `COPY` of 500,000 rows", "copy_s"),
-        ("WAL of a copied row", "copy_wal"),
     ];
     let rows = of.map(|(what, measurement)| {
         let mut row = vec![what.to_owned()];
