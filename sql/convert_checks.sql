@@ -262,7 +262,7 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_inserters(relid regclass) RETURNS TABLE (role oid, label text)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT DISTINCT a.grantee, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+    RETURN QUERY SELECT DISTINCT a.grantee, snowflake_internal.snowflake_grantee(a.grantee)
     FROM (
         SELECT coalesce(c.relacl, acldefault('r', c.relowner)) FROM pg_class c WHERE c.oid = relid
         UNION ALL

@@ -13,6 +13,14 @@ CREATE TYPE snowflake_internal.snowflake_refusal AS (
     unread oid -- the table of a key whose values the call cannot read, so that it looks at the key no further
 );
 
+-- The role of an entry of an access control list, as GRANT names it.
+CREATE FUNCTION snowflake_internal.snowflake_grantee(role oid) RETURNS text
+    STABLE STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END;
+END
+$$;
+
 -- Raises an error without CONTEXT; none without a code, so that a query may have found none.
 CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
     CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -208,7 +208,7 @@ BEGIN
         FROM (
             SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s',
                 string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
-                CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                snowflake_internal.snowflake_grantee(a.grantee),
                 CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) AS statement
             FROM sequences s,
             LATERAL aclexplode(s.relacl) WITH ORDINALITY AS a (grantor, grantee, privilege_type, is_grantable, n)
@@ -298,7 +298,7 @@ BEGIN
                     CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
                     CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE'
                         ELSE 'ALL' END,
-                    (SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE r::regrole::text END, ', ')
+                    (SELECT string_agg(snowflake_internal.snowflake_grantee(r), ', ')
                      FROM unnest(p.polroles) AS r))
                 || coalesce(' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')', '')
                 || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', ''),
@@ -312,7 +312,7 @@ BEGIN
                 CASE WHEN p.proacl IS NOT NULL THEN format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', p.oid::regprocedure) END,
                 format('COMMENT ON ROUTINE %s IS ', p.oid::regprocedure) || quote_literal(obj_description(p.oid, 'pg_proc'))]
             || ARRAY(SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s%s', p.oid::regprocedure,
-                         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                         snowflake_internal.snowflake_grantee(a.grantee),
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
         FROM dependents d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid AND p.prokind <> 'a'
@@ -333,7 +333,7 @@ BEGIN
                          AND x.refclassid = 'pg_class'::regclass AND x.refobjid = g.relid AND x.refobjsubid = g.attnum
                      WHERE i.indrelid = g.relid AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid))
             || ARRAY(SELECT format('GRANT %s (%s) ON %s TO %s%s', a.privilege_type, g.name, g.relid::regclass,
-                         CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END,
+                         snowflake_internal.snowflake_grantee(a.grantee),
                          CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
                      FROM aclexplode(g.attacl) AS a)
         FROM generated g WHERE g.relid IN (SELECT o.oid FROM own o)

@@ -138,7 +138,7 @@ BEGIN
     ), rights AS MATERIALIZED (
         -- What the owner has granted, and what the view would have right after its creation: the default privileges.
         SELECT v.relid, a.is_wanted, a.attname, e.privilege_type AS privilege, e.is_grantable, e.n,
-            CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::regrole::text END AS label
+            snowflake_internal.snowflake_grantee(e.grantee) AS label
         FROM views v, LATERAL (
             SELECT true, NULL::name, coalesce(v.relacl, acldefault('r', v.relowner))
             UNION ALL

@@ -18,6 +18,7 @@ BEGIN
         ('snowflake_status_row', 'the row of the view snowflake_status'),
         ('snowflake_workers_rows', 'the rows of the view snowflake_workers'),
         ('snowflake_drop_context', 'keeps CONTEXT from the error that PL/pgSQL raises next'),
+        ('snowflake_grantee', 'the role of an entry of an access control list, as GRANT names it'),
         ('snowflake_raise', 'raises an error without CONTEXT'),
         ('snowflake_refuse', 'raises the first obstacle of a call'),
         ('snowflake_convert_relations', 'returns the relations of a schema'),

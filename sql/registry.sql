@@ -209,7 +209,7 @@ BEGIN
     SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
     -- Rights that were granted since the installation, by name or by default.
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
-            || format(' by %s', CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END), ', '
+            || format(' by %s', snowflake_internal.snowflake_grantee(a.grantee)), ', '
             ORDER BY o.described, a.privilege_type, a.grantee), 500)
     INTO rights
     FROM pg_depend d, LATERAL (

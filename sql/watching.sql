@@ -50,7 +50,7 @@ DECLARE
 BEGIN
     FOR statement IN
         SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', o.described,
-            CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+            snowflake_internal.snowflake_grantee(a.grantee))
         FROM pg_extension e
         JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e',
         LATERAL (

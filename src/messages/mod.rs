@@ -1,8 +1,8 @@
 //! The texts of errors and log lines. An [`Error`] ends a statement: the constructors in [`gate`] are of a generator that
 //! refuses, those in [`reading`] of an argument or a layout, those in [`importing`] of rows with times of their own, those
-//! in [`replication`] of a guard, those in [`horizon`] of a bound that is not known. `contact` has why the registry granted no lease, and [`log`] what the server's log is
-//! told. Why a setting's value is bad is said where it is checked, and what PostgreSQL's library or the core's readers say
-//! about a given text is passed on.
+//! in [`replication`] of a guard, those in [`horizon`] of a bound that is not known. `contact` has why the registry granted no lease,
+//! and [`log`] the lines of the server's log. Why a setting's value is bad is said where it is checked, and what PostgreSQL's
+//! library or the core's readers say about a given text is passed on.
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
 //! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:

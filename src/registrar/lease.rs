@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The contacts of this server's generator.
 pub struct Leasing {
     generator: &'static SharedGenerator,
-    /// Why the generator could not be enlisted, as it was last logged.
+    /// Why this server could not load which node it is, as it was last logged.
     logged_closed: Option<String>,
     /// The refusal that was last logged, in an episode of refusals.
     logged_refusal: Option<String>,

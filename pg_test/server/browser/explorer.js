@@ -1,13 +1,12 @@
 // Enters into docs/explorer.html in Chromium what standard input says, and prints what the page shows. Without entries it
 // looks at the page, and uses it by keyboard and mouse.
 // Arguments: the page, and a folder for screenshots if there is one. scripts/companions installs what it needs beside it.
-const { chromium } = require("playwright-core");
 const { readFileSync } = require("fs");
 const { pathToFileURL } = require("url");
+const { LIMIT, launch } = require("./chromium.js");
 
 const [page, folder] = process.argv.slice(2);
 const address = pathToFileURL(page).href;
-const LIMIT = 300_000; // ms, on a machine that is busy
 
 // In the page: enters values as a user does, and reads what it then shows.
 function enter(entries) {
@@ -83,13 +82,7 @@ async function use(browser) {
 }
 
 (async () => {
-    const browser = await chromium.launch({
-        executablePath: "/usr/bin/chromium",
-        timeout: LIMIT,
-        chromiumSandbox: process.getuid() !== 0,
-        args: ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync"],
-    });
+    const browser = await launch();
     const entries = JSON.parse(readFileSync(0, "utf8"));
     const shown = entries.length ? {} : { problems: await look(browser), ...await use(browser) };
     const tab = await open(browser);

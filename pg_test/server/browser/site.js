@@ -1,12 +1,11 @@
 // Looks at the manual's site in Chromium: asks its search what standard input says, and measures the first blocks of its
 // first page in a window of 1280 px. Prints the first hits of each search, and how far the blocks are cut off.
 // Argument: the folder of the site. scripts/companions installs what it needs beside it.
-const { chromium } = require("playwright-core");
 const { readFileSync } = require("fs");
 const { pathToFileURL } = require("url");
+const { LIMIT, launch } = require("./chromium.js");
 
 const site = pathToFileURL(process.argv[2]).href;
-const LIMIT = 300_000; // ms, on a machine that is busy
 
 async function search(tab, query) {
     await tab.goto(`${site}/search.html?q=${encodeURIComponent(query)}`);
@@ -15,13 +14,7 @@ async function search(tab, query) {
 }
 
 (async () => {
-    const browser = await chromium.launch({
-        executablePath: "/usr/bin/chromium",
-        timeout: LIMIT,
-        chromiumSandbox: process.getuid() !== 0,
-        args: ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-            "--disable-component-update", "--disable-sync"],
-    });
+    const browser = await launch();
     const tab = await browser.newPage({ viewport: { width: 1280, height: 900 } });
     tab.setDefaultTimeout(LIMIT);
     const hits = [];

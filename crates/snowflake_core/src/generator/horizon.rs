@@ -55,8 +55,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let sequence_mask = (1 << sequence_bits) - 1;
         let position = own >> (sequence_bits + origin_bits) << sequence_bits | own & sequence_mask;
         let lowest = slots.lowest(position, &self.control.order, is_running, is_prepared);
-        let stamp = lowest >> sequence_bits << origin_bits | origin;
-        Ok(Horizon { id: stamp << sequence_bits | lowest & sequence_mask, breaks, since })
+        let id = self.layout.join(lowest >> sequence_bits, origin, lowest & sequence_mask);
+        Ok(Horizon { id, breaks, since })
     }
 
     /// A number that no earlier run has had, unless a clock stood at the same microsecond again.
@@ -66,7 +66,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Begins another order of IDs, the lowest of which is the first of tick `first`. `begin` shows it to calls.
     pub(super) fn break_order(&self, cold: &mut ColdState, first: i64, begin: impl FnOnce()) {
-        let since = first << (self.sequence_bits + self.origin_bits);
+        let since = self.layout.join(first, 0, 0);
         let now_us = self.host.boot_us();
         let is_joined = now_us - cold.broke_at_us < JOINED_US;
         cold.since = if is_joined { since.min(cold.since) } else { since };
