@@ -22,7 +22,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Has the postmaster start the keeper once recovery is over. If there is no generator, the keeper only logs that, and
-/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than this.
+/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
+/// this.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let start =
@@ -55,7 +56,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     log_layout_expiry();
     let mut logged = None;
     let mut round = open(generator, &mut logged);
-    let mut frontier = generator.frontier();
+    let mut current_tick = generator.current_tick();
     let mut last_moved = Instant::now();
     // A change of max_ahead comes into force by run_keeper().
     let mut is_reloaded = false;
@@ -71,8 +72,8 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             round = open(generator, &mut logged);
             continue;
         }
-        if generator.frontier() != frontier {
-            (frontier, last_moved) = (generator.frontier(), Instant::now());
+        if generator.current_tick() != current_tick {
+            (current_tick, last_moved) = (generator.current_tick(), Instant::now());
         }
         let is_idle = last_moved.elapsed() > IDLE_AFTER;
         if wakeup::take_request(BackgroundProcess::Keeper) || !is_idle || std::mem::take(&mut is_reloaded) {

@@ -2,25 +2,26 @@
 //!
 //! # Announcing and reading
 //!
-//! * A transaction *announces itself* before its first ID. It stores in the slot of its process how many breaks were done,
-//!   then the next free position, then its own name. A full fence follows; its calls read lane and frontier after that.
+//! * A transaction *announces itself* before its first ID. It stores in the slot of its process how many breaks were
+//!   done, then the next free position, then its own name. A full fence follows; its calls read lane and current tick
+//!   after that.
 //! * A reader generates an ID. A full fence follows; then it reads the slots. The horizon is the least position of the
 //!   transactions that still run and of the reader's own ID.
 //!
-//! One of the two fences comes first. If it is the writer's, the reader sees the slot, or that the transaction has ended.
-//! If it is the reader's, the writer's calls see the frontier of the reader's ID or a later one, and in the same tick the
-//! ledger's word that the reader has moved: their IDs are higher.
+//! One of the two fences comes first. If it is the writer's, the reader sees the slot, or that the transaction has
+//! ended. If it is the reader's, the writer's calls see the current tick of the reader's ID or a later one, and in the
+//! same tick the ring's entry that the reader has moved: their IDs are higher.
 //!
 //! No slot is ever cleared. A slot counts while its transaction runs, and PostgreSQL says how long that is.
 //!
 //! # Breaks
 //!
-//! The proof needs the order of IDs (guarantee 5). A *break* ends one order and begins another, perhaps with lower IDs: a
-//! rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before any call can see the new
-//! order, and as done once every call must. A transaction announces the breaks that were done, so that a position of the
-//! old order never passes for one of the new. A reader compares that with the breaks that have begun, and lowers an older
-//! slot to a position below all orders of this run: in the tick before their lowest, because an order has workers of its
-//! own, whose IDs of one tick stand in the workers' order.
+//! The proof needs the order of IDs (guarantee 5). A *break* ends one order and begins another, perhaps with lower IDs:
+//! a rotation, a replay, a start, an adoption, a change of lease. It is counted as begun before any call can see the
+//! new order, and as done once every call must. A transaction announces the breaks that were done, so that a position
+//! of the old order never passes for one of the new. A reader compares that with the breaks that have begun, and lowers
+//! an older slot to a position below all orders of this run: in the tick before their lowest, because an order has
+//! workers of its own, whose IDs of one tick stand in the workers' order.
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence};
 
@@ -82,8 +83,8 @@ impl Slot {
         self.transaction.store(transaction, Ordering::Release);
     }
 
-    /// The bound, if its transaction counts. If another one of the same process begins meanwhile, the first has ended, and
-    /// either bound is right.
+    /// The bound, if its transaction counts. If another one of the same process begins meanwhile, the first has ended,
+    /// and either bound is right.
     fn bound_if(&self, counts: impl Fn(u64) -> bool) -> Option<Bound> {
         let transaction = self.transaction.load(Ordering::Acquire);
         let bound = Bound {
@@ -111,8 +112,8 @@ pub struct Slots<'m> {
 
 impl Slots<'_> {
     /// Keeps what a running transaction has announced in `own`, under the name that it has once it is prepared. The
-    /// transaction must be in progress under both names. `is_prepared`: whether a transaction of such a name is in progress.
-    /// Returns false if there is no room.
+    /// transaction must be in progress under both names. `is_prepared`: whether a transaction of such a name is in
+    /// progress. Returns false if there is no room.
     #[must_use]
     pub fn prepare(&self, own: &Slot, running: u64, name: u64, is_prepared: impl Fn(u64) -> bool) -> bool {
         let bound = own.bound_if(|transaction| transaction == running).unwrap_or(Bound::NOTHING);
@@ -138,8 +139,9 @@ impl Slots<'_> {
         self.prepared.iter().any(|slot| slot.bound_if(&is_name).is_some())
     }
 
-    /// The least position from which a transaction in progress may have generated IDs; at most `own`, the position of the
-    /// reader's ID. Running transactions come first, because one that is prepared meanwhile has its other slot by then.
+    /// The least position from which a transaction in progress may have generated IDs; at most `own`, the position of
+    /// the reader's ID. Running transactions come first, because one that is prepared meanwhile has its other slot by
+    /// then.
     pub(crate) fn lowest(
         &self,
         own: i64,
@@ -176,7 +178,8 @@ impl Order {
         Self { begun: AtomicU64::new(0), done: AtomicU64::new(0), below: AtomicI64::new(i64::MAX) }
     }
 
-    /// Begins another order, under the cold lock: `begin` shows it to calls, and `below` is a position in an earlier tick.
+    /// Begins another order, under the cold lock: `begin` shows it to calls, and `below` is a position in an earlier
+    /// tick.
     pub(crate) fn change(&self, below: i64, begin: impl FnOnce()) {
         let breaks = self.done.load(Ordering::Relaxed) + 1;
         self.below.fetch_min(below, Ordering::Relaxed);

@@ -15,9 +15,9 @@ pub trait Host {
     /// Waits for about this long by the monotonic clock. May return early, and may unwind, because no lock is held
     /// (guarantee 6).
     fn wait(&self, micros: i64);
-    /// Asks the keeper, the process that calls [`Generator::run_keeper`](crate::Generator::run_keeper), to do so at once;
-    /// `false` if there is no keeper and the caller must write itself. Calls leave writing to the keeper because a
-    /// process within an fsync cannot answer a cancel.
+    /// Asks the keeper, the process that calls [`Generator::run_keeper`](crate::Generator::run_keeper), to do so at
+    /// once; `false` if there is no keeper and the caller must write itself. Calls leave writing to the keeper because
+    /// a process within an fsync cannot answer a cancel.
     fn ask_keeper(&self) -> bool {
         false
     }
@@ -31,7 +31,7 @@ pub trait Host {
     fn random(&self) -> Uuid {
         Uuid::new_v4()
     }
-    /// Where marks are kept. Without a disk, no promise outlives the memory.
+    /// Where marks are kept. Without a disk, no mark outlives the memory.
     fn disk(&self) -> Option<&dyn Disk> {
         None
     }
@@ -175,7 +175,8 @@ pub trait Disk {
 pub trait HostLock {
     /// Locks these workers, as they stand in an ID, home worker first, and unlocks all others that this server holds.
     fn lock(&self, system_identifier: u64, workers: &[i64]) -> Locked;
-    /// Writes into the places of the locked workers that this server holds them, under this token; `false` if that fails.
+    /// Writes into the places of the locked workers that this server holds them, under this token; `false` if that
+    /// fails.
     fn sign(&self, workers: &[i64], token: Uuid) -> bool;
 }
 

@@ -1,33 +1,33 @@
-//! One lane: a worker's memory and its ledger. Each change of the memory has a name here, and no other file touches it.
+//! One lane: a worker's memory and its ring. Each change of the memory has a name here, and no other file touches it.
 //!
 //! # The fields and who may write them
 //!
-//! * The *frontier*, the tick from which the next call starts. Calls raise it without a lock. Replay lowers it under
-//!   the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's raise, and
-//!   without the lock a replay could lead below the floor of a concurrent `adopt`. Starts, `adopt` and a change of lease
-//!   move it under the cold lock.
+//! * The *current tick*, the tick from which the next call starts. Calls raise it without a lock. Replay lowers it
+//!   under the cold lock, by compare-and-swap from the value that it read: a plain store could undo another call's
+//!   raise, and without the lock a replay could lead below the floor of a concurrent `adopt`. Starts, `adopt` and a
+//!   change of lease move it under the cold lock.
 //! * The *permit*, the lane's origin and the last tick that may be issued with it: the lane's reservation, which is its
 //!   mark on disk (guarantee 2), or nothing while the gate is closed. Written under the cold lock. Raise: fsync, then
 //!   store. Revoke: clear, then write.
 //! * The *restored* mark: no tick up to it is ever issued (guarantee 3). Written under the cold lock, before the
-//!   permit, as is the frontier that respects it. It is never lowered: a call may have read a permit long ago.
-//! * The counts: IDs whose words left the ring, and the total when the statistics were last reset.
+//!   permit, as is the current tick that respects it. It is never lowered: a call may have read a permit long ago.
+//! * The counts: IDs whose entries left the ring, and the total when the statistics were last reset.
 
-use crate::ledger::{Claim, Ledger, Shape};
 use crate::permit::Permit;
+use crate::ring::{Claim, Ring, Shape};
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
 /// The tick of a permit that allows no ID.
 const NO_TICK: i64 = -1;
 
-/// The memory of one lane. Hot: every call reads the frontier, and raises it once per tick.
+/// The memory of one lane. Hot: every call reads the current tick, and raises it once per tick.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct LaneMemory {
-    frontier: AtomicI64,
+    current_tick: AtomicI64,
     permit: AtomicI64,
     restored: AtomicI64,
-    /// How many IDs the words stood for that were evicted from the ring.
+    /// How many IDs the entries stood for that were evicted from the ring.
     evicted: AtomicU64,
     /// How many IDs were issued before the last reset of the statistics.
     issued_before: AtomicU64,
@@ -37,7 +37,7 @@ impl LaneMemory {
     /// A lane that has never issued an ID, behind a closed gate.
     pub fn new() -> Self {
         Self {
-            frontier: AtomicI64::new(0),
+            current_tick: AtomicI64::new(0),
             permit: AtomicI64::new(Permit::CLOSED.word()),
             restored: AtomicI64::new(-1),
             evicted: AtomicU64::new(0),
@@ -56,7 +56,7 @@ impl Default for LaneMemory {
 pub(crate) struct Lane<'m> {
     origin_bits: u32,
     memory: &'m LaneMemory,
-    ledger: Ledger<'m>,
+    ring: Ring<'m>,
 }
 
 impl<'m> Lane<'m> {
@@ -67,15 +67,15 @@ impl<'m> Lane<'m> {
         slots: &'m [AtomicU64],
         shape: Shape,
     ) -> Self {
-        Self { origin_bits, memory, ledger: Ledger::new(slots, &memory.evicted, shape) }
+        Self { origin_bits, memory, ring: Ring::new(slots, &memory.evicted, shape) }
     }
 
     // ---- calls: no lock ----
 
     /// The tick from which the next call starts; never negative.
     #[inline]
-    pub(crate) fn frontier(&self) -> i64 {
-        self.memory.frontier.load(Ordering::Acquire)
+    pub(crate) fn current_tick(&self) -> i64 {
+        self.memory.current_tick.load(Ordering::Acquire)
     }
 
     /// What calls may issue.
@@ -88,27 +88,27 @@ impl<'m> Lane<'m> {
     /// [`raise_to`](Self::raise_to) next.
     #[inline(always)]
     pub(crate) fn claim(&self, tick: i64, n: i64) -> Claim {
-        self.ledger.claim(tick, n)
+        self.ring.claim(tick, n)
     }
 
-    /// Raises the frontier to `tick`, unless it is there or beyond already.
+    /// Raises the current tick to `tick`, unless it is there or beyond already.
     #[inline]
     pub(crate) fn raise_to(&self, tick: i64) {
-        self.memory.frontier.fetch_max(tick, Ordering::AcqRel);
+        self.memory.current_tick.fetch_max(tick, Ordering::AcqRel);
     }
 
-    /// The lowest position that a call can claim from now on, while the frontier is not lowered.
+    /// The lowest position that a call can claim from now on, while the current tick is not lowered.
     #[inline]
     pub(crate) fn next_position(&self) -> i64 {
-        self.ledger.next_position(self.frontier())
+        self.ring.next_position(self.current_tick())
     }
 
     // ---- the cold lock's holder ----
 
-    /// Lowers the frontier from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was seen;
-    /// the caller looks again and finds that out.
+    /// Lowers the current tick from `seen` to `tick`, for a replay. Does nothing if a call has raised it since it was
+    /// seen; the caller looks again and finds that out.
     pub(crate) fn replay_to(&self, seen: i64, tick: i64) {
-        let _ = self.memory.frontier.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.memory.current_tick.compare_exchange(seen, tick, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The last tick that may be issued, -1 if none yet; `None` while the gate is closed.
@@ -140,8 +140,8 @@ impl<'m> Lane<'m> {
     }
 
     /// Begins or continues above `floor` or higher, even while calls are under way. It never gets lower, not even under
-    /// another lease: a call that still has the permit of the earlier one must not meet a frontier that a replay has
-    /// lowered below the floor of that.
+    /// another lease: a call that still has the permit of the earlier one must not meet a current tick that a replay
+    /// has lowered below the floor of that.
     pub(crate) fn raise_floor(&self, floor: i64) {
         self.memory.restored.fetch_max(floor, Ordering::AcqRel);
         self.raise_to(floor + 1);
@@ -151,17 +151,17 @@ impl<'m> Lane<'m> {
 
     /// The ticks that the ring remembers.
     pub(crate) fn ring_ticks(&self) -> i64 {
-        self.ledger.ticks()
+        self.ring.ticks()
     }
 
     /// The first tick from `tick` on that has room for `n` positions; `end + 1` if none up to `end` has.
     pub(crate) fn room_from(&self, tick: i64, n: i64, end: i64) -> i64 {
-        self.ledger.room_from(tick, n, end)
+        self.ring.room_from(tick, n, end)
     }
 
-    /// The word in the ring's slot of this tick: it changes with every ID that is issued there.
-    pub(crate) fn word(&self, tick: i64) -> u64 {
-        self.ledger.word(tick)
+    /// The entry in the ring's slot of this tick: it changes with every ID that is issued there.
+    pub(crate) fn entry(&self, tick: i64) -> u64 {
+        self.ring.entry(tick)
     }
 
     /// The highest tick in which IDs may exist: the restored mark, or an issued tick above it.
@@ -171,25 +171,25 @@ impl<'m> Lane<'m> {
 
     /// The highest tick in which an ID was issued since the start; -1: none.
     pub(crate) fn highest_tick(&self) -> i64 {
-        self.ledger.last_tick().unwrap_or(-1)
+        self.ring.last_tick().unwrap_or(-1)
     }
 
-    /// The tick of the last ID since the start: the frontier, or the highest issued tick if a replay has just lowered
-    /// it.
+    /// The tick of the last ID since the start: the current tick, or the highest issued tick if a replay has just
+    /// lowered it.
     pub(crate) fn last_tick(&self) -> Option<i64> {
-        let frontier = self.frontier();
-        if self.ledger.holds(frontier) { Some(frontier) } else { self.ledger.last_tick() }
+        let current_tick = self.current_tick();
+        if self.ring.holds(current_tick) { Some(current_tick) } else { self.ring.last_tick() }
     }
 
     // ---- statistics ----
 
     /// IDs issued since the last reset.
     pub(crate) fn issued(&self) -> u64 {
-        self.ledger.issued().saturating_sub(self.memory.issued_before.load(Ordering::Relaxed))
+        self.ring.issued().saturating_sub(self.memory.issued_before.load(Ordering::Relaxed))
     }
 
     /// Restarts the count at zero.
     pub(crate) fn reset_issued(&self) {
-        self.memory.issued_before.store(self.ledger.issued(), Ordering::Relaxed);
+        self.memory.issued_before.store(self.ring.issued(), Ordering::Relaxed);
     }
 }

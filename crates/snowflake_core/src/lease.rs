@@ -86,7 +86,8 @@ pub(crate) struct Membership {
     /// Whether that contact is yet unanswered.
     is_pending: bool,
     pub(crate) lease: Option<Lease>,
-    /// How the node counts workers and ticks: what a lease allows depends on it, so a node that counts otherwise is another.
+    /// How the node counts workers and ticks: what a lease allows depends on it, so a node that counts otherwise is
+    /// another.
     lanes: usize,
     datacenter: i64,
     layout: Layout,

@@ -23,7 +23,7 @@
 //!
 //! Comments and tests cite them by their numbers.
 //!
-//! 1. **Unique.** An ID is returned only by the call whose compare-and-swap moved that ID's ledger word onto it. While
+//! 1. **Unique.** An ID is returned only by the call whose compare-and-swap moved that ID's ring entry onto it. While
 //!    the ring lives, uniqueness depends neither on the clock, nor on a policy, nor on who raced whom; policies only
 //!    choose the tick to try.
 //! 2. **Durable.** Before an ID is returned, its tick is at or below the mark of its lane on disk, fsynced. While the
@@ -32,10 +32,10 @@
 //! 4. **Bounded lead.** An ID's tick is at most `max_ahead` past the wall clock that its call read.
 //! 5. **Ordered.** If call X returned before call Y began, on any backends, then id(X) < id(Y), unless a rotation or a
 //!    replay overlaps one of them or lies between. This is the order of allocation, not of commit.
-//! 6. **Never stuck.** No lock is held while a call waits, no process waits uninterruptibly for a lock behind an fsync, and
-//!    every wait answers a cancel at once and is bounded by the monotonic clock.
-//! 7. **Either the state or the clock.** If two runs of one worker never overlap, no ID repeats, unless the newest state
-//!    was lost or replaced *and* a clock was behind (`state/start.rs`).
+//! 6. **Never stuck.** No lock is held while a call waits, no process waits uninterruptibly for a lock behind an fsync,
+//!    and every wait answers a cancel at once and is bounded by the monotonic clock.
+//! 7. **Either the state or the clock.** If two runs of one worker never overlap, no ID repeats, unless the newest
+//!    state was lost or replaced *and* a clock was behind (`state/start.rs`).
 //! 8. **One worker, one meaning.** No session can change a worker, the epoch or the layout.
 //!
 //! # Glossary
@@ -48,8 +48,8 @@
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
 //! | origin | datacenter and worker side by side, as they stand in an ID |
 //! | position | tick and sequence side by side: an ID without its origin |
-//! | ledger, ring, word | per lane, a ring of 64-bit words, one word per tick: the last position issued in it |
-//! | frontier | per lane in memory: the tick from which the next call starts |
+//! | ring, entry | per lane, a ring of 64-bit entries, one per tick: the last position issued in it |
+//! | current tick | per lane in memory: the tick from which the next call starts |
 //! | mark | per lane on disk: no ID of the lane above it has ever been returned |
 //! | restored mark | the tick above which a lane began in this run, or a floor that was set since |
 //! | reservation | the mark on disk, written ahead of use while the lane is active |
@@ -57,14 +57,14 @@
 //! | floor | a tick or time up to which no ID may be generated, although none may exist there |
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
 //! | record | what the state file says; it lies in one of two slots |
-//! | promise | what the next record will say |
-//! | journal | the promise, and what of it is on disk; it decides when a record is written |
+//! | pending record | the content of the next record, in memory |
+//! | state writer | has the pending record, and decides when and to which slot or file it is written |
 //! | run | one start, and all processes that generate IDs by it |
 //! | host lock | what a host keeps on each worker of a cluster, so that one server at a time has it; lost with the boot |
 //! | token | drawn at each start, in the record and in the host lock: the server that has both is the only one |
 //! | start | what a server does from the closed gate to the open one |
 //! | rotate | make another lane the active one |
-//! | replay | lower the frontier to the wall clock, and go on from each tick's last sequence |
+//! | replay | lower the current tick to the wall clock, and go on from each tick's last sequence |
 //! | hold | let IDs ascend while the wall clock catches up |
 //! | break | the end of one order of IDs, after which lower ones may follow |
 //! | horizon | below it the transaction of every ID has ended |
@@ -85,17 +85,17 @@ pub mod foreign;
 mod generator;
 mod horizon;
 pub mod host;
-mod journal;
 mod ladder;
 mod lane;
 pub mod layout;
 mod lease;
-mod ledger;
 mod memory;
 mod permit;
 pub mod placement;
 mod refusal;
+mod ring;
 mod state;
+mod state_writer;
 mod sync;
 pub mod workers;
 

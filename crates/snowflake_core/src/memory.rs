@@ -4,9 +4,9 @@
 //! # Who may write which part, and when
 //!
 //! * `LaneMemory`, one per lane: see `lane.rs`.
-//! * The ring of each lane: only `ledger.rs` writes it, by compare-and-swap and without a lock.
-//! * `Switch`: the active lane is written under the cold lock, after its frontier and restored mark, and so is the last
-//!   tick of the lease. A reload writes the limits; no two of them need to change together.
+//! * The ring of each lane: only `ring.rs` writes it, by compare-and-swap and without a lock.
+//! * `Switch`: the active lane is written under the cold lock, after its current tick and restored mark, and so is the
+//!   last tick of the lease. A reload writes the limits; no two of them need to change together.
 //! * `Order`: a break changes it, under the cold lock (`horizon.rs`).
 //! * `Counters`: calls that leave the hot path add to them at any time; no decision depends on them.
 //! * `ColdState`: only the holder of the cold lock sees it.
@@ -14,10 +14,10 @@
 use crate::clock_watch::ClockWatch;
 use crate::config::{Config, Limits, Policy};
 use crate::horizon::Order;
-use crate::journal::Journal;
 use crate::ladder::{Blocked, Patience};
 use crate::lane::LaneMemory;
 use crate::refusal::ClosedReason;
+use crate::state_writer::StateWriter;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
 
@@ -55,7 +55,8 @@ impl Switch {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Makes a lane the active one. Called under the cold lock, once the lane's frontier and restored mark are published.
+    /// Makes a lane the active one. Called under the cold lock, once the lane's current tick and restored mark are
+    /// published.
     pub(crate) fn activate(&self, lane: usize) {
         self.active.store(lane, Ordering::Release);
     }
@@ -176,8 +177,8 @@ pub(crate) enum Gate {
     Untried,
     /// The last start could not open it; the next attempt comes no sooner than at this boot time (µs).
     Closed { reason: ClosedReason, retry_at_us: i64 },
-    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's first tick, or there is
-    /// no lease.
+    /// The start's decision is durable; the clock has yet to come within `max_ahead` of the lane's first tick, or there
+    /// is no lease.
     Settling,
     /// Calls get IDs.
     Open,
@@ -205,11 +206,11 @@ pub(crate) struct ColdState {
     /// The lowest ID that the last break allows, or one within a day before it; and when that was, by the boot clock.
     pub(crate) since: i64,
     pub(crate) broke_at_us: i64,
-    pub(crate) journal: Journal,
+    pub(crate) writer: StateWriter,
     /// By how many ticks the last reservation reached past the tick for which it was made.
     pub(crate) reserved_ticks: i64,
-    /// The last refusal that was reported, as lane, frontier and the word there. An episode is reported once; the next
-    /// ID ends it.
+    /// The last refusal that was reported, as lane, current tick and the entry there. An episode is reported once; the
+    /// next ID ends it.
     pub(crate) reported: Option<(usize, i64, u64)>,
     /// The last write that a call left to the keeper.
     pub(crate) keeper_request: Option<(Blocked, Patience)>,
@@ -235,7 +236,7 @@ impl<R: RawMutex> Control<R> {
             run: Run { start_us: i64::MIN, above: -1, longer_ahead_until_us: i64::MIN },
             since: i64::MAX,
             broke_at_us: 0,
-            journal: Journal::new(),
+            writer: StateWriter::new(),
             reserved_ticks: 0,
             reported: None,
             keeper_request: None,
@@ -256,7 +257,7 @@ pub struct View<'m, R: RawMutex> {
     pub control: &'m Control<R>,
     /// One for each lane.
     pub lanes: &'m [LaneMemory],
-    /// The rings of all lanes, one after another: [`Config::ring_ticks`] words per lane, zero at first.
+    /// The rings of all lanes, one after another: [`Config::ring_ticks`] entries per lane, zero at first.
     pub slots: &'m [AtomicU64],
 }
 

@@ -1,11 +1,11 @@
 //! A lane's permit: its worker and the last tick that may be issued with it, in one 64-bit word.
 //!
-//! A call reads the permit before the clock and the frontier, and takes both halves from the one word that it read: the
-//! tick bounds its claim, and its ID carries the worker. So a call that slept while the worker of its lane changed
+//! A call reads the permit before the clock and the current tick, and takes both halves from the one word that it read:
+//! the tick bounds its claim, and its ID carries the worker. So a call that slept while the worker of its lane changed
 //! still generates an ID that the earlier permit allows.
 
-/// A permit as it lies in memory: `tick | origin`, the origin in the layout's lowest bits. Time and origin together have at
-/// most 63 bits, so every tick of a layout fits, and so does -1.
+/// A permit as it lies in memory: `tick | origin`, the origin in the layout's lowest bits. Time and origin together
+/// have at most 63 bits, so every tick of a layout fits, and so does -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permit(i64);
 
@@ -13,8 +13,8 @@ impl Permit {
     /// Permits nothing: the gate is closed. Its tick lies below every mark.
     pub(crate) const CLOSED: Self = Self(i64::MIN);
 
-    /// Permits IDs of `origin` up to and including `tick` (-1: none yet), where origins have `origin_bits` bits. A tick past
-    /// the end of every layout counts as the last that fits.
+    /// Permits IDs of `origin` up to and including `tick` (-1: none yet), where origins have `origin_bits` bits. A tick
+    /// past the end of every layout counts as the last that fits.
     pub(crate) fn new(tick: i64, origin: i64, origin_bits: u32) -> Self {
         let last = i64::MAX >> origin_bits;
         Self(tick.min(last) << origin_bits | origin)

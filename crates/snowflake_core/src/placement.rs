@@ -1,8 +1,8 @@
 //! IDs for rows that have times of their own. Knows no clock and no state.
 //!
-//! A *position* is a tick with a sequence, counted through: tick * sequences + sequence. Rows come in the order of their
-//! ticks. Each gets the first position of its tick, or the one after the previous row's if that is higher: where a tick
-//! is full, its rows continue in the next ones.
+//! A *position* is a tick with a sequence, counted through: tick * sequences + sequence. Rows come in the order of
+//! their ticks. Each gets the first position of its tick, or the one after the previous row's if that is higher: where
+//! a tick is full, its rows continue in the next ones.
 
 use crate::layout::Layout;
 

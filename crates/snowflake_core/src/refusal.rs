@@ -53,8 +53,8 @@ pub enum ClosedReason {
     NewerVersion(u32),
     /// The directory is a copy of one that may still run. Waits for `adopt`, or for another worker.
     Copied,
-    /// Another server on this host has one of this server's workers. Waits for a restart or `adopt`, unless that server is the run
-    /// before this one in the same directory, or this start made a timeline.
+    /// Another server on this host has one of this server's workers. Waits for a restart or `adopt`, unless that server
+    /// is the run before this one in the same directory, or this start made a timeline.
     Taken,
 }
 

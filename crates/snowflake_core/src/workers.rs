@@ -70,8 +70,8 @@ impl Workers {
     }
 
     /// The lanes to which a timeline moves from lane `from`, in the order of preference: cyclically, those that are an
-    /// even number of lanes from its first one before the others. So an old primary that still runs beside its successor
-    /// with the same workers meets it only after several rotations.
+    /// even number of lanes from its first one before the others. So an old primary that still runs beside its
+    /// successor with the same workers meets it only after several rotations.
     pub(crate) fn rotation(&self, timeline: u32, from: usize) -> impl Iterator<Item = usize> + Clone {
         let (lanes, first) = (self.lanes, self.first_lane(timeline));
         let others = (1..lanes).map(move |i| (from + i) % lanes);

@@ -234,7 +234,7 @@ fn two_calls_that_fill_their_tick() {
     });
 }
 
-/// The clock goes on by a whole ring between two calls, so each word is evicted and its ID counted.
+/// The clock goes on by a whole ring between two calls, so each entry is evicted and its ID counted.
 #[test]
 fn two_calls_that_evict_a_ring() {
     model(None, || {
@@ -245,14 +245,14 @@ fn two_calls_that_evict_a_ring() {
             world.id()
         };
         let (theirs, ours) = beside(&world, theirs, pair);
-        // A caller may see the clock from before the step, even if it has seen a later frontier.
+        // A caller may see the clock from before the step, even if it has seen a later current tick.
         world.check([ours, vec![first, theirs]].concat(), 0..=1);
     });
 }
 
-/// The later tick wins the frontier, in whatever order the calls raise it: a step within max_ahead is held.
+/// The later tick wins the current tick, in whatever order the calls raise it: a step within max_ahead is held.
 #[test]
-fn a_raise_of_the_frontier_undoes_no_other() {
+fn a_raise_of_the_current_tick_undoes_no_other() {
     model(None, || {
         let world = World::new(2, 8, 8, limits(Policy::Hold, 2));
         let theirs = |world: &World| {
@@ -315,7 +315,7 @@ fn a_rotation_by_hand_beside_a_call() {
     });
 }
 
-/// Replay lowers the frontier while another call raises it: nobody spins, nothing is issued twice.
+/// Replay lowers the current tick while another call raises it: nobody spins, nothing is issued twice.
 #[test]
 fn a_call_beside_a_replay() {
     model(None, || {
@@ -327,7 +327,7 @@ fn a_call_beside_a_replay() {
         };
         let (theirs, ours) = beside(&world, theirs, |world| world.id());
         let later = world.id();
-        assert_eq!(world.tick(later), 5, "the frontier is where the clock is");
+        assert_eq!(world.tick(later), 5, "the current tick is where the clock is");
         world.check(vec![first, theirs, ours, later], 0..=0);
     });
 }
@@ -411,7 +411,7 @@ fn three_callers_and_a_step() {
     });
 }
 
-/// A second replay goes further back than the ring reaches, where words belong to later ticks, while another call
+/// A second replay goes further back than the ring reaches, where entries belong to later ticks, while another call
 /// issues.
 #[test]
 fn a_replay_behind_the_ring_beside_a_call() {
@@ -482,7 +482,7 @@ fn a_replay_beside_a_change_of_lease() {
     });
 }
 
-/// Two callers evict the words of one lane; the total is exact once both are done.
+/// Two callers evict the entries of one lane; the total is exact once both are done.
 #[test]
 fn the_eviction_count() {
     model(None, || {
@@ -507,8 +507,8 @@ fn the_eviction_count() {
 
 // ---- the horizon ----
 
-/// Transactions that announce themselves, as PostgreSQL has them: each runs under its name until it ends, and a snapshot
-/// shows what has ended. Reading what runs takes no lock, ending and taking a snapshot do.
+/// Transactions that announce themselves, as PostgreSQL has them: each runs under its name until it ends, and a
+/// snapshot shows what has ended. Reading what runs takes no lock, ending and taking a snapshot do.
 struct Sessions {
     world: Arc<World>,
     running: [Slot; 2],

@@ -45,9 +45,9 @@ pub struct Act<'a> {
     /// The longest `max_ahead` of this act: one that was lowered stays in force for a while, over restarts too.
     pub longest_ahead_ms: i64,
     /// The time of the latest ID of this worker on servers that are gone (ms since 1970).
-    pub gone_frontier_ms: i64,
+    pub gone_newest_ms: i64,
     /// The time of the latest ID of workers that are no longer used.
-    left_frontier_ms: i64,
+    left_newest_ms: i64,
 }
 
 impl<'a> Act<'a> {
@@ -67,8 +67,8 @@ impl<'a> Act<'a> {
             workers: vec![worker],
             max_ahead_ms: 2_000,
             longest_ahead_ms: 2_000,
-            gone_frontier_ms: i64::MIN,
-            left_frontier_ms: i64::MIN,
+            gone_newest_ms: i64::MIN,
+            left_newest_ms: i64::MIN,
         };
         act.set_clock(0);
         if act.plan.has_standby {
@@ -87,7 +87,7 @@ impl<'a> Act<'a> {
     pub fn end(mut self) {
         self.shared().send_to(Vec::new());
         wait_until("the clients to leave", secs(60), || (self.shared().under_way() == 0).then_some(()));
-        self.stage.retire(&self.workers, self.frontier_ms().max(self.left_frontier_ms));
+        self.stage.retire(&self.workers, self.newest_ms().max(self.left_newest_ms));
         if let Some(standby) = self.standby.take() {
             standby.discard();
         }
@@ -134,9 +134,9 @@ impl<'a> Act<'a> {
     }
 
     /// The time of the latest ID that this cluster generated with its present worker.
-    pub fn frontier_ms(&self) -> i64 {
-        let running = self.serving().map(|member| member.target.frontier_ms.load(Ordering::Acquire));
-        running.max().unwrap_or(i64::MIN).max(self.gone_frontier_ms)
+    pub fn newest_ms(&self) -> i64 {
+        let running = self.serving().map(|member| member.target.newest_ms.load(Ordering::Acquire));
+        running.max().unwrap_or(i64::MIN).max(self.gone_newest_ms)
     }
 
     // ---- stopping and starting
@@ -193,7 +193,7 @@ impl<'a> Act<'a> {
     pub fn stop_for_good(&mut self, down: Down) {
         self.stop(down);
         self.settled_count(&self.primary);
-        self.gone_frontier_ms = self.frontier_ms();
+        self.gone_newest_ms = self.newest_ms();
         self.wait_for_clock();
     }
 
@@ -212,11 +212,11 @@ impl<'a> Act<'a> {
     }
 
     /// Gives the stopped cluster another home worker, whose IDs so far end here (ms since 1970).
-    pub fn change_worker(&mut self, worker: i64, frontier_ms: i64) {
+    pub fn change_worker(&mut self, worker: i64, newest_ms: i64) {
         self.settled_count(&self.primary);
-        self.left_frontier_ms = self.left_frontier_ms.max(self.frontier_ms());
-        self.gone_frontier_ms = frontier_ms;
-        self.primary.target.frontier_ms.store(i64::MIN, Ordering::Release);
+        self.left_newest_ms = self.left_newest_ms.max(self.newest_ms());
+        self.gone_newest_ms = newest_ms;
+        self.primary.target.newest_ms.store(i64::MIN, Ordering::Release);
         self.set_worker(worker);
         // All lanes begin above the clock.
         self.world.is_replaced = false;

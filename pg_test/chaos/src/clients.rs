@@ -279,7 +279,7 @@ impl Asker {
         }
         let made: i64 = intervals.iter().map(|(first, last)| last - first + 1).sum();
         target.acknowledged.fetch_add(made as u64, Ordering::AcqRel);
-        target.frontier_ms.fetch_max(latest_ms, Ordering::AcqRel);
+        target.newest_ms.fetch_max(latest_ms, Ordering::AcqRel);
         target.served_us.fetch_max(began_us, Ordering::AcqRel);
         self.shared.acknowledge(target, ended_us);
     }

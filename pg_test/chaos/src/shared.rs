@@ -22,7 +22,7 @@ pub struct Target {
     /// IDs that this server acknowledged.
     pub acknowledged: AtomicU64,
     /// The time of the latest acknowledged ID, in milliseconds since 1970.
-    pub frontier_ms: AtomicI64,
+    pub newest_ms: AtomicI64,
     /// How far ahead of true time an ID may be now (rule 4): the clock's offset and `max_ahead`, each at
     /// its highest since the fault before the last (ms).
     pub lead_ms: AtomicI64,
@@ -150,7 +150,7 @@ impl Shared {
             config: server.config(),
             served_us: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
-            frontier_ms: AtomicI64::new(i64::MIN),
+            newest_ms: AtomicI64::new(i64::MIN),
             lead_ms: AtomicI64::new(0),
             silence,
         })

@@ -40,7 +40,7 @@ pub enum Kind {
     Adoption,
     /// A server gives its lease back.
     Release,
-    /// The frontier goes back to the clock.
+    /// The current tick goes back to the clock.
     Replay,
 }
 

@@ -45,20 +45,20 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         adopted
     }
 
-    /// Raises every mark to `floor`, first on disk and then in memory. Replay lowers the frontier under the same lock,
-    /// so it cannot come between the two.
+    /// Raises every mark to `floor`, first on disk and then in memory. Replay lowers the current tick under the same
+    /// lock, so it cannot come between the two.
     fn raise_marks(&self, cold: &mut ColdState, floor: i64) -> Result<(), Errno> {
-        cold.journal.promises.raise_all(&self.layout, floor);
+        cold.writer.pending.raise_all(&self.layout, floor);
         // Not delayed by a write that has just failed: an operator waits for the answer.
         let heading = self.heading(cold, self.active());
-        cold.journal.write_at_once(&self.host, &heading)?;
+        cold.writer.write_at_once(&self.host, &heading)?;
         for lane in &self.lanes {
             lane.raise_floor(floor);
         }
-        self.break_order(cold, self.lanes[self.active()].frontier(), || ());
+        self.break_order(cold, self.lanes[self.active()].current_tick(), || ());
         if cold.gate == Gate::Open && self.host.disk().is_some() {
             for lane in 0..self.lanes.len() {
-                self.publish(cold, lane, cold.journal.promises.marks[lane]);
+                self.publish(cold, lane, cold.writer.pending.marks[lane]);
             }
         }
         Ok(())

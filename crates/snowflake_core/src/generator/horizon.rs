@@ -36,8 +36,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The horizon. It generates an ID, so that it advances where no other call does.
     ///
-    /// `is_running`: whether the transaction of this name still runs in the process of this number; `is_prepared`: whether
-    /// one that was prepared under this name is in progress.
+    /// `is_running`: whether the transaction of this name still runs in the process of this number; `is_prepared`:
+    /// whether one that was prepared under this name is in progress.
     pub fn horizon(
         &self,
         slots: Slots<'_>,

@@ -2,27 +2,26 @@
 //! once and does one compare-and-swap per tick.
 //!
 //! ```text
-//! lane = the active lane, then permit = that lane's, then now = the wall clock, then frontier = the lane's: in this
-//! order
-//! tick = max(tick of now, frontier)            more than a second after the frontier: look at the clock first
+//! lane = the active lane, permit = that lane's, now = the wall clock, current tick = that lane's: read in this order
+//! tick = max(tick of now, current tick)        more than a second after the current tick: check the clock first
 //! again:
 //!   tick <= now + max_ahead and tick <= the permit's tick       else blocked: the slow path
-//!   claim in the ledger:  won        raise the frontier to tick, return an ID of the permit's origin
-//!                         full       tick + 1, again
-//!                         overtaken  start over; a second time: raise the frontier to the later tick
+//!   claim in the ring:  won        raise the current tick to tick, return an ID of the permit's origin
+//!                       full       tick + 1, again
+//!                       overtaken  start over; a second time: raise the current tick to the later tick
 //! ```
 //!
 //! The order of the reads matters. If the clock were read before the lane, a call that straddles a rotation could push
 //! the new lane ahead to the time before a step back, and so cost a second lane. If the permit were read after the
-//! frontier, a call that straddles a change of the lane's origin could give the new origin a tick that lies below its
-//! restored mark.
+//! current tick, a call that straddles a change of the lane's origin could give the new origin a tick that lies below
+//! its restored mark.
 
 use super::{Generator, Range};
 use crate::host::Host;
 use crate::ladder::Blocked;
 use crate::lane::Lane;
-use crate::ledger::Claim;
 use crate::permit::Permit;
+use crate::ring::Claim;
 use parking_lot::lock_api::RawMutex;
 
 /// The outcome of an attempt.
@@ -50,7 +49,7 @@ struct Snapshot<'m, 'g> {
     index: usize,
     lane: &'g Lane<'m>,
     permit: Permit,
-    frontier: i64,
+    current_tick: i64,
     tick: i64,
     /// The latest time, in microseconds since the epoch, that an ID may carry (guarantee 4).
     latest_us: i64,
@@ -77,7 +76,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.claim(snapshot.tick, 1, &snapshot)
     }
 
-    /// Reads lane, permit, clock and frontier, in this order; `None` if the clock must be checked first.
+    /// Reads lane, permit, clock and current tick, in this order; `None` if the clock must be checked first.
     #[inline(always)]
     fn snapshot(&self, check: ClockCheck) -> Option<Snapshot<'m, '_>> {
         let switch = &self.control.switch;
@@ -85,33 +84,33 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         let lane = &self.lanes[index];
         let permit = lane.permit();
         let now_us = self.now_us();
-        let frontier = lane.frontier();
+        let current_tick = lane.current_tick();
 
-        // The frontier is never negative: a clock before the epoch fails the first check of `claim`.
-        let mut tick = frontier;
+        // The current tick is never negative: a clock before the epoch fails the first check of `claim`.
+        let mut tick = current_tick;
         // Most calls come in the same tick as the call before them, and a comparison costs less than a division.
-        if now_us >= (frontier + 1) * self.tick_us {
+        if now_us >= (current_tick + 1) * self.tick_us {
             tick = self.layout.tick().containing(now_us);
-            if tick - frontier > self.unexpected_ticks && check == ClockCheck::Pending {
+            if tick - current_tick > self.unexpected_ticks && check == ClockCheck::Pending {
                 return None;
             }
         }
-        Some(Snapshot { index, lane, permit, frontier, tick, latest_us: now_us + switch.max_ahead_us() })
+        Some(Snapshot { index, lane, permit, current_tick, tick, latest_us: now_us + switch.max_ahead_us() })
     }
 
     /// Claims `n` IDs of this tick; `None` if it has fewer left.
     #[inline(always)]
     fn claim(&self, tick: i64, n: i64, snapshot: &Snapshot<'m, '_>) -> Option<Attempt> {
-        let Snapshot { index, lane, permit, frontier, .. } = *snapshot;
+        let Snapshot { index, lane, permit, current_tick, .. } = *snapshot;
         // Guarantee 4, then the end of the time field, past which a stamp means nothing, then the gate and guarantee 2.
         let stamp = permit.stamp(tick, self.origin_bits, self.origin_mask);
         if tick * self.tick_us > snapshot.latest_us || tick > self.max_tick || !permit.allows(stamp) {
             let tried = snapshot.tick;
-            return Some(Attempt::Blocked(Blocked { n, lane: index, frontier, tried, wanted: tick }));
+            return Some(Attempt::Blocked(Blocked { n, lane: index, current_tick, tried, wanted: tick }));
         }
         match lane.claim(tick, n) {
             Claim::Won { first } => {
-                if frontier < tick {
+                if current_tick < tick {
                     lane.raise_to(tick);
                 }
                 let first = stamp << self.sequence_bits | first;

@@ -8,7 +8,7 @@ use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
 use crate::refusal::Errno;
-use crate::state::promises::Promises;
+use crate::state::pending::PendingRecord;
 use parking_lot::lock_api::RawMutex;
 
 /// `until` without a lease: no tick is allowed.
@@ -19,12 +19,12 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// `None` before [`load_node`](Self::load_node).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
-            let Some(membership) = &mut cold.journal.promises.membership else { return Ok(None) };
+            let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
             membership.begin(self.host.random());
             let heading = self.heading(cold, self.active());
             // Even if it is pending since before: the last write may have failed.
-            cold.journal.write_at_once(&self.host, &heading)?;
-            let membership = cold.journal.promises.membership;
+            cold.writer.write_at_once(&self.host, &heading)?;
+            let membership = cold.writer.pending.membership;
             Ok(membership.map(|membership| membership.contact(self.host.wall_us())))
         })
     }
@@ -38,30 +38,30 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             return Ok(Answered::Ignored);
         }
         self.locked(|cold| {
-            let before = cold.journal.promises;
+            let before = cold.writer.pending;
             let Some(membership) = before.membership else { return Ok(Answered::Ignored) };
             let (after, answered) = membership.after(contact, answer, self.host.random());
-            let promises = before.of_member(after);
+            let pending = before.of_member(after);
             match answered {
                 Answered::Ignored => {}
-                Answered::Unchanged => cold.journal.promises = promises,
-                Answered::Renewed => self.renew(cold, promises)?,
-                Answered::Lost => self.lose(cold, promises),
-                Answered::Leased => self.switch_lease(cold, promises)?,
+                Answered::Unchanged => cold.writer.pending = pending,
+                Answered::Renewed => self.renew(cold, pending)?,
+                Answered::Lost => self.lose(cold, pending),
+                Answered::Leased => self.switch_lease(cold, pending)?,
             }
             Ok(answered)
         })
     }
 
-    /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another node, so
-    /// that it claims anew whatever becomes of the contact. The lease ends where its IDs can lie: calls that are under way
-    /// generate nothing above the marks, and earlier runs, of which the marks need not tell, generated nothing above what
-    /// this run began with (rule 2). `None` if there is no lease.
+    /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another
+    /// node, so that it claims anew whatever becomes of the contact. The lease ends where its IDs can lie: calls that
+    /// are under way generate nothing above the marks, and earlier runs, of which the marks need not tell, generated
+    /// nothing above what this run began with (rule 2). `None` if there is no lease.
     pub fn release(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
-            let promises = cold.journal.promises;
-            let mark = self.origins(cold).iter().zip(promises.marks).map(|(_, mark)| mark).max();
-            let contact = promises.membership.and_then(|membership| {
+            let pending = cold.writer.pending;
+            let mark = self.origins(cold).iter().zip(pending.marks).map(|(_, mark)| mark).max();
+            let contact = pending.membership.and_then(|membership| {
                 let mark = mark.unwrap_or(NO_TICK).max(cold.run.above);
                 membership.release(mark, self.host.random(), self.host.wall_us())
             });
@@ -71,9 +71,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 if let Some(lock) = self.host.disk().and_then(Disk::host_lock) {
                     lock.sign(&self.origins(cold), self.host.random());
                 }
-                let mut promises = promises.of_member(self.new_node());
-                promises.token = None;
-                self.write_or_revert(cold, promises)?;
+                let mut pending = pending.of_member(self.new_node());
+                pending.token = None;
+                self.write_or_revert(cold, pending)?;
             }
             Ok(contact)
         })
@@ -81,7 +81,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The lease, if this server has one.
     pub fn lease(&self) -> Option<Lease> {
-        self.control.cold.lock().journal.promises.lease()
+        self.control.cold.lock().writer.pending.lease()
     }
 
     /// The home worker of the lease, and when the lease ends, as a Unix time in microseconds.
@@ -116,8 +116,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// The lease goes on: durable first, then for calls.
-    fn renew(&self, cold: &mut ColdState, promises: Promises) -> Result<(), Errno> {
-        self.write_or_revert(cold, promises)?;
+    fn renew(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
+        self.write_or_revert(cold, pending)?;
         self.set_until(cold);
         Ok(())
     }
@@ -125,14 +125,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// The lease is over: no call gets an ID of it from now on, except those that have read their permit, and what they
     /// generate lies below the lease's end. A write that fails changes nothing about that: the old record leads to the
     /// same answer.
-    fn lose(&self, cold: &mut ColdState, promises: Promises) {
+    fn lose(&self, cold: &mut ColdState, pending: PendingRecord) {
         self.leave(cold);
-        cold.journal.promises = promises;
+        cold.writer.pending = pending;
         if let Some(disk) = self.host.disk() {
-            self.lock_workers(disk, promises.system_identifier, &[]);
+            self.lock_workers(disk, pending.system_identifier, &[]);
         }
         let heading = self.heading(cold, self.active());
-        let _ = cold.journal.write_at_once(&self.host, &heading);
+        let _ = cold.writer.write_at_once(&self.host, &heading);
     }
 
     fn leave(&self, cold: &mut ColdState) {
@@ -148,39 +148,39 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Begins with another lease: closes the gate, makes the lease durable, and brings every lane above its floor
     /// before a permit for it can be published. The first lane is that of the timeline.
-    fn switch_lease(&self, cold: &mut ColdState, promises: Promises) -> Result<(), Errno> {
-        let Some(lease) = promises.lease() else { return Ok(()) };
+    fn switch_lease(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
+        let Some(lease) = pending.lease() else { return Ok(()) };
         self.leave(cold);
-        let first = self.configured.first_lane(promises.timeline);
+        let first = self.configured.first_lane(pending.timeline);
         let origins = self.origins_of(lease.home);
-        let mut promises = promises.for_origins(&self.heading(cold, self.active()), &origins);
-        promises.raise_lanes(lease.floor);
+        let mut pending = pending.for_origins(&self.heading(cold, self.active()), &origins);
+        pending.raise_lanes(lease.floor);
         if let Some(disk) = self.host.disk() {
-            // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart; this
-            // one has no token then.
-            let locked = self.lock_workers(disk, promises.system_identifier, &origins);
-            promises.token = self.sign_workers(disk, &origins, locked);
+            // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart;
+            // this one has no token then.
+            let locked = self.lock_workers(disk, pending.system_identifier, &origins);
+            pending.token = self.sign_workers(disk, &origins, locked);
         }
         let home = cold.home.replace(lease.home);
-        if let Err(errno) = self.write_or_revert(cold, promises) {
+        if let Err(errno) = self.write_or_revert(cold, pending) {
             cold.home = home;
             return Err(errno);
         }
-        for (lane, mark) in self.lanes.iter().zip(promises.marks) {
+        for (lane, mark) in self.lanes.iter().zip(pending.marks) {
             lane.raise_floor(mark);
         }
-        self.break_order(cold, self.lanes[first].frontier(), || self.control.switch.activate(first));
+        self.break_order(cold, self.lanes[first].current_tick(), || self.control.switch.activate(first));
         self.set_until(cold);
         Ok(())
     }
 
-    /// Makes promises durable, or keeps what was promised before, which may be in the file as well.
-    fn write_or_revert(&self, cold: &mut ColdState, promises: Promises) -> Result<(), Errno> {
-        let before = std::mem::replace(&mut cold.journal.promises, promises);
+    /// Makes `pending` durable, or keeps the pending record of before, which may be in the file as well.
+    fn write_or_revert(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
+        let before = std::mem::replace(&mut cold.writer.pending, pending);
         let heading = self.heading(cold, self.active());
-        let written = cold.journal.write_at_once(&self.host, &heading);
+        let written = cold.writer.write_at_once(&self.host, &heading);
         if written.is_err() {
-            cold.journal.promises = before.after_failed_write(&cold.journal.promises);
+            cold.writer.pending = before.after_failed_write(&cold.writer.pending);
         }
         written
     }
@@ -189,7 +189,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     pub(super) fn set_until(&self, cold: &ColdState) {
         let until = match self.source {
             WorkerSource::Configured => i64::MAX,
-            WorkerSource::Registry => cold.journal.promises.lease().map_or(NO_TICK, |lease| lease.until),
+            WorkerSource::Registry => cold.writer.pending.lease().map_or(NO_TICK, |lease| lease.until),
         };
         self.control.switch.set_until(until);
     }

@@ -1,11 +1,11 @@
 //! The generator: `hot_path` generates nearly all IDs, `slow_path` those that need the clock, the disk or another lane.
 //!
-//! A call attempts to claim a position in the tick of the clock, or of the frontier if that is later. If it cannot, it
-//! climbs the ladder and attempts again, until it has an ID or is refused. It holds no lock while it waits (guarantee
-//! 6).
+//! A call attempts to claim a position in the tick of the clock, or of the current tick if that is later. If it cannot,
+//! it climbs the ladder and attempts again, until it has an ID or is refused. It holds no lock while it waits
+//! (guarantee 6).
 //!
 //! * `rotation`: to another lane, because the clock moved backwards or an operator wants it.
-//! * `reservation`: ticks promised on disk ahead of use, by the keeper or by a call.
+//! * `reservation`: ticks reserved on disk ahead of use, by the keeper or by a call.
 //! * `startup`: from a closed gate to an open one.
 //! * `leasing`: a registry says which workers this server has, and how long.
 //! * `adoption`: an operator vouches for the state.
@@ -29,10 +29,10 @@ use crate::config::{Config, Limits, WorkerSource};
 use crate::host::{Event, Host};
 use crate::lane::{Lane, LaneMemory};
 use crate::layout::Layout;
-use crate::ledger::Shape;
 use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
-use crate::state::promises::Heading;
+use crate::ring::Shape;
+use crate::state::pending::Heading;
 use crate::sync::AtomicU64;
 use crate::workers::{Origins, Workers};
 use hot_path::{Attempt, ClockCheck};
@@ -171,9 +171,9 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Runs `work` under the cold lock, then reports to the host if writing began to fail or works again.
     fn locked<T>(&self, work: impl FnOnce(&mut ColdState) -> T) -> T {
         let mut cold = self.control.cold.lock();
-        let failed_before = cold.journal.failure().is_some();
+        let failed_before = cold.writer.failure().is_some();
         let result = work(&mut cold);
-        let failure = cold.journal.failure();
+        let failure = cold.writer.failure();
         drop(cold);
         match (failed_before, failure) {
             (false, Some(errno)) => self.host.report(Event::WriteFailed(errno)),
@@ -187,7 +187,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.control.switch.active()
     }
 
-    /// The part of a record that the promises do not hold, with `active` as the active lane.
+    /// The part of a record that [`PendingRecord`] does not have, with `active` as the active lane.
     fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
         Heading { layout: &self.layout, origins: self.origins(cold), active }
     }
@@ -222,14 +222,14 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.layout.tick().containing(now_us + self.control.switch.max_ahead_us())
     }
 
-    /// How far the wall clock is behind the lane's frontier, in microseconds; negative if it is ahead of it.
+    /// How far the wall clock is behind the lane's current tick, in microseconds; negative if it is ahead of it.
     fn behind_us(&self, lane: usize) -> i64 {
-        self.lanes[lane].frontier() * self.layout.tick().micros() - self.now_us()
+        self.lanes[lane].current_tick() * self.layout.tick().micros() - self.now_us()
     }
 
     /// The lane's mark: no ID of the lane lies above this tick, except, without a disk, those of calls under way.
     fn mark(&self, cold: &ColdState, lane: usize) -> i64 {
-        cold.journal.promises.marks[lane].max(self.lanes[lane].highest_tick())
+        cold.writer.pending.marks[lane].max(self.lanes[lane].highest_tick())
     }
 
     /// Counts a step of the wall clock. Reports a large step forward, because the correction that follows is a step

@@ -1,6 +1,6 @@
-//! Reservations: ticks promised on disk ahead of use, so that calls need not write (guarantee 2). The mark is kept at the
-//! clock + `max_ahead` + 500 ms, or further on a slow disk, and renewed when half of what lies before it is used. The keeper
-//! does so while IDs are generated; a call does so itself only if the keeper does not.
+//! Reservations: marks raised on disk ahead of use, so that calls need not write (guarantee 2). The mark is kept at the
+//! clock + `max_ahead` + 500 ms, or further on a slow disk, and renewed when half of what lies before it is used. The
+//! keeper does so while IDs are generated; a call does so itself only if the keeper does not.
 
 use super::Generator;
 use crate::host::Host;
@@ -10,8 +10,8 @@ use crate::refusal::{Errno, Refusal};
 use parking_lot::lock_api::RawMutex;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once less than
-    /// half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
+    /// Does what calls have asked for, brings a changed `max_ahead` into force, and moves the reservation ahead once
+    /// less than half of it is left. The keeper calls this from time to time, and when [`Host::ask_keeper`] wakes it.
     pub fn run_keeper(&self) -> Result<(), Refusal> {
         let event = self.locked(|cold| {
             cold.is_keeper_stuck = false;
@@ -33,7 +33,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let index = self.active();
         let lane = &self.lanes[index];
         let now_us = self.now_us();
-        let tick = lane.frontier().max(self.layout.tick().containing(now_us));
+        let tick = lane.current_tick().max(self.layout.tick().containing(now_us));
         let Some(permitted) = lane.permitted() else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
@@ -46,32 +46,33 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
     }
 
-    /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the active lane
-    /// began, and every other lane of this run begins, and the newest ID lies no further ahead than that. Returns whether
-    /// the settings have a longer one than the record: it comes into force when it is durable.
+    /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the
+    /// active lane began, and every other lane of this run begins, and the newest ID lies no further ahead than that.
+    /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);
         let (in_force_us, now_us) = (switch.max_ahead_us(), self.host.wall_us());
         let began = self.lanes[self.active()].restored().max(cold.run.above);
         let latest = self.layout.tick_at(now_us.saturating_add(asked_us));
-        let is_passed = self.layout.tick_at(now_us) > began && self.lanes[self.active()].frontier() <= latest;
+        let is_passed =
+            self.layout.tick_at(now_us) > began && self.lanes[self.active()].current_tick() <= latest;
         if asked_us < in_force_us && is_passed {
             switch.set_max_ahead(asked_us);
             let until_us = now_us.saturating_add(in_force_us);
             cold.run.longer_ahead_until_us = until_us.max(cold.run.longer_ahead_until_us);
         }
-        let promised_us = &mut cold.journal.promises.max_ahead_us;
+        let pending_us = &mut cold.writer.pending.max_ahead_us;
         if now_us >= cold.run.longer_ahead_until_us {
-            *promised_us = switch.max_ahead_us();
+            *pending_us = switch.max_ahead_us();
         }
         let is_longer = asked_us > switch.max_ahead_us();
-        *promised_us = (*promised_us).max(asked_us);
+        *pending_us = (*pending_us).max(asked_us);
         is_longer
     }
 
     /// The tick from which the next call starts: it moves while IDs are generated.
-    pub fn frontier(&self) -> i64 {
-        self.lanes[self.active()].frontier()
+    pub fn current_tick(&self) -> i64 {
+        self.lanes[self.active()].current_tick()
     }
 
     /// Moves a lane's reservation ahead, at least to `wanted`.
@@ -95,11 +96,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             return Err(Refusal::LeaseEnded);
         }
         let asked_us = self.asked_limits().max_ahead_us;
-        let promised_us = &mut cold.journal.promises.max_ahead_us;
-        *promised_us = (*promised_us).max(asked_us);
-        let mark = cold.journal.promise(lane, self.reservation_end(cold, wanted));
+        let pending_us = &mut cold.writer.pending.max_ahead_us;
+        *pending_us = (*pending_us).max(asked_us);
+        let mark = cold.writer.raise_mark(lane, self.reservation_end(cold, wanted));
         let heading = self.heading(cold, active);
-        cold.journal.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
+        cold.writer.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
         cold.reserved_ticks = mark - wanted;
         if asked_us > self.control.switch.max_ahead_us() {
             self.control.switch.set_max_ahead(asked_us);
@@ -108,10 +109,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         Ok(())
     }
 
-    /// The end of a reservation that is written now for `wanted` or a later tick: past every tick that calls may use now,
-    /// and past `wanted`.
+    /// The end of a reservation that is written now for `wanted` or a later tick: past every tick that calls may use
+    /// now, and past `wanted`.
     fn reservation_end(&self, cold: &ColdState, wanted: i64) -> i64 {
-        let ahead_us = self.control.switch.max_ahead_us() + cold.journal.reserve_us();
+        let ahead_us = self.control.switch.max_ahead_us() + cold.writer.reserve_us();
         let end = self.layout.tick_at(self.host.wall_us().saturating_add(ahead_us));
         end.max(wanted + 1).min(self.last_tick())
     }
@@ -121,18 +122,18 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.layout.max_tick().min(self.control.switch.until())
     }
 
-    /// Writes exact marks, so that the next start need not wait for one. Must be the last step of a clean stop, when no process can
-    /// generate an ID any more. Does nothing if the gate was never open.
+    /// Writes exact marks, so that the next start need not wait for one. Must be the last step of a clean stop, when no
+    /// process can generate an ID any more. Does nothing if the gate was never open.
     pub fn write_exact_marks(&self) -> Result<(), Errno> {
         let Some(mut cold) = self.control.cold.try_lock() else { return Ok(()) };
         if cold.gate != Gate::Open || self.host.disk().is_none() {
             return Ok(());
         }
-        for (lane, mark) in self.lanes.iter().zip(&mut cold.journal.promises.marks) {
+        for (lane, mark) in self.lanes.iter().zip(&mut cold.writer.pending.marks) {
             lane.close();
             *mark = lane.exact_mark();
         }
         let heading = self.heading(&cold, self.active());
-        cold.journal.write_at_once(&self.host, &heading)
+        cold.writer.write_at_once(&self.host, &heading)
     }
 }

@@ -29,31 +29,31 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
-        // A call that is still under way on the old lane claims in that lane's own ledger, at or below that lane's own
+        // A call that is still under way on the old lane claims in that lane's own ring, at or below that lane's own
         // reservation, so its IDs are unique and durable.
-        cold.journal.promise(from, self.mark(cold, from));
+        cold.writer.raise_mark(from, self.mark(cold, from));
         let now_us = self.now_us();
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
         self.reserve(cold, to, first, to)?;
-        // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past the
-        // layout's end must not use up the lane.
+        // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past
+        // the layout's end must not use up the lane.
         let now = self.layout.tick().containing(now_us);
         self.lanes[to].raise_to(if now <= self.max_tick { now } else { 0 });
-        self.break_order(cold, self.lanes[to].frontier(), || self.control.switch.activate(to));
+        self.break_order(cold, self.lanes[to].current_tick(), || self.control.switch.activate(to));
         self.control.counters.add_rotation();
         let workers = self.workers(cold);
         let (from, to) = (workers.worker(from), workers.worker(to));
         Ok(Event::Rotated { from, to, behind_us })
     }
 
-    /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs; or when the first of all lanes can
-    /// be used.
+    /// The lane to rotate to from the active lane `from`, which has no room for `n` IDs; or when the first of all lanes
+    /// can be used.
     pub(super) fn next_lane(&self, cold: &ColdState, from: usize, n: i64) -> Result<usize, Refusal> {
         let now_us = self.now_us();
         let latest = self.latest_tick(now_us).min(self.layout.max_tick());
         let first_free = |lane| self.first_free(cold, lane, from, now_us, n);
-        let rotation = || self.configured.rotation(cold.journal.promises.timeline, from);
+        let rotation = || self.configured.rotation(cold.writer.pending.timeline, from);
         if let Some(lane) = rotation().find(|lane| first_free(*lane) <= latest) {
             return Ok(lane);
         }
@@ -69,9 +69,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }))
     }
 
-    /// The tick at which a lane would continue with `n` IDs at this wall-clock time, in microseconds since the epoch. For
-    /// the active lane it is the first with room from its frontier and the clock's tick on, because after a replay those
-    /// may be full; for another lane it lies above the floor for its entry.
+    /// The tick at which a lane would continue with `n` IDs at this wall-clock time, in microseconds since the epoch.
+    /// For the active lane it is the first with room from its current tick and the clock's tick on, because after a
+    /// replay those may be full; for another lane it lies above the floor for its entry.
     pub(super) fn first_free(
         &self,
         cold: &ColdState,
@@ -83,10 +83,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if lane == active {
             let lane = &self.lanes[lane];
             let now = self.layout.tick().containing(now_us);
-            lane.room_from(lane.frontier().max(now), n, self.layout.max_tick())
+            lane.room_from(lane.current_tick().max(now), n, self.layout.max_tick())
         } else {
-            let mark = cold.journal.promises.marks[lane];
-            self.lanes[lane].frontier().max(mark.max(self.entry_floor(cold, now_us)) + 1)
+            let mark = cold.writer.pending.marks[lane];
+            self.lanes[lane].current_tick().max(mark.max(self.entry_floor(cold, now_us)) + 1)
         }
     }
 

@@ -43,7 +43,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 }
                 Attempt::Overtaken { lane, by } => {
                     // Once is normal: the call slept while the ring went round. Twice in a row means that a replay went
-                    // further back than the ring reaches. With the frontier where the words are, the ladder finds
+                    // further back than the ring reaches. With the current tick where the entries are, the ladder finds
                     // another way.
                     if is_overtaken {
                         self.lanes[lane].raise_to(by);
@@ -83,26 +83,26 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         taken
     }
 
-    /// Reads lane, frontier and clock afresh, in this order, and asks the ladder.
+    /// Reads lane, current tick and clock afresh, in this order, and asks the ladder.
     pub(super) fn next_step(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
         if self.active() != blocked.lane {
             return Step::Again;
         }
         let lane = &self.lanes[blocked.lane];
-        let frontier = lane.frontier();
-        if frontier != blocked.frontier {
+        let current_tick = lane.current_tick();
+        if current_tick != blocked.current_tick {
             return Step::Again;
         }
         let blockage = Blockage {
             tried: blocked.tried,
             wanted: blocked.wanted,
-            frontier,
+            current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
             until: self.control.switch.until(),
             ring: lane.ring_ticks(),
             now_us: self.now_us(),
-            waited_us: patience.spent_since(frontier),
+            waited_us: patience.spent_since(current_tick),
         };
         ladder::climb(&blockage, &self.limits(), &self.layout)
     }
@@ -119,14 +119,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         counters.add_wait_us(spent_us);
     }
 
-    /// Lowers the frontier to the wall clock's tick. Looks again under the lock, because `adopt` may have raised the
-    /// marks since the decision, and another replay may have lowered the frontier to the value that this call had read:
-    /// then a compare-and-swap alone would succeed and lead below the floor of [`adopt`](Self::adopt).
+    /// Lowers the current tick to the wall clock's tick. Looks again under the lock, because `adopt` may have raised
+    /// the marks since the decision, and another replay may have lowered the current tick to the value that this call
+    /// had read: then a compare-and-swap alone would succeed and lead below the floor of [`adopt`](Self::adopt).
     fn replay(&self, blocked: &Blocked, patience: &mut Patience) {
         self.locked(|cold| {
             if let Step::Replay(tick) = self.next_step(blocked, patience) {
                 let lane = &self.lanes[blocked.lane];
-                self.break_order(cold, tick, || lane.replay_to(blocked.frontier, tick));
+                self.break_order(cold, tick, || lane.replay_to(blocked.current_tick, tick));
             }
         });
     }
@@ -157,7 +157,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             let result = match self.next_lane(cold, blocked.lane, blocked.n) {
                 Err(refusal) => {
-                    let wait = self.worth_a_wait(&refusal, patience.spent_since(blocked.frontier));
+                    let wait = self.worth_a_wait(&refusal, patience.spent_since(blocked.current_tick));
                     wait.map(Outcome::Soon).ok_or(refusal)
                 }
                 Ok(_) if self.ask_keeper(cold, blocked, patience) => Ok(Outcome::LeftToKeeper),
@@ -187,8 +187,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Remembers that no lane can be used; returns the event to report, once per episode.
     fn note_refusal(&self, cold: &mut ColdState, blocked: &Blocked, refusal: Refusal) -> Option<Event> {
         let Refusal::NoLane(no_lane) = refusal else { return None };
-        let word = self.lanes[blocked.lane].word(blocked.frontier);
-        let episode = Some((blocked.lane, blocked.frontier, word));
+        let entry = self.lanes[blocked.lane].entry(blocked.current_tick);
+        let episode = Some((blocked.lane, blocked.current_tick, entry));
         let is_new = std::mem::replace(&mut cold.reported, episode) != episode;
         is_new.then_some(Event::Refused(no_lane))
     }
@@ -198,7 +198,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn ask_keeper(&self, cold: &mut ColdState, blocked: &Blocked, patience: &Patience) -> bool {
         // A stuck keeper is not asked again until it has done something.
         cold.is_keeper_stuck |= patience.keeper_us >= KEEPER_PATIENCE_US;
-        if cold.journal.just_failed(&self.host).is_some() || cold.is_keeper_stuck {
+        if cold.writer.just_failed(&self.host).is_some() || cold.is_keeper_stuck {
             return false;
         }
         let is_asked = self.host.ask_keeper();

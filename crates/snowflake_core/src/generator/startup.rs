@@ -1,16 +1,16 @@
-//! Startup: from a closed gate to an open one. `state/start.rs` has the rules and decides; this file locks, reads, makes
-//! the decision durable, waits for the clock, and publishes.
+//! Startup: from a closed gate to an open one. `state/start.rs` has the rules and decides; this file locks, reads,
+//! makes the decision durable, waits for the clock, and publishes.
 
 use super::Generator;
 use crate::config::WorkerSource;
 use crate::host::{Disk, Event, Host, Loaded, Locked};
-use crate::journal::RETRY_US;
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
 use crate::refusal::{ClosedReason, Refusal, Unopened};
 use crate::state::record::Record;
 use crate::state::start::{Decision, Evidence, Found, Start};
 use crate::state::{encode, newest};
+use crate::state_writer::RETRY_US;
 use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
 
@@ -24,8 +24,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lanes[self.active()].permitted().is_some()
     }
 
-    /// Opens the gate: locks the workers, reads the state, decides, and makes the decision durable. Does not wait: if the
-    /// clock has yet to catch up, it returns [`Unopened::Settling`]. Does nothing if the gate is open.
+    /// Opens the gate: locks the workers, reads the state, decides, and makes the decision durable. Does not wait: if
+    /// the clock has yet to catch up, it returns [`Unopened::Settling`]. Does nothing if the gate is open.
     pub fn open(&self, start: &Start) -> Result<(), Unopened> {
         self.observe_clock();
         let (result, events) = self.locked(|cold| {
@@ -44,16 +44,17 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }
 
-    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it could.
+    /// Locks the workers of this server again, for where the host's memory of that was deleted. Returns whether it
+    /// could.
     pub fn lock_again(&self) -> bool {
         self.locked(|cold| {
             let Some(lock) = self.host.disk().and_then(Disk::host_lock) else { return false };
-            let promises = &cold.journal.promises;
+            let pending = &cold.writer.pending;
             let origins = self.origins(cold);
             matches!(cold.gate, Gate::Open | Gate::Settling)
-                && matches!(lock.lock(promises.system_identifier, &origins), Locked::Own(_))
+                && matches!(lock.lock(pending.system_identifier, &origins), Locked::Own(_))
                 // A nil token never equals a recorded one.
-                && lock.sign(&origins, promises.token.unwrap_or_default())
+                && lock.sign(&origins, pending.token.unwrap_or_default())
         })
     }
 
@@ -104,10 +105,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let Some(disk) = self.host.disk() else {
             in_range(self.host.wall_us())?;
             let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
-            let promises = &mut cold.journal.promises;
-            (promises.timeline, promises.membership) = (start.timeline, membership);
+            let pending = &mut cold.writer.pending;
+            (pending.timeline, pending.membership) = (start.timeline, membership);
             let decision =
-                Decision { promises: *promises, above: -1, active: first_lane, needs_new_file: false };
+                Decision { pending: *pending, above: -1, active: first_lane, needs_new_file: false };
             self.begin_run(cold, decision, i64::MIN);
             return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
@@ -170,7 +171,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let mut decision = evidence.decide().map_err(later)?;
         // A file that cannot be rewritten may not be durable, so a new file replaces it.
         decision.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
-        decision.promises.token = self.sign_workers(disk, &origins, locked);
+        decision.pending.token = self.sign_workers(disk, &origins, locked);
         let needs_new_file = decision.needs_new_file;
         let is_first = evidence.found.is_none();
         let active = decision.active;
@@ -179,11 +180,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             Some(membership) => membership.lease.map(|lease| lease.home),
             None => cold.home,
         };
-        cold.journal.promises = decision.promises;
+        cold.writer.pending = decision.pending;
         let heading = self.heading(cold, active);
         let written = match needs_new_file {
-            true => cold.journal.replace_file(&self.host, &heading),
-            false => cold.journal.write_at_once(&self.host, &heading),
+            true => cold.writer.replace_file(&self.host, &heading),
+            false => cold.writer.write_at_once(&self.host, &heading),
         };
         written.map_err(|errno| later(ClosedReason::Os(errno)))?;
         self.begin_run(cold, decision, now_us);
@@ -206,16 +207,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Sets the lanes up for a run whose decision is durable. The gate stays closed.
     fn begin_run(&self, cold: &mut ColdState, decision: Decision, start_us: i64) {
-        let Decision { promises, above, active, .. } = decision;
+        let Decision { pending, above, active, .. } = decision;
         cold.run = Run { start_us, above, longer_ahead_until_us: i64::MIN };
-        for (lane, mark) in self.lanes.iter().zip(promises.marks) {
+        for (lane, mark) in self.lanes.iter().zip(pending.marks) {
             lane.raise_floor(mark);
         }
         self.lanes[active].raise_floor(above);
         if self.host.disk().is_some() {
-            self.control.switch.set_max_ahead(promises.max_ahead_us);
+            self.control.switch.set_max_ahead(pending.max_ahead_us);
         }
-        self.break_order(cold, self.lanes[active].frontier(), || self.control.switch.activate(active));
+        self.break_order(cold, self.lanes[active].current_tick(), || self.control.switch.activate(active));
         self.set_until(cold);
         cold.gate = Gate::Settling;
     }
@@ -266,11 +267,11 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     fn opened(&self, cold: &ColdState, is_first: bool) -> Event {
         let (active, workers) = (self.active(), self.workers(cold));
         Event::Opened {
-            timeline: cold.journal.promises.timeline,
+            timeline: cold.writer.pending.timeline,
             worker: workers.worker(active),
             lane: active,
             home: workers.worker(0),
-            first_us: self.layout.starts_at(self.lanes[active].frontier()),
+            first_us: self.layout.starts_at(self.lanes[active].current_tick()),
             is_first,
         }
     }
@@ -280,7 +281,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if cold.gate == Gate::Open {
             return Ok(None);
         }
-        if self.source == WorkerSource::Registry && cold.journal.promises.lease().is_none() {
+        if self.source == WorkerSource::Registry && cold.writer.pending.lease().is_none() {
             return Err(Unopened::NoLease);
         }
         let is_durable = self.host.disk().is_some();
@@ -290,16 +291,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             return Err(Unopened::Settling(missing_us));
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
-        if cold.journal.failure().is_some() {
+        if cold.writer.failure().is_some() {
             let heading = self.heading(cold, self.active());
-            let written = cold.journal.write(&self.host, &heading);
+            let written = cold.writer.write(&self.host, &heading);
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
         // `start` may have run in recovery, on the earlier timeline.
-        cold.journal.promises.timeline = start.timeline;
+        cold.writer.pending.timeline = start.timeline;
         for lane in 0..self.lanes.len() {
-            let mark = cold.journal.promises.marks[lane];
+            let mark = cold.writer.pending.marks[lane];
             self.publish(cold, lane, if is_durable { mark } else { self.layout.max_tick() });
         }
         Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))

@@ -84,7 +84,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             refusals: counts.refusals,
             since_us: counts.since_us,
             reserved_until_us: reserved.map(|tick| self.layout.starts_at(tick + 1)),
-            write_error: cold.journal.failure(),
+            write_error: cold.writer.failure(),
         }
     }
 
@@ -100,14 +100,14 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         let active = self.active();
         let lane = &self.lanes[active];
-        let frontier = lane.frontier();
+        let current_tick = lane.current_tick();
         let now_us = self.now_us();
-        let tried = frontier.max(self.layout.tick().containing(now_us));
+        let tried = current_tick.max(self.layout.tick().containing(now_us));
         let room = lane.room_from(tried, 1, self.latest_tick(now_us).min(self.layout.max_tick()));
         let blockage = Blockage {
             tried,
             wanted: room.max(tried),
-            frontier,
+            current_tick,
             permitted: lane.permitted(),
             restored: lane.restored(),
             until: self.control.switch.until(),
@@ -121,7 +121,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 .next_lane(&cold, active, 1)
                 .err()
                 .filter(|refusal| self.worth_a_wait(refusal, 0).is_none()),
-            Step::Reserve => cold.journal.failure().map(Refusal::NotDurable),
+            Step::Reserve => cold.writer.failure().map(Refusal::NotDurable),
             Step::Again | Step::Wait(_) | Step::Replay(_) => None,
         }
     }

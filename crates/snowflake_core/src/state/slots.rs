@@ -1,8 +1,8 @@
 //! The bytes of the state file.
 //!
-//! The file has two *slots* of 4 KiB, each a JSON document with a version, a CRC-32C and a record. A record goes first to
-//! the slot that does not hold the newest durable one, so that a torn write leaves that one whole, and then to the other.
-//! The file names its own inode and time of birth, which are wrong in a copy.
+//! The file has two *slots* of 4 KiB, each a JSON document with a version, a CRC-32C and a record. A record goes first
+//! to the slot that does not hold the newest durable one, so that a torn write leaves that one whole, and then to the
+//! other. The file names its own inode and time of birth, which are wrong in a copy.
 
 use super::record::Record;
 use crate::host::{Loaded, SLOT_BYTES};

@@ -2,8 +2,8 @@
 //!
 //! A *run* is one start and all processes that generate IDs by it. What is here keeps this promise:
 //!
-//! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced **and** a clock
-//! > was behind. Either the state or the clock is right: that suffices.
+//! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced **and** a
+//! > clock was behind. Either the state or the clock is right: that suffices.
 //!
 //! A clock was *behind* if the run's start read a clock that was behind one under which an earlier run of the worker
 //! generated IDs, or if, where the state was replaced, the clock was set back to before the run's start later on.
@@ -13,16 +13,16 @@
 //! 1. **Marks.** Before an ID is returned, its tick is at or below its worker's mark on disk, fsynced
 //!    (`generator/reservation.rs`).
 //! 2. **Above the clock.** A start takes the lock of its workers, reads the record, reads the clock once, writes, and
-//!    opens the gate. A lane that the run enters begins above its mark and above *that* clock + `max_ahead`: every ID of
-//!    an earlier run lies at or below that run's own clock + `max_ahead`. This holds after every start, so no case asks
-//!    whether the state is the newest. `max_ahead` is the longest of the record's and the settings'.
+//!    opens the gate. A lane that the run enters begins above its mark and above *that* clock + `max_ahead`: every ID
+//!    of an earlier run lies at or below that run's own clock + `max_ahead`. This holds after every start, so no case
+//!    asks whether the state is the newest. `max_ahead` is the longest of the record's and the settings'.
 //! 3. **A clock that moved back** to before the run's start: a lane that is entered then begins above its mark alone.
 //!    This is what backup workers are for.
-//! 4. **A state that cannot be the newest**: there is none, it cannot be read, another timeline wrote it, the server did
-//!    not use one of these workers last, or an operator adopts it. All lanes begin above the latest of the clock, the last
-//!    replayed commit and the replayed checkpoint, plus `max_ahead`, plus a second for clocks of hosts that differ a
-//!    little. These are durable marks, so that only the clock of *this* start has to be right. A lane that is missing in
-//!    the record falls under this rule alone. The floor of a lease replaces this rule.
+//! 4. **A state that cannot be the newest**: there is none, it cannot be read, another timeline wrote it, the server
+//!    did not use one of these workers last, or an operator adopts it. All lanes begin above the latest of the clock,
+//!    the last replayed commit and the replayed checkpoint, plus `max_ahead`, plus a second for clocks of hosts that
+//!    differ a little. These are durable marks, so that only the clock of *this* start has to be right. A lane that is
+//!    missing in the record falls under this rule alone. The floor of a lease replaces this rule.
 //! 5. **One host, one run.** The start locks each of its workers on the host ([`HostLock`](crate::host::HostLock)).
 //!    While another server has one of them, the gate stays closed. A gate that stays closed holds no lock.
 //! 6. **A copy.** The record was written into another file or by another cluster, this start made no timeline, and the
@@ -34,7 +34,7 @@
 //! [`Evidence::decide`] has rules 4 and 6, and the floors of rule 2. The generator has the rest: `generator/startup.rs`
 //! the order of a start and rules 5 and 7, `generator/rotation.rs` rule 3, `generator/adoption.rs` rule 8.
 
-use super::promises::Promises;
+use super::pending::PendingRecord;
 use super::record::Record;
 use crate::host::FileIdentity;
 use crate::layout::Layout;
@@ -102,7 +102,7 @@ pub(crate) struct Evidence<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decision {
     /// With the mark of each lane, above which it begins at least.
-    pub(crate) promises: Promises,
+    pub(crate) pending: PendingRecord,
     /// Where a lane begins that the run enters, while the clock is not before its start (rule 2).
     pub(crate) above: i64,
     /// The lane to go on with.
@@ -132,11 +132,11 @@ impl Evidence<'_> {
         let active = record.and_then(|record| self.origins.iter().position(|it| Some(*it) == record.active));
         let is_own_timeline = record.is_some_and(|record| record.timeline == start.timeline);
         let may_be_newest = self.membership.is_some() || is_in_place && is_own_timeline && active.is_some();
-        let mut promises = match &self.found {
-            Some(found) => Promises::of(&found.record, found.slot, layout, &self.origins),
-            None => Promises::none(),
+        let mut pending = match &self.found {
+            Some(found) => PendingRecord::of(&found.record, found.slot, layout, &self.origins),
+            None => PendingRecord::empty(),
         };
-        for (mark, worker) in zip(&mut promises.marks, self.origins.iter()) {
+        for (mark, worker) in zip(&mut pending.marks, self.origins.iter()) {
             let is_missing = !record.is_some_and(|record| record.has_any(&[*worker]));
             if is_missing || !may_be_newest {
                 *mark = floor.max(*mark);
@@ -144,14 +144,14 @@ impl Evidence<'_> {
         }
         // What an operator says of other servers holds for the workers that are no lane, too.
         if adopted_us.is_some() {
-            promises.raise_all(layout, floor);
+            pending.raise_all(layout, floor);
         }
-        promises.system_identifier = start.system_identifier;
-        promises.timeline = start.timeline;
-        promises.max_ahead_us = max_ahead_us;
-        promises.membership = self.membership;
+        pending.system_identifier = start.system_identifier;
+        pending.timeline = start.timeline;
+        pending.max_ahead_us = max_ahead_us;
+        pending.membership = self.membership;
         Ok(Decision {
-            promises,
+            pending,
             above: mark_at(now_us),
             active: active.filter(|_| may_be_newest).unwrap_or(self.first_lane),
             needs_new_file: !is_in_place,

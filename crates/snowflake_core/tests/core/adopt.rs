@@ -163,7 +163,7 @@ fn adopt_of_an_earlier_time_changes_nothing_of_an_open_gate() {
     assert_eq!((before.tick, before.sequence + 1), (after.tick, after.sequence));
 }
 
-/// A call that decided to replay before `adopt` must not lower the frontier below the floor after it.
+/// A call that decided to replay before `adopt` must not lower the current tick below the floor after it.
 #[test]
 fn replay_under_way_does_not_undo_an_adopt() {
     let limits = Limits { policy: Policy::Replay, ..Limits::default() };

@@ -85,7 +85,7 @@ fn no_id_lies_above_the_end_of_the_lease_until_a_renewal() {
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
     assert_eq!(machine.with(|generator| generator.obstacle()), Some(Refusal::LeaseEnded));
     machine.keep();
-    assert!(machine.mark(0) <= lease.until, "no mark is promised above the lease");
+    assert!(machine.mark(0) <= lease.until, "no mark is above the lease");
     assert_eq!(machine.with(|generator| generator.rotate_now()), Err(Refusal::LeaseEnded));
     assert_eq!(machine.meet(&registry), Answered::Renewed);
     assert_eq!(machine.id().worker, last.worker);

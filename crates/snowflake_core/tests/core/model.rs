@@ -1,17 +1,18 @@
-//! A model of everything that may happen to servers that generate IDs. The code is the real one; clocks, disks, hosts and
-//! the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise (`Run::may_repeat`):
+//! A model of everything that may happen to servers that generate IDs. The code is the real one; clocks, disks, hosts
+//! and the order of events are simulated. No state that it reaches breaks guarantees 1 to 5, or this promise
+//! (`Run::may_repeat`):
 //!
-//! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced and a clock was
-//! > behind.
+//! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced and a clock
+//! > was behind.
 //!
-//! One of the two goes wrong in most runs of the model: states are put back, lost, and started elsewhere, and clocks step.
-//! Runs of one worker do not overlap on two hosts, because the model ends the one before it starts the other, as an
-//! operator has to. On one host it leaves that to the host's lock.
+//! One of the two goes wrong in most runs of the model: states are put back, lost, and started elsewhere, and clocks
+//! step. Runs of one worker do not overlap on two hosts, because the model ends the one before it starts the other, as
+//! an operator has to. On one host it leaves that to the host's lock.
 //!
-//! A run of the model is a tape of choices: which action comes next, where a fault strikes, and what it leaves behind. Small
-//! scopes are explored completely, every tape of them; large ones at random. A failure prints its tape and what happened on
-//! it; `MODEL_REPLAY="scope: 1,2,3"` runs that tape again. `MODEL_SECONDS` is how long each random scope takes,
-//! `MODEL_SEED` where it starts, `MODEL_DEPTH` how many more actions the runs of the small scopes have, and
+//! A run of the model is a tape of choices: which action comes next, where a fault strikes, and what it leaves behind.
+//! Small scopes are explored completely, every tape of them; large ones at random. A failure prints its tape and what
+//! happened on it; `MODEL_REPLAY="scope: 1,2,3"` runs that tape again. `MODEL_SECONDS` is how long each random scope
+//! takes, `MODEL_SEED` where it starts, `MODEL_DEPTH` how many more actions the runs of the small scopes have, and
 //! `MODEL_SHRINK` how many seconds are spent on shortening a failing tape.
 
 mod actions;
@@ -108,7 +109,7 @@ fn the_second_slot_needs_no_fsync_of_its_own() {
     random_tapes("sloppy disk");
 }
 
-/// The simulated disk promises little enough that a start without the fsync is caught.
+/// The simulated disk guarantees little enough that a start without the fsync is caught.
 #[test]
 fn a_start_that_believes_what_it_reads_is_found_out() {
     assert!(explore(large("trusting start"), 600).is_err());

@@ -1,5 +1,5 @@
-//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets the number of cases. Here is
-//! that of calls, one after the other: a model of what was issued, independent of words and swaps.
+//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets the number of cases. Here
+//! is that of calls, one after the other: a model of what was issued, independent of entries and swaps.
 
 mod interrupted;
 mod layouts;
@@ -20,9 +20,10 @@ struct LaneModel {
     /// Tick -> the last sequence issued in it.
     used: BTreeMap<i64, i64>,
     issued: u64,
-    /// The tick of the last ID, or the one to which a rotation has raised the frontier since.
+    /// The tick of the last ID, or the one to which a rotation has raised the current tick since.
     last: i64,
-    /// A call of several rotations may have entered the lane and left it again, at a reading of the clock that is not known.
+    /// A call of several rotations may have entered the lane and left it again, at a reading of the clock that is not
+    /// known.
     is_passed: bool,
     /// Ring slot -> the latest tick that used it; an earlier one cannot be had any more.
     slots: HashMap<i64, i64>,
@@ -74,8 +75,8 @@ struct Model {
     timeline: u32,
     active: usize,
     rotations: u64,
-    /// The last ID of the active lane since the last rotation; `None` while the frontier is not known.
-    frontier: Option<Range>,
+    /// The last ID of the active lane since the last rotation; `None` while the current tick is not known.
+    current_tick: Option<Range>,
     refusals: u64,
     last_refusal: Option<Refusal>,
     resets_before: u64,
@@ -101,7 +102,7 @@ impl Model {
             timeline: 0,
             active: 0,
             rotations: 0,
-            frontier: None,
+            current_tick: None,
             refusals: 0,
             last_refusal: None,
             resets_before: 0,
@@ -147,11 +148,11 @@ impl Model {
         self.missing(lane.room_from(start, n, &layout).min(start.max(latest + 1)), wall)
     }
 
-    /// The highest possible frontier of the active lane: a refused call may have gone on to ticks that a replay had
+    /// The highest possible current tick of the active lane: a refused call may have gone on to ticks that a replay had
     /// left.
-    fn farthest_frontier(&self) -> i64 {
+    fn farthest_tick(&self) -> i64 {
         let lane = &self.lanes[self.active];
-        if self.frontier.is_some() { lane.last } else { lane.last.max(lane.highest()) }
+        if self.current_tick.is_some() { lane.last } else { lane.last.max(lane.highest()) }
     }
 
     fn call(&mut self, generator: &Gen, n: i64, undisturbed: bool) {
@@ -179,11 +180,11 @@ impl Model {
         let active = status.lane;
         if rotated > 0 {
             assert!(self.others().contains(&active) || !undisturbed, "lane {active} was left");
-            self.frontier = None;
+            self.current_tick = None;
             for (index, lane) in self.lanes.iter_mut().enumerate() {
                 lane.is_passed = index != active && (lane.is_passed || rotated > 1);
             }
-            self.lanes[active].last = generator.frontier();
+            self.lanes[active].last = generator.current_tick();
         } else {
             assert_eq!(active, self.active, "the lane changed without a rotation");
         }
@@ -200,7 +201,7 @@ impl Model {
                 let lane = &self.lanes[self.active];
                 if self.limits.policy == Policy::Replay || lane.last < lane.highest() {
                     // It may still have replayed, or gone on to ticks that another replay had left.
-                    self.frontier = None;
+                    self.current_tick = None;
                 }
                 self.check_refusal(generator, refusal, n, &reads);
             }
@@ -224,8 +225,8 @@ impl Model {
         let missing = self.missing(parts.tick, *reads.last().unwrap());
         assert!(missing <= 0, "guarantee 4: {missing} us too early");
 
-        // Guarantee 5. Replay may go back, but only if the frontier could not be used.
-        if let Some(before) = self.frontier
+        // Guarantee 5. Replay may go back, but only if the current tick could not be used.
+        if let Some(before) = self.current_tick
             && range.first < before.first
         {
             let was_blocked = reads.iter().any(|read| self.missing_for(n, *read) > 0);
@@ -250,11 +251,11 @@ impl Model {
             },
         }
         lane.issued += n as u64;
-        self.frontier = Some(range);
+        self.current_tick = Some(range);
     }
 
     fn check_wait(&self, waited: i64, undisturbed: bool) {
-        // Replay moves the frontier, and then a call's patience starts over.
+        // Replay moves the current tick, and then a call's patience starts over.
         let turns = if self.limits.policy == Policy::Replay { 2 } else { 1 };
         let bound = turns * (self.limits.max_wait_us + self.tick_us() + self.tick_us().min(NAP));
         assert!(waited <= bound || !undisturbed, "waited {waited} us of at most {bound}");
@@ -263,7 +264,7 @@ impl Model {
     /// A call waits only for ticks that guarantee 4 forbids.
     fn check_turn(&self, n: i64, reads: &[i64]) {
         let lane = &self.lanes[self.active];
-        if self.farthest_frontier() > lane.last {
+        if self.farthest_tick() > lane.last {
             return;
         }
         let now = self.config.layout.tick_at(reads[0]);
@@ -278,7 +279,7 @@ impl Model {
             return;
         }
         assert!(rotated == 1 || !undisturbed, "{rotated} rotations for one step");
-        if self.frontier.is_none() {
+        if self.current_tick.is_none() {
             return;
         }
         let layout = self.config.layout;
@@ -310,7 +311,7 @@ impl Model {
         let now = layout.relative(*reads.last().unwrap());
         let latest = layout.tick().containing(now + self.limits.max_ahead_us);
         let lane = &self.lanes[self.active];
-        let start = self.farthest_frontier().max(layout.tick().containing(now));
+        let start = self.farthest_tick().max(layout.tick().containing(now));
         let room = lane.room_from(start, n, &layout);
         match refusal {
             Refusal::GateClosed => panic!("the gate is open"),
@@ -431,10 +432,10 @@ impl Model {
                         let lane = self.config.workers.owner(worker).unwrap().1;
                         let expected = self.next_lane(self.world.wall.get());
                         assert!(expected == Some(lane) || !is_known, "lane {lane}, not {expected:?}");
-                        self.lanes[lane].last = first.frontier();
+                        self.lanes[lane].last = first.current_tick();
                         assert_eq!(first.status().lane, lane);
                         self.rotations += 1;
-                        (self.active, self.frontier) = (lane, None);
+                        (self.active, self.current_tick) = (lane, None);
                     }
                     Err(Refusal::NoLane(_)) => {
                         let expected = self.next_lane(self.world.wall.get());

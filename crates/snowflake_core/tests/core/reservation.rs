@@ -120,7 +120,7 @@ fn second_call_does_not_renew_the_reservation_again() {
     assert!(interrupted >= 3, "the last look before the lock is among them");
 }
 
-/// Nothing can be issued before the clock has caught up, and a reservation from the frontier would reach too far.
+/// Nothing can be issued before the clock has caught up, and a reservation from the current tick would reach too far.
 #[test]
 fn keep_up_writes_nothing_while_the_clock_is_back() {
     for back in [MAX_AHEAD + RESERVE, MINUTE, DAY] {

@@ -129,7 +129,7 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
 
 // ---- Replay ----
 
-/// By the time that the call would lower the frontier, the clock has been corrected; then it must not lower it.
+/// By the time that the call would lower the current tick, the clock has been corrected; then it must not lower it.
 #[test]
 fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
     let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
@@ -173,7 +173,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
     assert_eq!(ours.status().issued, 40);
 }
 
-/// From the frontier, the second step is within the ring, but the words there belong to later ticks.
+/// From the current tick, the second step is within the ring, but the words there belong to later ticks.
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
     let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
@@ -212,7 +212,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
     ours.next_id().expect("at the time that the refusal named");
 }
 
-/// At the end of the time field, replay lowers the frontier below ticks that are all full.
+/// At the end of the time field, replay lowers the current tick below ticks that are all full.
 #[test]
 fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
     let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
@@ -250,7 +250,7 @@ fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
     }
 }
 
-/// With 63 bits of time and sequence, the last word of the last tick is the highest that there is.
+/// With 63 bits of time and sequence, the last entry of the last tick is the highest that there is.
 #[test]
 fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
     let config = Config {

@@ -480,7 +480,8 @@ fn start_that_is_asked_again_meanwhile_opens_no_sooner() {
     machine.id();
 }
 
-/// The control file's times are whole seconds, rounded up, so right after `initdb` its checkpoint is ahead of the clock.
+/// The control file's times are whole seconds, rounded up, so right after `initdb` its checkpoint is ahead of the
+/// clock.
 #[test]
 fn first_start_after_initdb_waits_and_refuses_no_call() {
     for ahead in [0, SECOND / 2, SECOND] {

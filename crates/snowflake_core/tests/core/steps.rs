@@ -11,8 +11,8 @@ fn parts(config: &Config, id: i64) -> snowflake_core::Parts {
     config.layout.unpack(id).unwrap()
 }
 
-/// A replay goes further back than the ring reaches, where the words belong to later ticks, and another process rotates
-/// between any two looks of the call. The later ticks belong to the old lane; the new lane follows the clock.
+/// A replay goes further back than the ring reaches, where the entries belong to later ticks, and another process
+/// rotates between any two looks of the call. The later ticks belong to the old lane; the new lane follows the clock.
 #[test]
 fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
     const LOOKS: usize = 12;

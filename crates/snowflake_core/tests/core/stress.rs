@@ -138,8 +138,8 @@ fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
 
 /// Threads that generate single IDs as fast as they can, and one that takes whole ticks: neither may starve. A
 /// whole-tick range ends the tick for the others, so if it always came first, they would get nothing. Who comes first
-/// is the scheduler's choice, so how many they get depends on what else the machine does: a tenth is asked for, in one of
-/// five attempts.
+/// is the scheduler's choice, so how many they get depends on what else the machine does: a tenth is asked for, in one
+/// of five attempts.
 #[test]
 fn single_calls_go_on_beside_ranges_of_whole_ticks() {
     let ranges = 50;

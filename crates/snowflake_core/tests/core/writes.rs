@@ -267,7 +267,7 @@ fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
                 machine.pass(HOUR);
                 machine.id();
             }
-            // The fsync of the second slot fails: the promise is durable, but only in the first.
+            // The fsync of the second slot fails: the record is durable, but only in the first.
             let syncs = Cell::new(0);
             machine.disk.set_faults(move |point| {
                 let is_sync = matches!(point, Point::Sync(_));

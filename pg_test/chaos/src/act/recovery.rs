@@ -169,7 +169,7 @@ impl Act<'_> {
     /// IDs were generated. Of a `max_ahead` that was lowered, such a start knows nothing.
     pub fn wait_for_clock(&self) {
         wait_until("the clock to pass the last ID", secs(20), || {
-            (self.frontier_ms() <= true_ms() + self.max_ahead_ms).then_some(())
+            (self.newest_ms() <= true_ms() + self.max_ahead_ms).then_some(())
         });
     }
 

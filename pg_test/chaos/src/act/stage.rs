@@ -38,12 +38,12 @@ impl Stage {
     /// A worker of a cluster that has ended. All its IDs are in the past.
     pub fn retired_worker(&self) -> i64 {
         let mut retired = self.retired.borrow_mut();
-        let past = retired.iter().position(|(_, frontier_ms)| *frontier_ms < true_ms() - 10_000);
+        let past = retired.iter().position(|(_, newest_ms)| *newest_ms < true_ms() - 10_000);
         retired.swap_remove(past.expect("a worker whose IDs are in the past")).0
     }
 
-    pub fn retire(&self, workers: &[i64], frontier_ms: i64) {
-        self.retired.borrow_mut().extend(workers.iter().map(|worker| (*worker, frontier_ms)));
+    pub fn retire(&self, workers: &[i64], newest_ms: i64) {
+        self.retired.borrow_mut().extend(workers.iter().map(|worker| (*worker, newest_ms)));
     }
 
     /// For the report.

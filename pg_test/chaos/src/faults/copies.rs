@@ -137,7 +137,7 @@ pub fn restore(act: &mut Act, fault: &Fault) {
         let name = &restored.target.name;
         assert!(is_closed(&answer, A_SECOND), "{name}: closed beside its original? {answer:?}");
         act.stop(fault.down);
-        act.gone_frontier_ms = act.frontier_ms();
+        act.gone_newest_ms = act.newest_ms();
     }
     for (name, _) in settings {
         restored.server.unset(name);

@@ -29,7 +29,7 @@ pub fn promote(act: &mut Act, fault: &Fault) {
         });
         fault.hold(1);
         act.stop(fault.down);
-        act.gone_frontier_ms = act.frontier_ms();
+        act.gone_newest_ms = act.newest_ms();
         return succeed(act, standby, fault);
     }
     act.stop_for_good(fault.down);

@@ -19,7 +19,7 @@ pub fn worker(act: &mut Act, fault: &Fault) {
     let (home, future) = (act.worker, act.world.future);
     act.stop(fault.down);
     act.settled_count(&act.primary);
-    let frontier_ms = act.frontier_ms();
+    let newest_ms = act.newest_ms();
     act.change_worker(other, i64::MIN);
     act.world.future = 0;
     act.start();
@@ -27,7 +27,7 @@ pub fn worker(act: &mut Act, fault: &Fault) {
     if fault.variant.is_multiple_of(2) {
         fault.hold(1);
         act.stop(fault.down);
-        act.change_worker(home, frontier_ms);
+        act.change_worker(home, newest_ms);
         act.world.future = future;
         act.start();
     }

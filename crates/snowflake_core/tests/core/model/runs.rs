@@ -1,5 +1,5 @@
-//! What a run of the model consists of: servers in their directories, hosts and their clocks, a registry, and every ID that
-//! was generated; and by what promise a run is judged.
+//! What a run of the model consists of: servers in their directories, hosts and their clocks, a registry, and every ID
+//! that was generated; and by what promise a run is judged.
 
 use super::scopes::{MS, TOLERANCE};
 use crate::simulation::disk::{Fault, Said};
@@ -123,8 +123,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether rule 4 raises this worker's mark at the start: the record cannot be the newest. The floor of a lease replaces
-    /// that rule.
+    /// Whether rule 4 raises this worker's mark at the start: the record cannot be the newest. The floor of a lease
+    /// replaces that rule.
     pub fn is_floored(&self, worker: i64) -> bool {
         let is_floored = self.found.as_ref().is_none_or(|found| {
             self.is_adopted
@@ -135,10 +135,10 @@ impl Run {
         is_floored && !self.is_leased
     }
 
-    /// Whether the promise lets this run repeat an ID that another generated: the newest state was lost or replaced, and
-    /// a clock was behind. A state that has the ID below its mark counts as the newest. This run's clock was behind the one
-    /// under which the ID was generated at the start, or behind its own start later on; where the start could see that the
-    /// state cannot be the newest, only the former counts, and by more than hosts may differ.
+    /// Whether the promise lets this run repeat an ID that another generated: the newest state was lost or replaced,
+    /// and a clock was behind. A state that has the ID below its mark counts as the newest. This run's clock was behind
+    /// the one under which the ID was generated at the start, or behind its own start later on; where the start could
+    /// see that the state cannot be the newest, only the former counts, and by more than hosts may differ.
     pub fn may_repeat(&self, parts: &Parts, made: &Made) -> bool {
         let is_covered = self.found.as_ref().is_some_and(|found| parts.tick <= found.mark(parts.worker));
         let is_behind = match self.is_floored(parts.worker) {

@@ -81,10 +81,11 @@ pub enum Action {
     ChangeAhead,
     /// From now on, actions apply to the next server.
     Turn,
-    /// A directory becomes the primary of a new timeline: with its own files, or with a new or old copy of the primary's.
-    /// Actions apply to it from now on.
+    /// A directory becomes the primary of a new timeline: with its own files, or with a new or old copy of the
+    /// primary's. Actions apply to it from now on.
     Promote,
-    /// The server goes down, and its state is put back to an earlier one, replaced by that of another directory, or lost.
+    /// The server goes down, and its state is put back to an earlier one, replaced by that of another directory, or
+    /// lost.
     PutBack,
     Delete,
     Adopt,
@@ -218,7 +219,8 @@ pub const SMALL: [Scope; 13] = [
         policies: BOTH,
         ..PLAIN
     },
-    // Leases that are renewed, lost and granted anew, to a server that crashes, reboots, is cloned, and has an operator.
+    // Leases that are renewed, lost and granted anew, to a server that crashes, reboots, is cloned, and has an
+    // operator.
     Scope {
         name: "leases",
         actions: &[Burst, Meet, End, Adopt, CrashMachine, PutBack, Turn, Step],

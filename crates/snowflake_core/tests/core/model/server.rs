@@ -394,8 +394,8 @@ impl Server {
         history.insert(id, made);
     }
 
-    /// A call was refused because no lane can be used: so it is for those that the run has not entered, by the marks on disk
-    /// and rules 2 and 3.
+    /// A call was refused because no lane can be used: so it is for those that the run has not entered, by the marks on
+    /// disk and rules 2 and 3.
     fn check_lanes(&self) {
         let world = self.world();
         if world.faulty_disk || world.interrupted || world.is_leased() || self.is_quiet.get() {

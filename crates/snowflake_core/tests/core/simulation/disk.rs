@@ -1,6 +1,6 @@
 //! A simulated disk that keeps written and durable bytes apart, and fails on demand.
 //!
-//! It promises no more than the contract of [`Disk`]: an fsync makes only its own slot durable, and after a failed
+//! It guarantees no more than the contract of [`Disk`]: an fsync makes only its own slot durable, and after a failed
 //! fsync the slot's content is unknown, although it may look clean.
 
 use super::tape::Tape;
@@ -145,8 +145,8 @@ fn newest(slots: [Option<&Said>; SLOTS]) -> Option<&Said> {
 /// What happens on a host just before a data directory locks workers.
 type BeforeLock = Rc<dyn Fn(u64)>;
 
-/// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last. Holders
-/// are data directories.
+/// What a host remembers outside every disk, until it boots again: who holds a worker, and who signed for it last.
+/// Holders are data directories.
 #[derive(Default)]
 pub struct SimHost {
     /// What happens just before a data directory locks workers.

@@ -116,7 +116,7 @@ pub fn run_ahead(machine: &Machine) {
     let tick_us = machine.config.borrow().layout.tick().micros();
     machine.with(|generator| {
         let latest = (machine.wall() + generator.limits().max_ahead_us) / tick_us;
-        while generator.frontier() < latest {
+        while generator.current_tick() < latest {
             generator.next_range(generator.capacity()).unwrap();
         }
     });

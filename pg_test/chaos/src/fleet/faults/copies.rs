@@ -91,7 +91,7 @@ pub fn set_back_state(node: &mut Node, scene: &Scene, fault: &Fault) {
 fn start_back(node: &mut Node) {
     std::thread::sleep(ms(200));
     wait_until("the clock to pass the last ID", secs(60), || {
-        let newest_ms = node.primary.target.frontier_ms.load(Ordering::Acquire);
+        let newest_ms = node.primary.target.newest_ms.load(Ordering::Acquire);
         (newest_ms <= true_ms() + MAX_AHEAD_MS).then_some(())
     });
     node.primary.start();

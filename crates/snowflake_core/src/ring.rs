@@ -1,19 +1,19 @@
-//! The ledger: which IDs of a lane have been generated. The proof of uniqueness is here and nowhere else.
+//! The ring: which IDs of a lane have been generated. The proof of uniqueness is here and nowhere else.
 //!
-//! A ledger is a ring of 64-bit words, one word per tick. A word holds the last *position* issued in its tick (tick and
-//! sequence side by side) or nothing. Only [`Ledger::claim`] changes a word, by one compare-and-swap that moves it to a
-//! **higher** value. The caller whose swap succeeded owns the positions that the word moved over, and no other caller
-//! ever can (guarantee 1). This depends neither on clocks, nor on policies, nor on the memory order, because all
-//! changes of one atomic have one order.
+//! The tick t has the slot t modulo the number of slots. The slot's 64-bit *entry* is the last *position* issued in a
+//! tick (tick and sequence side by side), or empty. Only [`Ring::claim`] changes an entry, by one compare-and-swap that
+//! moves it to a **higher** value. The caller whose swap succeeded owns the positions that the entry moved over, and no
+//! other caller ever can (guarantee 1). This depends neither on clocks, nor on policies, nor on the memory order,
+//! because all changes of one atomic have one order.
 //!
-//! A word also counts its own IDs, because the first sequence of a tick is a function of the tick. The call that evicts
-//! a word adds its count to the lane's total, so the count is exact and costs other calls nothing.
+//! An entry also counts its own IDs, because the first sequence of a tick is a function of the tick. The call that
+//! evicts an entry adds its count to the lane's total, so the count is exact and costs other calls nothing.
 
 use crate::config::SequenceStart;
 use crate::layout::Layout;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How positions lie in a word, and where each tick's sequence starts.
+/// How positions lie in an entry, and where each tick's sequence starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     sequence_bits: u32,
@@ -43,20 +43,20 @@ impl Shape {
         ((tick as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & self.spread_mask
     }
 
-    /// The word of position zero of `tick`.
+    /// The entry of position zero of `tick`.
     #[inline]
     const fn base(self, tick: i64) -> u64 {
-        Word::USED | (tick as u64) << self.sequence_bits
+        Entry::USED | (tick as u64) << self.sequence_bits
     }
 }
 
-/// One word of the ring, as it was read.
+/// One entry of the ring, as it was read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Word(u64);
+struct Entry(u64);
 
-impl Word {
-    /// Time and sequence together have at most 63 bits, so the top bit tells a used word from an empty one. Words
-    /// compare as their positions do, and the empty word is below them all.
+impl Entry {
+    /// Time and sequence together have at most 63 bits, so the top bit tells a used entry from an empty one. Entries
+    /// compare as their positions do, and the empty entry is below them all.
     const USED: u64 = 1 << 63;
     const EMPTY: Self = Self(0);
 
@@ -64,7 +64,7 @@ impl Word {
         ((self.0 & !Self::USED) >> shape.sequence_bits) as i64
     }
 
-    /// How many IDs this word stands for.
+    /// How many IDs this entry stands for.
     const fn count(self, shape: Shape) -> u64 {
         if self.0 == Self::EMPTY.0 {
             return 0;
@@ -88,14 +88,14 @@ pub(crate) enum Claim {
 
 /// The ring of one lane.
 #[derive(Clone, Copy)]
-pub(crate) struct Ledger<'m> {
+pub(crate) struct Ring<'m> {
     slots: &'m [AtomicU64],
     evicted: &'m AtomicU64,
     shape: Shape,
 }
 
-impl<'m> Ledger<'m> {
-    /// `slots`: a power of two of words, all 0 at first. `evicted`: the lane's count of IDs that left the ring.
+impl<'m> Ring<'m> {
+    /// `slots`: a power of two of entries, all 0 at first. `evicted`: the lane's count of IDs that left the ring.
     pub(crate) fn new(slots: &'m [AtomicU64], evicted: &'m AtomicU64, shape: Shape) -> Self {
         assert!(slots.len().is_power_of_two(), "a ring has a power of two of slots");
         Self { slots, evicted, shape }
@@ -118,14 +118,14 @@ impl<'m> Ledger<'m> {
         let base = self.shape.base(tick);
         let mut seen = slot.load(Ordering::Relaxed);
         loop {
-            // The words of one tick differ in their sequence alone.
+            // The entries of one tick differ in their sequence alone.
             let is_of_tick = seen ^ base <= self.shape.highest;
             let first = if is_of_tick {
                 (seen ^ base) + 1
             } else if seen < base {
                 self.shape.first_sequence(tick)
             } else {
-                return Claim::Overtaken(Word(seen).tick(self.shape));
+                return Claim::Overtaken(Entry(seen).tick(self.shape));
             };
             let last = first + (n as u64 - 1);
             if last > self.shape.highest {
@@ -133,8 +133,8 @@ impl<'m> Ledger<'m> {
             }
             match slot.compare_exchange_weak(seen, base | last, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
-                    if !is_of_tick && seen != Word::EMPTY.0 {
-                        self.evicted.fetch_add(Word(seen).count(self.shape), Ordering::Relaxed);
+                    if !is_of_tick && seen != Entry::EMPTY.0 {
+                        self.evicted.fetch_add(Entry(seen).count(self.shape), Ordering::Relaxed);
                     }
                     return Claim::Won { first: first as i64 };
                 }
@@ -147,50 +147,50 @@ impl<'m> Ledger<'m> {
     /// to `end` has.
     pub(crate) fn room_from(&self, mut tick: i64, n: i64, end: i64) -> i64 {
         while tick <= end {
-            let word = self.word(tick);
+            let entry = self.entry(tick);
             let base = self.shape.base(tick);
             let top = base | self.shape.highest;
-            if word < base || (word <= top && top - word >= n as u64) {
+            if entry < base || (entry <= top && top - entry >= n as u64) {
                 return tick;
             }
-            tick = if word <= top { tick + 1 } else { Word(word).tick(self.shape) };
+            tick = if entry <= top { tick + 1 } else { Entry(entry).tick(self.shape) };
         }
         end + 1
     }
 
-    /// The lowest position that a call can claim from now on if it begins in this tick. Past the last one of a tick comes the
-    /// first of the next.
+    /// The lowest position that a call can claim from now on if it begins in this tick. Past the last one of a tick
+    /// comes the first of the next.
     #[inline]
     pub(crate) fn next_position(&self, tick: i64) -> i64 {
-        let (word, base) = (self.word(tick), self.shape.base(tick));
-        let next = if word ^ base <= self.shape.highest { word.wrapping_add(1) } else { base };
-        (next & !Word::USED) as i64
+        let (entry, base) = (self.entry(tick), self.shape.base(tick));
+        let next = if entry ^ base <= self.shape.highest { entry.wrapping_add(1) } else { base };
+        (next & !Entry::USED) as i64
     }
 
-    /// The word in the slot of this tick: it changes with every ID that is generated there.
-    pub(crate) fn word(&self, tick: i64) -> u64 {
+    /// The entry in the slot of this tick: it changes with every ID that is generated there.
+    pub(crate) fn entry(&self, tick: i64) -> u64 {
         self.slot(tick).load(Ordering::Acquire)
     }
 
     /// Whether an ID of this tick is in the ring.
     pub(crate) fn holds(&self, tick: i64) -> bool {
-        let word = Word(self.word(tick));
-        word != Word::EMPTY && word.tick(self.shape) == tick
+        let entry = Entry(self.entry(tick));
+        entry != Entry::EMPTY && entry.tick(self.shape) == tick
     }
 
-    /// The last tick in which an ID was generated. It is still in the ring, because only a later tick evicts a word.
+    /// The last tick in which an ID was generated. It is still in the ring, because only a later tick evicts an entry.
     pub(crate) fn last_tick(&self) -> Option<i64> {
-        let highest = self.words().max().unwrap_or(Word::EMPTY);
-        (highest != Word::EMPTY).then(|| highest.tick(self.shape))
+        let highest = self.entries().max().unwrap_or(Entry::EMPTY);
+        (highest != Entry::EMPTY).then(|| highest.tick(self.shape))
     }
 
     /// How many IDs the lane has generated. Exact while no claim is under way.
     pub(crate) fn issued(&self) -> u64 {
-        let held: u64 = self.words().map(|word| word.count(self.shape)).sum();
+        let held: u64 = self.entries().map(|entry| entry.count(self.shape)).sum();
         held + self.evicted.load(Ordering::Relaxed)
     }
 
-    fn words(&self) -> impl Iterator<Item = Word> + use<'m> {
-        self.slots.iter().map(|slot| Word(slot.load(Ordering::Acquire)))
+    fn entries(&self) -> impl Iterator<Item = Entry> + use<'m> {
+        self.slots.iter().map(|slot| Entry(slot.load(Ordering::Acquire)))
     }
 }

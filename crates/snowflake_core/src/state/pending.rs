@@ -1,5 +1,5 @@
-//! What a generator keeps of its record in memory: the promises, of which the next record will tell. Plain data without
-//! a heap, because it lies in memory that processes share.
+//! The pending record: what the next write of the state puts on disk. Plain data without a heap, because it is in
+//! memory that processes share.
 
 use super::record::Record;
 use crate::host::FileIdentity;
@@ -14,7 +14,7 @@ const MAX_OTHERS: usize = 48;
 
 /// The part of its record that the generator keeps in memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Promises {
+pub(crate) struct PendingRecord {
     pub(crate) generation: u64,
     pub(crate) system_identifier: u64,
     pub(crate) file: FileIdentity,
@@ -33,7 +33,7 @@ pub(crate) struct Promises {
     floor_us: i64,
 }
 
-/// The part of a record that the promises do not hold.
+/// The part of a record that [`PendingRecord`] does not have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heading<'a> {
     pub(crate) layout: &'a Layout,
@@ -41,9 +41,9 @@ pub(crate) struct Heading<'a> {
     pub(crate) active: usize,
 }
 
-impl Promises {
-    /// No promises.
-    pub(crate) const fn none() -> Self {
+impl PendingRecord {
+    /// Without any mark.
+    pub(crate) const fn empty() -> Self {
         Self {
             generation: 0,
             system_identifier: 0,
@@ -59,7 +59,7 @@ impl Promises {
         }
     }
 
-    /// The promises of a record that was read from `slot`, for the lanes of these workers. A lane whose worker the record
+    /// What follows a record that was read from `slot`, for the lanes of these workers. A lane whose worker the record
     /// does not have gets the record's floor.
     pub(crate) fn of(record: &Record, slot: usize, layout: &Layout, origins: &[i64]) -> Self {
         let known = |worker: &i64| record.marks.get(worker).copied().unwrap_or(record.floor_us);
@@ -89,7 +89,7 @@ impl Promises {
         }
     }
 
-    /// The same promises for other lanes, as of another lease. The present ones become other workers.
+    /// The same for other lanes, as of another lease. The present workers join the `others`.
     pub(crate) fn for_origins(&self, heading: &Heading<'_>, origins: &[i64]) -> Self {
         Self::of(&self.record(heading, self.file), self.newest, heading.layout, origins)
     }
@@ -99,7 +99,7 @@ impl Promises {
         self.membership.and_then(|membership| membership.lease)
     }
 
-    /// The same promises of a node that knows this.
+    /// The same with this membership.
     pub(crate) fn of_member(self, membership: Membership) -> Self {
         Self { membership: Some(membership), ..self }
     }
@@ -117,7 +117,7 @@ impl Promises {
         self.floor_us = floor_us.max(self.floor_us);
     }
 
-    /// These promises after a write of others failed: what is known of the file is known from that.
+    /// This record after the write of `attempted` failed, which is the newest that the file may hold.
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
         let Self { file, generation, newest, .. } = *attempted;
         Self { file, generation, newest, ..self }
