@@ -1,5 +1,5 @@
-# Of the output of a job of scripts/stages.mk that failed: the commands that run what has failed alone, which are each of
-# Cargo's tests that it names, and the stage.
+# Of the output of a job of scripts/stages.mk that failed: each panic, then the commands that run what
+# has failed alone, which are each of Cargo's tests that it names, and the stage.
 
 BEGIN {
     split(job, part, ".")
@@ -7,8 +7,12 @@ BEGIN {
         environment = "PG_CONFIG=$(scripts/postgres " part[2] ") "
         option = "--pg " part[2] " "
     }
-    print job " failed; to run it alone:"
+    print job " failed:"
 }
+
+/^thread '.*' .*panicked at / { left = 60 }
+left && /^(note: run with `RUST_BACKTRACE=1`.*|stack backtrace:|)$/ { left = 0 }
+left { print "  " substr($0, 1, 500); left-- }
 
 /^test .* \.\.\. FAILED$/ {
     sub(/^test /, "")
@@ -19,8 +23,8 @@ BEGIN {
 /^error: test failed, to rerun pass `/ {
     split($0, quoted, "`")
     for (n = 1; n <= count; n++)
-        print "  " environment "cargo test --profile quick " quoted[2] " -- --exact --nocapture " failed[n]
+        commands = commands "  " environment "cargo test --profile quick " quoted[2] " -- --exact --nocapture " failed[n] "\n"
     count = 0
 }
 
-END { print "  scripts/test " option part[1] }
+END { print "to run it alone:\n" commands "  scripts/test " option part[1] }

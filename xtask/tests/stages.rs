@@ -122,6 +122,10 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
         echo 'test b::does_not_panic - should panic ... FAILED'
         echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test all`'
         echo 'test c::breaks ... FAILED'
+        echo \"thread 'c::breaks' (7) panicked at core/c.rs:8:9:\"
+        echo 'one ID twice'
+        echo 'note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace'
+        echo 'test d::passes ... ok'
         echo 'error: test failed, to rerun pass `-p snowflake_core --doc`'
         exit 1";
     let failed = |script: &str, stage: &str| {
@@ -134,7 +138,10 @@ fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
     let cargo = "cargo test --profile quick -p snowflake_server_tests --test all -- --exact --nocapture";
     let doc = "cargo test --profile quick -p snowflake_core --doc -- --exact --nocapture";
     let expected = [
-        "lint failed; to run it alone:",
+        "lint failed:",
+        "  thread 'c::breaks' (7) panicked at core/c.rs:8:9:",
+        "  one ID twice",
+        "to run it alone:",
         &format!("  {cargo} a::breaks"),
         &format!("  {cargo} b::does_not_panic"),
         &format!("  {doc} c::breaks"),
