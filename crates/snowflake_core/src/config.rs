@@ -24,10 +24,10 @@ pub enum SequenceStart {
     Spread,
 }
 
-/// Who says which workers this server has.
+/// Where this server's workers come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerSource {
-    /// The configuration. That no other server has them is the operator's care.
+    /// The configuration. The operator ensures that no other server has them.
     #[default]
     Configured,
     /// The fleet's registry.
@@ -69,9 +69,9 @@ pub struct Config {
     pub layout: Layout,
     /// The datacenter of every ID; 0 if the layout has none.
     pub datacenter: i64,
-    /// The workers that this generator owns; where the registry says which, any of the fleet's.
+    /// The workers that this generator owns; with [`WorkerSource::Registry`], any of the fleet's.
     pub workers: Workers,
-    /// Who says so.
+    /// Where they come from.
     pub source: WorkerSource,
     /// Where the sequence of a tick starts.
     pub sequence_start: SequenceStart,
@@ -101,7 +101,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The home worker, if the configuration says which.
+    /// The home worker, unless the registry grants it.
     pub fn configured_home(&self) -> Option<i64> {
         (self.source != WorkerSource::Registry).then(|| self.workers.worker(0))
     }

@@ -94,8 +94,8 @@ pub struct ForeignLayout {
 }
 
 impl ForeignLayout {
-    /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error says what
-    /// is wrong with the line.
+    /// The layout of a system's name, in any case, or of a line such as `41/10/12 1ms 2015-01-01`. The error is
+    /// a sentence about the line.
     pub fn find(text: &str) -> Result<Self, String> {
         let preset = PRESETS.iter().find(|preset| preset.name.eq_ignore_ascii_case(text.trim()));
         preset.map_or(text, |preset| preset.layout).parse()

@@ -12,7 +12,7 @@
 //! ended. If it is the reader's, the writer's calls see the current tick of the reader's ID or a later one, and in the
 //! same tick the ring's entry that the reader has moved: their IDs are higher.
 //!
-//! No slot is ever cleared. A slot counts while its transaction runs, and PostgreSQL says how long that is.
+//! No slot is ever cleared. A slot counts while PostgreSQL lists its transaction as running.
 //!
 //! # Breaks
 //!

@@ -142,7 +142,7 @@ pub struct Loaded {
 /// Why a slot was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteError {
-    /// The file is gone, or another one lies in its place.
+    /// The file was removed or replaced.
     Replaced,
     /// The operating system returned an error.
     Os(Errno),
@@ -156,7 +156,7 @@ pub trait Disk {
     ///
     /// After a crash of the server alone, and even more after a failed fsync, pages can look written that never reached
     /// the disk. So of two slots that look alike, one may not be durable, and nothing shows which. When each is written
-    /// onto itself, the durable one stays whole whatever happens, and the other becomes durable. Only then may one of
+    /// onto itself, the durable one stays whole even in a crash, and the other becomes durable. Only then may one of
     /// them be overwritten.
     fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
     /// Writes one slot of the expected file, and fsyncs it.

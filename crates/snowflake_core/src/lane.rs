@@ -147,7 +147,7 @@ impl<'m> Lane<'m> {
         self.raise_to(floor + 1);
     }
 
-    // ---- what the ring knows ----
+    // ---- reading the ring ----
 
     /// The ticks that the ring remembers.
     pub(crate) fn ring_ticks(&self) -> i64 {

@@ -1,4 +1,4 @@
-//! Bits, tick and epoch of an ID: pack, unpack, ranges. Knows no clock and no state.
+//! Bits, tick and epoch of an ID: pack, unpack, ranges. Reads no clock, and has no state.
 //!
 //! Times are signed microseconds. A *Unix* time counts from 1970, a *relative* time from the layout's epoch. A tick is
 //! a relative time in units of [`Tick`], rounded down; it is signed too, because a clock may be before the epoch.
@@ -367,7 +367,7 @@ pub fn is_epoch(unix_us: i64) -> bool {
 }
 
 /// Reads an epoch: a literal date and time with an explicit offset, such as `2024-01-01T00:00:00Z`, as a Unix time in
-/// microseconds. The error is a sentence that says what is wrong with the text.
+/// microseconds. The error is a sentence about the text.
 pub fn parse_epoch(text: &str) -> Result<i64, &'static str> {
     let text = text.trim();
     match jiff::Timestamp::from_str(text).map(jiff::Timestamp::as_microsecond) {

@@ -1,5 +1,5 @@
-//! A fleet's registry leases workers to its nodes. This file has what a node knows of that, and how an answer of the
-//! registry changes it; the generator makes each change durable.
+//! A fleet's registry leases workers to its nodes. This file has the node's record of its lease, and how an answer of
+//! the registry changes that record; the generator makes each change durable.
 //!
 //! # Why no ID repeats
 //!
@@ -8,9 +8,9 @@
 //! part in that.
 //!
 //! A *contact* is one call of the registry. It carries a number, one higher than the last, and a nonce, and both are
-//! durable before they are sent. So of two copies of one node only one gets on: the registry refuses the other, because
-//! it comes with a number that was used with another nonce. A server that cannot show that it is the only one with its
-//! record, and a node whose lease is over, take a new node ID and drop the pending contact.
+//! durable before they are sent. So only one of two copies of a node goes on: the registry refuses the other, which
+//! sends a number that was used with another nonce. A server that cannot show that it is the only one with its record,
+//! and a node whose lease is over, take a new node ID and drop the pending contact.
 
 use crate::layout::Layout;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 pub struct Lease {
     /// The home worker.
     pub home: i64,
-    /// No ID of the lease lies in this tick or below. Two leases of one group differ in it.
+    /// Every ID of the lease has a later tick. Two leases of one group differ in their floors.
     pub floor: i64,
     /// The last tick of the lease.
     pub until: i64,
@@ -30,7 +30,7 @@ pub struct Lease {
 /// One call of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// The registry that the node knows; `None` before its first answer.
+    /// The registry that granted the last lease; `None` before the first.
     pub registry: Option<Uuid>,
     /// The node: one data directory, up to a restart over which its lease does not go on.
     pub node: Uuid,
@@ -75,7 +75,7 @@ pub enum Answered {
     Ignored,
 }
 
-/// What a node knows of itself and of its lease.
+/// A node's ID, its last contact, and its lease: a part of the record on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
     pub(crate) node: Uuid,
@@ -94,7 +94,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// A node that no registry knows yet.
+    /// A node that has not contacted a registry yet.
     pub(crate) fn new(node: Uuid, lanes: usize, datacenter: i64, layout: Layout) -> Self {
         let (number, nonce) = (0, Uuid::nil());
         Self {
@@ -110,7 +110,7 @@ impl Membership {
         }
     }
 
-    /// Whether a lease of this node allows what it would allow the other.
+    /// Whether a lease of this node would allow the other node the same IDs.
     pub(crate) fn has_workers_of(&self, other: &Self) -> bool {
         (self.lanes, self.datacenter, self.layout) == (other.lanes, other.datacenter, other.layout)
     }
@@ -128,14 +128,15 @@ impl Membership {
         Contact { registry, node, number, nonce, lease, clock_us }
     }
 
-    /// The contact that gives the lease back, if there is one: no ID of it lies above `mark`.
+    /// The contact that gives the lease back, if there is one. `mark`: the last tick in which IDs of the lease may
+    /// exist.
     pub(crate) fn release(&self, mark: i64, nonce: Uuid, clock_us: i64) -> Option<Contact> {
         let lease = self.lease?;
         let lease = Some(Lease { until: mark.clamp(lease.floor, lease.until), ..lease });
         Some(Contact { number: self.number + 1, nonce, lease, ..self.contact(clock_us) })
     }
 
-    /// What the node knows after this answer, and what that changes. `new_node` is its ID if its lease is over.
+    /// The record after this answer, and the change for the node. `new_node`: its ID if its lease is over.
     pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Answered) {
         let is_pending = self.is_pending && self.contact(contact.clock_us) == *contact;
         let answered = Self { is_pending: false, ..*self };

@@ -24,14 +24,14 @@
 //! Comments and tests cite them by their numbers.
 //!
 //! 1. **Unique.** An ID is returned only by the call whose compare-and-swap moved that ID's ring entry onto it. While
-//!    the ring lives, uniqueness depends neither on the clock, nor on a policy, nor on who raced whom; policies only
-//!    choose the tick to try.
+//!    the ring exists, uniqueness depends neither on the clock, nor on a policy, nor on the order in which calls race;
+//!    policies only choose the tick to try.
 //! 2. **Durable.** Before an ID is returned, its tick is at or below the mark of its lane on disk, fsynced. While the
 //!    server runs, no mark on disk is lowered.
 //! 3. **Restart.** After any start, a lane issues only in ticks above its mark on disk.
 //! 4. **Bounded lead.** An ID's tick is at most `max_ahead` past the wall clock that its call read.
 //! 5. **Ordered.** If call X returned before call Y began, on any backends, then id(X) < id(Y), unless a rotation or a
-//!    replay overlaps one of them or lies between. This is the order of allocation, not of commit.
+//!    replay overlaps one of them or comes between. This is the order of allocation, not of commit.
 //! 6. **Never stuck.** No lock is held while a call waits, no process waits uninterruptibly for a lock behind an fsync,
 //!    and every wait answers a cancel at once and is bounded by the monotonic clock.
 //! 7. **Either the state or the clock.** If two runs of one worker never overlap, no ID repeats, unless the newest
@@ -42,7 +42,7 @@
 //!
 //! | word | meaning |
 //! | --- | --- |
-//! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed: a clock may stand before it |
+//! | tick | the time unit of the ID, 1 ms by default, counted from the epoch; signed: a clock may be before the epoch |
 //! | worker | the value in the ID's worker field |
 //! | home worker | the worker that an operator configured, or a registry leased |
 //! | lane | one worker that this server owns: lane 0 is the home worker, the others are its backup workers |
@@ -56,22 +56,22 @@
 //! | permit | per lane in memory: its origin, and the reservation as calls see it: the last tick that may be issued |
 //! | floor | a tick or time up to which no ID may be generated, although none may exist there |
 //! | gate | open, or closed for a reason; behind a closed gate calls are refused |
-//! | record | what the state file says; it lies in one of two slots |
+//! | record | the content of the state file, in each of its two slots |
 //! | pending record | the content of the next record, in memory |
 //! | state writer | has the pending record, and decides when and to which slot or file it is written |
 //! | run | one start, and all processes that generate IDs by it |
-//! | host lock | what a host keeps on each worker of a cluster, so that one server at a time has it; lost with the boot |
+//! | host lock | a host's lock on each worker of a cluster, for one server at a time; lost with the boot |
 //! | token | drawn at each start, in the record and in the host lock: the server that has both is the only one |
-//! | start | what a server does from the closed gate to the open one |
+//! | start | the steps of a server from the closed gate to the open one |
 //! | rotate | make another lane the active one |
 //! | replay | lower the current tick to the wall clock, and go on from each tick's last sequence |
 //! | hold | let IDs ascend while the wall clock catches up |
 //! | break | the end of one order of IDs, after which lower ones may follow |
 //! | horizon | below it the transaction of every ID has ended |
 //! | keeper | the process that moves the reservation, so that calls need not |
-//! | keeper_request | what a blocked call leaves to the keeper |
+//! | keeper_request | the write or rotation that a blocked call leaves to the keeper |
 //! | cold lock | the one lock: held for every change beyond the hot path's |
-//! | node | this server as the fleet's registry knows it |
+//! | node | a server's name for the registry: its data directory, up to a restart over which its lease does not go on |
 //! | lease | a group of workers, a home worker and its backups, that the registry granted to a node up to a tick |
 //! | contact | one call of the registry, and its answer |
 //! | limits | the settings that a reload changes: policy, `max_ahead`, `max_wait` |

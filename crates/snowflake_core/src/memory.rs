@@ -184,7 +184,7 @@ pub(crate) enum Gate {
     Open,
 }
 
-/// What rules 2 and 3 of a start (`state/start.rs`) ask of a run.
+/// The values of this run that rules 2 and 3 of a start (`state/start.rs`) need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// The clock that its start read, as a Unix time in microseconds.
@@ -251,7 +251,7 @@ impl<R: RawMutex> Control<R> {
     }
 }
 
-/// A view of a generator's memory, wherever that lies.
+/// References to a generator's memory, shared or not.
 pub struct View<'m, R: RawMutex> {
     /// The part of fixed size.
     pub control: &'m Control<R>,

@@ -10,7 +10,7 @@
 pub(crate) struct Permit(i64);
 
 impl Permit {
-    /// Permits nothing: the gate is closed. Its tick lies below every mark.
+    /// Permits nothing: the gate is closed. Its tick is below every mark.
     pub(crate) const CLOSED: Self = Self(i64::MIN);
 
     /// Permits IDs of `origin` up to and including `tick` (-1: none yet), where origins have `origin_bits` bits. A tick

@@ -1,4 +1,4 @@
-//! IDs for rows that have times of their own. Knows no clock and no state.
+//! IDs for rows that have times of their own. Reads no clock, and has no state beyond the last row.
 //!
 //! A *position* is a tick with a sequence, counted through: tick * sequences + sequence. Rows come in the order of
 //! their ticks. Each gets the first position of its tick, or the one after the previous row's if that is higher: where
@@ -19,7 +19,7 @@ pub struct Placement {
 /// Why a row gets no position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misplaced {
-    /// Its tick lies before the previous row's, which is this one.
+    /// Its tick is before the previous row's, which is this one.
     Descending(i64),
     /// All ticks from its own to the layout's last one are full.
     Full,

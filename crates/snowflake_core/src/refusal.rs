@@ -61,7 +61,7 @@ pub enum ClosedReason {
 /// Why `adopt` was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptError {
-    /// The floor lies more than a day ahead of the clock.
+    /// The floor is more than a day ahead of the clock.
     FloorInFuture,
     /// The gate stays closed for a reason that `adopt` cannot remove.
     Unopened(Unopened),

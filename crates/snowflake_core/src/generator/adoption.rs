@@ -11,8 +11,9 @@ use parking_lot::lock_api::RawMutex;
 const FARTHEST_FLOOR_US: i64 = 24 * 3_600_000_000;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Vouches that no ID of another server is later than `floor_us` (a Unix time), and that no other server uses this
-    /// state. Opens a gate that a copied state keeps closed; if the gate is open already, raises the marks. Call
+    /// For an operator who knows that no ID of another server is later than `floor_us` (a Unix time in microseconds),
+    /// and that no other server uses this state. Opens a gate that a copied state keeps closed; if the gate is open
+    /// already, raises the marks. Call
     /// [`open`](Self::open) afterwards to finish the start.
     pub fn adopt(&self, start: &Start, floor_us: i64) -> Result<(), AdoptError> {
         if floor_us > self.host.wall_us().saturating_add(FARTHEST_FLOOR_US) {

@@ -27,7 +27,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     #[inline]
     pub fn announce(&self, slot: &Slot, transaction: u64) {
         if !slot.is_of(transaction) {
-            // The breaks first: a position that is older than they say would be too high.
+            // The breaks first: after a later break, the position that was read before it could be too high.
             let breaks = self.control.order.done();
             let position = self.lanes[self.active()].next_position();
             slot.announce(transaction, Bound { breaks, position });

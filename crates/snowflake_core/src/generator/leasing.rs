@@ -1,5 +1,5 @@
-//! Leasing: the fleet's registry says which workers this server has, and up to which tick. What is sent to it and what
-//! it answers is durable here first (`lease.rs` says why); the process that speaks to it is the caller.
+//! Leasing: the fleet's registry grants this server its workers, up to a tick. Each contact is durable before it is
+//! sent, and each answer before it is used (see `lease.rs`). The caller is the process that connects to the registry.
 
 use super::Generator;
 use crate::config::WorkerSource;
@@ -54,9 +54,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another
-    /// node, so that it claims anew whatever becomes of the contact. The lease ends where its IDs can lie: calls that
-    /// are under way generate nothing above the marks, and earlier runs, of which the marks need not tell, generated
-    /// nothing above what this run began with (rule 2). `None` if there is no lease.
+    /// node, so that it claims a group even if the contact is lost. The lease ends at the last tick in which its IDs
+    /// may exist: calls that are under way generate nothing above the marks, and earlier runs, whose marks may be
+    /// missing, nothing above the tick at which this run began (rule 2). `None` if there is no lease.
     pub fn release(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let pending = cold.writer.pending;
@@ -123,8 +123,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// The lease is over: no call gets an ID of it from now on, except those that have read their permit, and what they
-    /// generate lies below the lease's end. A write that fails changes nothing about that: the old record leads to the
-    /// same answer.
+    /// generate is below the lease's end. A failed write is harmless: with the old record the registry gives the same
+    /// answer.
     fn lose(&self, cold: &mut ColdState, pending: PendingRecord) {
         self.leave(cold);
         cold.writer.pending = pending;
@@ -141,7 +141,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.control.switch.set_until(NO_TICK);
     }
 
-    /// This server as a node that the registry does not know yet.
+    /// This server as a node that has not contacted a registry yet.
     pub(super) fn new_node(&self) -> Membership {
         Membership::new(self.host.random(), self.configured.lanes(), self.datacenter, self.layout)
     }

@@ -7,7 +7,7 @@
 //! * `rotation`: to another lane, because the clock moved backwards or an operator wants it.
 //! * `reservation`: ticks reserved on disk ahead of use, by the keeper or by a call.
 //! * `startup`: from a closed gate to an open one.
-//! * `leasing`: a registry says which workers this server has, and how long.
+//! * `leasing`: a registry grants this server its workers, up to a tick.
 //! * `adoption`: an operator vouches for the state.
 //! * `horizon`: below which ID no further row appears.
 //! * `status`: what monitoring shows.
@@ -121,7 +121,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         }
     }
 
-    /// Generates an ID if the hot path can. That asks nothing of the host but the wall clock. `None` means that
+    /// Generates an ID if the hot path can, which calls no function of the host but its wall clock. `None` means that
     /// [`next_id`](Self::next_id) has to generate it.
     #[inline(always)]
     pub fn try_next_id(&self) -> Option<i64> {
@@ -227,7 +227,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
         self.lanes[lane].current_tick() * self.layout.tick().micros() - self.now_us()
     }
 
-    /// The lane's mark: no ID of the lane lies above this tick, except, without a disk, those of calls under way.
+    /// The lane's mark: no ID of the lane has a later tick, except, without a disk, those of calls under way.
     fn mark(&self, cold: &ColdState, lane: usize) -> i64 {
         cold.writer.pending.marks[lane].max(self.lanes[lane].highest_tick())
     }

@@ -47,7 +47,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     }
 
     /// Brings a shorter `max_ahead` of the settings into force, once the clock has passed the tick above which the
-    /// active lane began, and every other lane of this run begins, and the newest ID lies no further ahead than that.
+    /// active lane began and every other lane of this run begins, and no ID is further ahead than the shorter one.
     /// Returns whether the settings have a longer one than the record: it comes into force when it is durable.
     fn heed_max_ahead(&self, cold: &mut ColdState) -> bool {
         let (asked_us, switch) = (self.asked_limits().max_ahead_us, &self.control.switch);

@@ -71,7 +71,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// The tick at which a lane would continue with `n` IDs at this wall-clock time, in microseconds since the epoch.
     /// For the active lane it is the first with room from its current tick and the clock's tick on, because after a
-    /// replay those may be full; for another lane it lies above the floor for its entry.
+    /// replay those may be full; for another lane it is above the floor for its entry.
     pub(super) fn first_free(
         &self,
         cold: &ColdState,

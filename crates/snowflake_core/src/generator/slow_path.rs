@@ -73,7 +73,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             }
             Step::Reserve => self.reserve_or_ask(blocked, patience),
             Step::Rotate => self.rotate_or_ask(blocked, patience),
-            // Not counted as a refusal: the caller opens the gate and tries again, or says why it cannot.
+            // Not counted as a refusal: the caller opens the gate and tries again, or raises the error.
             Step::Refuse(Refusal::GateClosed) => return Err(Refusal::GateClosed),
             Step::Refuse(refusal) => Err(refusal),
         };
@@ -83,7 +83,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         taken
     }
 
-    /// Reads lane, current tick and clock afresh, in this order, and asks the ladder.
+    /// Reads lane, current tick and clock once more, in this order, and has the ladder decide.
     pub(super) fn next_step(&self, blocked: &Blocked, patience: &mut Patience) -> Step {
         if self.active() != blocked.lane {
             return Step::Again;

@@ -38,8 +38,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         result
     }
 
-    /// Finds out which node of a fleet this server is, so that it can speak to the registry: also on a standby. Does
-    /// nothing if that is known.
+    /// Loads the node's ID and lease from the record, so that this server, standby or not, can contact the registry.
+    /// Does nothing after the first time.
     pub fn load_node(&self, start: &Start) -> Result<(), Unopened> {
         self.locked(|cold| self.start_unless_done(cold, start).map(drop))
     }

@@ -1,6 +1,6 @@
-//! What the state file says: a *record* holds for each worker its mark, the time up to which its IDs may exist.
+//! The content of the state file: a *record* has a mark for each worker, the time up to which its IDs may exist.
 //!
-//! Marks are times, so that a record says the same under every layout.
+//! Marks are times, so that a record means the same under every layout.
 
 use crate::host::FileIdentity;
 use crate::lease::Membership;

@@ -2,7 +2,7 @@
 //!
 //! The file has two *slots* of 4 KiB, each a JSON document with a version, a CRC-32C and a record. A record goes first
 //! to the slot that does not hold the newest durable one, so that a torn write leaves that one whole, and then to the
-//! other. The file names its own inode and time of birth, which are wrong in a copy.
+//! other. The record has the file's inode and time of birth, which differ for a copy of the file.
 
 use super::record::Record;
 use crate::host::{Loaded, SLOT_BYTES};
