@@ -2,7 +2,7 @@
 //! package registry, so these tests are skipped where the PostgreSQL under test does not have it.
 //!
 //! Nodes are called db-1 to db-4, as on the page; db-1 is the coordinator. Blocks of the page are read as
-//! `documents.rs` reads them, and so are these comments:
+//! `documents/examples.rs` reads them, and so are these comments:
 //!
 //! * `<!-- on db-4 -->`: the next block runs there;
 //! * `<!-- set db-4 NAME = VALUE -->`: this setting of the node is changed, and the node restarted.

@@ -6,5 +6,6 @@ mod citus;
 mod data_directories;
 mod logical;
 mod patroni;
+mod pg_upgrade;
 mod standbys;
 mod tools;

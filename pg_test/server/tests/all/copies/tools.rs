@@ -1,5 +1,6 @@
 //! PostgreSQL's own tools on servers that generate IDs: they run without complaints, and what they leave behind
-//! continues as `docs/reliability.md` says. `pg_rewind` is in `durability.rs`, `pg_dump` in `dump.rs`.
+//! continues as `docs/reliability.md` says. `pg_upgrade` is in `pg_upgrade.rs`,
+//! `pg_rewind` in `durability/crashes.rs`, `pg_dump` in `database/dumps.rs`.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, worker};
@@ -43,7 +44,7 @@ const SELL: &str = "
     INSERT INTO legacy (what) SELECT 'new ' || i FROM generate_series(1, 1000) AS i";
 
 /// A server with the shop in it.
-fn shop(builder: Builder) -> Server {
+pub(super) fn shop(builder: Builder) -> Server {
     let server = builder.start();
     run(&mut server.connect(), SHOP);
     sell(&server);
@@ -59,21 +60,21 @@ fn sell(server: &Server) {
     run(&mut session, SELL);
 }
 
-fn in_shop(server: &Server) -> Client {
+pub(super) fn in_shop(server: &Server) -> Client {
     let mut session = server.connect();
     run(&mut session, "SET search_path = public, ids");
     session
 }
 
 /// The IDs of all rows, in the order of a table scan for each table.
-fn sold(server: &Server) -> Vec<i64> {
+pub(super) fn sold(server: &Server) -> Vec<i64> {
     let ids = "SELECT id FROM orders UNION ALL SELECT id FROM events
                UNION ALL SELECT id FROM legacy WHERE what LIKE 'new%'";
     column(&mut in_shop(server), ids)
 }
 
 /// Asserts that the server goes on: it sells above everything that was sold, and every index finds its rows.
-fn goes_on(server: &Server) {
+pub(super) fn goes_on(server: &Server) {
     let mut before = sold(server);
     assert!(before.len() >= 3_000, "{}", before.len());
     before.sort_unstable();
@@ -110,7 +111,7 @@ fn file(path: &Path) -> &str {
 
 // ---- checksums, indexes, maintenance ----
 
-fn has_checksums(server: &Server) -> bool {
+pub(super) fn has_checksums(server: &Server) -> bool {
     let controls = server.tool("pg_controldata", &["-D", "data"]);
     let version = controls.lines().find(|line| line.starts_with("Data page checksum version:"));
     !version.expect("pg_controldata tells").ends_with(" 0")
@@ -502,107 +503,3 @@ fn a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted() {
 }
 
 // ---- pg_upgrade ----
-
-/// Each needs a second, older PostgreSQL with the extension installed: `PG_CONFIG_OLD` names its pg_config.
-mod pg_upgrade {
-    use super::*;
-
-    /// A stopped shop of the older PostgreSQL, and what it has sold. It has checksums if new clusters have them.
-    fn old() -> (Server, Vec<i64>) {
-        let mut old = shop(Server::builder().of_older_version());
-        let before = sold(&old);
-        old.stop(Stop::Fast);
-        if has_checksums(&Server::builder().create()) && !has_checksums(&old) {
-            old.tool("pg_checksums", &["--enable", "-D", "data"]);
-        }
-        (old, before)
-    }
-
-    /// Upgrades, after a check. Neither the check nor pg_upgrade's own servers leave a state in the new cluster.
-    #[track_caller]
-    fn upgrade(old: &Server, new: &Server, options: &[&str]) {
-        let said =
-            old.upgrade_to(new, &[options, &["--check"]].concat()).unwrap_or_else(|said| panic!("{said}"));
-        assert!(said.contains("*Clusters are compatible*"), "{said}");
-        let said = old.upgrade_to(new, options).unwrap_or_else(|said| panic!("{said}"));
-        assert!(said.contains("Upgrade Complete"), "{said}");
-        assert!(!new.data().join("snowflake_id").exists());
-    }
-
-    /// Asserts that the upgraded server has all earlier IDs, creates a state of its own, and goes on above them.
-    #[track_caller]
-    fn goes_on_anew(new: &Server, before: &[i64]) {
-        assert_eq!(sold(new), before);
-        goes_on(new);
-        assert!(new.log().contains("with a new state file"), "{}", new.log());
-        // As pg_upgrade tells to do.
-        new.tool("vacuumdb", &["--all", "--analyze-in-stages"]);
-        new.tool("reindexdb", &["--all"]);
-        goes_on(new);
-        // The settings are those with which the IDs were generated.
-        let same = "SELECT NOT EXISTS (SELECT layout, tick_ms, epoch FROM snowflake_internal.snowflake_config
-                                       EXCEPT SELECT layout, tick_ms, epoch FROM snowflake_server_layout())";
-        assert!(one::<bool>(&mut in_shop(new), same));
-    }
-
-    #[test]
-    #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
-    fn copies_the_files_and_ids_go_on() {
-        let (old, before) = old();
-        let mut new = Server::builder().create();
-        upgrade(&old, &new, &[]);
-        new.start();
-        goes_on_anew(&new, &before);
-    }
-
-    #[test]
-    #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
-    fn links_the_files_and_ids_go_on() {
-        let (old, before) = old();
-        let mut new = Server::builder().create();
-        upgrade(&old, &new, &["--link"]);
-        new.start();
-        goes_on_anew(&new, &before);
-    }
-
-    #[test]
-    #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
-    fn the_settings_may_come_after_it() {
-        let (old, before) = old();
-        let unprepared = Server::builder().without_library();
-        let mut new = unprepared.create();
-        upgrade(&old, &new, &[]);
-        new.start();
-        let failure =
-            fails(&mut in_shop(&new), "55000", "INSERT INTO orders (customer) VALUES ('too early')");
-        assert!(failure.text().contains("must be loaded via \"shared_preload_libraries\""), "{failure}");
-        new.set("shared_preload_libraries", "snowflake_id");
-        new.set("snowflake_id.worker_id", "1");
-        new.restart();
-        goes_on_anew(&new, &before);
-    }
-
-    #[test]
-    #[ignore = "needs an older PostgreSQL as well: PG_CONFIG_OLD"]
-    fn a_forgotten_epoch_is_refused() {
-        let (old, before) = old();
-        let mut new = Server::builder().setting("snowflake_id.epoch", "2020-01-01T00:00:00Z").create();
-        upgrade(&old, &new, &[]);
-        new.start();
-        for call in [
-            "SELECT snowflake_timestamp(id) FROM orders",
-            "INSERT INTO orders (customer) VALUES ('too early')",
-        ] {
-            let failure = fails(&mut in_shop(&new), "55000", call);
-            assert!(
-                failure.text().contains("layout of this database differs from this server's"),
-                "{failure}"
-            );
-        }
-        // Nothing was generated with the mistaken epoch, so its state binds nobody.
-        new.stop(Stop::Fast);
-        new.unset("snowflake_id.epoch");
-        new.start();
-        goes_on_anew(&new, &before);
-    }
-}

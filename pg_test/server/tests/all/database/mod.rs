@@ -3,6 +3,7 @@
 mod dumps;
 mod layouts;
 mod partitions;
+mod planted_objects;
 mod portable;
 mod rights;
 mod updates;

@@ -1,5 +1,5 @@
 //! Partitions by time on the ID: by hand, and with pg_partman, in all versions that `scripts/companions` fetches.
-//! `documents.rs` plays the examples on the page about partitioning.
+//! `documents/examples.rs` plays the examples on the page about partitioning.
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::partman::{self, Partman};

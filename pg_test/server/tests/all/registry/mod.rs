@@ -1,11 +1,11 @@
 //! Servers whose workers a registry assigns.
 
+mod configured_alike;
 mod contacts;
-mod doubt;
+mod failover;
 mod histories;
 mod installation;
 mod nodes;
 mod operators;
 mod registrar;
-mod replaces_lost;
 mod servers;

@@ -1,5 +1,5 @@
 //! Four ways in which servers that are configured alike generate the same IDs without a registry, each with one. What
-//! else becomes of a fleet, as old primaries beside the successors of their successors, is in `fleet.rs`.
+//! else becomes of a fleet, as old primaries beside the successors of their successors, is in `registry/servers.rs`.
 
 use snowflake_server_tests::fleet::{check, home, member, registry};
 use snowflake_server_tests::sql::{column, one, run};
