@@ -61,7 +61,7 @@ pub fn next_range(n: i32) -> Range {
     range
 }
 
-/// Below which ID no transaction adds a row of this server any more.
+/// The ID below which no transaction of this server adds a row any more.
 pub fn horizon() -> Horizon {
     try_horizon().unwrap_or_else(|error| error.raise_in("snowflake_horizon"))
 }
@@ -133,8 +133,8 @@ fn usable() -> &'static SharedGenerator {
     layout_guard::known_for_generating().or_else(announced).unwrap_or_else(verified)
 }
 
-/// The generator for the first call of a transaction, which readers of the horizon are to know of, if this process has
-/// compared the layouts before. Does not call PostgreSQL.
+/// The generator, if this process has compared the layouts before. Announces the transaction to readers of the horizon,
+/// at its first call. Does not call PostgreSQL.
 #[inline(never)]
 fn announced() -> Option<&'static SharedGenerator> {
     layout_guard::announced_for_generating(announce)
@@ -145,10 +145,10 @@ fn announce(generator: &SharedGenerator) {
     generator.announce(slot, transaction);
 }
 
-/// The generator, once this database's IDs are known to have its layout.
+/// The generator, after a comparison of its layout with that of the database's IDs.
 #[cold]
 fn verified() -> &'static SharedGenerator {
-    // A parallel worker knows no generator, so that each of its calls is looked at here.
+    // A parallel worker has compared no layouts, so each of its calls comes here.
     // SAFETY: a plain read of a variable of this process.
     if unsafe { pg_sys::ParallelWorkerNumber } >= 0 {
         gate::in_parallel_worker().raise();
@@ -164,7 +164,7 @@ fn verified() -> &'static SharedGenerator {
     })
 }
 
-/// The generator, or an error that says why there is none.
+/// The generator, or the error why there is none.
 fn existing() -> Result<&'static SharedGenerator, Error> {
     shmem::generator().ok_or_else(missing)
 }
@@ -217,8 +217,8 @@ pub fn unopened(why: Unopened) -> Error {
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
 fn wait_for_lease(since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
-    // Most first contacts end sooner; one with silent hosts may not, and the registrar may have no process, if all places
-    // for background workers are taken.
+    // Most first contacts end sooner. One with unresponsive hosts may not, and the registrar may have no process,
+    // because max_worker_processes is reached.
     const LONGEST: Duration = Duration::from_secs(15);
     wakeup::wake(BackgroundProcess::Registrar);
     let status = contact_status::get();
@@ -250,7 +250,7 @@ fn not_rotated(refusal: Refusal) -> Error {
     }
 }
 
-/// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
+/// Accepts the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
 pub fn adopt(floor_us: i64) {
     try_adopt(floor_us).unwrap_or_else(|error| error.raise_in("snowflake_adopt"));
 }
@@ -268,7 +268,7 @@ fn try_adopt(floor_us: i64) -> Result<(), Error> {
     open(generator)
 }
 
-/// The state that `snowflake_status` shows, and the reason if IDs are not available. Opens the gate if it may be open.
+/// The state that `snowflake_status` shows, and the reason if IDs are unavailable. Opens the gate if it can.
 pub fn state() -> (&'static str, Option<String>) {
     let Some(generator) = shmem::generator() else {
         return ("closed", Some(missing().summary()));
@@ -285,7 +285,7 @@ pub fn state() -> (&'static str, Option<String>) {
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }
 
-/// Whether an ID with these fields is one that this server may generate.
+/// Whether this server may generate an ID with these fields.
 pub fn is_own(parts: &Parts) -> bool {
     shmem::generator().is_some_and(|generator| generator.is_own(parts))
 }
