@@ -1,19 +1,18 @@
-//! What a node asks and what the registry answers, as the binary values of PostgreSQL's protocol, which no setting of the
-//! registry's session can change.
+//! Request and reply as binary values of PostgreSQL's protocol, which no setting of the registry's session can change.
 
 use crate::failure::{Failure, Kind, one_line};
 use serde::{Deserialize, Serialize};
 use snowflake_core::{Answer, Contact, Layout, Lease};
 use uuid::Uuid;
 
-/// A contact, and what the registry has to know of the server that makes it.
+/// A contact, and the settings of the server that makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The contact.
     pub contact: Contact,
     /// The server has given up the lease that the contact shows, and generated no ID above its `until`.
     pub releases: bool,
-    /// What the server is called.
+    /// The server's name in the registry.
     pub node_name: String,
     /// The configured layout.
     pub layout: Layout,
@@ -21,20 +20,20 @@ pub struct Request {
     pub backup_workers: i32,
     /// The configured datacenter.
     pub datacenter: i32,
-    /// The server is a standby, or still recovers.
+    /// The server is a standby, or is in recovery.
     pub in_recovery: bool,
     /// The extension's version.
     pub version: &'static str,
 }
 
-/// The registry's answer, and what it says about it.
+/// The registry's answer, with a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The answer.
     pub answer: Answer,
-    /// Why, in one line; empty where it says nothing.
-    pub said: String,
-    /// What to do about it, in one line; empty likewise.
+    /// The reason in one line; empty after a grant.
+    pub reason: String,
+    /// The hint in one line; may be empty.
     pub hint: String,
 }
 
@@ -114,7 +113,7 @@ impl Request {
 /// The columns that an answer needs, in the order in which [`Reply::from_row`] reads them.
 pub const COLUMNS: [&str; 7] = ["answer", "registry", "worker_id", "floor", "until", "detail", "hint"];
 
-/// The most bytes that a text of an answer may have.
+/// Maximum length of a text of a reply, in bytes.
 const LONGEST_TEXT: usize = 4_096;
 
 /// A column as the registry sent it, in its type's binary form.
@@ -149,7 +148,7 @@ impl Reply {
         let [answer, registry, worker, floor, until, detail, hint] = row else {
             return Err(bad(format!("it has {} columns", row.len())));
         };
-        let (said, hint) = (words(detail, "detail")?, words(hint, "hint")?.unwrap_or_default());
+        let (reason, hint) = (words(detail, "detail")?, words(hint, "hint")?.unwrap_or_default());
         let answer = match needed(words(answer, "answer")?, "answer")?.as_str() {
             "granted" => {
                 let registry = Uuid::from_bytes(sized(registry, "registry")?);
@@ -160,13 +159,13 @@ impl Reply {
                     return Err(bad(format!("worker {home} from {floor} to {until} is no lease")));
                 }
                 let answer = Answer::Granted { registry, lease: Lease { home, floor, until } };
-                return Ok(Self { answer, said: String::new(), hint: String::new() });
+                return Ok(Self { answer, reason: String::new(), hint: String::new() });
             }
             "over" => Answer::Over,
             "refused" => Answer::Refused,
             other => return Err(bad(format!("\"{other}\" is no answer"))),
         };
-        Ok(Self { answer, said: needed(said, "detail")?, hint })
+        Ok(Self { answer, reason: needed(reason, "detail")?, hint })
     }
 }
 
@@ -191,7 +190,7 @@ mod tests {
 
     fn grant(home: i64, floor: i64, until: i64) -> Reply {
         let answer = Answer::Granted { registry: Uuid::from_u128(7), lease: Lease { home, floor, until } };
-        Reply { answer, said: String::new(), hint: String::new() }
+        Reply { answer, reason: String::new(), hint: String::new() }
     }
 
     #[test]
@@ -200,7 +199,7 @@ mod tests {
         let bare = row(|row| row[5..].fill(None));
         assert_eq!(bare, Ok(grant(3, -5, i64::MAX)), "a grant needs no words");
         for (text, answer) in [("over", Answer::Over), ("refused", Answer::Refused)] {
-            let reply = Reply { answer, said: "more; lines".into(), hint: "do; this".into() };
+            let reply = Reply { answer, reason: "more; lines".into(), hint: "do; this".into() };
             assert_eq!(row(|row| row[0] = Some(text.into())), Ok(reply));
         }
     }
