@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 use snowflake_core::{Layout, Workers};
 use std::fmt::Display;
 
-/// The readers, with the layout's numbers and the edition's manners left open.
+/// The readers, with placeholders for the layout's numbers and the edition's syntax.
 const TEMPLATE: &str = include_str!("readers.sql");
 
 const HEAD: &str = "\
@@ -25,9 +25,9 @@ COMMENT ON FUNCTION snowflake_reader_sql() IS
     'returns statements that create readers of this server''s IDs in plain SQL, for a server without the extension';
 "#)]
 fn snowflake_reader_sql() -> String {
-    // Where `backup_workers` cannot be used, no worker has an owner.
+    // Without a usable `backup_workers`, no worker has an owner.
     let workers = layout_guard::for_owners().ok().map(|settings| settings.workers);
-    // Bodies that are bound when they are created: what they call needs no schema.
+    // Bodies are bound when they are created, so their calls need no schema.
     let manners = [
         ("{create}", "CREATE FUNCTION"),
         ("{s}", ""),
@@ -111,7 +111,7 @@ pub(super) fn numbers(layout: &Layout, workers: Option<Workers>) -> Vec<(&'stati
     ]
 }
 
-/// An operator of PostgreSQL's own, whatever else the `search_path` has under its name.
+/// A call of PostgreSQL's operator, even if the `search_path` has another one of its name.
 pub(super) fn apply(left: impl Display, operator: &str, right: impl Display) -> String {
     format!("{left} OPERATOR(pg_catalog.{operator}) {right}")
 }
@@ -120,7 +120,7 @@ const fn mask(width: u32) -> i64 {
     (1 << width) - 1
 }
 
-/// A field of an ID, which has so many bits below it.
+/// A field of an ID, by its width and the number of bits below it.
 fn masked(shift: u32, width: u32) -> String {
     let shifted = if shift == 0 { "id".to_owned() } else { format!("({})", apply("id", ">>", shift)) };
     apply(shifted, "&", mask(width))

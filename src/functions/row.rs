@@ -20,8 +20,8 @@ pub unsafe fn record<const N: usize>(
     }
 }
 
-/// The row type that the called function's SQL declares. Looked up once for each place in a query that calls it,
-/// because the catalogs cost more than all the rest of a call.
+/// The row type that the called function's SQL declares. Looked up once per call site in a query, because the catalogs
+/// cost more than all the rest of a call.
 ///
 /// # Safety
 /// `call` is a call from SQL, and nothing else keeps a pointer in its `fn_extra`.
