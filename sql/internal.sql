@@ -56,7 +56,7 @@ BEGIN
         ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
         ('snowflake_revert_keys', 'gives keys a sequence'),
         ('snowflake_fleet_place', 'rejects a registry in a schema that no superuser owns'),
-        ('snowflake_fleet_here', 'where the row of the registry would be written now'),
+        ('snowflake_fleet_location', 'where the row of the registry would be written now'),
         ('snowflake_fleet_current', 'the row of the registry'),
         ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),
         ('snowflake_fleet_free_from', 'when a registry in doubt leases workers again'),

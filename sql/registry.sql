@@ -27,7 +27,7 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     fence           bigint NOT NULL,
     -- The fence before the first doubt that is still on; after a vouch, equal to `fence`. Null: there was no doubt.
     fence_before    bigint,
-    -- Where this row was written, as snowflake_fleet_here has it.
+    -- Where this row was written, as snowflake_fleet_location has it.
     written_in      text NOT NULL
 );
 
@@ -80,7 +80,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_time(tick bigint, tick_ms int
 
 -- Where the registry's row would be written now: a promotion or a recovery changes the timeline, another cluster has
 -- another identifier, a copy of the database another OID, and a dump that was restored another table.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_here() RETURNS text
+CREATE FUNCTION snowflake_internal.snowflake_fleet_location() RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format('timeline %s of cluster %s, database %s, table %s',
@@ -273,7 +273,7 @@ BEGIN
         ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
         -- Whichever servers had these workers before, their IDs lie below this moment.
         snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch),
-        CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_here() END;
+        CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_location() END;
     REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
         snowflake_internal.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
@@ -311,18 +311,18 @@ BEGIN
     is_in_doubt := snowflake_internal.snowflake_fleet_in_doubt(registry, clock_timestamp());
     IF operation = 'vouch' THEN
         UPDATE snowflake_internal.snowflake_registry r
-        SET written_in = snowflake_internal.snowflake_fleet_here(),
+        SET written_in = snowflake_internal.snowflake_fleet_location(),
             fence = CASE WHEN is_in_doubt THEN r.fence_before ELSE r.fence END
-        WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_here();
+        WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_location();
         IF NOT FOUND THEN
             RAISE NOTICE 'the registry is not in doubt, skipping';
         END IF;
         RETURN NULL;
-    ELSIF registry.written_in <> snowflake_internal.snowflake_fleet_here() THEN
+    ELSIF registry.written_in <> snowflake_internal.snowflake_fleet_location() THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'cannot change workers: the registry may have lost commits in a failover or restore',
             DETAIL = format('Its row was written in %s; this is %s. No server with the same time has contacted the '
-                'registry since.', registry.written_in, snowflake_internal.snowflake_fleet_here()),
+                'registry since.', registry.written_in, snowflake_internal.snowflake_fleet_location()),
             HINT = 'Wait for the next contact of a server. If no commit was lost, call snowflake_registry_vouch.';
     ELSIF operation = 'retire' THEN
         FOR own IN
@@ -419,7 +419,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_free_from() RETURNS timestamp
     RETURN (
         SELECT CASE
             WHEN CASE WHEN NOT pg_is_in_recovery()
-                THEN r.written_in <> snowflake_internal.snowflake_fleet_here() END THEN timestamptz 'infinity'
+                THEN r.written_in <> snowflake_internal.snowflake_fleet_location() END THEN timestamptz 'infinity'
             WHEN snowflake_internal.snowflake_fleet_in_doubt(r, clock_timestamp())
                 THEN snowflake_internal.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) END
         FROM snowflake_internal.snowflake_registry r);

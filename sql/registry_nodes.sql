@@ -81,7 +81,7 @@ DECLARE
 BEGIN
     -- Another contact may find out at this moment; the one that waits here sees what the first has written.
     SELECT * INTO STRICT fleet FROM snowflake_internal.snowflake_registry FOR UPDATE;
-    IF fleet.written_in = snowflake_internal.snowflake_fleet_here() THEN
+    IF fleet.written_in = snowflake_internal.snowflake_fleet_location() THEN
         RETURN NULL;
     END IF;
     here := clock_timestamp();
@@ -94,7 +94,7 @@ BEGIN
         + fleet.tolerance_ticks;
     -- No lost grant reaches further than one grant beyond the earlier of its two clocks.
     UPDATE snowflake_internal.snowflake_registry r
-    SET written_in = snowflake_internal.snowflake_fleet_here(), fence = greatest(r.fence, since + r.grant_ticks),
+    SET written_in = snowflake_internal.snowflake_fleet_location(), fence = greatest(r.fence, since + r.grant_ticks),
         fence_before = CASE WHEN r.fence_before IS NOT NULL AND r.fence >= since THEN r.fence_before ELSE r.fence END
     RETURNING * INTO STRICT fleet;
     -- What was lost may have leased their groups to others.
@@ -260,7 +260,7 @@ BEGIN
     registry := fleet.id;
     SELECT u.reason, u.detail INTO reason, detail FROM snowflake_internal.snowflake_fleet_unfit(
         fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, clock) AS u;
-    IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_here() THEN
+    IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_location() THEN
         detail := snowflake_internal.snowflake_fleet_find_out(clock);
         reason := CASE WHEN detail IS NOT NULL THEN 'clock' END;
         fleet := snowflake_internal.snowflake_fleet_current();
