@@ -60,7 +60,7 @@ BEGIN
         ('snowflake_fleet_current', 'the row of the registry'),
         ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),
         ('snowflake_fleet_free_from', 'when a registry in doubt leases workers again'),
-        ('snowflake_fleet_find_out', 'has a contact begin the doubt of a registry'),
+        ('snowflake_fleet_begin_doubt', 'has a contact begin the doubt of a registry'),
         ('snowflake_fleet_end', 'ends a lease'),
         ('snowflake_fleet_add_groups', 'inserts the rows of a block of workers'),
         ('snowflake_fleet_operate', 'what operators do with workers of the fleet'),

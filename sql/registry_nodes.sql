@@ -71,7 +71,7 @@ $$;
 -- A contact has come to a registry whose row was written elsewhere. It begins the doubt if it has the same time as the
 -- registry: then no lost contact had later clocks, unless both are wrong. Otherwise it returns why not, and nothing is
 -- granted or ended: a clock may be wrong for a moment after a failover.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_find_out(clock timestamptz) RETURNS text
+CREATE FUNCTION snowflake_internal.snowflake_fleet_begin_doubt(clock timestamptz) RETURNS text
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fleet     snowflake_internal.snowflake_registry;
@@ -261,7 +261,7 @@ BEGIN
     SELECT u.reason, u.detail INTO reason, detail FROM snowflake_internal.snowflake_fleet_unfit(
         fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, clock) AS u;
     IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_location() THEN
-        detail := snowflake_internal.snowflake_fleet_find_out(clock);
+        detail := snowflake_internal.snowflake_fleet_begin_doubt(clock);
         reason := CASE WHEN detail IS NOT NULL THEN 'clock' END;
         fleet := snowflake_internal.snowflake_fleet_current();
     END IF;
