@@ -55,7 +55,7 @@ BEGIN
         ('snowflake_revert_check', 'checks that keys can have a sequence'),
         ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
         ('snowflake_revert_keys', 'gives keys a sequence'),
-        ('snowflake_fleet_place', 'rejects a registry in a schema that no superuser owns'),
+        ('snowflake_fleet_schema', 'rejects a registry in a schema that no superuser owns'),
         ('snowflake_fleet_location', 'where the row of the registry would be written now'),
         ('snowflake_fleet_current', 'the row of the registry'),
         ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),

@@ -94,7 +94,7 @@ $$;
 
 -- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
 -- it at any moment, and put functions of his own in their place.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_place(OUT extension oid, OUT schema regnamespace)
+CREATE FUNCTION snowflake_internal.snowflake_fleet_schema(OUT extension oid, OUT schema regnamespace)
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     place record;
@@ -127,7 +127,7 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_current() RETURNS snowflake_i
 DECLARE
     registry snowflake_internal.snowflake_registry;
 BEGIN
-    PERFORM snowflake_internal.snowflake_fleet_place();
+    PERFORM snowflake_internal.snowflake_fleet_schema();
     SELECT * INTO registry FROM snowflake_internal.snowflake_registry;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
@@ -206,7 +206,7 @@ DECLARE
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
-    SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
+    SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_schema();
     -- Rights that were granted since the installation, by name or by default.
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
             || format(' by %s', snowflake_internal.snowflake_grantee(a.grantee)), ', '
