@@ -97,27 +97,27 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_fleet_schema(OUT extension oid, OUT schema regnamespace)
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    place record;
+    installed record;
 BEGIN
     SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers
-    INTO STRICT place
+    INTO STRICT installed
     FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
     JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
         THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
     WHERE e.extname = 'snowflake_id';
-    IF NOT place.is_superusers THEN
+    IF NOT installed.is_superusers THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', installed.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
+                installed.owner),
             HINT = CASE WHEN EXISTS (SELECT FROM snowflake_internal.snowflake_registry)
                 THEN 'Keep the extension, whose tables have the leases of all servers. Drop what its schema has of other '
                     'roles, and give the schema, or with schema public the database, to a superuser.'
                 ELSE 'Drop the extension and create it in a schema of a superuser.' END;
     END IF;
-    extension := place.extension;
-    schema := place.schema;
+    extension := installed.extension;
+    schema := installed.schema;
 END
 $$;
 
@@ -199,14 +199,14 @@ CREATE FUNCTION @extschema@.snowflake_registry_create(
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    place   record;
+    installed record;
     parsed  record;
     others  text;
     rights  text;
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
-    SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_schema();
+    SELECT * INTO STRICT installed FROM snowflake_internal.snowflake_fleet_schema();
     -- Rights that were granted since the installation, by name or by default.
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
             || format(' by %s', snowflake_internal.snowflake_grantee(a.grantee)), ', '
@@ -223,17 +223,17 @@ BEGIN
             -- Others may be let in before.
             AND f.proname <> 'snowflake_registry_contact'
     ) AS o (described, owner, acl), aclexplode(o.acl) AS a
-    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
         AND a.grantee <> o.owner
         AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
         AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_free_from')
             AND a.grantee = 'pg_monitor'::regrole);
     SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname) INTO others
     FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-    WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE'
+    WHERE n.oid IN (installed.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE'
         AND r.rolsuper IS NOT TRUE AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
-        (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', place.schema),
+        (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', installed.schema),
             format('They are: %s.', others),
             'Revoke it: a function with a name of the extension''s would stop the registry.'),
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance, replaces_lost) > 0,
@@ -278,17 +278,17 @@ BEGIN
         snowflake_internal.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
         SELECT f.oid::regprocedure FROM pg_depend d JOIN pg_proc f ON f.oid = d.objid
-        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
             AND d.classid = 'pg_proc'::regclass AND f.proname = 'snowflake_registry_contact'), node_role);
-    IF NOT has_schema_privilege(node_role, place.schema::oid, 'USAGE') THEN
-        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', place.schema, node_role);
+    IF NOT has_schema_privilege(node_role, installed.schema::oid, 'USAGE') THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', installed.schema, node_role);
     END IF;
 END
 $$;
 
 -- What operators do. Calls have the exact types, so that PostgreSQL takes no other function of that name, which may have
 -- been there before.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, words text)
+CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, note_or_name text)
     RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -327,14 +327,14 @@ BEGIN
     ELSIF operation = 'retire' THEN
         FOR own IN
             SELECT * FROM snowflake_internal.snowflake_registry_groups g
-            WHERE g.node_name = words AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
+            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
         LOOP
             PERFORM snowflake_internal.snowflake_fleet_end(own);
             latest := greatest(latest, own.until);
         END LOOP;
         IF latest IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_object',
-                MESSAGE = format('node "%s" has no lease', left(words, 64)),
+                MESSAGE = format('node "%s" has no lease', left(note_or_name, 64)),
                 DETAIL = 'No row of snowflake_fleet has this name.', HINT = 'Look up the name in snowflake_fleet.';
         END IF;
         RETURN snowflake_internal.snowflake_fleet_time(
@@ -354,7 +354,7 @@ BEGIN
     free := snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
-        (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
+        (named IS NULL OR note_or_name IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
         (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
             format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
@@ -363,7 +363,7 @@ BEGIN
                 1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
-        (operation = 'reserve' AND own.note <> words, '55000', format('worker %s is reserved already', named),
+        (operation = 'reserve' AND own.note <> note_or_name, '55000', format('worker %s is reserved already', named),
             format('Its note is "%s".', left(own.note, 64)),
             'Reserve another worker. If that server is gone, call snowflake_registry_unreserve, and wait until the worker is '
             'free.'),
@@ -381,7 +381,7 @@ BEGIN
     END IF;
     -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
     UPDATE snowflake_internal.snowflake_registry_groups g
-    SET note = CASE operation WHEN 'reserve' THEN words END,
+    SET note = CASE operation WHEN 'reserve' THEN note_or_name END,
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker
     RETURNING g.until INTO tick;

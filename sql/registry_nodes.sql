@@ -2,7 +2,7 @@
 
 -- Why no group can be leased now; called where none was found.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
-    fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, here timestamptz,
+    fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, registry_clock timestamptz,
     OUT reason text, OUT detail text
 ) STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -12,17 +12,17 @@ BEGIN
     SELECT min(coalesce(g.until, -1)) INTO first FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.note IS NULL;
     free := snowflake_internal.snowflake_fleet_time(greatest(first, fleet.fence) + 1, fleet.tick_ms, fleet.epoch);
-    IF snowflake_internal.snowflake_fleet_in_doubt(fleet, here) THEN
+    IF snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
         reason := 'doubt';
         detail := format('The registry may have lost commits, and leases no worker before %s.', free);
-    ELSIF free <= here AND free > clock THEN
+    ELSIF free <= registry_clock AND free > clock THEN
         reason := 'clock';
         detail := format('The clock of the node reads %s, and that of the registry %s: a worker is free from %s on.',
-            clock, here, free);
+            clock, registry_clock, free);
     ELSE
         reason := 'full';
         detail := format('Every worker is leased or reserved%s.',
-            CASE WHEN free > here THEN format(', and none comes free before %s', free) END);
+            CASE WHEN free > registry_clock THEN format(', and none comes free before %s', free) END);
     END IF;
 END
 $$;
@@ -74,23 +74,23 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_fleet_begin_doubt(clock timestamptz) RETURNS text
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    fleet     snowflake_internal.snowflake_registry;
-    tolerance interval;
-    here      timestamptz;
-    since     bigint;
+    fleet          snowflake_internal.snowflake_registry;
+    tolerance      interval;
+    registry_clock timestamptz;
+    since          bigint;
 BEGIN
-    -- Another contact may find out at this moment; the one that waits here sees what the first has written.
+    -- Another contact may find out at this moment; the one that waits registry_clock sees what the first has written.
     SELECT * INTO STRICT fleet FROM snowflake_internal.snowflake_registry FOR UPDATE;
     IF fleet.written_in = snowflake_internal.snowflake_fleet_location() THEN
         RETURN NULL;
     END IF;
-    here := clock_timestamp();
+    registry_clock := clock_timestamp();
     tolerance := fleet.tolerance_ticks * fleet.tick_ms * interval '1 ms';
-    IF NOT clock BETWEEN here - tolerance AND here + tolerance THEN
+    IF NOT clock BETWEEN registry_clock - tolerance AND registry_clock + tolerance THEN
         RETURN format('The registry may have lost commits, and waits for a server whose clock differs from its own by at '
-            'most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, here);
+            'most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, registry_clock);
     END IF;
-    since := snowflake_internal.snowflake_fleet_tick(greatest(clock, here), fleet.tick_ms, fleet.epoch)
+    since := snowflake_internal.snowflake_fleet_tick(greatest(clock, registry_clock), fleet.tick_ms, fleet.epoch)
         + fleet.tolerance_ticks;
     -- No lost grant reaches further than one grant beyond the earlier of its two clocks.
     UPDATE snowflake_internal.snowflake_registry r
@@ -114,10 +114,10 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
     backup_workers integer, of_datacenter integer, clock timestamptz, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    here constant timestamptz := clock_timestamp();
+    registry_clock constant timestamptz := clock_timestamp();
     -- Compared as times: the distance of two timestamps can be more than an interval holds.
     latest constant timestamptz := least(
-        snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here),
+        snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, registry_clock),
         snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 2, fleet.tick_ms, fleet.epoch));
 BEGIN
     IF (coalesce(registry_id, fleet.id), layout, tick_ms, epoch, backup_workers)
@@ -132,7 +132,7 @@ BEGIN
     ELSIF NOT clock BETWEEN fleet.epoch AND latest THEN
         reason := 'clock';
         detail := format('The clock of the node reads %s, and the registry''s %s: leases are for clocks of %s to %s, which '
-            'is one grant ahead or the end of the layout.', clock, here, fleet.epoch, latest);
+            'is one grant ahead or the end of the layout.', clock, registry_clock, fleet.epoch, latest);
     END IF;
 END
 $$;
@@ -145,12 +145,12 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
     OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    clock     constant timestamptz := asked.last_contact_at;
-    own       snowflake_internal.snowflake_registry_groups;
-    is_new    boolean;
-    here      timestamptz;
-    earlier   bigint;
-    tick      bigint;
+    clock          constant timestamptz := asked.last_contact_at;
+    own            snowflake_internal.snowflake_registry_groups;
+    is_new         boolean;
+    registry_clock timestamptz;
+    earlier        bigint;
+    tick           bigint;
 BEGIN
     -- The same claim twice at once: the second gets the first one's answer.
     PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
@@ -158,18 +158,18 @@ BEGIN
     is_new := own.node_id IS NULL
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id);
     -- Only now, because a lock may have been waited for.
-    here := clock_timestamp();
-    tick := snowflake_internal.snowflake_fleet_tick(here, fleet.tick_ms, fleet.epoch);
+    registry_clock := clock_timestamp();
+    tick := snowflake_internal.snowflake_fleet_tick(registry_clock, fleet.tick_ms, fleet.epoch);
     earlier := least(tick, snowflake_internal.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch));
     IF is_new AND asked.worker_id IS NULL THEN
         leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, clock);
         IF leased.worker_id IS NULL THEN
             answer := 'refused';
             SELECT r.* INTO reason, detail
-            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, clock, here) AS r;
+            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, clock, registry_clock) AS r;
             RETURN;
         END IF;
-    ELSIF is_new AND snowflake_internal.snowflake_fleet_in_doubt(fleet, here) THEN
+    ELSIF is_new AND snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
         -- Its claim may be what was lost.
         answer := 'refused';
         reason := 'doubt';
@@ -205,7 +205,7 @@ BEGIN
     SET node_id = asked.node_id, node_name = asked.node_name, floor = leased.floor, number = asked.number,
         nonce = asked.nonce, until = greatest(leased.until, asked.until,
             least(earlier + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
-        last_contact_at = here, clock_offset_ms = extract(epoch FROM clock - here) * 1000,
+        last_contact_at = registry_clock, clock_offset_ms = extract(epoch FROM clock - registry_clock) * 1000,
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version
     WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
     RETURNING g.* INTO STRICT leased;
