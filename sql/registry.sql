@@ -1,14 +1,26 @@
--- The registry of a fleet: tables, what operators call, and what they look at. registry_nodes.sql has what nodes call.
+-- The registry of a fleet: its tables, and the functions and views for operators. registry_nodes.sql has the nodes' part.
 --
--- Definitions. A tick is a place among IDs, whatever any clock says: floors, fences and `until` are ticks of the fleet's
--- layout. A group is a home worker with its backup workers. A lease allows a node the ticks of a group above the lease's
--- floor, up to its `until`. A node is one life of a server, and has one lease. A claim leases a free group; a renewal raises
--- `until`; a release lowers it to what its node has used at most. A lease ends by a release, a doubt, an operator or the
--- next claim, and its group is free once `until` has passed. A doubt begins when the registry's row was written elsewhere,
--- so that commits may have been lost, and ends with the fence: nothing is leased before both clocks have passed that.
+-- Definitions:
+--   tick   a value of the time field of IDs, in the fleet's layout; floors, fences and `until` are ticks
+--   group  a home worker with its backup workers
+--   node   one incarnation of a server; it has one lease
+--   lease  allows a node the ticks of a group above `floor`, up to `until`
+--   fence  no group is leased before the clocks of registry and node have passed this tick
+--
+-- States of a group, and what moves it (functions without their prefix snowflake_fleet_):
+--   free -> leased      a claim: claim chooses the group, answer stores the lease
+--   leased -> leased    a renewal raises `until`: answer
+--   leased -> ended     a release, which lowers `until` to the last tick used; an operator; a doubt; the next claim: end
+--   ended -> free       by time: both clocks have passed `until` and the fence
+--   free -> reserved    an operator: operate
+--   reserved -> ended   an operator, which sets `until`: operate
+-- States of the registry:
+--   normal -> moved     its row was written elsewhere, so commits may be lost: nothing is granted
+--   moved -> in doubt   a contact sets the fence: begin_doubt. Leases are renewed, and no group is leased.
+--   in doubt -> normal  by time, past the fence; or an operator vouches that no commit was lost: operate
 
--- Bodies and checks are bound when they are created. So that nothing that others have created in the extension's schema
--- is taken for an operator or a function of PostgreSQL, that schema is not searched meanwhile.
+-- Bodies and checks are bound here, without the extension's schema on the search path: no function or operator that another
+-- role created there replaces PostgreSQL's.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE TABLE snowflake_internal.snowflake_registry (
@@ -19,15 +31,15 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     epoch           timestamptz NOT NULL,
     backup_workers  integer NOT NULL,
     time_bits integer NOT NULL, datacenter_bits integer NOT NULL, worker_bits integer NOT NULL, sequence_bits integer NOT NULL,
-    -- How many home workers a datacenter has.
+    -- Number of home workers per datacenter.
     homes           bigint NOT NULL,
     grant_ticks     bigint NOT NULL,
-    -- The difference of two clocks that the fleet tolerates.
+    -- Greatest difference of two clocks that the fleet tolerates.
     tolerance_ticks bigint NOT NULL,
     fence           bigint NOT NULL,
-    -- The fence before the first doubt that is still on; after a vouch, equal to `fence`. Null: there was no doubt.
+    -- `fence` before the first doubt that has not ended; equal to `fence` after a vouch. Null: there was no doubt.
     fence_before    bigint,
-    -- Where this row was written, as snowflake_fleet_location has it.
+    -- Last known location of this row. If snowflake_fleet_location returns another, commits may be lost.
     written_in      text NOT NULL
 );
 
@@ -35,16 +47,16 @@ CREATE TABLE snowflake_internal.snowflake_registry (
 CREATE TABLE snowflake_internal.snowflake_registry_groups (
     datacenter_id   integer NOT NULL,
     worker_id       integer NOT NULL,
-    -- Why an operator has reserved it. Null: it is not reserved.
+    -- An operator's reason for the reservation. Null: not reserved.
     note            text,
-    -- Null: no lease, or one that has ended.
+    -- The lessee. Null: no lease, or an ended one.
     node_id         uuid UNIQUE,
-    -- The last server that had it, for its next life.
+    -- The last lessee's name: its next incarnation gets the same group.
     node_name       text,
     floor           bigint,
-    -- The greatest that was granted, unless it was released. Null: it was never leased.
+    -- Last tick that the last lease or ended reservation allows. Null: there was none.
     until           bigint,
-    -- Of the last contact.
+    -- Number and nonce of the last request.
     number          bigint,
     nonce           uuid,
     last_contact_at timestamptz, clock_offset_ms bigint, in_recovery boolean, address inet, version text,
@@ -62,12 +74,12 @@ CREATE TABLE snowflake_internal.snowflake_registry_leases (
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
 
--- A dump keeps them.
+-- pg_dump dumps these rows.
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry', '');
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_groups', '');
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_leases', '');
 
--- ---------------------------------------------------------------- ticks, places, rows
+-- ---------------------------------------------------------------- ticks, location, rows
 
 CREATE FUNCTION snowflake_internal.snowflake_fleet_tick(at timestamptz, tick_ms integer, epoch timestamptz) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
@@ -78,13 +90,13 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_time(tick bigint, tick_ms int
     STABLE PARALLEL SAFE LANGUAGE sql
     RETURN epoch + (tick * tick_ms)::double precision * interval '1 ms';
 
--- Where the registry's row would be written now: a promotion or a recovery changes the timeline, another cluster has
--- another identifier, a copy of the database another OID, and a dump that was restored another table.
+-- The location of the registry's row: a promotion or a recovery changes the timeline, another cluster has another
+-- identifier, a copy of the database another OID, and a restored dump another table.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_location() RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format('timeline %s of cluster %s, database %s, table %s',
-        -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
+        -- The timeline of the WAL: after a promotion the control file may still have the old one.
         ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint,
         (pg_control_system()).system_identifier,
         (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()),
@@ -92,8 +104,8 @@ BEGIN
 END
 $$;
 
--- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
--- it at any moment, and put functions of his own in their place.
+-- The extension and its schema, which a superuser must own: another owner could rename the schema at any moment, and
+-- replace the functions that nodes and operators call.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_schema(OUT extension oid, OUT schema regnamespace)
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -121,7 +133,7 @@ BEGIN
 END
 $$;
 
--- The registry's row, in a schema that can be trusted.
+-- The registry's row; an error without one, or if no superuser owns the schema.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_current() RETURNS snowflake_internal.snowflake_registry
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -140,7 +152,7 @@ BEGIN
 END
 $$;
 
--- Whether the registry hands out nothing, by this clock, because it may have lost commits.
+-- Whether the registry leases no group, by this clock, because it may have lost commits.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_in_doubt(
     registry snowflake_internal.snowflake_registry, clock timestamptz
 ) RETURNS boolean
@@ -176,8 +188,8 @@ BEGIN
 END
 $$;
 
--- How the caller's transaction ends: durably, because what it acknowledges must be; and soon, because contacts wait for the
--- rows that it has locked, while the host or the network of its client may be gone. A SET clause ends with its function.
+-- Makes the caller's transaction end durably, because its result must survive a crash; and soon, because contacts wait for
+-- the rows that it has locked, even if its client is gone. Not a SET clause, because that ends with the function.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably(longest_pause interval) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -220,7 +232,7 @@ BEGIN
         FROM pg_proc f
         WHERE d.classid = 'pg_proc'::regclass AND f.oid = d.objid
             AND (starts_with(f.proname, 'snowflake_fleet_') OR starts_with(f.proname, 'snowflake_registry_'))
-            -- Others may be let in before.
+            -- Roles may have got EXECUTE on this one before.
             AND f.proname <> 'snowflake_registry_contact'
     ) AS o (described, owner, acl), aclexplode(o.acl) AS a
     WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
@@ -251,7 +263,7 @@ BEGIN
             format('With these rights they could change which server may generate which IDs: %s.', rights),
             'Revoke them, and call snowflake_registry_create again.'),
         (NOT (grant_length BETWEEN interval '2 seconds' AND interval '30 days'
-            -- A contact is some time on its way.
+            -- At least 1 second, because a request takes some time to arrive.
             AND clock_tolerance BETWEEN interval '1 second' AND grant_length / 2
             AND coalesce(tick = tick_ms * interval '1 ms' AND tick_ms IN (1, 10, 1000), false)
             AND epoch BETWEEN timestamptz '0001-01-01 00:00:00+00' AND clock_timestamp()
@@ -271,7 +283,7 @@ BEGIN
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
         ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
-        -- Whichever servers had these workers before, their IDs lie below this moment.
+        -- Servers that had these workers before have IDs below this tick.
         snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch),
         CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_location() END;
     REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
@@ -286,8 +298,7 @@ BEGIN
 END
 $$;
 
--- What operators do. Calls have the exact types, so that PostgreSQL takes no other function of that name, which may have
--- been there before.
+-- The commands of operators. Calls pass the declared types, so that no overload that existed before matches better.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, note_or_name text)
     RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -347,7 +358,7 @@ BEGIN
     END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
-    -- The server that had it last may be behind the registry, and so may the one that gets it.
+    -- The clocks of the last server and of the next one may be behind the registry's.
     passes := registry.tolerance_ticks + greatest(
         own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0),
         CASE WHEN registry.fence_before IS NOT NULL THEN registry.fence END);
@@ -379,7 +390,7 @@ BEGIN
     IF own.node_id IS NOT NULL THEN
         PERFORM snowflake_internal.snowflake_fleet_end(own);
     END IF;
-    -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
+    -- IDs that the server generated under its reservation are below its own clock, at most one grant ahead.
     UPDATE snowflake_internal.snowflake_registry_groups g
     SET note = CASE operation WHEN 'reserve' THEN note_or_name END,
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
@@ -411,9 +422,8 @@ SELECT g.node_name, g.worker_id,
 FROM snowflake_internal.snowflake_registry r, snowflake_internal.snowflake_registry_groups g
 WHERE g.node_id IS NOT NULL;
 
--- The time before which no worker is leased because the registry is in doubt; infinity: no contact has found out yet, so
--- that even renewals are refused; null: it is in no doubt. A standby cannot know whether a contact has. Its body is
--- bound, so it can have its owner's rights.
+-- When a registry in doubt leases workers again. Infinity: no contact has begun the doubt yet, so even renewals are
+-- refused; a standby cannot detect this. Null: no doubt. The body is bound, so it can be SECURITY DEFINER.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_free_from() RETURNS timestamptz
     SECURITY DEFINER LANGUAGE sql
     RETURN (
@@ -433,7 +443,7 @@ SELECT CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id
 FROM snowflake_internal.snowflake_registry r LEFT JOIN snowflake_internal.snowflake_registry_groups g ON true
 GROUP BY 1, 2;
 
--- Its body is bound, so it can have its owner's rights: others need none on the tables.
+-- The body is bound, so it can be SECURITY DEFINER, and callers need no rights on the tables.
 CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
     RETURNS TABLE (
         node_name text, home_worker_id integer, lane integer, leased_from timestamptz, leased_until timestamptz)

@@ -49,8 +49,8 @@ pub fn is_checked(own: &Layout) -> bool {
 }
 
 /// Stores `is_used` with this layout. Does nothing if the row has another layout, if another transaction has locked the
-/// table, or if this one cannot write: it is read-only, parallel or pg_upgrade's, or applies replicated changes, whose
-/// rows the table's trigger does not take. Needs a transaction.
+/// table, or if this one cannot write: it is read-only, parallel or pg_upgrade's, or applies replicated changes, whose rows
+/// the table's trigger does not take. Needs a transaction.
 pub fn store_use(own: &Layout) {
     let table_to_mark = || {
         read()
@@ -82,14 +82,14 @@ pub fn store_use(own: &Layout) {
     }
 }
 
-/// Stores the row as the table's owner, because roles that generate IDs have no right to it. The table's trigger
-/// deletes the row that CREATE EXTENSION stored.
+/// Stores the row as the table's owner, because roles that generate IDs have no right to it. The table's trigger deletes
+/// the row that CREATE EXTENSION stored.
 fn insert(owner: pg_sys::Oid) {
     let statement = c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
                       SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()";
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: SPI's calls in their required order, within a transaction. After an error PostgreSQL cleans up, and
-    // resets the user.
+    // SAFETY: SPI's calls in their required order, within a transaction. After an error PostgreSQL cleans up, and resets
+    // the user.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
@@ -141,8 +141,8 @@ fn table() -> Option<pg_sys::Oid> {
     }
 }
 
-/// The table, and its row if it has one; `None` without a table. Locks the table first, which processes the
-/// invalidations of all earlier changes, so a process that caches the row later receives those of later changes.
+/// The table, and its row if it has one; `None` without a table. Locks the table first, which processes the invalidations
+/// of all earlier changes, so a process that caches the row later receives those of later changes.
 fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
     let table = table()?;
     // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error

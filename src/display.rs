@@ -78,8 +78,8 @@ fn is_utf8() -> bool {
     unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
 }
 
-/// A text of limited length, for a message; [`quote`] limits others. PostgreSQL takes messages in the database's
-/// encoding, and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
+/// A text of limited length, for a message; [`quote`] limits others. PostgreSQL takes messages in the database's encoding,
+/// and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
     let is_utf8 = is_utf8();
     match std::str::from_utf8(text) {

@@ -133,8 +133,8 @@ fn usable() -> &'static SharedGenerator {
     layout_guard::known_for_generating().or_else(announced).unwrap_or_else(verified)
 }
 
-/// The generator, if this process has compared the layouts before. Announces the transaction to readers of the horizon,
-/// at its first call. Does not call PostgreSQL.
+/// The generator, if this process has compared the layouts before. Announces the transaction to readers of the horizon, at
+/// its first call. Does not call PostgreSQL.
 #[inline(never)]
 fn announced() -> Option<&'static SharedGenerator> {
     layout_guard::announced_for_generating(announce)
@@ -217,8 +217,8 @@ pub fn unopened(why: Unopened) -> Error {
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
 fn wait_for_lease(since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
-    // Most first contacts end sooner. One with unresponsive hosts may not, and the registrar may have no process,
-    // because max_worker_processes is reached.
+    // Most first contacts end sooner. One with unresponsive hosts may not, and the registrar may have no process, because
+    // max_worker_processes is reached.
     const LONGEST: Duration = Duration::from_secs(15);
     wakeup::wake(BackgroundProcess::Registrar);
     let status = contact_status::get();

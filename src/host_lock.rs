@@ -1,10 +1,10 @@
-//! The host's lock on workers: a file per cluster in the host's shared memory, which a reboot empties and no copy of a
-//! data directory contains.
+//! The host's lock on workers: a file per cluster in the host's shared memory, which a reboot empties and no copy of a data
+//! directory contains.
 //!
 //! Worker n, as in an ID, has a *place* of `PLACE` bytes at n * `PLACE`. A server that may generate IDs with the worker
-//! locks its first byte. Its content is the data directory that signed for the worker last, with a token. The
-//! postmaster opens the file, and all processes inherit it with its locks, which belong to the open file description,
-//! not to a process. So they end with the server's last process, and survive a restart after a crashed backend.
+//! locks its first byte. Its content is the data directory that signed for the worker last, with a token. The postmaster
+//! opens the file, and all processes inherit it with its locks, which belong to the open file description, not to a
+//! process. So they end with the server's last process, and survive a restart after a crashed backend.
 
 use crate::control_file::system_identifier;
 use crate::messages::log;
@@ -43,8 +43,8 @@ struct Signature {
 /// The file that the postmaster opened. If that failed, or the file was deleted, the one that this process opened.
 static FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, and again after a crash
-/// of a process, because the file may have been deleted. A failure is logged where the file is used.
+/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, and again after a crash of a
+/// process, because the file may have been deleted. A failure is logged where the file is used.
 pub fn open() {
     let _ = with_file(system_identifier(), |_| Ok(()));
 }

@@ -21,8 +21,8 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Registers the keeper, which the postmaster starts once recovery is over. Without a generator it starts earlier, and
-/// only logs why. The postmaster cannot log that here, because it starts the logging collector later.
+/// Registers the keeper, which the postmaster starts once recovery is over. Without a generator it starts earlier, and only
+/// logs why. The postmaster cannot log that here, because it starts the logging collector later.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let start =
@@ -107,8 +107,8 @@ fn log_pending_registry() {
     }
 }
 
-/// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs each reason that keeps
-/// it closed, so that an operator sees it before a user does.
+/// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs each reason that keeps it
+/// closed, so that an operator sees it before a user does.
 fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
     let why = match generator.open(&start::this()) {
         Ok(()) => return ROUND,

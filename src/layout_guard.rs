@@ -1,10 +1,10 @@
 //! Decides whether IDs may be generated and read by this server's layout: it must be that of the database's IDs.
 //!
-//! A process compares before its first ID or reading, and caches only success: later calls pay nothing, and a refusal
-//! ends as soon as its cause does. A relcache invalidation of the table clears the cache. DDL and TRUNCATE send one,
-//! and a trigger does for a changed row. This session processes it at its next command and at a rollback. Other
-//! sessions, on standbys, too, receive it with the commit, and process it at their next lock, at the latest in their
-//! next transaction. The settings change only while the server is stopped.
+//! A process compares before its first ID or reading, and caches only success: later calls pay nothing, and a refusal ends
+//! as soon as its cause does. A relcache invalidation of the table clears the cache. DDL and TRUNCATE send one, and a
+//! trigger does for a changed row. This session processes it at its next command and at a rollback. Other sessions, on
+//! standbys, too, receive it with the commit, and process it at their next lock, at the latest in their next transaction.
+//! The settings change only while the server is stopped.
 
 use crate::database::{self, Compared};
 use crate::messages::{Error, gate};
@@ -22,16 +22,14 @@ static MAY_READ: AtomicBool = AtomicBool::new(false);
 /// The generator, once this process has compared the layouts and may generate IDs in a database that is marked as used.
 static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// As `COMPARED`, once this transaction is announced to readers of the horizon, too. A hot call reads nothing else
-/// here.
+/// As `COMPARED`, once this transaction is announced to readers of the horizon, too. A hot call reads nothing else here.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// OID of the table whose row was compared; 0: none.
 static TABLE: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next
-    /// one
+    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next one
 /// tries again.
     static UNMARKED: Cell<Option<Statement>> = const { Cell::new(None) };
 }

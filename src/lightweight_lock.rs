@@ -1,5 +1,4 @@
-//! A PostgreSQL lightweight lock whose waits can be interrupted: the core's cold lock, and the lock of the contact
-//! status.
+//! A PostgreSQL lightweight lock whose waits can be interrupted: the core's cold lock, and the lock of the contact status.
 
 use crate::messages::Awaited;
 use crate::waiting;
@@ -23,8 +22,7 @@ impl LightweightLock {
     }
 }
 
-// SAFETY: the pointer is into shared memory that all processes map at one address, and all of them may use the lock
-// there.
+// SAFETY: the pointer is into shared memory that all processes map at one address, and all of them may use the lock there.
 unsafe impl Send for LightweightLock {}
 // SAFETY: as above.
 unsafe impl Sync for LightweightLock {}
@@ -36,8 +34,8 @@ unsafe impl RawMutex for LightweightLock {
     const INIT: Self = Self(std::ptr::null_mut());
     type GuardMarker = GuardNoSend;
 
-    /// The holder may be in an fsync. The naps grow, so that hundreds of sessions that wait for a slow disk do not load
-    /// the processors.
+    /// The holder may be in an fsync. The naps grow, so that hundreds of sessions that wait for a slow disk do not load the
+    /// processors.
     fn lock(&self) {
         let mut nap = FIRST_NAP;
         while !self.try_lock() {

@@ -25,8 +25,8 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Installs the hook of utility statements, and the callback for the end of a transaction. Called by the postmaster;
-/// the other processes inherit them.
+/// Installs the hook of utility statements, and the callback for the end of a transaction. Called by the postmaster; the
+/// other processes inherit them.
 pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {

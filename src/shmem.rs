@@ -136,10 +136,10 @@ extern "C-unwind" fn startup() {
     let plan = Plan::new(&config);
     let (lanes, words) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
 
-    // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment. The segment has
-    // the planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and each part is written whole
-    // before a reference to it exists. It is valid while the process maps shared memory; after a crash this runs again,
-    // on fresh memory, and replaces the generator.
+    // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment. The segment has the
+    // planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and each part is written whole before a
+    // reference to it exists. It is valid while the process maps shared memory; after a crash this runs again, on fresh
+    // memory, and replaces the generator.
     let view = unsafe {
         let mut found = false;
         let base = pg_sys::ShmemInitStruct(NAME.as_ptr(), plan.size, &mut found).cast::<u8>();
@@ -176,8 +176,8 @@ extern "C-unwind" fn startup() {
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
-    // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers
-    // it again; a child clears the list that it inherited.
+    // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers it
+    // again; a child clears the list that it inherited.
     unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };
 }
 

@@ -1,9 +1,9 @@
 //! The transactions of this server, for the horizon: which one this process is in, and which still run.
 //!
-//! A running transaction has the slot of its process's PGPROC. Its name is the virtual backend and its local
-//! transaction ID: PostgreSQL counts these per virtual backend, which in 15 and 16 may have another PGPROC each time.
-//! PostgreSQL clears the ID at the end, in the same hold of ProcArrayLock that makes the rows visible. So a snapshot
-//! taken after the ID was seen cleared shows the transaction's rows, and nothing needs to be cleared here.
+//! A running transaction has the slot of its process's PGPROC. Its name is the virtual backend and its local transaction
+//! ID: PostgreSQL counts these per virtual backend, which in 15 and 16 may have another PGPROC each time. PostgreSQL clears
+//! the ID at the end, in the same hold of ProcArrayLock that makes the rows visible. So a snapshot taken after the ID was
+//! seen cleared shows the transaction's rows, and nothing needs to be cleared here.
 //!
 //! The name of a prepared transaction is its transaction ID. Each PREPARE TRANSACTION since the start takes a slot: a
 //! prepared transaction without one is older, and its IDs are unknown.
@@ -20,8 +20,8 @@ static PREPARED: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Transactions whose ids differ by this much or more cannot both be in progress.
 const HALF_OF_IDS: u64 = 1 << 31;
 
-/// The number of slots that the server needs: for running transactions, and for prepared ones. Each process may be
-/// about to prepare one. Both are fixed when shared memory is requested.
+/// The number of slots that the server needs: for running transactions, and for prepared ones. Each process may be about to
+/// prepare one. Both are fixed when shared memory is requested.
 pub fn slots_needed() -> (usize, usize) {
     // SAFETY: plain reads of settings, which are fixed by then.
     let (processes, preparable) = unsafe { (pg_sys::MaxBackends, pg_sys::max_prepared_xacts) };
@@ -95,8 +95,8 @@ pub fn is_in_progress(transaction: u64) -> bool {
     }
 }
 
-/// Copies the announcement of this process's transaction to a slot of prepared ones: PREPARE TRANSACTION is about to
-/// detach the transaction from the process.
+/// Copies the announcement of this process's transaction to a slot of prepared ones: PREPARE TRANSACTION is about to detach
+/// the transaction from the process.
 pub fn prepare() {
     let slots = slots();
     // No transaction can be prepared: PostgreSQL will refuse this one.
@@ -111,8 +111,8 @@ pub fn prepare() {
 
 /// Whether a prepared transaction is in progress that was prepared before the server's start.
 pub fn has_earlier_prepared() -> bool {
-    // SAFETY: called within a transaction. PostgreSQL has a PGPROC for each transaction that can be prepared, and
-    // leaves the ID of an ended one there until it is used again.
+    // SAFETY: called within a transaction. PostgreSQL has a PGPROC for each transaction that can be prepared, and leaves
+    // the ID of an ended one there until it is used again.
     unsafe {
         let next = pg_sys::ReadNextFullTransactionId().value;
         (0..pg_sys::max_prepared_xacts as usize).any(|i| {

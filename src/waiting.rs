@@ -31,11 +31,11 @@ pub fn nap(length: Duration, awaited: Awaited) {
     }
 }
 
-/// Ends a background worker after SIGTERM, which its signal handler only records. In sessions, `check_for_interrupts!`
-/// does this.
+/// Ends a background worker after SIGTERM, which its signal handler only records. In sessions, `check_for_interrupts!` does
+/// this.
 fn exit_if_terminated() {
-    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. After status 0 the postmaster would not
-    // start the worker again.
+    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. After status 0 the postmaster would not start
+    // the worker again.
     unsafe {
         if pg_sys::MyBackendType == pg_sys::BackendType::B_BG_WORKER && BackgroundWorker::sigterm_received() {
             pg_sys::proc_exit(1);

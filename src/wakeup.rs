@@ -62,8 +62,8 @@ pub fn pid_of(process: BackgroundProcess) -> Option<i32> {
 /// Registers this process until it exits.
 pub fn register(process: BackgroundProcess) {
     let Some(wakeup) = wakeup(process) else { return };
-    // SAFETY: the latch is in shared memory that all processes map at one address while the server runs. If another
-    // process gets it later, setting it only wakes that one in vain.
+    // SAFETY: the latch is in shared memory that all processes map at one address while the server runs. If another process
+    // gets it later, setting it only wakes that one in vain.
     wakeup.latch.store(unsafe { pg_sys::MyLatch }, Ordering::Relaxed);
     wakeup.pid.store(std::process::id() as i32, Ordering::Release);
     // SAFETY: called once per process. It runs at every exit but a crash, and after a crash all memory is new.

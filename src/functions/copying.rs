@@ -2,11 +2,11 @@
 //! could read the table. PostgreSQL exempts its own `nextval()` by name. A generated ID reads nothing from the table
 //! either, so a default that COPY plans calls the twin of `snowflake_nextval()`, which is declared STABLE.
 //!
-//! Everything else has to see a VOLATILE function, because PostgreSQL evaluates others once where a value for each row
-//! is meant, and keeps the plans of some expressions for later statements and other roles. The defaults of COPY are
-//! identified by the memory context in which COPY plans them. Code that runs within COPY (triggers, functions, checks
-//! of domains) has contexts of its own at any depth, so no state has to survive errors. If a version of PostgreSQL
-//! names the context otherwise, COPY has no batches there, and is still correct.
+//! Everything else has to see a VOLATILE function, because PostgreSQL evaluates others once where a value for each row is
+//! meant, and keeps the plans of some expressions for later statements and other roles. The defaults of COPY are identified
+//! by the memory context in which COPY plans them. Code that runs within COPY (triggers, functions, checks of domains) has
+//! contexts of its own at any depth, so no state has to survive errors. If a version of PostgreSQL names the context
+//! otherwise, COPY has no batches there, and is still correct.
 
 use super::function_info;
 use pgrx::prelude::*;
@@ -14,8 +14,8 @@ use pgrx::{Internal, pg_sys};
 use std::ffi::CStr;
 use std::ptr;
 
-/// The planner support function of `snowflake_nextval()` and its twin. Most plans of a call ask twice or more, so only
-/// COPY pays for pgrx's wrapper.
+/// The planner support function of `snowflake_nextval()` and its twin. Most plans of a call ask twice or more, so only COPY
+/// pays for pgrx's wrapper.
 ///
 /// # Safety
 /// Only PostgreSQL may call it, as a planner support function.
@@ -32,8 +32,8 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
                 snowflake_nextval_support_wrapper(call)
             }
             T_SupportRequestCost if is_of_twin(request.cast_mut_ptr()) => {
-                // Too expensive to be evaluated twice. Otherwise the planner would inline a function in SQL that uses
-                // its argument twice, because the twin is not volatile.
+                // Too expensive to be evaluated twice. Otherwise the planner would inline a function in SQL that uses its
+                // argument twice, because the twin is not volatile.
                 let cost = request.cast_mut_ptr::<pg_sys::SupportRequestCost>();
                 (*cost).startup = 0.0;
                 (*cost).per_tuple = f64::MAX;
@@ -49,9 +49,9 @@ function_info!(pg_finfo_snowflake_nextval_support_hot);
 const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
 
 /// Whether COPY plans the call in a default: `root` is null, in COPY's memory context. COPY of a query has the same
-/// context, but a root. From PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for
-/// other roles: it reads them from `pg_constraint`, which is then open. False if `10 * cpu_operator_cost` is infinite:
-/// no cost would exceed it, and the planner could evaluate the twin twice.
+/// context, but a root. From PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other
+/// roles: it reads them from `pg_constraint`, which is then open. False if `10 * cpu_operator_cost` is infinite: no cost
+/// would exceed it, and the planner could evaluate the twin twice.
 ///
 /// # Safety
 /// `request` is PostgreSQL's, in a transaction.
@@ -111,8 +111,7 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
     let original = call.funcid;
     // SAFETY: look-ups in the catalogs and new nodes in the current context. The types are those of PostgreSQL.
     unsafe {
-        // Checked here, because the executor would check the twin alone. Without the right, the executor raises the
-        // error.
+        // Checked here, because the executor would check the twin alone. Without the right, the executor raises the error.
         if !may_execute(original) {
             return None;
         }

@@ -98,8 +98,8 @@ struct Import {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_at(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the call is PostgreSQL's, of a window function with these two arguments. Only this function uses
-    // `fn_extra`, and its target is in `fn_mcxt`, so valid as long as that pointer.
+    // SAFETY: the call is PostgreSQL's, of a window function with these two arguments. Only this function uses `fn_extra`,
+    // and its target is in `fn_mcxt`, so valid as long as that pointer.
     unsafe {
         let window = (*call).context.cast::<pg_sys::WindowObjectData>();
         assert!(!window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData));

@@ -16,8 +16,7 @@ use std::ffi::CStr;
 const TEMPLATE: &str = include_str!("portable.sql");
 /// Placeholder in the script of an extension, which `CREATE EXTENSION` replaces by the schema's name.
 const EXTENSION_SCHEMA: &str = "@extschema@";
-/// Counts above a full tick: for concurrent calls that all found room in it, and for crashes, each of which skips up to
-/// 32.
+/// Counts above a full tick: for concurrent calls that all found room in it, and for crashes, each of which skips up to 32.
 const SPARE_COUNTS: i64 = 1 << 16;
 
 #[pg_extern(sql = r#"
@@ -45,8 +44,8 @@ fn snowflake_generator_sql(
     Some(chars_as_bytes(&statements(&layout, worker.into(), &schema)))
 }
 
-/// A name in the database's encoding, as a text with a character for each byte. In every server encoding, an ASCII byte
-/// is a character of its own.
+/// A name in the database's encoding, as a text with a character for each byte. In every server encoding, an ASCII byte is
+/// a character of its own.
 fn bytes_as_chars(name: &CStr) -> String {
     name.to_bytes().iter().copied().map(char::from).collect()
 }

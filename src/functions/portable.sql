@@ -1,11 +1,11 @@
--- A generator of snowflake IDs in PL/pgSQL: layout {layout}, tick {tick}, epoch {epoch} UTC. For PostgreSQL 12 or
--- later, where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role that will own the
--- generator. If you run it again, for a later version or another worker, the generator keeps its state.
+-- A generator of snowflake IDs in PL/pgSQL: layout {layout}, tick {tick}, epoch {epoch} UTC. For PostgreSQL 12 or later,
+-- where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role that will own the generator.
+-- If you run it again, for a later version or another worker, the generator keeps its state.
 --
 -- Why no ID comes out twice: the value of the sequence is count << {time_bits} | tick, and its increment is 1 <<
--- {time_bits}. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a lock:
--- to a larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out
--- once, at any reading of the clock.
+-- {time_bits}. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a lock: to a
+-- larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out once, at any
+-- reading of the clock.
 {create_schema}
 -- No object on the caller's search_path is taken for PostgreSQL's own; the last statement restores the path.
 DO $do$
@@ -29,8 +29,8 @@ BEGIN
     ) AS o (classid, oid, owner, name, namespace)
     WHERE o.namespace = {schema_name}::regnamespace AND starts_with(o.name, 'snowflake_')
         AND pg_get_userbyid(o.owner) <> current_user
-    -- A schema's owner can replace it, and the generator would call the functions there with the rights of its own
-    -- owner. A role with CREATE on the schema could add functions until this script has created them.
+    -- A schema's owner can replace it, and the generator would call the functions there with the rights of its own owner. A
+    -- role with CREATE on the schema could add functions until this script has created them.
     UNION ALL
     SELECT CASE g.role WHEN n.nspowner THEN format('Schema %I belongs to role %I.', n.nspname, pg_get_userbyid(r.role))
         ELSE format('%s may create objects in schema %I.', CASE r.role WHEN 0 THEN 'PUBLIC'
@@ -106,9 +106,8 @@ CREATE OR REPLACE FUNCTION {s}snowflake_clock() RETURNS bigint VOLATILE PARALLEL
 $$;
 
 -- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that ends with an
--- exception: that releases the lock even within a long transaction, and does not undo setval(). With the caller's
--- settings the server might send messages meanwhile, and a client that does not read would block it while it holds the
--- lock.
+-- exception: that releases the lock even within a long transaction, and does not undo setval(). With the caller's settings
+-- the server might send messages meanwhile, and a client that does not read would block it while it holds the lock.
 CREATE OR REPLACE FUNCTION {s}snowflake_move(n bigint) RETURNS bigint
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET client_min_messages = error SET exit_on_error = off AS $$
 DECLARE

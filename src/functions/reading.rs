@@ -1,5 +1,5 @@
-//! Reading IDs by this server's layout, and writing them as text. `sql/reading.sql` has the functions that the planner
-//! can inline, and the comments. Reading needs the settings, and so preloading; base62 does not.
+//! Reading IDs by this server's layout, and writing them as text. `sql/reading.sql` has the functions that the planner can
+//! inline, and the comments. Reading needs the settings, and so preloading; base62 does not.
 
 use super::row::record;
 use super::text::GivenText;

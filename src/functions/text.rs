@@ -1,5 +1,5 @@
-//! Text arguments. A valid one is at most a line, so no function reads more than the beginning: the rest of a stored
-//! text stays on disk, and no text is copied or converted.
+//! Text arguments. A valid one is at most a line, so no function reads more than the beginning: the rest of a stored text
+//! stays on disk, and no text is copied or converted.
 
 use crate::display::{LONGEST, quote, shown, too_long};
 use pgrx::callconv::{Arg, ArgAbi};
@@ -37,8 +37,8 @@ impl<'a> GivenText<'a> {
     }
 }
 
-// SAFETY: a text argument is a varlena that is valid for the call. The slice points there, or into the memory context
-// of the call.
+// SAFETY: a text argument is a varlena that is valid for the call. The slice points there, or into the memory context of
+// the call.
 unsafe impl<'fcx> ArgAbi<'fcx> for GivenText<'fcx> {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         // SAFETY: by the contract of this function, a datum of a text that is not null. A slice of a text is a text.

@@ -131,8 +131,8 @@ fn last_contact(why: &LeaseFailure) -> String {
     format!("The last contact with the registry brought no lease: {}.", why.error.trim_end_matches('.'))
 }
 
-/// Detail and hint: when the lease ended, and why it was not renewed. Without a cause, no contact has failed: the clock
-/// was set forward, or the server slept, and the next contact renews the lease.
+/// Detail and hint: when the lease ended, and why it was not renewed. Without a cause, no contact has failed: the clock was
+/// set forward, or the server slept, and the next contact renews the lease.
 pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
     match why {
@@ -209,8 +209,8 @@ pub fn refused(refusal: Refusal) -> Error {
     }
 }
 
-/// The error of a rotation that an operator requested. Often the clock has not moved: a worker that was just left is
-/// usable only after the clock has passed its reservation.
+/// The error of a rotation that an operator requested. Often the clock has not moved: a worker that was just left is usable
+/// only after the clock has passed its reservation.
 pub fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
         Refusal::NoLane(no_lane) => not_ready(

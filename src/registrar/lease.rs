@@ -107,8 +107,7 @@ impl Leasing {
     }
 
     /// The arguments of the next request; `None` if there is none. Its number and nonce are durable. Send it at once,
-    /// because it
-    /// carries the current time.
+    /// because it carries the current time.
     pub fn ask(&mut self) -> Option<Vec<Value>> {
         self.asked = match self.generator.contact() {
             Ok(contact) => contact,

@@ -1,8 +1,7 @@
 //! The registrar: a background worker that asks the fleet's registry for this server's lease, and renews it. Only its
 //! children use the network, and no call waits for them while the gate is open.
 //!
-//! `worker` schedules contacts, `lease` builds requests and applies replies, `process` makes a contact in a child
-//! process.
+//! `worker` schedules contacts, `lease` builds requests and applies replies, `process` makes a contact in a child process.
 
 mod lease;
 mod process;
@@ -38,8 +37,7 @@ pub fn register() {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn snowflake_registrar_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    // Without a generator there is nothing to lease. The keeper logs why; after status 0 the postmaster does not start
-    // the
+    // Without a generator there is nothing to lease. The keeper logs why; after status 0 the postmaster does not start the
     // registrar again.
     let Some(generator) = shmem::generator() else { return };
     worker::run(Leasing::of(generator));

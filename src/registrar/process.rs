@@ -1,16 +1,15 @@
 //! A contact in a process of its own, which can be killed at any moment.
 //!
-//! libpq's non-blocking calls block on name servers, Kerberos and LDAP. Meanwhile the worker could not react to
-//! signals, nor the server stop. (PostgreSQL's WAL receiver accepts that.) They also leave `connect_timeout` to the
-//! caller, who cannot make libpq try the next host. A process that is forked for each contact solves both. Besides,
-//! libpq is loaded only there, so a crash in it or in a library that it loads does not restart the server, and an
-//! update is used at once.
+//! libpq's non-blocking calls block on name servers, Kerberos and LDAP. Meanwhile the worker could not react to signals,
+//! nor the server stop. (PostgreSQL's WAL receiver accepts that.) They also leave `connect_timeout` to the caller, who
+//! cannot make libpq try the next host. A process that is forked for each contact solves both. Besides, libpq is loaded
+//! only there, so a crash in it or in a library that it loads does not restart the server, and an update is used at once.
 //!
 //! The child runs no code of PostgreSQL except to detach shared memory. The worker waits for it on its latch and by the
 //! monotonic clock.
 //!
-//! The child must not outlive the worker, and no signal may kill it as an orphan: in a container the postmaster is PID
-//! 1, reaps orphans, and treats one that a signal killed as a crashed backend.
+//! The child must not outlive the worker, and no signal may kill it as an orphan: in a container the postmaster is PID 1,
+//! reaps orphans, and treats one that a signal killed as a crashed backend.
 //! 1. When the worker exits, a callback of `proc_exit` terminates the child and reaps it.
 //! 2. If no callback runs, or the child takes too long, the kernel signals the child when the worker is gone. On this
 //!    and all termination signals the child exits with a status, which the postmaster ignores.
@@ -56,8 +55,8 @@ pub enum Ended {
     Abandoned,
 }
 
-/// Makes a contact, and waits for its end, at most `longest`. Calls `ask` once the registry has accepted the
-/// connection, for the arguments of a request, if there is one; and `is_obsolete` at each wake-up.
+/// Makes a contact, and waits for its end, at most `longest`. Calls `ask` once the registry has accepted the connection,
+/// for the arguments of a request, if there is one; and `is_obsolete` at each wake-up.
 pub fn contact(
     connection_string: &CStr,
     longest: Duration,
@@ -140,17 +139,16 @@ fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
     }
 }
 
-/// Runs in the child: connects, writes `CONNECTED`, reads the arguments of the request, makes it, and writes the
-/// result. Closes `parents_end`, the writer of `questions`, so that only the parent has it, and `questions` end when it
-/// closes it.
+/// Runs in the child: connects, writes `CONNECTED`, reads the arguments of the request, makes it, and writes the result.
+/// Closes `parents_end`, the writer of `questions`, so that only the parent has it, and `questions` end when it closes it.
 fn run_in_child(
     connection_string: &CStr,
     mut questions: PipeReader,
     mut answers: PipeWriter,
     parents_end: RawFd,
 ) {
-    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0:
-    // keeps a value of the environment.
+    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: keeps a
+    // value of the environment.
     unsafe {
         libc::close(parents_end);
         libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0);
@@ -213,7 +211,7 @@ impl Child {
         static END_CHILD: Once = Once::new();
         // SAFETY: a callback for the exit of this process, which has one thread.
         END_CHILD.call_once(|| unsafe { pg_sys::on_proc_exit(Some(end_child), pg_sys::Datum::null()) });
-        // SAFETY: a valid set of signals; this process has one thread, so its child may do whatever it may.
+        // SAFETY: a valid set of signals; this process has one thread, so its child needs no async-signal-safety.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&mut all);
@@ -266,8 +264,8 @@ impl Drop for Child {
     }
 }
 
-/// Runs in the child: replaces PostgreSQL's signal handlers, asks the kernel for SIGTERM at the worker's end, and
-/// detaches shared memory.
+/// Runs in the child: replaces PostgreSQL's signal handlers, asks the kernel for SIGTERM at the worker's end, and detaches
+/// shared memory.
 ///
 /// # Safety
 /// Called by a child that was just forked, with all signals blocked.

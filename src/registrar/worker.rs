@@ -100,8 +100,8 @@ fn release(leasing: &mut Leasing, connection_string: &CStr) {
     }
 }
 
-/// Whether the server is being stopped, fast or smart: the postmaster has then written so into postmaster.pid.
-/// Otherwise it restarts a process that got SIGTERM, which continues with the lease.
+/// Whether the server is being stopped, fast or smart: the postmaster has then written so into postmaster.pid. Otherwise it
+/// restarts a process that got SIGTERM, which continues with the lease.
 fn is_server_stopping() -> bool {
     const STATUS: usize = 7;
     let file = std::fs::read_to_string("postmaster.pid").unwrap_or_default();

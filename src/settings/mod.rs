@@ -4,8 +4,8 @@
 //! default. But another layout or number of backup workers would change the meaning of every ID. So each value is read
 //! here first. A bad value does not stop the server, but keeps the generator's gate closed.
 //!
-//! `values` has the variables and their valid values, `guc` the hooks that run when one is set or reloaded, `table` a
-//! row per setting.
+//! `values` has the variables and their valid values, `guc` the hooks that run when one is set or reloaded, `table` a row
+//! per setting.
 
 mod guc;
 mod table;
@@ -171,8 +171,8 @@ pub fn define() {
     BAD_VALUES.set(bad).expect("the library is loaded once");
 }
 
-/// Takes the default layout in pg_upgrade, into a cluster that does not preload the library (yet). It recreates
-/// indexes, and evaluates the constants in them, but drops the values because it copies no rows. So any layout will do.
+/// Takes the default layout in pg_upgrade, into a cluster that does not preload the library (yet). It recreates indexes,
+/// and evaluates the constants in them, but drops the values because it copies no rows. So any layout will do.
 pub fn assume_defaults() {
     CHECKED.get_or_init(|| read(Vec::new()).0);
 }
@@ -200,7 +200,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         Layout::default()
     });
 
-    // A default that replaces a bad layout says nothing about the other settings.
+    // The other settings are not checked against the default that replaces a bad layout.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
     let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {

@@ -20,7 +20,7 @@ const OTHER_HINT: &str = "Correct the value, or remove the setting to use its de
 
 const PLAIN: GucFlags = GucFlags::empty();
 
-/// Whether a text can be used as a setting. The error is a sentence that says why not.
+/// Whether a text can be used as a setting. The error is a sentence with the reason.
 type Check = fn(&Setting, &str) -> Result<(), String>;
 
 /// A setting. Worker and datacenter have no upper bound here, because theirs depends on the layout.

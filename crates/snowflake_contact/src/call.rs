@@ -6,20 +6,20 @@ use crate::wire::{COLUMNS, Reply, Value};
 use std::ffi::CStr;
 use std::path::Path;
 
-/// Selects the schema of the extension in the registry's database. A second round trip, so that the call does not
-/// depend on the node role's search path, nor on objects there.
+/// Selects the schema of the extension in the registry's database. A second round trip, so that the call does not depend on
+/// the node role's search path, nor on objects there.
 const FIND_SCHEMA: &str = "SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.text)
     FROM pg_catalog.pg_extension AS e
     JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
     WHERE e.extname OPERATOR(pg_catalog.=) 'snowflake_id'";
 
-/// Connects to the registry, makes one call, and disconnects. Blocks without a limit, on name servers, Kerberos or
-/// LDAP: call it in a process that can be killed. The registry has committed before this returns a reply; after an
-/// error it may have committed, too.
+/// Connects to the registry, makes one call, and disconnects. Blocks without a limit, on name servers, Kerberos or LDAP:
+/// call it in a process that can be killed. The registry has committed before this returns a reply; after an error it may
+/// have committed, too.
 ///
-/// Tries `libraries` in turn until one has libpq's functions. `ask` returns the arguments of a
-/// [`Request`](crate::Request). It is called right before they are sent, because the registry compares the request's
-/// time with its own clock, and connecting may take seconds.
+/// Tries `libraries` in turn until one has libpq's functions. `ask` returns the arguments of a [`Request`](crate::Request).
+/// It is called right before they are sent, because the registry compares the request's time with its own clock, and
+/// connecting may take seconds.
 pub fn contact(
     libraries: &[&Path],
     connection_string: &CStr,

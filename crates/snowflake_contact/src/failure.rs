@@ -41,8 +41,8 @@ impl fmt::Display for Failure {
 /// Maximum length of a text, in bytes; a longer one is cut.
 const LONGEST: usize = 1_000;
 
-/// A text in one line: libpq has a line per host. Leaves out its indented advice, such as "Is the server running on
-/// that host?".
+/// A text in one line: libpq has a line per host. Leaves out its indented advice, such as "Is the server running on that
+/// host?".
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with('\t')).map(str::trim);
     let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
@@ -53,9 +53,9 @@ pub fn one_line(text: &str) -> String {
     format!("{}...", &plain[..plain.floor_char_boundary(LONGEST)])
 }
 
-/// libpq's text about a connection string. It quotes the part that it cannot parse, which may be a part of a password:
-/// for `password=my secret` the text is `missing "=" after "secret"`. So if the string may contain a password, quoted
-/// parts of it are removed.
+/// libpq's text about a connection string. It quotes the part that it cannot parse, which may be a part of a password: for
+/// `password=my secret` the text is `missing "=" after "secret"`. So if the string may contain a password, quoted parts of
+/// it are removed.
 pub fn about_string(message: &str, connection_string: &str) -> String {
     if connection_string.contains("passw") || connection_string.contains('@') {
         without_parts_of(connection_string, message)
@@ -65,8 +65,8 @@ pub fn about_string(message: &str, connection_string: &str) -> String {
 }
 
 /// libpq's text about an attempt to connect. It quotes hosts and ports: libpq takes `secret@host` for the host in
-/// `postgresql://node:my@secret@host`, and `my` for the port in `postgresql://node:my/secret@host`. So unless the only
-/// `@` comes before the first `/`, quoted parts of the string are removed.
+/// `postgresql://node:my@secret@host`, and `my` for the port in `postgresql://node:my/secret@host`. So unless the only `@`
+/// comes before the first `/`, quoted parts of the string are removed.
 pub fn about_connection(message: &str, connection_string: &str) -> String {
     let Some((_, uri)) = connection_string.split_once("://") else { return message.to_owned() };
     let (authority, rest) = uri.split_once('/').unwrap_or((uri, ""));

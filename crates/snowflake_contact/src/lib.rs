@@ -1,8 +1,8 @@
 //! One contact with the fleet's registry: connect, one call, one answer, disconnect.
 //!
-//! libpq itself parses the connection string, so all of its features work: service and password files, TLS, several
-//! hosts, `target_session_attrs`. libpq is loaded when a contact is made, because a server without it must start: the
-//! crate `pq-sys` would make the server's loader require it, or add a second OpenSSL.
+//! libpq itself parses the connection string, so all of its features work: service and password files, TLS, several hosts,
+//! `target_session_attrs`. libpq is loaded when a contact is made, because a server without it must start: the crate
+//! `pq-sys` would make the server's loader require it, or add a second OpenSSL.
 //!
 //! [`contact`] blocks: libpq waits for name servers, Kerberos and LDAP without a limit. The caller runs it in a process
 //! that it can kill.

@@ -74,7 +74,7 @@ const UNDEFINED_FUNCTION: &str = "42883";
 const UNDEFINED_COLUMN: &str = "42703";
 
 impl Libpq {
-    /// Loads the first of these libraries that has libpq's functions, for as long as this process lives.
+    /// Loads the first of these libraries that has libpq's functions, until this process exits.
     pub fn load(libraries: &[&Path]) -> Result<Self, Failure> {
         let mut first_error = None;
         for path in libraries {
@@ -96,8 +96,8 @@ impl Libpq {
         Err(Failure::new(Kind::Server, why))
     }
 
-    /// Checks that libpq can parse the connection string. Without this check, libpq would take an invalid one for the
-    /// name of a database.
+    /// Checks that libpq can parse the connection string. Without this check, libpq would take an invalid one for the name
+    /// of a database.
     pub fn check(&self, connection_string: &CStr) -> Result<(), Failure> {
         let mut message = ptr::null_mut();
         // SAFETY: both are valid; libpq allocates list and message, and frees them.

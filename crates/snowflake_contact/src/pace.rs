@@ -18,9 +18,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pause after a contact with this answer, or with a failure. `left` is the time left on the lease: after a
-    /// grant, the pause is a third of it, at most `PERIOD`. `jitter`, a random number from 0 to 1, spreads the contacts
-    /// of servers that started together.
+    /// The pause after a contact with this answer, or with a failure. `left` is the time left on the lease: after a grant,
+    /// the pause is a third of it, at most `PERIOD`. `jitter`, a random number from 0 to 1, spreads the contacts of servers
+    /// that started together.
     pub fn after(&mut self, answer: Option<Answer>, left: Option<Duration>, jitter: f64) -> Duration {
         let is_over = answer == Some(Answer::Over);
         let was_over = std::mem::replace(&mut self.was_over, is_over);
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!([3_600_000, 30_000, 9_000, 2_000, 3].map(&mut after), [10_000, 10_000, 3_000, 666, 500]);
         let left = Some(Duration::from_secs(2));
         assert!(pace.after(GRANTED, left, 1.0) < Duration::from_secs(1));
-        // What remains hastens no contact after a failure.
+        // After a failure, the time left on the lease does not shorten the pause.
         assert_eq!(pace.after(FAILED, left, 0.5), FIRST_PAUSE);
         assert_eq!(pace.after(FAILED, left, 0.5), FIRST_PAUSE * 2);
     }
