@@ -32,9 +32,9 @@ pub fn forget_last_id() {
 // Always: it is small, and each of its two callers is a hot one.
 #[inline(always)]
 pub fn try_next_id() -> Option<i64> {
-    let generator = match layout_guard::known_for_generating() {
+    let generator = match layout_guard::cached_for_generating() {
         Some(generator) => generator,
-        None => announced()?,
+        None => announce_transaction()?,
     };
     let id = generator.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub fn horizon() -> Horizon {
 }
 
 fn try_horizon() -> Result<Horizon, Error> {
-    let generator = existing()?;
+    let generator = require_generator()?;
     if in_recovery() {
         return Err(horizon::in_recovery());
     }
@@ -83,7 +83,7 @@ fn try_horizon() -> Result<Horizon, Error> {
 
 /// Moves to the next usable lane and returns its worker.
 pub fn rotate() -> i64 {
-    let rotated = existing().and_then(|generator| {
+    let rotated = require_generator().and_then(|generator| {
         let rotate = SharedGenerator::rotate_now;
         rotate(generator).or_else(|refusal| open_and_call(refusal, generator, rotate, not_rotated))
     });
@@ -92,7 +92,7 @@ pub fn rotate() -> i64 {
 
 /// Sets the counters back to zero.
 pub fn reset_stats() {
-    match existing() {
+    match require_generator() {
         Ok(generator) => generator.reset_stats(),
         Err(error) => error.raise_in("snowflake_reset_stats"),
     }
@@ -130,14 +130,14 @@ fn open_and_call<T>(
 /// The generator, checked for this database's IDs.
 #[inline]
 fn usable() -> &'static SharedGenerator {
-    layout_guard::known_for_generating().or_else(announced).unwrap_or_else(verified)
+    layout_guard::cached_for_generating().or_else(announce_transaction).unwrap_or_else(compare_and_announce)
 }
 
 /// The generator, if this process has compared the layouts before. Announces the transaction to readers of the horizon, at
 /// its first call. Does not call PostgreSQL.
 #[inline(never)]
-fn announced() -> Option<&'static SharedGenerator> {
-    layout_guard::announced_for_generating(announce)
+fn announce_transaction() -> Option<&'static SharedGenerator> {
+    layout_guard::announce_for_generating(announce)
 }
 
 fn announce(generator: &SharedGenerator) {
@@ -147,25 +147,25 @@ fn announce(generator: &SharedGenerator) {
 
 /// The generator, after a comparison of its layout with that of the database's IDs.
 #[cold]
-fn verified() -> &'static SharedGenerator {
+fn compare_and_announce() -> &'static SharedGenerator {
     // A parallel worker has compared no layouts, so each of its calls comes here.
     // SAFETY: a plain read of a variable of this process.
     if unsafe { pg_sys::ParallelWorkerNumber } >= 0 {
         gate::in_parallel_worker().raise();
     }
-    let generator = existing().unwrap_or_else(|error| error.raise());
+    let generator = require_generator().unwrap_or_else(|error| error.raise());
     if in_recovery() {
         gate::in_recovery().raise();
     }
     layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
-    announced().unwrap_or_else(|| {
+    announce_transaction().unwrap_or_else(|| {
         announce(generator);
         generator
     })
 }
 
 /// The generator, or the error why there is none.
-fn existing() -> Result<&'static SharedGenerator, Error> {
+fn require_generator() -> Result<&'static SharedGenerator, Error> {
     shmem::generator().ok_or_else(missing)
 }
 
@@ -256,7 +256,7 @@ pub fn adopt(floor_us: i64) {
 }
 
 fn try_adopt(floor_us: i64) -> Result<(), Error> {
-    let generator = existing()?;
+    let generator = require_generator()?;
     if in_recovery() {
         return Err(gate::in_recovery());
     }

@@ -111,7 +111,7 @@ fn check(settings: &Settings) -> Result<(), Error> {
 
 /// The generator, if this transaction may generate IDs with it. Does not call PostgreSQL.
 #[inline]
-pub fn known_for_generating() -> Option<&'static SharedGenerator> {
+pub fn cached_for_generating() -> Option<&'static SharedGenerator> {
     // SAFETY: null, or the argument of `for_generating`, which is static.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
@@ -119,7 +119,7 @@ pub fn known_for_generating() -> Option<&'static SharedGenerator> {
 /// The generator, if this process may generate IDs with it. Calls `announce` for this transaction first. Does not call
 /// PostgreSQL.
 #[inline]
-pub fn announced_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
+pub fn announce_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
     let generator = COMPARED.load(Ordering::Relaxed);
     // SAFETY: as above.
     let known = unsafe { generator.as_ref()? };
