@@ -119,26 +119,26 @@ const LONGEST_TEXT: usize = 4_096;
 /// A column as the registry sent it, in its type's binary form.
 pub type Column = Option<Vec<u8>>;
 
-fn bad(why: impl AsRef<str>) -> Failure {
+fn unreadable(why: impl AsRef<str>) -> Failure {
     Failure::new(Kind::Answer, format!("the registry's answer cannot be read: {}", why.as_ref()))
 }
 
 /// The value of a column that this kind of answer must have.
-fn needed<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
-    value.ok_or_else(|| bad(format!("its {name} is null")))
+fn not_null<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
+    value.ok_or_else(|| unreadable(format!("its {name} is null")))
 }
 
-fn sized<const N: usize>(column: &Column, name: &str) -> Result<[u8; N], Failure> {
-    let bytes = needed(column.as_deref(), name)?;
-    bytes.try_into().map_err(|_| bad(format!("its {name} has a length of {} bytes", bytes.len())))
+fn exact_bytes<const N: usize>(column: &Column, name: &str) -> Result<[u8; N], Failure> {
+    let bytes = not_null(column.as_deref(), name)?;
+    bytes.try_into().map_err(|_| unreadable(format!("its {name} has a length of {} bytes", bytes.len())))
 }
 
-fn words(column: &Column, name: &str) -> Result<Option<String>, Failure> {
+fn short_text(column: &Column, name: &str) -> Result<Option<String>, Failure> {
     let Some(bytes) = column else { return Ok(None) };
     if bytes.len() > LONGEST_TEXT {
-        return Err(bad(format!("its {name} has a length of {} bytes", bytes.len())));
+        return Err(unreadable(format!("its {name} has a length of {} bytes", bytes.len())));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| bad(format!("its {name} is not UTF-8")))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable(format!("its {name} is not UTF-8")))?;
     Ok(Some(one_line(text)))
 }
 
@@ -146,26 +146,26 @@ impl Reply {
     /// Reads the only row of a result.
     pub(crate) fn from_row(row: &[Column]) -> Result<Self, Failure> {
         let [answer, registry, worker, floor, until, detail, hint] = row else {
-            return Err(bad(format!("it has {} columns", row.len())));
+            return Err(unreadable(format!("it has {} columns", row.len())));
         };
-        let (reason, hint) = (words(detail, "detail")?, words(hint, "hint")?.unwrap_or_default());
-        let answer = match needed(words(answer, "answer")?, "answer")?.as_str() {
+        let (reason, hint) = (short_text(detail, "detail")?, short_text(hint, "hint")?.unwrap_or_default());
+        let answer = match not_null(short_text(answer, "answer")?, "answer")?.as_str() {
             "granted" => {
-                let registry = Uuid::from_bytes(sized(registry, "registry")?);
-                let home = i32::from_be_bytes(sized(worker, "worker_id")?).into();
-                let floor = i64::from_be_bytes(sized(floor, "floor")?);
-                let until = i64::from_be_bytes(sized(until, "until")?);
+                let registry = Uuid::from_bytes(exact_bytes(registry, "registry")?);
+                let home = i32::from_be_bytes(exact_bytes(worker, "worker_id")?).into();
+                let floor = i64::from_be_bytes(exact_bytes(floor, "floor")?);
+                let until = i64::from_be_bytes(exact_bytes(until, "until")?);
                 if home < 0 || until < floor {
-                    return Err(bad(format!("worker {home} from {floor} to {until} is no lease")));
+                    return Err(unreadable(format!("worker {home} from {floor} to {until} is no lease")));
                 }
                 let answer = Answer::Granted { registry, lease: Lease { home, floor, until } };
                 return Ok(Self { answer, reason: String::new(), hint: String::new() });
             }
             "over" => Answer::Over,
             "refused" => Answer::Refused,
-            other => return Err(bad(format!("\"{other}\" is no answer"))),
+            other => return Err(unreadable(format!("\"{other}\" is no answer"))),
         };
-        Ok(Self { answer, reason: needed(reason, "detail")?, hint })
+        Ok(Self { answer, reason: not_null(reason, "detail")?, hint })
     }
 }
 
