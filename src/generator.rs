@@ -205,7 +205,7 @@ pub fn unopened(why: Unopened) -> Error {
     match why {
         Unopened::Closed(ClosedReason::Taken) => {
             let workers = shmem::generator().map(|generator| generator.worker_numbers()).unwrap_or_default();
-            gate::taken(host_lock::directory_beside(&workers))
+            gate::taken(host_lock::directory_of_other_server(&workers))
         }
         Unopened::Closed(why) => gate::closed(why),
         Unopened::Clock(refusal) => gate::refused(refusal),

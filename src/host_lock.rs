@@ -55,7 +55,7 @@ pub fn is_lost() -> bool {
 }
 
 /// The data directory of another server that has locked one of these workers.
-pub fn directory_beside(workers: &[i64]) -> Option<String> {
+pub fn directory_of_other_server(workers: &[i64]) -> Option<String> {
     with_file(system_identifier(), |file| {
         let taken = workers.iter().find(|worker| is_taken(file, **worker));
         Ok(taken.and_then(|worker| signature(file, *worker)).map(|signature| signature.directory))

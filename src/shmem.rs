@@ -150,12 +150,12 @@ extern "C-unwind" fn startup() {
         let first_word = base.add(plan.words).cast::<AtomicU64>();
 
         let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
-        let [cold, of_contacts] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
+        let [cold_lock, status_lock] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
         shared.write(Shared {
             wakeups: Wakeups::new(),
-            contact_status: SharedStatus::new(of_contacts),
+            contact_status: SharedStatus::new(status_lock),
             before: control_file::read(),
-            control: Control::new(cold, &config, PgHost.wall_us()),
+            control: Control::new(cold_lock, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
         wakeup::share(&(*shared).wakeups);

@@ -1,7 +1,7 @@
 //! The generator for servers without the library: statements that create it in PL/pgSQL. The head of `portable.sql`
 //! explains why its IDs are unique.
 
-use super::readers::{apply, filled, numbers, portable_readers, utc};
+use super::readers::{apply, fill, numbers, portable_readers, utc};
 use super::text::GivenText;
 use crate::messages::{gate, reading};
 use crate::settings::{self, EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
@@ -171,7 +171,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{sequence_bits}", bits.sequence.to_string()),
         ("{presets}", presets()),
     ];
-    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
+    let mut text = fill(&fill(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
     // The schema's name is inserted last. It must not end the quotation of a body, nor contain a placeholder.
     if schema.contains('$') {
         let quotation = format!("${}$", "_".repeat(schema.len()));
@@ -185,7 +185,7 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{schema_name}", format!("'{}'", in_literal(&quoted))),
         ("{s}", format!("{quoted}.")),
     ];
-    filled(&text, &names).replace(BRACE, "{")
+    fill(&text, &names).replace(BRACE, "{")
 }
 
 /// pg_dump dumps the rows of an extension's tables and sequences only if its script names them.

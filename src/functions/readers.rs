@@ -28,7 +28,7 @@ fn snowflake_reader_sql() -> String {
     // Without a usable `backup_workers`, no worker has an owner.
     let workers = layout_guard::for_owners().ok().map(|settings| settings.workers);
     // Bodies are bound when they are created, so their calls need no schema.
-    let manners = [
+    let syntax = [
         ("{create}", "CREATE FUNCTION"),
         ("{s}", ""),
         ("{begin}", "RETURN"),
@@ -39,7 +39,7 @@ fn snowflake_reader_sql() -> String {
     ];
     let text = format!("{HEAD}{TEMPLATE}").replace("\n        {no_timestamp}", "");
     let text = text.replace("\n        {no_integer}", "").replace("\n        {no_time}", "");
-    filled(&filled(&text, &manners), &numbers(layout(), workers))
+    fill(&fill(&text, &syntax), &numbers(layout(), workers))
 }
 
 /// The readers of the portable generator: for PostgreSQL 12 or later, with the errors of the extension's.
@@ -59,7 +59,7 @@ pub(super) fn portable_readers(schema: &str) -> String {
             pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
             'To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.') THEN NULL::bigint"
     );
-    let manners = [
+    let syntax = [
         ("{create}", "CREATE OR REPLACE FUNCTION"),
         ("{s}", schema),
         ("{begin}", "AS $$ SELECT"),
@@ -68,11 +68,11 @@ pub(super) fn portable_readers(schema: &str) -> String {
         ("{no_integer}", &no_id("integer")),
         ("{no_time}", &no_time),
     ];
-    filled(TEMPLATE, &manners)
+    fill(TEMPLATE, &syntax)
 }
 
 /// A template with these names replaced.
-pub(super) fn filled<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> String {
+pub(super) fn fill<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value.as_ref()))
 }
 

@@ -15,14 +15,14 @@ use std::path::Path;
 pub fn event(event: Event) {
     match event {
         Event::Refused(no_lane) => refused(no_lane),
-        other => line(describe(other)),
+        other => write(describe(other)),
     }
 }
 
 /// Logs why no IDs are generated, before the first call.
 pub fn unavailable(why: Error) {
     let message = format!("snowflake_id: cannot generate IDs: {}", why.cause());
-    line(text(message, why.0.detail, why.0.hint));
+    write(text(message, why.0.detail, why.0.hint));
 }
 
 /// Logs once the error that every call gets while no worker is usable.
@@ -32,7 +32,7 @@ fn refused(no_lane: NoLane) {
 
 /// Logs the end of the layout's time field.
 pub fn expiry(expires_at_us: i64) {
-    line(text(
+    write(text(
         format!("snowflake_id: the layout's time field ends at {}", timestamp(expires_at_us)),
         "No ID can be generated after that.",
         "Move all servers of the fleet to a layout with more time bits or a coarser tick.",
@@ -41,7 +41,7 @@ pub fn expiry(expires_at_us: i64) {
 
 /// Logs that a reload of max_ahead takes effect only in part.
 pub fn clamped(held_us: i64) {
-    line(text(
+    write(text(
         format!("snowflake_id: max_ahead is limited to {} ms until the next restart", held_us / 1_000),
         "Shared memory was sized for this value when the server started.",
         "Restart the server to use the configured value.",
@@ -49,19 +49,19 @@ pub fn clamped(held_us: i64) {
 }
 
 /// Logs why a contact with the registry brought no reply.
-pub fn registry_away(why: &LeaseFailure) {
-    contact("snowflake_id: could not contact the registry", why);
+pub fn registry_unreachable(why: &LeaseFailure) {
+    contact_failed("snowflake_id: could not contact the registry", why);
 }
 
 /// Logs a failed contact. The registry's text may be in any language.
-fn contact(message: &'static str, why: &LeaseFailure) {
+fn contact_failed(message: &'static str, why: &LeaseFailure) {
     let [error, hint] = [&why.error, &why.hint].map(|text| shown(text.as_bytes()).into_owned());
-    line(text(message, error, hint));
+    write(text(message, error, hint));
 }
 
 /// Logs that a reload has removed the registry.
 pub fn registry_removed() {
-    line(text(
+    write(text(
         "snowflake_id: snowflake_id.registry was removed, and the lease is not renewed",
         "This server generates IDs until its lease ends.",
         "Set snowflake_id.registry again. Or reserve a number in the registry with snowflake_registry_reserve(), set \
@@ -71,7 +71,7 @@ pub fn registry_removed() {
 
 /// Logs the worker that the registry has assigned.
 pub fn lease_granted(home: i64, until_us: i64) {
-    line(text(
+    write(text(
         format!("snowflake_id: the registry assigned home worker {home} to this server"),
         format!("The lease ends at {} unless the registry renews it.", timestamp(until_us)),
         NO_HINT,
@@ -82,30 +82,30 @@ pub fn lease_granted(home: i64, until_us: i64) {
 pub fn lease_lost(why: &LeaseFailure) {
     let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
     let hint = shown(why.hint.as_bytes()).into_owned();
-    line(text("snowflake_id: the registry ended this server's lease", detail, hint));
+    write(text("snowflake_id: the registry ended this server's lease", detail, hint));
 }
 
 /// Logs why the registry has granted nothing.
 pub fn lease_refused(why: &LeaseFailure) {
-    contact("snowflake_id: the registry refused this server's request", why);
+    contact_failed("snowflake_id: the registry refused this server's request", why);
 }
 
 /// Logs that the lease has ended because no contact has renewed it.
 pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     let [detail, hint] = [detail, hint].map(|text| shown(text.as_bytes()).into_owned());
-    line(text("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
+    write(text("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
 }
 
 /// Logs that the registry replies again.
-pub fn registry_back() {
-    line(text("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
+pub fn registry_reachable() {
+    write(text("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
 /// Logs that the host lock failed, so that a second server with these workers would go undetected.
 pub fn host_lock_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
-    line(text(
+    write(text(
         format!("snowflake_id: could not lock this server's workers in file \"{}\": {why}", path.display()),
         "A second server with the same worker on this host is not recognized. With a registry, this server asks for another \
          worker after a restart.",
@@ -115,7 +115,7 @@ pub fn host_lock_failed(path: &Path, error: &io::Error) {
 
 /// Logs that a reload has set a registry beside a configured worker, which takes effect after a restart.
 pub fn registry_waits() {
-    line(text(
+    write(text(
         "snowflake_id: snowflake_id.registry takes effect after a restart",
         "This server was started with snowflake_id.worker_id, and goes on with that worker.",
         "Remove snowflake_id.worker_id, and restart the server.",
@@ -132,7 +132,7 @@ fn text(
 }
 
 /// Writes a message to the server's log.
-fn line(message: Text) {
+fn write(message: Text) {
     without_statement(|| message.report(PgLogLevel::LOG));
 }
 

@@ -94,7 +94,7 @@ fn release(leasing: &mut Leasing, connection_string: &CStr) {
         };
         let Ended::Answered(Err(failure)) = contact(connection_string, left, ask, || false) else { return };
         if is_asked || left < RELEASE_RETRY {
-            return log::registry_away(&LeaseFailure::failed(&failure));
+            return log::registry_unreachable(&LeaseFailure::failed(&failure));
         }
         std::thread::sleep(RELEASE_RETRY);
     }
@@ -136,12 +136,12 @@ impl Episode {
             Ok(_) if self.logged.is_empty() => {}
             Ok(_) => {
                 self.logged.clear();
-                log::registry_back();
+                log::registry_reachable();
             }
             Err(failure) if self.logged.contains(&failure.kind) => {}
             Err(failure) => {
                 self.logged.push(failure.kind);
-                log::registry_away(&LeaseFailure::failed(failure));
+                log::registry_unreachable(&LeaseFailure::failed(failure));
             }
         }
     }
