@@ -106,8 +106,9 @@ CREATE OR REPLACE FUNCTION {s}snowflake_clock() RETURNS bigint VOLATILE PARALLEL
 $$;
 
 -- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that ends with an
--- exception: that releases the lock even within a long transaction, and does not undo setval(). With the caller's settings
--- the server might send messages meanwhile, and a client that does not read would block it while it holds the lock.
+-- exception: that releases the lock even within a long transaction, and does not undo setval(). With exit_on_error the
+-- exception would end the session. With client_min_messages = debug the server would send messages while it holds the
+-- lock, and wait for a client that does not read.
 CREATE OR REPLACE FUNCTION {s}snowflake_move(n bigint) RETURNS bigint
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET client_min_messages = error SET exit_on_error = off AS $$
 DECLARE

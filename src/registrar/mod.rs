@@ -16,8 +16,8 @@ use std::time::Duration;
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Registers the registrar if a registry is configured. It starts before recovery ends, because a lease must be renewed
-/// during a long one, and a standby has a lease, too.
+/// Registers the registrar if a registry is configured. It starts with the postmaster, because a lease must be renewed
+/// during a long recovery, and a standby has a lease, too.
 pub fn register() {
     if settings::registry().is_none() {
         return;
