@@ -211,7 +211,7 @@ impl Child {
         static END_CHILD: Once = Once::new();
         // SAFETY: a callback for the exit of this process, which has one thread.
         END_CHILD.call_once(|| unsafe { pg_sys::on_proc_exit(Some(end_child), pg_sys::Datum::null()) });
-        // SAFETY: a valid set of signals; this process has one thread, so its child needs no async-signal-safety.
+        // SAFETY: a valid set of signals; this process has one thread, so its child may call any function.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&mut all);
