@@ -17,7 +17,8 @@
 -- States of the registry:
 --   normal -> moved     its row was written elsewhere, so commits may be lost: nothing is granted
 --   moved -> in doubt   a contact sets the fence: begin_doubt. Leases are renewed, and no group is leased.
---   in doubt -> normal  by time, past the fence; or an operator vouches that no commit was lost: operate
+--   in doubt -> normal  by time: both clocks have passed the fence
+--   either -> normal    an operator vouches that no commit was lost: operate
 
 -- Bodies and checks are bound here, without the extension's schema on the search path: no function or operator that another
 -- role created there replaces PostgreSQL's.
