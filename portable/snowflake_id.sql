@@ -1,11 +1,10 @@
--- A generator of snowflake IDs in PL/pgSQL: layout 41/10/12, tick 1ms, epoch 2024-01-01 00:00:00 UTC. For PostgreSQL 12 or later,
--- where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role that will own the generator.
--- If you run it again, for a later version or another worker, the generator keeps its state.
+-- A generator of snowflake IDs in PL/pgSQL: layout 41/10/12, tick 1ms, epoch 2024-01-01 00:00:00 UTC.
+-- For PostgreSQL 12 or later, where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role
+-- that will own the generator. If you run it again, for a later version or another worker, the generator keeps its state.
 --
--- Why no ID comes out twice: the value of the sequence is count << 41 | tick, and its increment is 1 <<
--- 41. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a lock: to a
--- larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out once, at any
--- reading of the clock.
+-- Why no ID comes out twice: the value of the sequence is count << 41 | tick, and its increment is
+-- 1 << 41. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a
+-- lock: to a larger tick, or to the present one's first count that no ID has. Hence no pair of tick and count repeats.
 CREATE SCHEMA IF NOT EXISTS "snowflake";
 
 -- No object on the caller's search_path is taken for PostgreSQL's own; the last statement restores the path.

@@ -28,8 +28,7 @@ DECLARE
     replaces constant boolean := TG_OP = 'INSERT' AND NOT is_replicated
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
 BEGIN
-    -- Members of pg_write_all_data may change the rows of any table, also by replication, but this row affects every
-    -- session.
+    -- Members of pg_write_all_data may change any table, also by replication, but this row affects every session.
     IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
@@ -71,8 +70,7 @@ BEGIN
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         IF replaces THEN
             -- Not an error: most restores would continue with the rows of the tables, whose IDs would be read and continued
-            -- with the server's layout. Copied or replicated IDs exist without is_used, too. So the table below raises the
-            -- error.
+            -- with the server's layout. Copied or replicated IDs exist without is_used, too. So the table below does.
             DELETE FROM snowflake_internal.snowflake_config;
             RETURN NEW;
         END IF;

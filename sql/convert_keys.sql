@@ -206,8 +206,9 @@ END
 $$;
 
 -- Locks the views, tables and sequences of a call until the transaction ends, and returns those that it changes, in the
--- order of the locks. Locks other tables of the families as SELECT does, if the owner's expressions there are evaluated. A
--- dry run locks tables and sequences as SELECT and nextval() do, which blocks no reader or writer, and no views.
+-- order of the locks. Locks the owner's other tables of the families as SELECT does, because their expressions are
+-- evaluated. A dry run locks tables and sequences as SELECT and nextval() do, which blocks no reader or writer, and no
+-- views.
 --
 -- Every call locks in one order, so that two calls do not deadlock: views before the relations that they read and parents
 -- before their children, as queries do, and then by name.
@@ -278,8 +279,8 @@ BEGIN
                         DETAIL = 'Its owner or its rights may have changed while the call waited for the lock.',
                         HINT = 'Run the call again.';
                 END IF;
-                -- GRANT and REVOKE lock no view, and a right that is revoked meanwhile must not come back. Only a superuser
-                -- can lock these rows.
+                -- GRANT and REVOKE lock no view, and a right that is revoked meanwhile must not come back. Only superusers
+                -- can.
                 IF has_table_privilege('pg_class', 'UPDATE') THEN
                     PERFORM FROM pg_class WHERE oid = hit.oid FOR UPDATE;
                     PERFORM FROM pg_attribute WHERE attrelid = hit.oid FOR UPDATE;

@@ -38,8 +38,7 @@ BEGIN
         -- An index, or a table whose partition key reads IDs, ends the search: its dependents need not read IDs.
         WHERE c.relkind IS NULL OR c.relkind IN ('v', 'm')
     ),
-    -- Adds the table with the rows, or the domain; and in `other`, a role that owns it or one of its children instead of
-    -- the caller.
+    -- Adds the table with the rows, or the domain; and in `other`, another role that owns it or one of its children.
     affected AS MATERIALIZED (
         SELECT r.*, c.oid AS relid, c.relkind, n.contypid, coalesce(c.relowner, y.typowner) AS owner,
             coalesce(c.oid::regclass::text, y.oid::regtype::text) AS label, o.other

@@ -4,8 +4,7 @@
 -- Steps of snowflake_registry_contact():
 -- 1. snowflake_fleet_unfit refuses a node whose settings or clock do not fit the fleet.
 -- 2. If the registry's row was written elsewhere, snowflake_fleet_begin_doubt sets the fence.
--- 3. snowflake_fleet_answer grants (snowflake_fleet_claim), refuses (snowflake_fleet_refusal), or answers that the
---    lease is over.
+-- 3. snowflake_fleet_answer grants (snowflake_fleet_claim), refuses (snowflake_fleet_refusal), or answers `over`.
 
 -- The reason why no group can be leased now.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(

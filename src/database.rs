@@ -88,8 +88,7 @@ fn insert(owner: pg_sys::Oid) {
     let statement = c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
                       SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()";
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: SPI's calls in their required order, within a transaction. After an error PostgreSQL cleans up, and resets
-    // the user.
+    // SAFETY: SPI's calls in their required order, within a transaction. After an error PostgreSQL resets SPI and user.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
@@ -130,8 +129,7 @@ impl Row {
     }
 }
 
-/// OID of the table; `None` without the schema or the table. Only the extension can have created them, because its
-/// functions call this.
+/// OID of the table; `None` without the schema or the table. Only the extension creates them.
 fn table() -> Option<pg_sys::Oid> {
     let valid = |oid| (oid != pg_sys::InvalidOid).then_some(oid);
     // SAFETY: static names, within a transaction.

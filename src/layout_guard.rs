@@ -116,8 +116,7 @@ pub fn cached_for_generating() -> Option<&'static SharedGenerator> {
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The generator, if this process may generate IDs with it. Calls `announce` for this transaction first. Does not call
-/// PostgreSQL.
+/// The generator, if this process may generate IDs with it. Calls `announce` first. Does not call PostgreSQL.
 #[inline]
 pub fn announce_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
     let generator = COMPARED.load(Ordering::Relaxed);

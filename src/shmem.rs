@@ -25,8 +25,7 @@ const LOCKS: i32 = 2;
 /// The generator in shared memory.
 pub type SharedGenerator = Generator<'static, PgHost, LightweightLock>;
 
-/// Set by the postmaster, inherited by every process. Null if the library is not preloaded, or the settings allow no
-/// generator.
+/// Set by the postmaster, inherited by every process. Null if not preloaded, or by the settings.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The generator, if there is one.

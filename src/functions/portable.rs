@@ -44,8 +44,7 @@ fn snowflake_generator_sql(
     Some(chars_as_bytes(&statements(&layout, worker.into(), &schema)))
 }
 
-/// A name in the database's encoding, as a text with a character for each byte. In every server encoding, an ASCII byte is
-/// a character of its own.
+/// A name in the database's encoding, as a text with a character per byte. No server encoding uses ASCII bytes otherwise.
 fn bytes_as_chars(name: &CStr) -> String {
     name.to_bytes().iter().copied().map(char::from).collect()
 }

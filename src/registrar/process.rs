@@ -38,8 +38,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(8);
 pub const CONTACT_LIMIT: Duration = CONNECT_LIMIT.saturating_add(ANSWER_LIMIT);
 /// Byte that the child writes once it is connected. No result begins with white space, and JSON ignores it.
 const CONNECTED: u8 = b' ';
-/// `connect_timeout` per host, in seconds, unless the connection string, the service file or the environment sets it;
-/// libpq's minimum.
+/// `connect_timeout` per host, in seconds, unless the connection string, service file or environment sets it. The minimum.
 const HOST_LIMIT: &CStr = c"2";
 
 unsafe extern "C" {

@@ -41,8 +41,7 @@ impl fmt::Display for Failure {
 /// Maximum length of a text, in bytes; a longer one is cut.
 const LONGEST: usize = 1_000;
 
-/// A text in one line: libpq has a line per host. Leaves out its indented advice, such as "Is the server running on that
-/// host?".
+/// A text in one line: libpq has a line per host. Leaves out its indented advice.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with('\t')).map(str::trim);
     let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
