@@ -1,35 +1,34 @@
--- The layout of this database's IDs. pg_dump carries the row, and where a server has another layout, the database that is
--- restored generates and reads no IDs.
+-- The layout of this database's IDs. pg_dump dumps the row. Restored on a server with another layout, the database
+-- generates and reads no IDs.
 
--- A session opens this table before its first ID. PostgreSQL reads defaults and CHECK constraints from catalogs that no
--- session has at hand, which would cost more than all else of that call. So the trigger below does their work.
+-- A session opens this table before its first ID. PostgreSQL would read defaults and CHECK constraints from catalogs that a
+-- session has not cached, at a higher cost than the rest of that call. So the trigger below replaces them.
 CREATE TABLE snowflake_internal.snowflake_config (
     layout  text,
     tick_ms integer,
     epoch   timestamptz,
     -- Always true, so the table has at most one row. The key is also the replica identity, so a publisher's change of its
-    -- row applies to the row here, whatever values the two have.
+    -- row applies to the row here, even if they differ.
     is_only boolean PRIMARY KEY,
     -- Whether the database has generated IDs. CREATE EXTENSION stores the server's layout with false, the first ID true.
     is_used boolean
 );
 
--- A restore brings the row of the dump after CREATE EXTENSION has inserted the server's, and logical replication of all
--- tables brings the publisher's. As a rule a superuser restores, so the function must not call anything that the
--- database's owner can create. Therefore it has its own search_path, names the schema of everything outside pg_catalog,
--- and passes arguments of exactly the declared types.
+-- A restore inserts the row of the dump after CREATE EXTENSION has inserted the server's, and logical replication of all
+-- tables the publisher's. As a rule a superuser restores, so the function must not call anything that the database's owner
+-- can create: it has its own search_path, names the schema of everything outside pg_catalog, and passes arguments of
+-- exactly the declared types.
 CREATE FUNCTION snowflake_internal.snowflake_config_check() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own record;
     is_replicated constant boolean := current_setting('session_replication_role') = 'replica';
-    -- The row that comes, not the one that is there, says what the IDs mean: a restore has created the extension just now, or
-    -- the database has generated no ID.
+    -- The new row is that of the database's IDs, and not the present one: a restore has just created the extension, or the
+    -- database has generated no ID.
     replaces constant boolean := TG_OP = 'INSERT' AND NOT is_replicated
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config c WHERE c.is_used);
 BEGIN
-    -- The members of pg_write_all_data may change the rows of any table, also as replication does, but not what these rows
-    -- mean for every session.
+    -- Members of pg_write_all_data may change any table, also by replication, but this row affects every session.
     IF NOT pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
         RAISE EXCEPTION USING
             ERRCODE = 'insufficient_privilege',
@@ -38,7 +37,7 @@ BEGIN
             HINT = 'Ask the owner of the extension, or a superuser.';
     END IF;
     IF TG_OP = 'TRUNCATE' THEN
-        -- A subscriber keeps its IDs, and its trigger can skip a row that is deleted there, but not a TRUNCATE.
+        -- A subscriber keeps its IDs. Its trigger can skip a replicated DELETE, but not a TRUNCATE.
         RAISE EXCEPTION USING
             ERRCODE = 'feature_not_supported',
             MESSAGE = 'cannot truncate table snowflake_config',
@@ -53,16 +52,15 @@ BEGIN
     NEW.is_used := coalesce(NEW.is_used, false);
     SELECT * INTO own FROM snowflake_internal.server_layout();
     IF own.layout IS NULL THEN
-        -- A restore before the library is preloaded: only the row says what the IDs mean. It is compared with each layout
-        -- that the server gets.
+        -- A restore before the library is preloaded. Later, the server's layout is compared with this row.
         IF replaces AND num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) = 0 THEN
             DELETE FROM snowflake_internal.snowflake_config;
             RETURN NEW;
         END IF;
-        -- This call raises the error that says what is missing.
+        -- This call raises the error about the missing layout.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
-    END IF;
-    IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
+        END IF;
+        IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = '23502',
             MESSAGE = 'layout, tick_ms and epoch of snowflake_config must not be null',
@@ -71,9 +69,8 @@ BEGIN
     END IF;
     IF (NEW.layout, NEW.tick_ms, NEW.epoch) IS DISTINCT FROM (own.layout, own.tick_ms, own.epoch) THEN
         IF replaces THEN
-            -- An error would undo this row alone: most restores go on with the rows of the tables, and their IDs would be
-            -- read and continued with the server's layout. They can have IDs without the mark: copied or replicated ones.
-            -- So the table below has the error.
+            -- Not an error: most restores would continue with the rows of the tables, whose IDs would be read and continued
+            -- with the server's layout. Copied or replicated IDs exist without is_used, too. So the table below does.
             DELETE FROM snowflake_internal.snowflake_config;
             RETURN NEW;
         END IF;
@@ -90,7 +87,7 @@ BEGIN
                 ELSE 'Drop what was restored, and restore it into a server with the dump''s snowflake_id.layout, tick and '
                     'epoch.' END;
     END IF;
-    -- The lowest IDs of this moment, before and after.
+    -- Compares the lowest ID of this moment in the old and in the new layout.
     IF TG_OP = 'UPDATE' AND NOT is_replicated AND (
         SELECT (lowest[1] >= lowest[2]) FROM (
             SELECT array_agg(floor(extract(epoch FROM clock_timestamp() - l.epoch) * 1000 / l.tick_ms) * 2::numeric ^ (
@@ -126,8 +123,8 @@ CREATE TRIGGER snowflake_config_truncate BEFORE TRUNCATE ON snowflake_internal.s
     EXECUTE FUNCTION snowflake_internal.snowflake_config_check();
 ALTER TABLE snowflake_internal.snowflake_config ENABLE ALWAYS TRIGGER snowflake_config_truncate;
 
--- Sessions remember that they have compared the row, until this sends them an invalidation. AFTER, because BEFORE one a
--- session could compare the old row again.
+-- Sends an invalidation, on which sessions compare the row again. AFTER, because before the change a session could compare
+-- the old row again.
 CREATE FUNCTION snowflake_internal.snowflake_config_changed() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_config_changed';
 CREATE TRIGGER snowflake_config_changed AFTER INSERT OR UPDATE OR DELETE ON snowflake_internal.snowflake_config
@@ -167,7 +164,7 @@ INSERT INTO snowflake_internal.snowflake_config
 SELECT own.layout, own.tick_ms, own.epoch FROM snowflake_internal.server_layout() AS own
 WHERE own.layout IS NOT NULL;
 
--- As a superuser's: no function that another role has created in the extension's schema is a better match.
+-- Without the extension's schema, where a function of another role could be a better match.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $$
@@ -176,10 +173,10 @@ DECLARE
     hint   text;
 BEGIN
     IF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
-        -- This call raises the error that says what is missing.
+        -- This call raises the error about the missing layout.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
-    END IF;
-EXCEPTION WHEN object_not_in_prerequisite_state THEN
+        END IF;
+        EXCEPTION WHEN object_not_in_prerequisite_state THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     RAISE WARNING USING
         MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', 'A database for a registry alone needs nothing.', hint);
@@ -207,6 +204,6 @@ COMMENT ON FUNCTION snowflake_internal.snowflake_config_check() IS
 COMMENT ON FUNCTION snowflake_internal.snowflake_config_changed() IS
     'internal: has all sessions compare their layout with the row again';
 COMMENT ON FUNCTION snowflake_internal.server_layout() IS
-    'internal: snowflake_server_layout(), for code that knows no other schema';
+    'internal: snowflake_server_layout(), for code that uses no other schema';
 COMMENT ON FUNCTION snowflake_server_layout() IS
     'returns the layout in this server''s settings, or nulls if the extension is not preloaded';

@@ -45,7 +45,7 @@ BEGIN
     GROUP BY w.relid
     ORDER BY array_position(locked, w.relid::oid);
 
-    -- PostgreSQL builds these again without what was set.
+    -- PostgreSQL rebuilds these without their settings.
     RETURN QUERY
     WITH rebuilt AS MATERIALIZED (
         SELECT DISTINCT d.classid, d.objid
@@ -123,7 +123,7 @@ BEGIN
 END
 $$;
 
--- The size of a table with its indexes, and with what inherits from it.
+-- The size of a table with its indexes and the tables that inherit from it.
 CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -155,7 +155,7 @@ BEGIN
 END
 $$;
 
--- A conversion, or its dry run. The report names columns of the given tables that the conversion leaves as they are.
+-- A conversion, or its dry run. The report also names columns of the given tables that it does not change.
 CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
     caller text, keys snowflake_internal.snowflake_key[], dry_run boolean, keep_sequence boolean, tables oid[]
 ) RETURNS TABLE (
@@ -165,7 +165,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_keys(
     SET search_path = pg_catalog, pg_temp
     -- Row-level security raises an error instead of hiding rows: the highest value must be that of all rows.
     SET row_security = off
-    -- Names and literals are written, and read, in one way, whatever the session has set.
+    -- Names and literals are written and parsed in one way, regardless of the session's settings.
     SET quote_all_identifiers = off
     SET standard_conforming_strings = on
     SET datestyle = 'ISO'
@@ -201,7 +201,7 @@ BEGIN
         SELECT r FROM snowflake_internal.snowflake_convert_check_columns(keys) r
         UNION ALL
         SELECT r FROM snowflake_internal.snowflake_convert_check_plans(keys) r);
-    -- What a call names must be there, with a type that can be read.
+    -- The columns of the call must exist, with a type that can be read.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
     after := ARRAY(
@@ -220,7 +220,7 @@ BEGIN
         SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys <> '{}' THEN
-        -- On a server that makes no IDs, the error of this call says why and what to do.
+        -- On a server that generates no IDs, this call raises its error.
         new_id := @extschema@.snowflake_nextval();
         lowest := @extschema@.snowflake_min(clock_timestamp());
         obstacles := obstacles || ARRAY(
@@ -280,8 +280,8 @@ BEGIN
 END
 $$;
 
--- A table without a serial or identity key may have been named by mistake; its key, if it has one, does not say that its
--- values may be IDs.
+-- A table without a serial or identity key may have been named by mistake: nothing shows that its key, if it has one, may
+-- hold IDs.
 CREATE FUNCTION snowflake_convert_tables(
     tables regclass[], dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false
 ) RETURNS TABLE (
@@ -304,7 +304,7 @@ BEGIN
 END
 $$;
 
--- Each element of `exclude` is a pattern of LIKE, for names of tables.
+-- Each element of `exclude` is a LIKE pattern for names of tables.
 CREATE FUNCTION snowflake_convert_schema(
     schema_name regnamespace, dry_run boolean DEFAULT true, keep_sequence boolean DEFAULT false, exclude text[] DEFAULT '{}'
 ) RETURNS TABLE (

@@ -1,6 +1,6 @@
--- The check functions of snowflake_convert() and snowflake_revert() return the obstacles to a call. This one looks at the
--- call and the tables that it names, before anything is locked. The owner of a schema can rename it and put another in its
--- place: nothing in the extension's schema is called before this function has passed.
+-- The check functions of snowflake_convert() and snowflake_revert() return the obstacles to a call. This one checks the
+-- call and its tables before anything is locked. Nothing in the extension's schema is called before it has passed, because
+-- the schema's owner can rename it and create another one with its name.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -9,7 +9,7 @@ BEGIN
         (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
             format('arguments of %s must not be null', caller), 'Each argument decides what changes.',
             'Name a table and a column, tables, or a schema.'),
-        -- An older snapshot would not show what others have committed before the lock was granted.
+        -- An older snapshot would not show rows that were committed during a wait for a lock.
         (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
             format('%s must run in a READ COMMITTED transaction', caller),
             format('This transaction is %s and may not see the newest rows.',
@@ -45,10 +45,10 @@ BEGIN
 END
 $$;
 
--- Returns the role that keeps the caller from an object, or null: its owner, if that is not the current user. A superuser's
--- call also needs that the owners of the object and of its schema are superusers, because another role could rename the
--- schema, and RESET ROLE or SESSION AUTHORIZATION in code that the call evaluates. So the call is a superuser's if the
--- current, the session's or the authenticated user is one.
+-- The role that keeps the caller from changing an object, or null. It is the object's owner if that is not the current
+-- user. For a superuser's call, the owners of the object and of its schema must be superusers, because another role could
+-- rename the schema, and code that the call evaluates could RESET ROLE or SESSION AUTHORIZATION. So a call is a superuser's
+-- if the current, the session's or the authenticated user is one.
 CREATE FUNCTION snowflake_internal.snowflake_other_owner(owner oid, of_schema oid) RETURNS oid
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -69,8 +69,8 @@ BEGIN
 END
 $$;
 
--- Looks whether the caller owns all tables, sequences and views of a call, with the statistics of the tables, and sees all
--- rows. A superuser also calls what the extension's schema has.
+-- Checks that the caller owns all tables, sequences, views and statistics of a call, and sees all rows. For a superuser it
+-- also checks the extension's schema, because the call executes functions there.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -121,7 +121,7 @@ BEGIN
 END
 $$;
 
--- Looks at the key columns and the tables of their families.
+-- Checks the key columns and the tables of their families.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_columns(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -167,7 +167,7 @@ BEGIN
     ) AS r (is_so, why, hint)
     WHERE r.is_so AND (k.is_key OR k.is_small);
 
-    -- Citus keeps its table of distributed tables in pg_catalog, where nobody else creates one.
+    -- The catalog of distributed tables that Citus creates.
     IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
         RETURN QUERY SELECT format('column "%s" of table %s', k.attname, k.relid), '0A000',
             format('cannot convert column "%s" of table %s together with column "%s" of table %s',
@@ -183,8 +183,8 @@ BEGIN
 END
 $$;
 
--- Looks at the indexes, the defaults and the sequences of the keys, and whether those who may insert rows may also execute
--- the new default, which PUBLIC may unless that was revoked.
+-- Checks the indexes, defaults and sequences of the keys, and that the roles that may insert rows may also execute the new
+-- default, as PUBLIC may unless that was revoked.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
@@ -272,7 +272,7 @@ BEGIN
 END
 $$;
 
--- Looks for what keeps PostgreSQL from widening a column. It would stop at the first obstacle, in the middle of the
+-- Finds the objects that keep PostgreSQL from widening a column, which would stop at the first, in the middle of the
 -- conversion.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
@@ -423,8 +423,8 @@ BEGIN
 END
 $$;
 
--- Whether an index has the column, or the whole row, in its expressions or its predicate. One that has it as a plain column
--- is rebuilt whatever functions of other columns it calls. True for an object of any other kind.
+-- Whether an index has the column, or the whole row, in its expressions or its predicate. An index of the plain column is
+-- rebuilt, and its functions of other columns do not matter. True for an object of any other kind.
 CREATE FUNCTION snowflake_internal.snowflake_convert_has(class oid, object oid, attnum smallint) RETURNS boolean
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -436,8 +436,8 @@ BEGIN
 END
 $$;
 
--- Looks whether PostgreSQL plans a query of each table. It inlines the SQL functions that an index calls, by the
--- conversion's search_path, as ANALYZE does, and from PostgreSQL 17 on CREATE INDEX.
+-- Checks that PostgreSQL can plan a query of each table. The planner inlines the SQL functions that an index calls, with
+-- the conversion's search_path, as ANALYZE does, and from PostgreSQL 17 on CREATE INDEX.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_plans(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -470,8 +470,8 @@ BEGIN
 END
 $$;
 
--- Looks whether new IDs are above all values of the keys, and whether a partition takes them. Another worker of this
--- server may generate an ID below new_id, but none below the lowest of the clock's tick.
+-- Checks that new IDs are above all values of the keys, and that a partition accepts them. Another worker of this server
+-- may generate an ID below new_id, but none below `lowest`, the lowest of the clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
     keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
@@ -504,7 +504,7 @@ BEGIN
         JOIN pg_inherits i ON i.inhparent = k.relid
         JOIN pg_class c ON c.oid = i.inhrelid,
         LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) AS b (bound)
-        -- A column that does not decide says nothing beside one that does.
+        -- Ignore this column if another one of the family is in the table's partition key.
         WHERE k.is_partition OR NOT EXISTS (SELECT FROM family o WHERE o.relid = k.relid AND o.is_partition)
     ), reached (relid) AS (
         SELECT k.relid::oid FROM family k JOIN pg_class c ON c.oid = k.relid WHERE NOT c.relispartition
@@ -523,9 +523,9 @@ BEGIN
 END
 $$;
 
--- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
--- that has no variant for bigint. PostgreSQL evaluates these at each INSERT or ANALYZE. Of a check, only an error is an
--- obstacle: whether a row satisfies it can depend on other columns, so a violation is a warning.
+-- Checks that expressions that depend on the columns work with a new ID: one may cast it to integer, or call a function
+-- without a variant for bigint. PostgreSQL evaluates them at each INSERT or ANALYZE. If a CHECK constraint raises an error,
+-- that is an obstacle; a violation can be due to other columns, so it is a warning.
 --
 -- Each expression is evaluated over a row of its table with new IDs in place of the old values: the given one, and
 -- one whose low bits are set, because a condition on these may hide the rest. Each column has IDs of another millisecond,
@@ -555,7 +555,7 @@ BEGIN
             JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid
                 AND d.refobjsubid = k.attnum
             WHERE snowflake_internal.snowflake_convert_has(d.classid, d.objid, k.attnum)
-                -- Obstacles to widening are not evaluated.
+                -- Skips the obstacles to widening.
                 AND NOT (k.is_small AND (d.classid = 'pg_attrdef'::regclass OR EXISTS (
                     SELECT FROM pg_depend f
                     WHERE f.classid = d.classid AND f.objid = d.objid
@@ -605,10 +605,10 @@ BEGIN
             SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
                 string_agg(v.reverse_value, ', ' ORDER BY a.attnum) AS reverse_values,
                 string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
-                -- With OFFSET, because otherwise the planner could evaluate what a CASE leaves out.
+                -- With OFFSET, because otherwise the planner could evaluate a branch that a CASE skips.
                 format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
                        'OFFSET 0) AS %I', new_id, new_id | 4095,
-                       -- The partitions of another may be anybody's.
+                       -- Partitions of a table that is not changed may belong to another role.
                        CASE WHEN c.relkind = 'p' AND bool_or(k.is_changed) THEN '' ELSE 'ONLY' END, e.relid, c.relname
                 ) AS tail
             FROM pg_class c
@@ -631,7 +631,7 @@ BEGIN
                 EXECUTE hit.head || hit.reverse_values || hit.tail INTO new_result;
             END IF;
         EXCEPTION WHEN OTHERS THEN
-            -- A lock, a lack of memory and the like say nothing about the expression.
+            -- A lock, a lack of memory and the like are no faults of the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
                 RAISE;
             END IF;

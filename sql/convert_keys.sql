@@ -1,10 +1,14 @@
--- Keys, for snowflake_convert() and snowflake_revert(): the columns that hold their values, the sequences that these come
--- from, and the locks. One call changes a set of keys; a single key is a set of one.
+-- Keys, for snowflake_convert() and snowflake_revert(): the columns with their values, the sequences of these, and the
+-- locks. One call changes a set of keys; a single key is a set of one.
 --
--- Everything is executed as the caller, who must own what it changes, and could do it by hand with the same statements.
--- PUBLIC may execute the internal functions, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
+-- Definitions:
+--   family  the columns that hold values of a key: snowflake_convert_columns
+--   stray   a sequence of an identity that its column has lost: snowflake_convert_sequences
+--
+-- Everything is executed as the caller, who must own what it changes, and could execute the same statements by hand. PUBLIC
+-- may execute the internal functions, so that GRANT EXECUTE ON FUNCTION snowflake_convert is all that a role needs.
 
--- With its highest value, once that is known.
+-- A key. Its highest value is null until snowflake_convert_left has read it.
 CREATE TYPE snowflake_internal.snowflake_key AS (relid regclass, attname name, highest bigint);
 
 -- An obstacle. A dry run returns it, and a real run raises it; with the SQLSTATE of a warning, both return it.
@@ -21,7 +25,7 @@ BEGIN
 END
 $$;
 
--- Raises an error without CONTEXT; none without a code, so that a query may have found none.
+-- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
 CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
     CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -35,7 +39,7 @@ BEGIN
 END
 $$;
 
--- Raises the first obstacle, with the number of all.
+-- Raises the first obstacle, and says how many there are.
 CREATE FUNCTION snowflake_internal.snowflake_refuse(refusals snowflake_internal.snowflake_refusal[]) RETURNS void
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -48,7 +52,7 @@ BEGIN
 END
 $$;
 
--- The relations of a schema, without those of extensions, which are not the user's.
+-- The relations of a schema, except those of extensions.
 CREATE FUNCTION snowflake_internal.snowflake_convert_relations(of_schema regnamespace) RETURNS regclass[]
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -88,7 +92,7 @@ $$;
 -- two keys is in both families.
 CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_internal.snowflake_key[])
     RETURNS TABLE (
-        key_relid regclass, key_attname name, -- whose family it is
+        key_relid regclass, key_attname name, -- the key of the family
         relid regclass, attnum smallint, attname name, type regtype, default_id oid,
         is_key       boolean, -- the key or a column that inherits it, not one that references it
         is_small     boolean, -- has to become bigint; is a smallint, an integer, or a domain, which is refused
@@ -154,8 +158,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(keys snowflake_in
         is_owned    boolean, -- by the column, as a serial column owns its sequence
         is_identity boolean,
         is_stray    boolean, -- belongs to an identity that the column has lost: pgEdge's conversion leaves these
-        stays       boolean, -- belongs to another role than the table: anybody may name it in a default
-        users       text     -- what else depends on it
+        stays       boolean, -- belongs to another role than the table: every role may name it in a default
+        users       text     -- the other objects that depend on it
     )
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -185,7 +189,7 @@ BEGIN
         s.relowner <> t.relowner, (
         SELECT string_agg(DISTINCT u.what, ', ' ORDER BY u.what)
         FROM (
-            -- What depends on the sequence is not the view, but the rule of the view.
+            -- For a view, the dependent object is its rule.
             SELECT replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '')
             FROM pg_depend d
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = s.oid AND NOT EXISTS (
@@ -202,12 +206,12 @@ END
 $$;
 
 -- Locks the views, tables and sequences of a call until the transaction ends, and returns those that it changes, in the
--- order of the locks. Of the rest of the families, it locks the owner's tables, whose expressions are evaluated, as SELECT
--- does. A dry run locks tables and sequences as SELECT and nextval() do, which keeps nobody from reading or writing, and no
+-- order of the locks. Locks the owner's other tables of the families as SELECT does, because their expressions are
+-- evaluated. A dry run locks tables and sequences as SELECT and nextval() do, which blocks no reader or writer, and no
 -- views.
 --
--- Every call locks in one order, so that two do not wait for each other: views before what they read and parents before
--- their children, which is the order in which queries lock them, and then by name.
+-- Every call locks in one order, so that two calls do not deadlock: views before the relations that they read and parents
+-- before their children, as queries do, and then by name.
 CREATE FUNCTION snowflake_internal.snowflake_convert_lock(
     keys snowflake_internal.snowflake_key[], dry_run boolean, widens boolean
 ) RETURNS oid[]
@@ -218,7 +222,7 @@ DECLARE
     touched oid[];
     hit     record;
 BEGIN
-    -- The families may grow during the wait for a lock, so this reads them again until all is locked.
+    -- The families may grow during a wait for a lock, so this reads them again until all are locked.
     LOOP
         changed := ARRAY(
             SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) w WHERE widens
@@ -231,7 +235,7 @@ BEGIN
                     OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
             WHERE k.is_key OR k.is_small AND widens
             UNION
-            -- Also the table of a key that does not exist.
+            -- The table of a column that does not exist, too.
             SELECT k.relid FROM unnest(keys) AS k
             UNION
             SELECT s.seqrelid FROM snowflake_internal.snowflake_convert_sequences(keys) s WHERE NOT s.stays
@@ -266,17 +270,17 @@ BEGIN
                 EXECUTE format('LOCK TABLE ONLY %s IN %s MODE', hit.label, CASE
                     WHEN dry_run OR hit.oid <> ALL (changed) THEN 'ACCESS SHARE' ELSE 'ACCESS EXCLUSIVE' END);
             ELSIF NOT dry_run THEN
-                -- LOCK TABLE would also lock what the view reads. This changes nothing, and locks the view alone.
+                -- LOCK TABLE would also lock the relations below. This changes nothing, and locks the view alone.
                 EXECUTE format('ALTER VIEW %s OWNER TO %s', hit.label, hit.relowner::regrole);
-                -- Unless somebody has given it to another owner meanwhile, which this would undo.
+                -- Error if the owner changed during the wait, because this statement would undo that.
                 IF (SELECT c.xmin FROM pg_class c WHERE c.oid = hit.oid) IS DISTINCT FROM hit.xmin THEN
                     RAISE EXCEPTION USING ERRCODE = 'object_in_use',
                         MESSAGE = format('could not lock %s: it was changed', hit.label),
                         DETAIL = 'Its owner or its rights may have changed while the call waited for the lock.',
                         HINT = 'Run the call again.';
                 END IF;
-                -- GRANT and REVOKE lock no view, and what is revoked meanwhile must not come back. Only a superuser can
-                -- lock these rows.
+                -- GRANT and REVOKE lock no view, and a right that is revoked meanwhile must not come back. Only superusers
+                -- can.
                 IF has_table_privilege('pg_class', 'UPDATE') THEN
                     PERFORM FROM pg_class WHERE oid = hit.oid FOR UPDATE;
                     PERFORM FROM pg_attribute WHERE attrelid = hit.oid FOR UPDATE;
@@ -298,8 +302,8 @@ BEGIN
 END
 $$;
 
--- The keys that are not yet what they are to be, in the order of the locks, with their highest values. If there are none, a
--- notice names each key.
+-- The keys that are still to be changed, in the order of the locks, with their highest values. If there are none, a notice
+-- names each key.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left(
     keys snowflake_internal.snowflake_key[], goes_back boolean, locked oid[], new_default regprocedure
 ) RETURNS snowflake_internal.snowflake_key[]

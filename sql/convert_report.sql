@@ -1,5 +1,5 @@
--- The rest of the report of a conversion: code and columns to look at, statements that take obstacles out of the way and
--- bring them again, and those that bring the keys back.
+-- The rest of the report of a conversion: code and columns to check, statements that drop obstacles and create them again,
+-- and statements that restore the keys.
 
 -- A row of the report.
 CREATE TYPE snowflake_internal.snowflake_row AS (kind text, object text, statement text, note text, remedy text);
@@ -41,7 +41,7 @@ BEGIN
         SELECT 'pg_attrdef'::regclass, d.oid, lower(left(pg_get_expr(d.adbin, d.adrelid), 100000))
         FROM pg_attrdef d
         JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
-        -- PostgreSQL knows of the others.
+        -- The others have a recorded dependency on their sequence.
         WHERE NOT EXISTS (
             SELECT FROM pg_depend u JOIN pg_class q ON q.oid = u.refobjid AND q.relkind = 'S'
             WHERE u.classid = 'pg_attrdef'::regclass AND u.objid = d.oid AND u.refclassid = 'pg_class'::regclass)
@@ -103,7 +103,7 @@ BEGIN
 END
 $$;
 
--- The columns of tables that the call leaves as they are, although they may be keys or hold IDs.
+-- The columns of tables that the call does not change, although they may be keys or hold IDs.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left_out(keys snowflake_internal.snowflake_key[], tables oid[])
     RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,13 +1,13 @@
 -- IDs for rows that have times of their own.
 
--- For a set of rows. A window function and no aggregate, because the default frame of an aggregate ends with the last row
--- of the same time, so all rows of one time would have one result.
+-- For a set of rows. A window function, because an aggregate's default frame ends with the last row of the same time, so
+-- all rows of one time would have one result.
 CREATE FUNCTION snowflake_at(ts timestamptz, worker integer) RETURNS bigint
     VOLATILE WINDOW PARALLEL RESTRICTED LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_at';
 
--- For rows that come one by one, by what the table has. No two transactions get the same ID: the second waits for the end
--- of the first one, and then sees its rows. At another isolation level than READ COMMITTED it does not see them, so it
--- gets the same ID, which the unique index refuses.
+-- For single rows, above the IDs that the table has. No two transactions get the same ID: the second waits for the end of
+-- the first, and then sees its rows. At another isolation level than READ COMMITTED it does not see them, so it gets the
+-- same ID, which the unique index refuses.
 CREATE FUNCTION snowflake_next_at(ts timestamptz, worker integer, table_name regclass, column_name name DEFAULT 'id')
     RETURNS bigint
     VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

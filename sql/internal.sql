@@ -1,7 +1,6 @@
--- What the functions of snowflake_internal are for. Those of the registry are for their owner, and for functions with the
--- owner's rights.
+-- The purposes of the functions of snowflake_internal. Only the owner's rights suffice for those of the registry.
 
--- Nothing that others have created in the extension's schema is taken for a function or operator of PostgreSQL.
+-- Without the extension's schema, where another role may have created functions and operators.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $$
@@ -55,19 +54,19 @@ BEGIN
         ('snowflake_revert_check', 'checks that keys can have a sequence'),
         ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
         ('snowflake_revert_keys', 'gives keys a sequence'),
-        ('snowflake_fleet_place', 'rejects a registry in a schema that no superuser owns'),
-        ('snowflake_fleet_here', 'where the row of the registry would be written now'),
+        ('snowflake_fleet_schema', 'returns the schema of the registry, which a superuser must own'),
+        ('snowflake_fleet_location', 'the location of the registry''s row'),
         ('snowflake_fleet_current', 'the row of the registry'),
         ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),
         ('snowflake_fleet_free_from', 'when a registry in doubt leases workers again'),
-        ('snowflake_fleet_find_out', 'has a contact begin the doubt of a registry'),
+        ('snowflake_fleet_begin_doubt', 'begins the doubt of a registry that may have lost commits'),
         ('snowflake_fleet_end', 'ends a lease'),
         ('snowflake_fleet_add_groups', 'inserts the rows of a block of workers'),
-        ('snowflake_fleet_operate', 'what operators do with workers of the fleet'),
+        ('snowflake_fleet_operate', 'executes a command of an operator'),
         ('snowflake_fleet_tick', 'the tick of a time'),
         ('snowflake_fleet_time', 'the start of a tick'),
         ('snowflake_fleet_layout', 'the widths of a layout that a fleet can have'),
-        ('snowflake_fleet_in_doubt', 'whether a registry may have lost commits, and hands out nothing'),
+        ('snowflake_fleet_in_doubt', 'whether a registry may have lost commits, and leases no worker'),
         ('snowflake_fleet_refusal', 'why no worker can be leased now'),
         ('snowflake_fleet_claim', 'chooses the worker of a new lease'),
         ('snowflake_fleet_unfit', 'how the settings or the clock of a server differ from what the fleet needs'),
@@ -81,5 +80,5 @@ BEGIN
 END
 $$;
 
--- As CREATE EXTENSION has set it, for what follows.
+-- The path of CREATE EXTENSION again, for the rest of the script.
 SET LOCAL search_path = @extschema@, pg_temp;

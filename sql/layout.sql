@@ -1,8 +1,8 @@
 -- The steps that remain in a database after the server's layout has changed.
 
--- The function executes nothing, and returns only what changes the caller's own objects. Its statements are executed as by
--- hand, in one transaction each. The extension's functions are not looked up by name, because a name may be somebody else's
--- by now.
+-- The function executes nothing, and returns only statements that change the caller's own objects. The caller executes
+-- them, in one transaction each. The function looks up no function of the extension by name, because one of another role
+-- may have that name by now.
 CREATE FUNCTION snowflake_layout_steps() RETURNS TABLE (statement text, note text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -35,11 +35,10 @@ BEGIN
             FROM pg_attrdef a JOIN pg_attribute g ON g.attrelid = a.adrelid AND g.attnum = a.adnum
             WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid AND g.attgenerated = 's'
         ) AS o (classid, objid, objsubid)
-        -- Not on from an index, or from a table with a partition key that reads IDs, to everything that depends on it.
+        -- An index, or a table whose partition key reads IDs, ends the search: its dependents need not read IDs.
         WHERE c.relkind IS NULL OR c.relkind IN ('v', 'm')
     ),
-    -- With the table that holds the rows, or the domain, and the role that has it, or one of its children, in the caller's
-    -- place.
+    -- Adds the table with the rows, or the domain; and in `other`, another role that owns it or one of its children.
     affected AS MATERIALIZED (
         SELECT r.*, c.oid AS relid, c.relkind, n.contypid, coalesce(c.relowner, y.typowner) AS owner,
             coalesce(c.oid::regclass::text, y.oid::regtype::text) AS label, o.other
@@ -82,8 +81,8 @@ BEGIN
         FROM pg_class c, LATERAL pg_has_role(c.relowner, 'USAGE') AS r (may)
         WHERE c.oid = 'snowflake_internal.snowflake_config'::regclass
         UNION
-        -- Setting a column to any value recomputes what depends on it. Its triggers are off meanwhile; those of the whole
-        -- session would be off by a setting, also for what the owner's functions do elsewhere.
+        -- Setting a column recomputes its dependents. The table's triggers are disabled meanwhile; session_replication_role
+        -- would also disable those of other tables that the owner's functions change.
         SELECT 2, t.relid, CASE WHEN NOT k.is_blocked AND NOT (k.setting IS NULL)
                 THEN concat_ws('; ', 'SET LOCAL row_security = off', w.off,
                     'UPDATE ONLY ' || t.label || ' SET ' || string_agg(DISTINCT k.setting, ', '), w.back) END,
@@ -99,7 +98,7 @@ BEGIN
             SELECT min(quote_ident(u.attname) || ' = ' || quote_ident(u.attname)),
                 EXISTS (SELECT FROM pg_rewrite w
                         WHERE w.ev_class = t.relid AND w.ev_type = '2' AND w.ev_enabled IN ('O', 'A'))
-                -- Their checks could be deferred, or change other tables.
+                -- These checks could be deferred, or change other tables.
                 OR EXISTS (SELECT FROM pg_constraint n
                            WHERE n.conrelid = t.relid AND g.attnum = ANY (n.conkey)
                                   AND (n.contype = 'f' OR n.condeferrable)
@@ -126,7 +125,7 @@ BEGIN
         FROM own t JOIN pg_class v ON v.oid = t.objid
         WHERE t.classid = 'pg_class'::regclass AND v.relkind = 'm' AND v.relispopulated
         UNION
-        -- The expression is written for this search_path.
+        -- pg_get_constraintdef wrote the expression for this search_path.
         SELECT 5, n.oid, format(
                 'SET LOCAL search_path = pg_catalog, pg_temp; '
                 'ALTER %1$s %2$s ADD CONSTRAINT snowflake_layout_%3$s %4$s; '

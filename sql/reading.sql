@@ -1,6 +1,6 @@
--- Reading IDs: the functions that the planner can inline. Their bodies are parsed when the extension is created, so a
--- caller's search_path cannot change what they call. They call everything with its schema, so nothing that others have
--- created there can take its place.
+-- Reading IDs: the functions that the planner can inline. Their bodies are bound when the extension is created, so a
+-- caller's search_path cannot change what they call. They name the schema of everything, so that no object that another
+-- role created before is bound.
 
 CREATE TYPE snowflake_parts AS (
     created_at    timestamptz,

@@ -1,14 +1,27 @@
--- The registry of a fleet: tables, what operators call, and what they look at. registry_nodes.sql has what nodes call.
+-- The registry of a fleet: its tables, and the functions and views for operators. registry_nodes.sql has the nodes' part.
 --
--- Definitions. A tick is a place among IDs, whatever any clock says: floors, fences and `until` are ticks of the fleet's
--- layout. A group is a home worker with its backup workers. A lease allows a node the ticks of a group above the lease's
--- floor, up to its `until`. A node is one life of a server, and has one lease. A claim leases a free group; a renewal raises
--- `until`; a release lowers it to what its node has used at most. A lease ends by a release, a doubt, an operator or the
--- next claim, and its group is free once `until` has passed. A doubt begins when the registry's row was written elsewhere,
--- so that commits may have been lost, and ends with the fence: nothing is leased before both clocks have passed that.
+-- Definitions:
+--   tick   a value of the time field of IDs, in the fleet's layout; floors, fences and `until` are ticks
+--   group  a home worker with its backup workers
+--   node   one incarnation of a server; it has one lease
+--   lease  allows a node the ticks of a group above `floor`, up to `until`
+--   fence  no group is leased before the clocks of registry and node have passed this tick
+--
+-- States of a group, and what moves it (functions without their prefix snowflake_fleet_):
+--   free -> leased      a claim: claim chooses the group, answer stores the lease
+--   leased -> leased    a renewal raises `until`: answer
+--   leased -> ended     a release, which lowers `until` to the last tick used; an operator; a doubt; the next claim: end
+--   ended -> free       by time: both clocks have passed `until` and the fence
+--   free -> reserved    an operator: operate
+--   reserved -> ended   an operator, which sets `until`: operate
+-- States of the registry:
+--   normal -> moved     its row was written elsewhere, so commits may be lost: nothing is granted
+--   moved -> in doubt   a contact sets the fence: begin_doubt. Leases are renewed, and no group is leased.
+--   in doubt -> normal  by time: both clocks have passed the fence
+--   either -> normal    an operator vouches that no commit was lost: operate
 
--- Bodies and checks are bound when they are created. So that nothing that others have created in the extension's schema
--- is taken for an operator or a function of PostgreSQL, that schema is not searched meanwhile.
+-- Bodies and checks are bound here, without the extension's schema on the search path: no function or operator that another
+-- role created there replaces PostgreSQL's.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE TABLE snowflake_internal.snowflake_registry (
@@ -19,15 +32,15 @@ CREATE TABLE snowflake_internal.snowflake_registry (
     epoch           timestamptz NOT NULL,
     backup_workers  integer NOT NULL,
     time_bits integer NOT NULL, datacenter_bits integer NOT NULL, worker_bits integer NOT NULL, sequence_bits integer NOT NULL,
-    -- How many home workers a datacenter has.
+    -- Number of home workers per datacenter.
     homes           bigint NOT NULL,
     grant_ticks     bigint NOT NULL,
-    -- The difference of two clocks that the fleet tolerates.
+    -- Greatest difference of two clocks that the fleet tolerates.
     tolerance_ticks bigint NOT NULL,
     fence           bigint NOT NULL,
-    -- The fence before the first doubt that is still on; after a vouch, equal to `fence`. Null: there was no doubt.
+    -- `fence` before the first doubt that has not ended; equal to `fence` after a vouch. Null: there was no doubt.
     fence_before    bigint,
-    -- Where this row was written, as snowflake_fleet_here has it.
+    -- Last known location of this row. If snowflake_fleet_location returns another, commits may be lost.
     written_in      text NOT NULL
 );
 
@@ -35,16 +48,16 @@ CREATE TABLE snowflake_internal.snowflake_registry (
 CREATE TABLE snowflake_internal.snowflake_registry_groups (
     datacenter_id   integer NOT NULL,
     worker_id       integer NOT NULL,
-    -- Why an operator has reserved it. Null: it is not reserved.
+    -- An operator's reason for the reservation. Null: not reserved.
     note            text,
-    -- Null: no lease, or one that has ended.
+    -- The lessee. Null: no lease, or an ended one.
     node_id         uuid UNIQUE,
-    -- The last server that had it, for its next life.
+    -- The last lessee's name: its next incarnation gets the same group.
     node_name       text,
     floor           bigint,
-    -- The greatest that was granted, unless it was released. Null: it was never leased.
+    -- Last tick that the last lease or ended reservation allows. Null: there was none.
     until           bigint,
-    -- Of the last contact.
+    -- Number and nonce of the last request.
     number          bigint,
     nonce           uuid,
     last_contact_at timestamptz, clock_offset_ms bigint, in_recovery boolean, address inet, version text,
@@ -62,12 +75,12 @@ CREATE TABLE snowflake_internal.snowflake_registry_leases (
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);
 
--- A dump keeps them.
+-- pg_dump dumps these rows.
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry', '');
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_groups', '');
 SELECT pg_extension_config_dump('snowflake_internal.snowflake_registry_leases', '');
 
--- ---------------------------------------------------------------- ticks, places, rows
+-- ---------------------------------------------------------------- ticks, location, rows
 
 CREATE FUNCTION snowflake_internal.snowflake_fleet_tick(at timestamptz, tick_ms integer, epoch timestamptz) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql
@@ -78,13 +91,13 @@ CREATE FUNCTION snowflake_internal.snowflake_fleet_time(tick bigint, tick_ms int
     STABLE PARALLEL SAFE LANGUAGE sql
     RETURN epoch + (tick * tick_ms)::double precision * interval '1 ms';
 
--- Where the registry's row would be written now: a promotion or a recovery changes the timeline, another cluster has
--- another identifier, a copy of the database another OID, and a dump that was restored another table.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_here() RETURNS text
+-- The location of the registry's row: a promotion or a recovery changes the timeline, another cluster has another
+-- identifier, a copy of the database another OID, and a restored dump another table.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_location() RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN format('timeline %s of cluster %s, database %s, table %s',
-        -- The control file may still have the old timeline after a promotion, so it is that of the WAL.
+        -- The timeline of the WAL: after a promotion the control file may still have the old one.
         ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint,
         (pg_control_system()).system_identifier,
         (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()),
@@ -92,42 +105,42 @@ BEGIN
 END
 $$;
 
--- The extension, and the schema in which nodes and operators find its functions. The owner of that schema could rename
--- it at any moment, and put functions of his own in their place.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_place(OUT extension oid, OUT schema regnamespace)
+-- The extension and its schema, which a superuser must own: another owner could rename the schema at any moment, and
+-- replace the functions that nodes and operators call.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_schema(OUT extension oid, OUT schema regnamespace)
     STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    place record;
+    installed record;
 BEGIN
     SELECT e.oid AS extension, e.extnamespace::regnamespace AS schema, r.rolname AS owner, r.rolsuper AS is_superusers
-    INTO STRICT place
+    INTO STRICT installed
     FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
     JOIN pg_roles r ON r.oid = CASE n.nspowner WHEN 'pg_database_owner'::regrole
         THEN (SELECT datdba FROM pg_database WHERE datname = current_database()) ELSE n.nspowner END
     WHERE e.extname = 'snowflake_id';
-    IF NOT place.is_superusers THEN
+    IF NOT installed.is_superusers THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('schema %s of the registry is not owned by a superuser', place.schema),
+            MESSAGE = format('schema %s of the registry is not owned by a superuser', installed.schema),
             DETAIL = format('The owner is %s, and the registry trusts the owner of its schema with all servers.',
-                place.owner),
+                installed.owner),
             HINT = CASE WHEN EXISTS (SELECT FROM snowflake_internal.snowflake_registry)
                 THEN 'Keep the extension, whose tables have the leases of all servers. Drop what its schema has of other '
                     'roles, and give the schema, or with schema public the database, to a superuser.'
                 ELSE 'Drop the extension and create it in a schema of a superuser.' END;
     END IF;
-    extension := place.extension;
-    schema := place.schema;
+    extension := installed.extension;
+    schema := installed.schema;
 END
 $$;
 
--- The registry's row, in a schema that can be trusted.
+-- The registry's row; an error without one, or if no superuser owns the schema.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_current() RETURNS snowflake_internal.snowflake_registry
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     registry snowflake_internal.snowflake_registry;
 BEGIN
-    PERFORM snowflake_internal.snowflake_fleet_place();
+    PERFORM snowflake_internal.snowflake_fleet_schema();
     SELECT * INTO registry FROM snowflake_internal.snowflake_registry;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING
@@ -140,7 +153,7 @@ BEGIN
 END
 $$;
 
--- Whether the registry hands out nothing, by this clock, because it may have lost commits.
+-- Whether the registry leases no group, by this clock, because it may have lost commits.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_in_doubt(
     registry snowflake_internal.snowflake_registry, clock timestamptz
 ) RETURNS boolean
@@ -176,8 +189,8 @@ BEGIN
 END
 $$;
 
--- How the caller's transaction ends: durably, because what it acknowledges must be; and soon, because contacts wait for the
--- rows that it has locked, while the host or the network of its client may be gone. A SET clause ends with its function.
+-- Makes the caller's transaction end durably, because its result must survive a crash; and soon, because contacts wait for
+-- the rows that it has locked, even if its client is gone. Not a SET clause, because that ends with the function.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_commit_durably(longest_pause interval) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -199,14 +212,14 @@ CREATE FUNCTION @extschema@.snowflake_registry_create(
 ) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    place   record;
+    installed record;
     parsed  record;
     others  text;
     rights  text;
     refusal record;
     tick_ms integer := CASE WHEN tick BETWEEN interval '0' AND interval '1 s' THEN extract(epoch FROM tick) * 1000 END;
 BEGIN
-    SELECT * INTO STRICT place FROM snowflake_internal.snowflake_fleet_place();
+    SELECT * INTO STRICT installed FROM snowflake_internal.snowflake_fleet_schema();
     -- Rights that were granted since the installation, by name or by default.
     SELECT left(string_agg(format('%s of %s', a.privilege_type, o.described)
             || format(' by %s', snowflake_internal.snowflake_grantee(a.grantee)), ', '
@@ -220,20 +233,20 @@ BEGIN
         FROM pg_proc f
         WHERE d.classid = 'pg_proc'::regclass AND f.oid = d.objid
             AND (starts_with(f.proname, 'snowflake_fleet_') OR starts_with(f.proname, 'snowflake_registry_'))
-            -- Others may be let in before.
+            -- Roles may have got EXECUTE on this one before.
             AND f.proname <> 'snowflake_registry_contact'
     ) AS o (described, owner, acl), aclexplode(o.acl) AS a
-    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+    WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
         AND a.grantee <> o.owner
         AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
         AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_free_from')
             AND a.grantee = 'pg_monitor'::regrole);
     SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname) INTO others
     FROM pg_namespace n, aclexplode(n.nspacl) AS a LEFT JOIN pg_roles r ON r.oid = a.grantee
-    WHERE n.oid IN (place.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE'
+    WHERE n.oid IN (installed.schema, 'snowflake_internal'::regnamespace) AND a.privilege_type = 'CREATE'
         AND r.rolsuper IS NOT TRUE AND a.grantee NOT IN (n.nspowner, 'pg_database_owner'::regrole);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
-        (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', place.schema),
+        (others IS NOT NULL, '55000', format('other roles have CREATE on schema %s of the registry', installed.schema),
             format('They are: %s.', others),
             'Revoke it: a function with a name of the extension''s would stop the registry.'),
         (num_nulls(node_role, grant_length, layout, tick, epoch, backup_workers, clock_tolerance, replaces_lost) > 0,
@@ -251,7 +264,7 @@ BEGIN
             format('With these rights they could change which server may generate which IDs: %s.', rights),
             'Revoke them, and call snowflake_registry_create again.'),
         (NOT (grant_length BETWEEN interval '2 seconds' AND interval '30 days'
-            -- A contact is some time on its way.
+            -- At least 1 second, because a request takes some time to arrive.
             AND clock_tolerance BETWEEN interval '1 second' AND grant_length / 2
             AND coalesce(tick = tick_ms * interval '1 ms' AND tick_ms IN (1, 10, 1000), false)
             AND epoch BETWEEN timestamptz '0001-01-01 00:00:00+00' AND clock_timestamp()
@@ -271,24 +284,23 @@ BEGIN
         parsed.worker_bits, parsed.sequence_bits, (1::bigint << parsed.worker_bits) / (backup_workers + 1),
         ceil(extract(epoch FROM grant_length) * 1000 / tick_ms)::bigint,
         ceil(extract(epoch FROM clock_tolerance) * 1000 / tick_ms)::bigint,
-        -- Whichever servers had these workers before, their IDs lie below this moment.
+        -- Servers that had these workers before have IDs below this tick.
         snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch),
-        CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_here() END;
+        CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_location() END;
     REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
         snowflake_internal.snowflake_registry_leases FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
         SELECT f.oid::regprocedure FROM pg_depend d JOIN pg_proc f ON f.oid = d.objid
-        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = place.extension AND d.deptype = 'e'
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
             AND d.classid = 'pg_proc'::regclass AND f.proname = 'snowflake_registry_contact'), node_role);
-    IF NOT has_schema_privilege(node_role, place.schema::oid, 'USAGE') THEN
-        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', place.schema, node_role);
+    IF NOT has_schema_privilege(node_role, installed.schema::oid, 'USAGE') THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %s TO %s', installed.schema, node_role);
     END IF;
 END
 $$;
 
--- What operators do. Calls have the exact types, so that PostgreSQL takes no other function of that name, which may have
--- been there before.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, words text)
+-- The commands of operators. Calls pass the declared types, so that no overload that existed before matches better.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_operate(operation text, worker_id integer, note_or_name text)
     RETURNS timestamptz LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -311,30 +323,30 @@ BEGIN
     is_in_doubt := snowflake_internal.snowflake_fleet_in_doubt(registry, clock_timestamp());
     IF operation = 'vouch' THEN
         UPDATE snowflake_internal.snowflake_registry r
-        SET written_in = snowflake_internal.snowflake_fleet_here(),
+        SET written_in = snowflake_internal.snowflake_fleet_location(),
             fence = CASE WHEN is_in_doubt THEN r.fence_before ELSE r.fence END
-        WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_here();
+        WHERE is_in_doubt OR r.written_in <> snowflake_internal.snowflake_fleet_location();
         IF NOT FOUND THEN
             RAISE NOTICE 'the registry is not in doubt, skipping';
         END IF;
         RETURN NULL;
-    ELSIF registry.written_in <> snowflake_internal.snowflake_fleet_here() THEN
+    ELSIF registry.written_in <> snowflake_internal.snowflake_fleet_location() THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'cannot change workers: the registry may have lost commits in a failover or restore',
             DETAIL = format('Its row was written in %s; this is %s. No server with the same time has contacted the '
-                'registry since.', registry.written_in, snowflake_internal.snowflake_fleet_here()),
+                'registry since.', registry.written_in, snowflake_internal.snowflake_fleet_location()),
             HINT = 'Wait for the next contact of a server. If no commit was lost, call snowflake_registry_vouch.';
     ELSIF operation = 'retire' THEN
         FOR own IN
             SELECT * FROM snowflake_internal.snowflake_registry_groups g
-            WHERE g.node_name = words AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
+            WHERE g.node_name = note_or_name AND g.node_id IS NOT NULL ORDER BY g.datacenter_id, g.worker_id FOR UPDATE
         LOOP
             PERFORM snowflake_internal.snowflake_fleet_end(own);
             latest := greatest(latest, own.until);
         END LOOP;
         IF latest IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_object',
-                MESSAGE = format('node "%s" has no lease', left(words, 64)),
+                MESSAGE = format('node "%s" has no lease', left(note_or_name, 64)),
                 DETAIL = 'No row of snowflake_fleet has this name.', HINT = 'Look up the name in snowflake_fleet.';
         END IF;
         RETURN snowflake_internal.snowflake_fleet_time(
@@ -347,14 +359,14 @@ BEGIN
     END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker FOR UPDATE;
-    -- The server that had it last may be behind the registry, and so may the one that gets it.
+    -- The clocks of the last server and of the next one may be behind the registry's.
     passes := registry.tolerance_ticks + greatest(
         own.until + greatest(-own.clock_offset_ms / registry.tick_ms, 0),
         CASE WHEN registry.fence_before IS NOT NULL THEN registry.fence END);
     free := snowflake_internal.snowflake_fleet_time(passes + 1, registry.tick_ms, registry.epoch);
     tick := snowflake_internal.snowflake_fleet_tick(clock_timestamp(), registry.tick_ms, registry.epoch);
     SELECT r.state, r.message, r.detail, r.hint INTO refusal FROM (VALUES
-        (named IS NULL OR words IS NULL, '22004', 'worker_id and note must not be null',
+        (named IS NULL OR note_or_name IS NULL, '22004', 'worker_id and note must not be null',
             'A reservation keeps one worker, and tells others why.', 'Name the server in the note.'),
         (own.worker_id IS NULL, '22023', format('worker_id %s is out of range', named),
             format('Layout %s with %s backup workers has home workers 0 to %s.', registry.layout,
@@ -363,7 +375,7 @@ BEGIN
                 1::bigint << registry.worker_bits)),
         (operation = 'unreserve' AND own.note IS NULL, '42704', format('worker %s is not reserved', named),
             'No operator has reserved it.', 'Check the number.'),
-        (operation = 'reserve' AND own.note <> words, '55000', format('worker %s is reserved already', named),
+        (operation = 'reserve' AND own.note <> note_or_name, '55000', format('worker %s is reserved already', named),
             format('Its note is "%s".', left(own.note, 64)),
             'Reserve another worker. If that server is gone, call snowflake_registry_unreserve, and wait until the worker is '
             'free.'),
@@ -379,9 +391,9 @@ BEGIN
     IF own.node_id IS NOT NULL THEN
         PERFORM snowflake_internal.snowflake_fleet_end(own);
     END IF;
-    -- What the server has generated under its reservation lies below its own clock, at most one grant ahead.
+    -- IDs that the server generated under its reservation are below its own clock, at most one grant ahead.
     UPDATE snowflake_internal.snowflake_registry_groups g
-    SET note = CASE operation WHEN 'reserve' THEN words END,
+    SET note = CASE operation WHEN 'reserve' THEN note_or_name END,
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
     WHERE g.datacenter_id = of_datacenter AND g.worker_id = of_worker
     RETURNING g.until INTO tick;
@@ -411,15 +423,14 @@ SELECT g.node_name, g.worker_id,
 FROM snowflake_internal.snowflake_registry r, snowflake_internal.snowflake_registry_groups g
 WHERE g.node_id IS NOT NULL;
 
--- The time before which no worker is leased because the registry is in doubt; infinity: no contact has found out yet, so
--- that even renewals are refused; null: it is in no doubt. A standby cannot know whether a contact has. Its body is
--- bound, so it can have its owner's rights.
+-- When a registry in doubt leases workers again. Infinity: no contact has begun the doubt yet, so even renewals are
+-- refused; a standby cannot detect this. Null: no doubt. The body is bound, so it can be SECURITY DEFINER.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_free_from() RETURNS timestamptz
     SECURITY DEFINER LANGUAGE sql
     RETURN (
         SELECT CASE
             WHEN CASE WHEN NOT pg_is_in_recovery()
-                THEN r.written_in <> snowflake_internal.snowflake_fleet_here() END THEN timestamptz 'infinity'
+                THEN r.written_in <> snowflake_internal.snowflake_fleet_location() END THEN timestamptz 'infinity'
             WHEN snowflake_internal.snowflake_fleet_in_doubt(r, clock_timestamp())
                 THEN snowflake_internal.snowflake_fleet_time(r.fence + 1, r.tick_ms, r.epoch) END
         FROM snowflake_internal.snowflake_registry r);
@@ -433,7 +444,7 @@ SELECT CASE WHEN r.datacenter_bits > 0 THEN g.datacenter_id END AS datacenter_id
 FROM snowflake_internal.snowflake_registry r LEFT JOIN snowflake_internal.snowflake_registry_groups g ON true
 GROUP BY 1, 2;
 
--- Its body is bound, so it can have its owner's rights: others need none on the tables.
+-- The body is bound, so it can be SECURITY DEFINER, and callers need no rights on the tables.
 CREATE FUNCTION @extschema@.snowflake_origin(id bigint)
     RETURNS TABLE (
         node_name text, home_worker_id integer, lane integer, leased_from timestamptz, leased_until timestamptz)

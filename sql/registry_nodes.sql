@@ -1,8 +1,14 @@
--- The one function of the registry that nodes call: it claims a group, renews the lease of one, or gives it back.
+-- The one function of the registry that nodes call: it claims a group, renews its lease or releases it. registry.sql has
+-- the definitions and states.
+--
+-- Steps of snowflake_registry_contact():
+-- 1. snowflake_fleet_unfit refuses a node whose settings or clock do not fit the fleet.
+-- 2. If the registry's row was written elsewhere, snowflake_fleet_begin_doubt sets the fence.
+-- 3. snowflake_fleet_answer grants (snowflake_fleet_claim), refuses (snowflake_fleet_refusal), or answers `over`.
 
--- Why no group can be leased now; called where none was found.
+-- The reason why no group can be leased now.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
-    fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, here timestamptz,
+    fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, registry_clock timestamptz,
     OUT reason text, OUT detail text
 ) STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -12,23 +18,23 @@ BEGIN
     SELECT min(coalesce(g.until, -1)) INTO first FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.datacenter_id = of_datacenter AND g.note IS NULL;
     free := snowflake_internal.snowflake_fleet_time(greatest(first, fleet.fence) + 1, fleet.tick_ms, fleet.epoch);
-    IF snowflake_internal.snowflake_fleet_in_doubt(fleet, here) THEN
+    IF snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
         reason := 'doubt';
         detail := format('The registry may have lost commits, and leases no worker before %s.', free);
-    ELSIF free <= here AND free > clock THEN
+    ELSIF free <= registry_clock AND free > clock THEN
         reason := 'clock';
         detail := format('The clock of the node reads %s, and that of the registry %s: a worker is free from %s on.',
-            clock, here, free);
+            clock, registry_clock, free);
     ELSE
         reason := 'full';
         detail := format('Every worker is leased or reserved%s.',
-            CASE WHEN free > here THEN format(', and none comes free before %s', free) END);
+            CASE WHEN free > registry_clock THEN format(', and none comes free before %s', free) END);
     END IF;
 END
 $$;
 
--- The row of a new lease, or null if no group can be leased: its last name's, or one never used, or the one that has
--- been free longest. The group's row is locked.
+-- Locks the group of a new lease and returns its row: the last one of this name, else one never used, else the one free for
+-- longest. Null if none is free.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_claim(
     fleet snowflake_internal.snowflake_registry, of_datacenter integer, claimant text, clock timestamptz
 ) RETURNS snowflake_internal.snowflake_registry_groups LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -44,17 +50,17 @@ BEGIN
         IF latest < fleet.fence THEN
             RETURN NULL;
         END IF;
-        -- A block without rows; looked for before the rows, because another claim may add it in between.
+        -- A block without rows. Searched before the rows, because another claim may add it in between.
         SELECT first INTO missing FROM generate_series(0, fleet.homes - 1, 1024) AS first
         WHERE NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups g
                           WHERE g.datacenter_id = of_datacenter AND g.worker_id = first) LIMIT 1;
-        -- What another claim has locked is as good as leased.
+        -- Skips rows that other claims have locked, because they are about to be leased.
         SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
         WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.until IS NULL OR g.until <= latest)
         ORDER BY (g.node_name = claimant) IS TRUE DESC,
             CASE WHEN g.node_name = claimant THEN -g.until ELSE g.until END NULLS FIRST, g.worker_id
         LIMIT 1 FOR UPDATE SKIP LOCKED;
-        -- Groups that were never used come before others.
+        -- Groups that were never used come first, also those without a row.
         EXIT WHEN missing IS NULL OR own.node_name = claimant OR own.worker_id IS NOT NULL AND own.until IS NULL;
         PERFORM snowflake_internal.snowflake_fleet_add_groups(fleet, of_datacenter, missing::integer);
     END LOOP;
@@ -68,36 +74,36 @@ BEGIN
 END
 $$;
 
--- A contact has come to a registry whose row was written elsewhere. It begins the doubt if it has the same time as the
--- registry: then no lost contact had later clocks, unless both are wrong. Otherwise it returns why not, and nothing is
--- granted or ended: a clock may be wrong for a moment after a failover.
-CREATE FUNCTION snowflake_internal.snowflake_fleet_find_out(clock timestamptz) RETURNS text
+-- Begins the doubt of a registry whose row was written elsewhere, if the clocks of node and registry agree: then no lost
+-- contact had later clocks, unless both are wrong. Otherwise returns the reason, and the caller changes nothing: a clock
+-- may be wrong for a moment after a failover.
+CREATE FUNCTION snowflake_internal.snowflake_fleet_begin_doubt(clock timestamptz) RETURNS text
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    fleet     snowflake_internal.snowflake_registry;
-    tolerance interval;
-    here      timestamptz;
-    since     bigint;
+    fleet          snowflake_internal.snowflake_registry;
+    tolerance      interval;
+    registry_clock timestamptz;
+    since          bigint;
 BEGIN
-    -- Another contact may find out at this moment; the one that waits here sees what the first has written.
+    -- Another contact may begin the doubt at this moment. The one that waits for its lock then reads its row.
     SELECT * INTO STRICT fleet FROM snowflake_internal.snowflake_registry FOR UPDATE;
-    IF fleet.written_in = snowflake_internal.snowflake_fleet_here() THEN
+    IF fleet.written_in = snowflake_internal.snowflake_fleet_location() THEN
         RETURN NULL;
     END IF;
-    here := clock_timestamp();
+    registry_clock := clock_timestamp();
     tolerance := fleet.tolerance_ticks * fleet.tick_ms * interval '1 ms';
-    IF NOT clock BETWEEN here - tolerance AND here + tolerance THEN
+    IF NOT clock BETWEEN registry_clock - tolerance AND registry_clock + tolerance THEN
         RETURN format('The registry may have lost commits, and waits for a server whose clock differs from its own by at '
-            'most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, here);
+            'most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, registry_clock);
     END IF;
-    since := snowflake_internal.snowflake_fleet_tick(greatest(clock, here), fleet.tick_ms, fleet.epoch)
+    since := snowflake_internal.snowflake_fleet_tick(greatest(clock, registry_clock), fleet.tick_ms, fleet.epoch)
         + fleet.tolerance_ticks;
-    -- No lost grant reaches further than one grant beyond the earlier of its two clocks.
+    -- No lost lease ends later than one grant after the earlier of its two clocks.
     UPDATE snowflake_internal.snowflake_registry r
-    SET written_in = snowflake_internal.snowflake_fleet_here(), fence = greatest(r.fence, since + r.grant_ticks),
+    SET written_in = snowflake_internal.snowflake_fleet_location(), fence = greatest(r.fence, since + r.grant_ticks),
         fence_before = CASE WHEN r.fence_before IS NOT NULL AND r.fence >= since THEN r.fence_before ELSE r.fence END
     RETURNING * INTO STRICT fleet;
-    -- What was lost may have leased their groups to others.
+    -- Lost commits may have leased their groups to other nodes.
     PERFORM snowflake_internal.snowflake_fleet_end(g) FROM snowflake_internal.snowflake_registry_groups g
     WHERE g.node_id IS NOT NULL AND g.until < since;
     RAISE LOG 'snowflake_id: the registry may have lost commits in a failover or restore'
@@ -108,16 +114,16 @@ BEGIN
 END
 $$;
 
--- How a node's settings or clock differ from what the fleet needs; nulls if they do not.
+-- The reason why a node's settings or clock do not fit the fleet; nulls if they do.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
     fleet snowflake_internal.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
     backup_workers integer, of_datacenter integer, clock timestamptz, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    here constant timestamptz := clock_timestamp();
-    -- Compared as times: the distance of two timestamps can be more than an interval holds.
+    registry_clock constant timestamptz := clock_timestamp();
+    -- Compared as times, because the difference of two timestamps can overflow an interval.
     latest constant timestamptz := least(
-        snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, here),
+        snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, registry_clock),
         snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 2, fleet.tick_ms, fleet.epoch));
 BEGIN
     IF (coalesce(registry_id, fleet.id), layout, tick_ms, epoch, backup_workers)
@@ -132,45 +138,44 @@ BEGIN
     ELSIF NOT clock BETWEEN fleet.epoch AND latest THEN
         reason := 'clock';
         detail := format('The clock of the node reads %s, and the registry''s %s: leases are for clocks of %s to %s, which '
-            'is one grant ahead or the end of the layout.', clock, here, fleet.epoch, latest);
+            'is one grant ahead or the end of the layout.', clock, registry_clock, fleet.epoch, latest);
     END IF;
 END
 $$;
 
--- The answer to a node that fits the fleet. `asked` is what it sent, as far as a group's row has it; last_contact_at is
--- its clock. A number is higher than the last one of its lease; or it is the last one with its nonce, because the answer
--- was lost.
+-- The answer to a node that fits the fleet. `asked` is its request in the columns of a group; last_contact_at is its clock.
+-- The request's number must be above the last one of the lease; or equal, with the same nonce, because the answer was lost.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
     fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups, releases boolean,
     OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    clock     constant timestamptz := asked.last_contact_at;
-    own       snowflake_internal.snowflake_registry_groups;
-    is_new    boolean;
-    here      timestamptz;
-    earlier   bigint;
-    tick      bigint;
+    clock          constant timestamptz := asked.last_contact_at;
+    own            snowflake_internal.snowflake_registry_groups;
+    is_new         boolean;
+    registry_clock timestamptz;
+    earlier        bigint;
+    tick           bigint;
 BEGIN
-    -- The same claim twice at once: the second gets the first one's answer.
+    -- If a claim comes twice at once, the second waits, and gets the same lease.
     PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
     is_new := own.node_id IS NULL
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id);
-    -- Only now, because a lock may have been waited for.
-    here := clock_timestamp();
-    tick := snowflake_internal.snowflake_fleet_tick(here, fleet.tick_ms, fleet.epoch);
+    -- Read after the waits for locks.
+    registry_clock := clock_timestamp();
+    tick := snowflake_internal.snowflake_fleet_tick(registry_clock, fleet.tick_ms, fleet.epoch);
     earlier := least(tick, snowflake_internal.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch));
     IF is_new AND asked.worker_id IS NULL THEN
         leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, clock);
         IF leased.worker_id IS NULL THEN
             answer := 'refused';
             SELECT r.* INTO reason, detail
-            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, clock, here) AS r;
+            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, clock, registry_clock) AS r;
             RETURN;
         END IF;
-    ELSIF is_new AND snowflake_internal.snowflake_fleet_in_doubt(fleet, here) THEN
-        -- Its claim may be what was lost.
+    ELSIF is_new AND snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
+        -- Its claim may be among the lost commits.
         answer := 'refused';
         reason := 'doubt';
         detail := format('The registry may have lost commits, and does not have the lease of this server, which generates '
@@ -181,7 +186,7 @@ BEGIN
         WHEN asked.worker_id IS NULL THEN (asked.number, asked.nonce) = (own.number, own.nonce)
         ELSE (own.worker_id, own.floor) = (asked.worker_id, asked.floor)
             AND (asked.number > own.number OR (asked.number, asked.nonce) = (own.number, own.nonce))
-            -- A node shows more than its row has if a renewal was lost: then the row must learn it, within reason.
+            -- After a lost renewal, a node's `until` exceeds the row's: accept it, up to what a renewal can have granted.
             AND asked.until BETWEEN own.floor
                 AND greatest(own.until, tick + fleet.grant_ticks + fleet.tolerance_ticks) END) THEN
         leased := own;
@@ -205,7 +210,7 @@ BEGIN
     SET node_id = asked.node_id, node_name = asked.node_name, floor = leased.floor, number = asked.number,
         nonce = asked.nonce, until = greatest(leased.until, asked.until,
             least(earlier + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
-        last_contact_at = here, clock_offset_ms = extract(epoch FROM clock - here) * 1000,
+        last_contact_at = registry_clock, clock_offset_ms = extract(epoch FROM clock - registry_clock) * 1000,
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version
     WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
     RETURNING g.* INTO STRICT leased;
@@ -220,13 +225,13 @@ CREATE FUNCTION @extschema@.snowflake_registry_contact(
     OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
     OUT reason text, OUT detail text, OUT hint text
 )
-    -- A session that keeps a lock delays others by no more than this.
+    -- The longest wait for another session's lock.
     SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     fleet   snowflake_internal.snowflake_registry;
     refusal record;
 BEGIN
-    -- Before any query: each copies all of a text that it names, whatever its length.
+    -- Before any query, because a query copies the whole of each text that it names.
     IF greatest(octet_length(node_name), octet_length(layout), octet_length(version)) > 1020 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
@@ -239,7 +244,7 @@ BEGIN
         (pg_is_in_recovery(), '25006', 'cannot contact the registry during recovery',
             'A standby of the registry leases no workers.',
             'Connect with target_session_attrs = read-write, and name all hosts of the registry.'),
-        -- An older snapshot would not show what others have committed before a lock was granted.
+        -- An older snapshot would not show rows that were committed during a wait for a lock.
         (current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted'), '25001',
             'snowflake_registry_contact must run in a READ COMMITTED transaction',
             'A transaction of another isolation level may not see the newest rows.',
@@ -260,15 +265,15 @@ BEGIN
     registry := fleet.id;
     SELECT u.reason, u.detail INTO reason, detail FROM snowflake_internal.snowflake_fleet_unfit(
         fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, clock) AS u;
-    IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_here() THEN
-        detail := snowflake_internal.snowflake_fleet_find_out(clock);
+    IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_location() THEN
+        detail := snowflake_internal.snowflake_fleet_begin_doubt(clock);
         reason := CASE WHEN detail IS NOT NULL THEN 'clock' END;
         fleet := snowflake_internal.snowflake_fleet_current();
     END IF;
     IF reason IS NOT NULL THEN
         answer := 'refused';
     ELSE
-        -- What is leased is null unless it is granted.
+        -- `leased` is null unless the answer is a grant.
         SELECT a.answer, (a.leased).worker_id, (a.leased).floor, (a.leased).until, a.reason, a.detail
         INTO answer, worker_id, floor, until, reason, detail
         FROM snowflake_internal.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
@@ -313,5 +318,5 @@ COMMENT ON FUNCTION
         text, integer, timestamptz, integer, integer, boolean, text) IS
     'claims, renews or gives back the lease of a worker; servers call it';
 
--- As CREATE EXTENSION has set it, for what follows.
+-- The path of CREATE EXTENSION again, for the rest of the script.
 SET LOCAL search_path = @extschema@, pg_temp;

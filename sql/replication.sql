@@ -1,4 +1,4 @@
--- What guards rows that logical replication applies.
+-- The trigger for rows that logical replication applies.
 
 CREATE FUNCTION snowflake_refuse_own_worker() RETURNS trigger
     LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_refuse_own_worker';

@@ -1,7 +1,7 @@
--- snowflake_revert() gives a key a sequence or an identity in place of the snowflake default, snowflake_revert_tables() and
--- snowflake_revert_schema() do so for a set. IDs stay, and what references them.
+-- snowflake_revert() replaces a key's snowflake default by a sequence or an identity; snowflake_revert_tables() and
+-- snowflake_revert_schema() do so for a set. IDs and their references stay.
 
--- The keys of tables, with a snowflake default: of a column that is inherited, the column that it comes from.
+-- The keys of tables that have a snowflake default; for an inherited column, the column of the topmost parent.
 CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -29,9 +29,9 @@ BEGIN
 END
 $$;
 
--- Where the values of each key will come from. A sequence that its column still owns, or one that snowflake_convert() has
--- kept under the name that PostgreSQL gives such sequences, is taken again if nothing else uses it. Any other name that is
--- taken is left alone, and a number follows, as for CREATE TABLE.
+-- The sequence for each key. A sequence that the column still owns, or one that snowflake_convert() has kept under
+-- PostgreSQL's default name, is used again if nothing else uses it. Otherwise, if a relation has that name, a number is
+-- appended to it, as by CREATE TABLE.
 CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(keys snowflake_internal.snowflake_key[])
     RETURNS TABLE (relid regclass, attname name, name text, is_there boolean, is_owned boolean, first bigint)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -101,7 +101,7 @@ BEGIN
 END
 $$;
 
--- Returns the reasons to refuse.
+-- Returns the obstacles.
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
     keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
@@ -141,7 +141,7 @@ BEGIN
 END
 $$;
 
--- The statements of the way back.
+-- The statements that revert keys.
 CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
     keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_step
@@ -197,7 +197,7 @@ BEGIN
         SELECT 4, format('DROP SEQUENCE %s', s.name), s.name, NULL, 'the identity has a sequence of its own'
         WHERE becomes <> 'bigserial' AND s.is_owned
         UNION ALL
-        -- nextval() is called with the rights of those who insert.
+        -- nextval() is called with the rights of the inserting role.
         SELECT 5, format('GRANT USAGE ON SEQUENCE %s TO %s', s.name, string_agg(DISTINCT i.label, ', ')), s.name, NULL,
             'these roles may insert rows'
         FROM inserters i
@@ -232,7 +232,7 @@ BEGIN
     WHERE becomes NOT IN ('bigserial', 'identity by default', 'identity always');
     new_default := '@extschema@.snowflake_nextval()'::regprocedure;
     locked := snowflake_internal.snowflake_convert_lock(keys, dry_run, false);
-    -- Whatever type a column has, it has the default.
+    -- A column of any type can have the default.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_check_columns(keys) r WHERE r.code <> '42804'
         UNION ALL

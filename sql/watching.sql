@@ -39,11 +39,11 @@ COMMENT ON FUNCTION snowflake_reset_stats() IS
 
 -- ---------------------------------------------------------------- rights
 
--- Nothing that others have created in the extension's schema is taken for a function or operator of PostgreSQL.
+-- Without the extension's schema, where another role may have created functions and operators.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- ALTER DEFAULT PRIVILEGES may have given other roles rights on all that was created above. They lose them here on the
--- schema snowflake_internal, on every table and view, and on every function of which this script revokes a right.
+-- ALTER DEFAULT PRIVILEGES may have given other roles rights on all objects above. This revokes them on the schema
+-- snowflake_internal, on every table and view, and on every function from which this script revokes a right.
 DO $$
 DECLARE
     statement text;
@@ -71,8 +71,8 @@ BEGIN
 END
 $$;
 
--- Where default privileges give PUBLIC no EXECUTE, a grant on what roles call has to suffice. That calls the functions of
--- snowflake_internal of which this script revokes no right, and some readers.
+-- Default privileges may give PUBLIC no EXECUTE. A grant on the function that a role calls must then suffice, so PUBLIC
+-- gets those that it calls in turn: those of snowflake_internal from which this script revokes no right, and some readers.
 DO $$
 DECLARE
     statement text;
@@ -93,12 +93,10 @@ GRANT EXECUTE ON FUNCTION @extschema@.snowflake_timestamp(bigint), @extschema@.s
     @extschema@.snowflake_min(timestamptz), @extschema@.snowflake_to_base62(bigint),
     @extschema@.snowflake_from_base62(text) TO PUBLIC;
 
--- To look up a name there, for roles that dump a database or may execute snowflake_convert. Each object has its own
--- rights.
+-- Roles that dump a database or execute snowflake_convert look up names there. Each object has its own rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
--- Every role that may dump a database must be able to read these tables. In a registry no other role may read
--- those of the registry, because with a node's id and number it could make the node's contacts: snowflake_registry_create
--- revokes this.
+-- Every role that may dump a database must be able to read these tables. snowflake_registry_create revokes this for the
+-- registry's own, because with a node's id and number a role could make the node's contacts.
 GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_dumped,
     snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
     snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;

@@ -5,14 +5,14 @@ use crate::messages::LeaseFailure;
 use snowflake_core::lock_api::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The most bytes of a text that are kept.
+/// Maximum length of a stored text, in bytes; a longer one is cut.
 const LONGEST: usize = 1_000;
 
-/// In shared memory.
+/// The status in shared memory, behind its lock.
 pub struct SharedStatus(Mutex<LightweightLock, ContactStatus>);
 
 impl SharedStatus {
-    /// Before the first contact.
+    /// The status before the first contact.
     pub fn new(lock: LightweightLock) -> Self {
         Self(Mutex::from_raw(lock, ContactStatus::NONE))
     }
@@ -69,7 +69,7 @@ impl ContactStatus {
         Some(self.answered_at_us).filter(|at| *at != 0)
     }
 
-    /// Why the last contact brought no lease; none if it did, or there was none.
+    /// Why the last contact brought no lease; `None` after a success, and before the first contact.
     pub fn failure(&self) -> Option<LeaseFailure> {
         (self.error.length > 0).then(|| LeaseFailure { error: self.error.get(), hint: self.hint.get() })
     }
@@ -77,16 +77,16 @@ impl ContactStatus {
 
 static STATUS: AtomicPtr<SharedStatus> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets the place in shared memory for this process and every process that it forks from now on.
+/// Sets the address of the status for this process and those that it forks later.
 ///
 /// # Safety
-/// These processes map that memory for as long as they live.
+/// These processes map that memory until they exit.
 pub unsafe fn share(status: *const SharedStatus) {
     STATUS.store(status.cast_mut(), Ordering::Relaxed);
 }
 
 fn shared() -> Option<&'static SharedStatus> {
-    // SAFETY: null, or in the segment, which this process maps for as long as it lives.
+    // SAFETY: null, or in the segment, which this process maps until it exits.
     unsafe { STATUS.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -101,7 +101,7 @@ pub fn set_refused(answered_at_us: i64, failure: &LeaseFailure) {
     set(Outcome::Refused, Some(answered_at_us), failure);
 }
 
-/// Records that there was no answer, or none that counts.
+/// Records that there was no answer, or none that fits the request.
 pub fn set_failed(failure: &LeaseFailure) {
     set(Outcome::Failed, None, failure);
 }

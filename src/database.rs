@@ -17,12 +17,12 @@ const TICK_MS: i32 = 2;
 const EPOCH: i32 = 3;
 const IS_USED: i32 = 5;
 
-/// What a comparison without a difference has found.
+/// The result of a comparison that found no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compared {
-    /// The table; PostgreSQL sends relcache invalidations of its changes to every process. `None`: there is none, or this is pg_upgrade.
+    /// OID of the table; `None` without a table, and in pg_upgrade.
     pub table: Option<pg_sys::Oid>,
-    /// The row says that the database has generated IDs.
+    /// The database has generated IDs.
     pub is_used: bool,
 }
 
@@ -48,16 +48,16 @@ pub fn is_checked(own: &Layout) -> bool {
     read().and_then(|(_, row)| row).is_some_and(|row| row.is_of(own))
 }
 
-/// Stores that the database has IDs of this layout, unless it has those of another, or something is in the way: another
-/// transaction that stores it, one of this session that may not write, or a session that applies replicated changes, from
-/// which the table's trigger takes no mark. Needs a transaction.
+/// Stores `is_used` with this layout. Does nothing if the row has another layout, if another transaction has locked the
+/// table, or if this one cannot write: it is read-only, parallel or pg_upgrade's, or applies replicated changes, whose rows
+/// the table's trigger does not take. Needs a transaction.
 pub fn store_use(own: &Layout) {
     let table_to_mark = || {
         read()
             .filter(|(_, row)| row.as_ref().is_none_or(|row| !row.is_used && row.is_of(own)))
             .map(|(table, _)| table)
     };
-    // SAFETY: flags, and a question about this transaction.
+    // SAFETY: plain reads of flags and of this transaction's state.
     let may_mark = unsafe {
         let is_replica = pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int;
         !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade && !is_replica
@@ -66,7 +66,7 @@ pub fn store_use(own: &Layout) {
         return;
     }
     let Some(table) = table_to_mark() else { return };
-    // Two transactions that insert the row would wait for each other, and a call waits for none.
+    // Only tried: the holder may be a transaction that stores the row, and a call must not wait for a transaction.
     // SAFETY: a table of this database; the transaction's end releases the lock.
     let owner = unsafe {
         if !pg_sys::ConditionalLockRelationOid(table, pg_sys::ShareRowExclusiveLock as pg_sys::LOCKMODE) {
@@ -74,7 +74,7 @@ pub fn store_use(own: &Layout) {
         }
         owner(table)
     };
-    // It may have been stored, or the table dropped, before the lock.
+    // Read again: before the lock, the row may have been stored, or the table dropped.
     if let Some(owner) = owner
         && table_to_mark() == Some(table)
     {
@@ -82,14 +82,13 @@ pub fn store_use(own: &Layout) {
     }
 }
 
-/// Stores the row as the table's owner, because those who generate IDs have no right to it. The table's trigger puts it in
-/// the place of that which CREATE EXTENSION stored.
+/// Stores the row as the table's owner, because roles that generate IDs have no right to it. The table's trigger deletes
+/// the row that CREATE EXTENSION stored.
 fn insert(owner: pg_sys::Oid) {
     let statement = c"INSERT INTO snowflake_internal.snowflake_config (layout, tick_ms, epoch, is_used)
                       SELECT layout, tick_ms, epoch, true FROM snowflake_internal.server_layout()";
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
-    // SAFETY: calls in the order that SPI asks for, within a transaction. If an error ends the statement, PostgreSQL cleans
-    // up, and resets the user.
+    // SAFETY: SPI's calls in their required order, within a transaction. After an error PostgreSQL resets SPI and user.
     unsafe {
         pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
         pg_sys::SetUserIdAndSecContext(owner, context | pg_sys::SECURITY_LOCAL_USERID_CHANGE as i32);
@@ -100,7 +99,7 @@ fn insert(owner: pg_sys::Oid) {
     }
 }
 
-/// The owner of an ordinary table, which is locked; none if there is no such table.
+/// The owner of an ordinary table that the caller has locked; `None` if there is no such table.
 fn owner(table: pg_sys::Oid) -> Option<pg_sys::Oid> {
     // SAFETY: within a transaction, as the callers are; the relation is closed at once, and the lock is the caller's.
     unsafe {
@@ -130,8 +129,7 @@ impl Row {
     }
 }
 
-/// The table's ID; `None` if there is no such schema or table. Only the extension can have created them: its functions call
-/// this.
+/// OID of the table; `None` without the schema or the table. Only the extension creates them.
 fn table() -> Option<pg_sys::Oid> {
     let valid = |oid| (oid != pg_sys::InvalidOid).then_some(oid);
     // SAFETY: static names, within a transaction.
@@ -141,8 +139,8 @@ fn table() -> Option<pg_sys::Oid> {
     }
 }
 
-/// The table, and its row if it has one; `None` if there is no table. The lock comes first, and with it the messages of
-/// all changes before it, so a process that remembers the row gets the messages of later changes.
+/// The table, and its row if it has one; `None` without a table. Locks the table first, which processes the invalidations
+/// of all earlier changes, so a process that caches the row later receives those of later changes.
 fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
     let table = table()?;
     // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error
@@ -169,7 +167,7 @@ fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
 }
 
 /// # Safety
-/// A row of the table, which is open.
+/// `row` is a row of the table, which is open.
 unsafe fn values(row: pg_sys::HeapTuple, columns: pg_sys::TupleDesc) -> Option<Row> {
     // SAFETY: by this function's contract; the extension's script gave the columns these types.
     unsafe {

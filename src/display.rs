@@ -42,33 +42,33 @@ pub fn os_error(errno: Errno) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// The same of an error of Rust's library, which may be none of the operating system's.
+/// As `os_error`, for an error of Rust's library, which may have no errno.
 pub fn io_error(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), os_error)
 }
 
-/// The most bytes of a user's text that are read, and that a message quotes. A user can pass a gigabyte. Of a longer
-/// message PostgreSQL makes no text: it raises an error while pgrx reports one, and that ends the process, and with it
-/// the server.
+/// Maximum length, in bytes, of a user's text that is read, or that a message quotes; a user can pass a gigabyte.
+/// PostgreSQL cannot format an oversized message: it raises an error inside pgrx's report, which aborts the process and
+/// restarts the server.
 pub const LONGEST: usize = 100;
 
-/// A user's text as a message quotes it: the beginning of a long one.
+/// A user's text for a message, which gets the beginning of a long one.
 pub fn quote(text: &[u8]) -> String {
     if text.len() <= LONGEST {
         return shown(text).into_owned();
     }
-    // Within the last character, if that is of UTF-8; of other encodings each byte is escaped by itself.
+    // Do not cut a character of UTF-8 in two. In other encodings each byte is escaped by itself.
     let is_within = |at: &usize| text[*at] & 0b1100_0000 == 0b1000_0000;
     let end = (LONGEST - 3..=LONGEST).rev().find(|at| !is_utf8() || !is_within(at)).unwrap_or(LONGEST);
     format!("{}...", shown(&text[..end]))
 }
 
-/// A user's text, to be read; the error says that it is too long for what it can be.
+/// A user's text for parsing; an error if it is longer than `LONGEST`.
 pub fn readable(text: &[u8]) -> Result<Cow<'_, str>, String> {
     if text.len() > LONGEST { Err(too_long(text.len())) } else { Ok(shown(text)) }
 }
 
-/// Why a text of this many bytes is not read.
+/// The error for a text of this many bytes.
 pub fn too_long(length: usize) -> String {
     format!("The text has {length} bytes, and can have at most {LONGEST}.")
 }
@@ -78,8 +78,8 @@ fn is_utf8() -> bool {
     unsafe { pg_sys::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as i32 }
 }
 
-/// A text of limited length, for use in a message; others are for [`quote`]. PostgreSQL takes messages
-/// in the database's encoding, and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
+/// A text of limited length, for a message; [`quote`] limits others. PostgreSQL takes messages in the database's encoding,
+/// and Rust writes them in UTF-8, so if the two differ, everything but ASCII is escaped.
 pub fn shown(text: &[u8]) -> Cow<'_, str> {
     let is_utf8 = is_utf8();
     match std::str::from_utf8(text) {

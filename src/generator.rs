@@ -32,9 +32,9 @@ pub fn forget_last_id() {
 // Always: it is small, and each of its two callers is a hot one.
 #[inline(always)]
 pub fn try_next_id() -> Option<i64> {
-    let generator = match layout_guard::known_for_generating() {
+    let generator = match layout_guard::cached_for_generating() {
         Some(generator) => generator,
-        None => announced()?,
+        None => announce_transaction()?,
     };
     let id = generator.try_next_id()?;
     LAST_ID.store(id, Ordering::Relaxed);
@@ -61,13 +61,13 @@ pub fn next_range(n: i32) -> Range {
     range
 }
 
-/// Below which ID no transaction adds a row of this server any more.
+/// The ID below which no transaction of this server adds a row any more.
 pub fn horizon() -> Horizon {
     try_horizon().unwrap_or_else(|error| error.raise_in("snowflake_horizon"))
 }
 
 fn try_horizon() -> Result<Horizon, Error> {
-    let generator = existing()?;
+    let generator = require_generator()?;
     if in_recovery() {
         return Err(horizon::in_recovery());
     }
@@ -83,7 +83,7 @@ fn try_horizon() -> Result<Horizon, Error> {
 
 /// Moves to the next usable lane and returns its worker.
 pub fn rotate() -> i64 {
-    let rotated = existing().and_then(|generator| {
+    let rotated = require_generator().and_then(|generator| {
         let rotate = SharedGenerator::rotate_now;
         rotate(generator).or_else(|refusal| open_and_call(refusal, generator, rotate, not_rotated))
     });
@@ -92,7 +92,7 @@ pub fn rotate() -> i64 {
 
 /// Sets the counters back to zero.
 pub fn reset_stats() {
-    match existing() {
+    match require_generator() {
         Ok(generator) => generator.reset_stats(),
         Err(error) => error.raise_in("snowflake_reset_stats"),
     }
@@ -130,14 +130,14 @@ fn open_and_call<T>(
 /// The generator, checked for this database's IDs.
 #[inline]
 fn usable() -> &'static SharedGenerator {
-    layout_guard::known_for_generating().or_else(announced).unwrap_or_else(verified)
+    layout_guard::cached_for_generating().or_else(announce_transaction).unwrap_or_else(compare_and_announce)
 }
 
-/// The generator for the first call of a transaction, which readers of the horizon are to know of, if this process has
-/// compared the layouts before. Does not call PostgreSQL.
+/// The generator, if this process has compared the layouts before. Announces the transaction to readers of the horizon, at
+/// its first call. Does not call PostgreSQL.
 #[inline(never)]
-fn announced() -> Option<&'static SharedGenerator> {
-    layout_guard::announced_for_generating(announce)
+fn announce_transaction() -> Option<&'static SharedGenerator> {
+    layout_guard::announce_for_generating(announce)
 }
 
 fn announce(generator: &SharedGenerator) {
@@ -145,27 +145,27 @@ fn announce(generator: &SharedGenerator) {
     generator.announce(slot, transaction);
 }
 
-/// The generator, once this database's IDs are known to have its layout.
+/// The generator, after a comparison of its layout with that of the database's IDs.
 #[cold]
-fn verified() -> &'static SharedGenerator {
-    // A parallel worker knows no generator, so that each of its calls is looked at here.
+fn compare_and_announce() -> &'static SharedGenerator {
+    // A parallel worker has compared no layouts, so each of its calls comes here.
     // SAFETY: a plain read of a variable of this process.
     if unsafe { pg_sys::ParallelWorkerNumber } >= 0 {
         gate::in_parallel_worker().raise();
     }
-    let generator = existing().unwrap_or_else(|error| error.raise());
+    let generator = require_generator().unwrap_or_else(|error| error.raise());
     if in_recovery() {
         gate::in_recovery().raise();
     }
     layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
-    announced().unwrap_or_else(|| {
+    announce_transaction().unwrap_or_else(|| {
         announce(generator);
         generator
     })
 }
 
-/// The generator, or an error that says why there is none.
-fn existing() -> Result<&'static SharedGenerator, Error> {
+/// The generator, or the error why there is none.
+fn require_generator() -> Result<&'static SharedGenerator, Error> {
     shmem::generator().ok_or_else(missing)
 }
 
@@ -205,7 +205,7 @@ pub fn unopened(why: Unopened) -> Error {
     match why {
         Unopened::Closed(ClosedReason::Taken) => {
             let workers = shmem::generator().map(|generator| generator.worker_numbers()).unwrap_or_default();
-            gate::taken(host_lock::directory_beside(&workers))
+            gate::taken(host_lock::directory_of_other_server(&workers))
         }
         Unopened::Closed(why) => gate::closed(why),
         Unopened::Clock(refusal) => gate::refused(refusal),
@@ -217,8 +217,8 @@ pub fn unopened(why: Unopened) -> Error {
 /// Waits while the first contact with the registry is under way; an error if a contact has brought no lease.
 fn wait_for_lease(since: Instant) -> Result<(), Error> {
     const LOOK_AGAIN: Duration = Duration::from_millis(20);
-    // Most first contacts end sooner; one with silent hosts may not, and the registrar may have no process, if all places
-    // for background workers are taken.
+    // Most first contacts end sooner. One with unresponsive hosts may not, and the registrar may have no process, because
+    // max_worker_processes is reached.
     const LONGEST: Duration = Duration::from_secs(15);
     wakeup::wake(BackgroundProcess::Registrar);
     let status = contact_status::get();
@@ -250,13 +250,13 @@ fn not_rotated(refusal: Refusal) -> Error {
     }
 }
 
-/// Vouches for the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
+/// Accepts the state that keeps the gate closed, or raises the marks; see `snowflake_adopt`.
 pub fn adopt(floor_us: i64) {
     try_adopt(floor_us).unwrap_or_else(|error| error.raise_in("snowflake_adopt"));
 }
 
 fn try_adopt(floor_us: i64) -> Result<(), Error> {
-    let generator = existing()?;
+    let generator = require_generator()?;
     if in_recovery() {
         return Err(gate::in_recovery());
     }
@@ -268,7 +268,7 @@ fn try_adopt(floor_us: i64) -> Result<(), Error> {
     open(generator)
 }
 
-/// The state that `snowflake_status` shows, and the reason if IDs are not available. Opens the gate if it may be open.
+/// The state that `snowflake_status` shows, and the reason if IDs are unavailable. Opens the gate if it can.
 pub fn state() -> (&'static str, Option<String>) {
     let Some(generator) = shmem::generator() else {
         return ("closed", Some(missing().summary()));
@@ -285,7 +285,7 @@ pub fn state() -> (&'static str, Option<String>) {
     (if reason.is_none() { "open" } else { "closed" }, reason)
 }
 
-/// Whether an ID with these fields is one that this server may generate.
+/// Whether this server may generate an ID with these fields.
 pub fn is_own(parts: &Parts) -> bool {
     shmem::generator().is_some_and(|generator| generator.is_own(parts))
 }

@@ -1,10 +1,10 @@
-//! The host's lock on workers: a file in the host's shared memory for each cluster, gone with the boot, which no copy of a
-//! data directory brings along.
+//! The host's lock on workers: a file per cluster in the host's shared memory, which a reboot empties and no copy of a data
+//! directory contains.
 //!
-//! Worker n, as it stands in an ID, has a *place* of `PLACE` bytes at n * `PLACE`. Its first byte is what a server locks that
-//! may generate IDs with the worker; its content says which data directory signed for the worker last, and with which token.
-//! The postmaster opens the file and all processes inherit it, with the locks: they belong to what was opened, not to a
-//! process. So they end with the server's last process, and a restart after a crashed backend goes on with them.
+//! Worker n, as in an ID, has a *place* of `PLACE` bytes at n * `PLACE`. A server that may generate IDs with the worker
+//! locks its first byte. Its content is the data directory that signed for the worker last, with a token. The postmaster
+//! opens the file, and all processes inherit it with its locks, which belong to the open file description, not to a
+//! process. So they end with the server's last process, and survive a restart after a crashed backend.
 
 use crate::control_file::system_identifier;
 use crate::messages::log;
@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
-/// Where PostgreSQL's own shared memory objects lie.
+/// The folder of PostgreSQL's own shared memory objects.
 const FOLDER: &str = "/dev/shm";
-/// The bytes of a place.
+/// Size of a place, in bytes.
 const PLACE: usize = 1_024;
-/// The most characters of a path that a place names, of 4 bytes at most; a longer one is cut.
+/// Maximum length of a path in a place, in characters of at most 4 bytes; a longer one is cut.
 const MAX_PATH: usize = 192;
 
-/// The host's lock, as this data directory's server has it.
+/// The host's lock, for the server of this data directory.
 pub struct ShmLock;
 
 /// The content of a place.
@@ -35,16 +35,16 @@ pub struct ShmLock;
 struct Signature {
     device: u64,
     inode: u64,
-    /// Of the data directory, for people.
+    /// Path of the data directory, for messages.
     directory: String,
     token: Uuid,
 }
 
-/// The file that the postmaster has opened, or if that was deleted or could not be opened, the one that this process has.
+/// The file that the postmaster opened. If that failed, or the file was deleted, the one that this process opened.
 static FILE: Mutex<Option<File>> = Mutex::new(None);
 
-/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, again after a crash of one of
-/// them: the file may have been deleted meanwhile. A failure is logged where the file is used.
+/// Opens the file, so that all processes of this server inherit it. Called by the postmaster, and again after a crash of a
+/// process, because the file may have been deleted. A failure is logged where the file is used.
 pub fn open() {
     let _ = with_file(system_identifier(), |_| Ok(()));
 }
@@ -54,8 +54,8 @@ pub fn is_lost() -> bool {
     !FILE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
 }
 
-/// The data directory of the server that has one of these workers, if another process has.
-pub fn directory_beside(workers: &[i64]) -> Option<String> {
+/// The data directory of another server that has locked one of these workers.
+pub fn directory_of_other_server(workers: &[i64]) -> Option<String> {
     with_file(system_identifier(), |file| {
         let taken = workers.iter().find(|worker| is_taken(file, **worker));
         Ok(taken.and_then(|worker| signature(file, *worker)).map(|signature| signature.directory))
@@ -83,7 +83,7 @@ impl HostLock for ShmLock {
             Ok(Locked::Own(home.map(|signature| signature.token)))
         });
         locked.unwrap_or_else(|error| {
-            // Once a process: the server opens its gate without the lock.
+            // Logged once per process: the server opens its gate without the lock.
             static IS_LOGGED: AtomicBool = AtomicBool::new(false);
             if !IS_LOGGED.swap(true, Ordering::Relaxed) {
                 log::host_lock_failed(&path(system_identifier), &error);
@@ -147,7 +147,7 @@ fn unlock_others(file: &File, workers: &[i64]) -> io::Result<()> {
 /// Sets or removes the lock on a range of bytes; a length of 0 reaches to the end. `WouldBlock` if another server has it.
 fn set_lock(file: &File, kind: c_int, start: i64, length: i64) -> io::Result<()> {
     let range = range(kind, start, length);
-    // SAFETY: a file that is open, and a range that lives as long as the call.
+    // SAFETY: a file that is open, and a range that outlives the call.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -157,7 +157,7 @@ fn set_lock(file: &File, kind: c_int, start: i64, length: i64) -> io::Result<()>
 /// Whether another server has locked the worker.
 fn is_taken(file: &File, worker: i64) -> bool {
     let mut range = range(libc::F_WRLCK, place(worker), 1);
-    // SAFETY: a file that is open, and a range that lives as long as the call, which writes there what it finds.
+    // SAFETY: a file that is open, and a range that outlives the call, which writes its result there.
     let found = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut range) };
     found == 0 && c_int::from(range.l_type) != libc::F_UNLCK
 }
@@ -168,15 +168,14 @@ fn range(kind: c_int, start: i64, length: i64) -> libc::flock {
         l_whence: libc::SEEK_SET as i16,
         l_start: start,
         l_len: length,
-        // Zero, as the kernel asks of this kind of lock.
+        // The kernel requires zero for this kind of lock.
         l_pid: 0,
     }
 }
 
 // ---- the file ----
 
-/// Calls with the file of this cluster: the inherited one, or if that is not in its place any more, one that this process
-/// opens.
+/// Calls with the file of this cluster: the inherited one, or if that was deleted, one that this process opens.
 fn with_file<T>(system_identifier: u64, call: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
     if !file.as_ref().is_some_and(is_in_place) {
@@ -193,8 +192,8 @@ fn is_in_place(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
 }
 
-/// Every user can create files in the folder, so one counts only if this user owns it and no other user can write it. A
-/// pipe must not make the server wait.
+/// Every user can create files in the folder, so the file must belong to this user, and no other user may write it.
+/// `O_NONBLOCK`, because opening a pipe would block.
 fn open_file(system_identifier: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);

@@ -21,9 +21,8 @@ const IDLE_ROUND: Duration = Duration::from_secs(1);
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the keeper once recovery is over. If there is no generator, the keeper only logs that, and
-/// starts earlier. It logs from a process of its own, because the postmaster starts the logging collector later than
-/// this.
+/// Registers the keeper, which the postmaster starts once recovery is over. Without a generator it starts earlier, and
+/// only logs why. The postmaster cannot log that here, because it starts the logging collector later.
 pub fn register() {
     let has_generator = settings::get().is_some_and(|settings| settings.config().is_some());
     let start =
@@ -58,7 +57,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
     let mut round = open(generator, &mut logged);
     let mut current_tick = generator.current_tick();
     let mut last_moved = Instant::now();
-    // A change of max_ahead comes into force by run_keeper().
+    // run_keeper() puts a changed max_ahead into force.
     let mut is_reloaded = false;
     let mut is_locked = true;
     while BackgroundWorker::wait_latch(Some(round)) {
@@ -66,7 +65,7 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             // SAFETY: a background worker rereads its settings here, as every server process does.
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
             is_reloaded = true;
-            heed_registry();
+            log_pending_registry();
         }
         if !generator.is_open() {
             round = open(generator, &mut logged);
@@ -81,12 +80,12 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             let _ = generator.run_keeper();
         }
         if host_lock::is_lost() || !is_locked {
-            // A session may have locked the workers meanwhile, until it ends.
+            // A session may hold the locks of the workers, in a file that it opened: retry until it exits.
             is_locked = generator.lock_again();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }
-    // Status 0 would tell the postmaster never to start the keeper again.
+    // After status 0 the postmaster would not start the keeper again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };
 }
@@ -101,20 +100,20 @@ fn log_layout_expiry() {
     }
 }
 
-/// Logs that a registry which a reload has set waits for a restart.
-fn heed_registry() {
+/// Logs that a registry that a reload has set takes effect after a restart.
+fn log_pending_registry() {
     if settings::registry().is_some() && !settings::has_registry() {
         log::registry_waits();
     }
 }
 
-/// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs a reason that keeps it
-/// closed once, so that an operator learns of it before a user does.
+/// Opens the gate ahead of the first call; returns how long to wait before the next round. Logs each reason that keeps it
+/// closed, so that an operator sees it before a user does.
 fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
     let why = match generator.open(&start::this()) {
         Ok(()) => return ROUND,
         Err(Unopened::Settling(micros)) => return Duration::from_micros(micros as u64).min(ROUND),
-        // The registrar says why, and wakes the keeper when there is a lease.
+        // The registrar logs why, and wakes the keeper when there is a lease.
         Err(Unopened::NoLease) => return IDLE_ROUND,
         Err(why) => why,
     };
@@ -124,6 +123,6 @@ fn open(generator: &SharedGenerator, logged: &mut Option<String>) -> Duration {
         log::unavailable(error);
         *logged = Some(cause);
     }
-    // Often the other process is the last one of the run before.
+    // Often the other process belongs to this server's previous run, and exits soon.
     if why == Unopened::Closed(ClosedReason::Taken) { ROUND } else { IDLE_ROUND }
 }

@@ -1,11 +1,10 @@
 //! Decides whether IDs may be generated and read by this server's layout: it must be that of the database's IDs.
 //!
-//! A process compares before its first ID or reading, and remembers success, and only that: later calls pay nothing, and
-//! a refusal ends as soon as its cause does. It forgets when PostgreSQL tells it that the table of the row has changed:
-//! a trigger of the row sends a relcache invalidation, as CREATE and DROP EXTENSION, ALTER TABLE and TRUNCATE do, to this
-//! session with the next command and a rollback, to the others, and on standbys, with the commit. They hear it with the
-//! next lock that they take, at the latest with their next transaction. The settings change only while the server is
-//! stopped.
+//! A process compares before its first ID or reading, and caches only success: later calls pay nothing, and a refusal ends
+//! as soon as its cause does. A relcache invalidation of the table clears the cache. DDL and TRUNCATE send one, and a
+//! trigger does for a changed row. This session processes it at its next command and at a rollback. Other sessions, on
+//! standbys, too, receive it with the commit, and process it at their next lock, at the latest in their next transaction.
+//! The settings change only while the server is stopped.
 
 use crate::database::{self, Compared};
 use crate::messages::{Error, gate};
@@ -15,7 +14,7 @@ use pgrx::prelude::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-// ---- what is remembered, and until when ----
+// ---- the cache ----
 
 /// This process has compared the layouts, and IDs may be read.
 static MAY_READ: AtomicBool = AtomicBool::new(false);
@@ -23,18 +22,19 @@ static MAY_READ: AtomicBool = AtomicBool::new(false);
 /// The generator, once this process has compared the layouts and may generate IDs in a database that is marked as used.
 static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The same, once the transaction has announced itself to readers of the horizon, too: all that a call has to look at.
+/// As `COMPARED`, once this transaction is announced to readers of the horizon, too. A hot call reads nothing else here.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The table whose row was compared; 0 if none was.
+/// OID of the table whose row was compared; 0: none.
 static TABLE: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The statement that generates IDs without a mark, as in a transaction that may not write: the next one tries again.
+    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next one
+/// tries again.
     static UNMARKED: Cell<Option<Statement>> = const { Cell::new(None) };
 }
 
-/// When the transaction and the statement began. A procedure has many transactions in one statement.
+/// Start times of the transaction and the statement: a procedure can run many transactions in one statement.
 type Statement = (pg_sys::TimestampTz, pg_sys::TimestampTz);
 
 fn statement() -> Statement {
@@ -42,14 +42,14 @@ fn statement() -> Statement {
     unsafe { (pg_sys::GetCurrentTransactionStartTimestamp(), pg_sys::GetCurrentStatementStartTimestamp()) }
 }
 
-/// Has PostgreSQL tell every process of changes of tables. Called once by the postmaster, while it loads libraries; the
-/// other processes inherit it.
+/// Registers `forget` for relcache invalidations. Called once by the postmaster, while it loads libraries; the other
+/// processes inherit it.
 pub fn install_callback() {
     // SAFETY: the function is of the type that PostgreSQL calls, and ignores the argument.
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::null()) }
 }
 
-/// Forgets, if this is the table that was compared, or none in particular: PostgreSQL has lost messages.
+/// Clears the cache, if the invalidation is for the table that was compared, or for all tables.
 #[pg_guard]
 unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, table: pg_sys::Oid) {
     let compared = pg_sys::Oid::from(TABLE.load(Ordering::Relaxed));
@@ -60,7 +60,7 @@ unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, table: pg_sys::Oid)
         UNMARKED.set(None);
     }
     if table == compared && table != pg_sys::InvalidOid {
-        // The planner has put IDs in the place of immutable calls, such as the bounds of snowflake_between().
+        // Cached plans contain the results of immutable calls, such as the bounds of snowflake_between().
         // SAFETY: it marks plans, as PostgreSQL's own callbacks do.
         unsafe { pg_sys::ResetPlanCache() };
     }
@@ -111,15 +111,14 @@ fn check(settings: &Settings) -> Result<(), Error> {
 
 /// The generator, if this transaction may generate IDs with it. Does not call PostgreSQL.
 #[inline]
-pub fn known_for_generating() -> Option<&'static SharedGenerator> {
-    // SAFETY: null, or the argument of `for_generating`, which lives as long as the process.
+pub fn cached_for_generating() -> Option<&'static SharedGenerator> {
+    // SAFETY: null, or the argument of `for_generating`, which is static.
     unsafe { GENERATOR.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The generator, if this process may generate IDs with it once a transaction has called `announce`, which this does. Does
-/// not call PostgreSQL.
+/// The generator, if this process may generate IDs with it. Calls `announce` first. Does not call PostgreSQL.
 #[inline]
-pub fn announced_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
+pub fn announce_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Option<&'static SharedGenerator> {
     let generator = COMPARED.load(Ordering::Relaxed);
     // SAFETY: as above.
     let known = unsafe { generator.as_ref()? };
@@ -128,7 +127,7 @@ pub fn announced_for_generating(announce: impl FnOnce(&SharedGenerator)) -> Opti
     Some(known)
 }
 
-/// Forgets that this transaction has announced itself: it has ended.
+/// Requires the next transaction to announce itself.
 #[inline]
 pub fn end_transaction() {
     GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -155,7 +154,7 @@ pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> 
     Ok(())
 }
 
-/// The error for a database whose IDs have another layout than the generator's, if they have.
+/// The error if the database's IDs have another layout than the generator's.
 pub fn database_differs() -> Option<Error> {
     database::compare(&settings::get()?.layout).err()
 }

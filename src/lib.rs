@@ -1,7 +1,7 @@
 //! `snowflake_id`: unique, time-ordered 64-bit IDs for PostgreSQL, generated from state in shared memory. The generator
-//! itself is `snowflake_core`; this crate is its PostgreSQL side. ARCHITECTURE.md says who knows whom.
+//! itself is `snowflake_core`; this crate is its PostgreSQL side. ARCHITECTURE.md shows which module uses which.
 
-// Calling PostgreSQL is unsafe throughout; every block says why it is sound.
+// Calling PostgreSQL is unsafe throughout; a `SAFETY` comment at each block justifies it.
 #![allow(unsafe_code)]
 
 use pgrx::prelude::*;

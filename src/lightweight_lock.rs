@@ -1,4 +1,4 @@
-//! A PostgreSQL lightweight lock that a process can stop waiting for: the core's cold lock, and the one of the contacts' status.
+//! A PostgreSQL lightweight lock whose waits can be interrupted: the core's cold lock, and the lock of the contact status.
 
 use crate::messages::Awaited;
 use crate::waiting;
@@ -6,38 +6,36 @@ use pgrx::prelude::*;
 use snowflake_core::lock_api::{GuardNoSend, RawMutex};
 use std::time::Duration;
 
-/// A process that waits for the lock tries again after this long at first...
+/// The first pause between two tries of the lock.
 const FIRST_NAP: Duration = Duration::from_millis(1);
-/// ...and doubles the time with each try, up to this.
+/// The longest pause; each is twice the one before.
 const LONGEST_NAP: Duration = Duration::from_millis(32);
 
-/// The lock. It is only ever tried, because `LWLockAcquire` would not answer a
-/// cancel (guarantee 6).
+/// The lock. It is only tried, because `LWLockAcquire` ignores a cancel (guarantee 6).
 pub struct LightweightLock(*mut pg_sys::LWLock);
 
 impl LightweightLock {
     /// # Safety
-    /// The lock is in shared memory, and lives for as long as this process maps that.
+    /// The lock is in shared memory, and valid while this process maps that.
     pub unsafe fn new(lock: *mut pg_sys::LWLock) -> Self {
         Self(lock)
     }
 }
 
-// SAFETY: the pointer leads into shared memory that all processes map at one address, and the lock behind it is made
-// for use by all of them.
+// SAFETY: the pointer is into shared memory that all processes map at one address, and all of them may use the lock there.
 unsafe impl Send for LightweightLock {}
 // SAFETY: as above.
 unsafe impl Sync for LightweightLock {}
 
 // SAFETY: an LWLock in exclusive mode has one holder at a time in all processes.
 unsafe impl RawMutex for LightweightLock {
-    /// Not a lock: the only one is in shared memory.
+    /// A constant that the trait requires, and not a lock.
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Self(std::ptr::null_mut());
     type GuardMarker = GuardNoSend;
 
-    /// The holder may be within an fsync. So that hundreds of sessions that wait for a slow disk leave the processors
-    /// alone, each nap is longer than the one before.
+    /// The holder may be in an fsync. The naps grow, so that hundreds of sessions that wait for a slow disk do not load the
+    /// processors.
     fn lock(&self) {
         let mut nap = FIRST_NAP;
         while !self.try_lock() {

@@ -1,6 +1,5 @@
 //! A session's reaction to the end of a transaction, and to DISCARD, which session pools send between two clients.
-//! PostgreSQL notifies no extension of the latter, so a hook sees every utility statement, as the hooks of extensions that
-//! audit or distribute them do.
+//! PostgreSQL has no callback for the latter, so a hook gets every utility statement.
 
 use crate::generator;
 use crate::layout_guard;
@@ -26,8 +25,8 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Has PostgreSQL run utility statements through this hook, and call back at the end of each transaction. Called by the
-/// postmaster; the other processes inherit it.
+/// Installs the hook of utility statements, and the callback for the end of a transaction. Called by the postmaster; the
+/// other processes inherit them.
 pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
@@ -37,7 +36,7 @@ pub fn install_hooks() {
     }
 }
 
-/// Without pgrx's wrapper, because each transaction pays for it.
+/// Without pgrx's wrapper, whose cost each transaction would pay.
 ///
 /// # Safety
 /// Only PostgreSQL may call it.
@@ -45,7 +44,7 @@ unsafe extern "C-unwind" fn transaction_event(event: pg_sys::XactEvent::Type, ar
     match event {
         // SAFETY: as this function's contract.
         pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => unsafe { prepare(argument) },
-        // Before the end, too, which costs the next call a little and nothing else.
+        // Events before the end come here, too, which only makes the next call slower.
         _ => layout_guard::end_transaction(),
     }
 }
@@ -87,7 +86,7 @@ unsafe extern "C-unwind" fn process_utility(
 /// # Safety
 /// `statement` is a PostgreSQL utility statement.
 unsafe fn discards_sequences(statement: *const pg_sys::Node) -> bool {
-    // SAFETY: by this function's contract; the tag tells the type.
+    // SAFETY: by this function's contract; the tag is that of the type.
     unsafe {
         (*statement).type_ == pg_sys::NodeTag::T_DiscardStmt
             && matches!(

@@ -1,4 +1,4 @@
-//! The shared segment: the generator's memory, and what was known before this start.
+//! The shared segment: the generator's memory, and the control file before this start.
 //!
 //! The postmaster creates the memory at its start, and again after a crash of a backend. Every process inherits the
 //! mapping by fork, so addresses are the same in all of them.
@@ -19,13 +19,13 @@ use std::mem::{align_of, size_of};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 const NAME: &CStr = c"snowflake_id";
-/// The cold lock, and the one of the contacts' status.
+/// The cold lock, and the lock of the contact status.
 const LOCKS: i32 = 2;
 
 /// The generator in shared memory.
 pub type SharedGenerator = Generator<'static, PgHost, LightweightLock>;
 
-/// Set by the postmaster, inherited by every process. Null if not preloaded, or no worker is configured.
+/// Set by the postmaster, inherited by every process. Null if not preloaded, or by the settings.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The generator, if there is one.
@@ -48,7 +48,7 @@ struct Shared {
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 
 fn shared() -> Option<&'static Shared> {
-    // SAFETY: null, or the segment, which this process maps for as long as it lives.
+    // SAFETY: null, or the segment, which this process maps until it exits.
     unsafe { SHARED.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -60,7 +60,7 @@ pub fn control_file_before() -> Option<ControlFile> {
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-/// Has PostgreSQL call this file when shared memory is requested, and when it exists.
+/// Installs the hooks that request shared memory and initialize it.
 pub fn install_hooks() {
     // SAFETY: called once by the postmaster, which has one thread, while it loads libraries.
     unsafe {
@@ -135,10 +135,10 @@ extern "C-unwind" fn startup() {
     let plan = Plan::new(&config);
     let (lanes, words) = (config.workers.lanes(), config.workers.lanes() * config.ring_ticks);
 
-    // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment.
-    // The segment has the planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and
-    // each part is written whole before a reference to it exists. It lives as long as the process maps
-    // shared memory; after a crash this runs again, on fresh memory, and replaces the generator.
+    // SAFETY: the postmaster alone runs this, before it starts any process that could see the segment. The segment has the
+    // planned size, PostgreSQL aligns it to a cache line of 128 bytes (asserted), and each part is written whole before a
+    // reference to it exists. It is valid while the process maps shared memory; after a crash this runs again, on fresh
+    // memory, and replaces the generator.
     let view = unsafe {
         let mut found = false;
         let base = pg_sys::ShmemInitStruct(NAME.as_ptr(), plan.size, &mut found).cast::<u8>();
@@ -149,12 +149,12 @@ extern "C-unwind" fn startup() {
         let first_word = base.add(plan.words).cast::<AtomicU64>();
 
         let locks = pg_sys::GetNamedLWLockTranche(NAME.as_ptr());
-        let [cold, of_contacts] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
+        let [cold_lock, status_lock] = [0, 1].map(|i| LightweightLock::new(&raw mut (*locks.add(i)).lock));
         shared.write(Shared {
             wakeups: Wakeups::new(),
-            contact_status: SharedStatus::new(of_contacts),
+            contact_status: SharedStatus::new(status_lock),
             before: control_file::read(),
-            control: Control::new(cold, &config, PgHost.wall_us()),
+            control: Control::new(cold_lock, &config, PgHost.wall_us()),
         });
         SHARED.store(shared, Ordering::Relaxed);
         wakeup::share(&(*shared).wakeups);
@@ -175,12 +175,12 @@ extern "C-unwind" fn startup() {
     };
     let generator = Box::leak(Box::new(Generator::new(&config, view, PgHost)));
     GENERATOR.store(generator, Ordering::Relaxed);
-    // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers
-    // it again; a child forgets the list that it inherited.
+    // SAFETY: the postmaster runs it before shared memory is unmapped. After a crash this hook runs again and registers it
+    // again; a child clears the list that it inherited.
     unsafe { pg_sys::on_shmem_exit(Some(write_exact_marks), pg_sys::Datum::null()) };
 }
 
-/// Writes exact marks at the end of a clean stop, if the control file says that it is one.
+/// Writes exact marks at the end of a clean stop, which the control file records.
 #[pg_guard]
 extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     // SAFETY: a plain flag.
@@ -190,7 +190,7 @@ extern "C-unwind" fn write_exact_marks(_code: std::ffi::c_int, _argument: pg_sys
         && generator.is_open()
         && control_file::read().is_shut_down
     {
-        // A failure costs nothing but a short wait at the next start.
+        // After a failure the next start only waits a little.
         let _ = generator.write_exact_marks();
     }
 }

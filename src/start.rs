@@ -1,4 +1,4 @@
-//! This start's knowledge of the server's past: its timeline, the control file, and the replayed WAL.
+//! The facts of the past by which a start decides: timeline, control file and replayed WAL.
 
 use crate::control_file::system_identifier;
 use crate::shmem;
@@ -6,7 +6,7 @@ use crate::time::from_postgres;
 use pgrx::prelude::*;
 use snowflake_core::Start;
 
-/// The knowledge of this start once recovery is over.
+/// The facts of this start once recovery is over.
 pub fn this() -> Start {
     // SAFETY: these need only that recovery is over.
     let (timeline, replayed) = unsafe { (pg_sys::GetWALInsertionTimeLine(), pg_sys::GetLatestXTime()) };
@@ -23,7 +23,7 @@ pub fn this() -> Start {
     }
 }
 
-/// The knowledge of a standby: enough to find out which node it is.
+/// The facts of a standby, which suffice to identify its node.
 pub fn of_standby() -> Start {
     let before = shmem::control_file_before().expect("there is a generator");
     Start {

@@ -1,4 +1,4 @@
-//! The state file: bytes to disk and back. The core knows their meaning.
+//! The state file: bytes to disk and back. The core interprets them.
 //!
 //! The file has its own folder in the data directory, so that base backups and file copies carry it. It is synced with
 //! a real `fsync(2)`: PostgreSQL's own function does nothing with `fsync = off`, and panics if it fails. Paths are
@@ -33,7 +33,7 @@ impl Disk for StateFile {
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
         let _event = WaitEvent::begin(Awaited::State);
         let os = |error: io::Error| WriteError::Os(errno(&error));
-        // Looked up by its path each time, to notice if the file was deleted or replaced, even if it cannot be opened.
+        // Looked up by its path each time, to detect a deleted or replaced file, even one that cannot be opened.
         let is_expected = |found: io::Result<Metadata>| match found {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(WriteError::Replaced),
             Ok(metadata) if identity(&metadata) != expected => Err(WriteError::Replaced),
@@ -74,7 +74,7 @@ fn read() -> io::Result<Option<Loaded>> {
     Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
 }
 
-/// Makes the file's name durable too.
+/// Writes the file's slots again, and makes its name durable.
 fn write_again(loaded: &Loaded) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(STATE_FILE)?;
     for (i, bytes) in loaded.slots.iter().enumerate() {

@@ -1,12 +1,12 @@
 //! The transactions of this server, for the horizon: which one this process is in, and which still run.
 //!
-//! A running transaction has its process's number of PGPROC and the local transaction id there, which PostgreSQL clears at
-//! the end, while it holds ProcArrayLock, and with it what snapshots see. So a snapshot that is taken after the id was seen
-//! cleared shows the transaction's rows, and nothing needs to be cleared here. PostgreSQL counts local transaction ids for
-//! each virtual backend, which in 15 and 16 may have another PGPROC each time, so the name has both.
+//! A running transaction has the slot of its process's PGPROC. Its name is the virtual backend and its local transaction
+//! ID: PostgreSQL counts these per virtual backend, which in 15 and 16 may have another PGPROC each time. PostgreSQL clears
+//! the ID at the end, in the same hold of ProcArrayLock that makes the rows visible. So a snapshot taken after the ID was
+//! seen cleared shows the transaction's rows, and nothing needs to be cleared here.
 //!
-//! A prepared transaction has its transaction id, and each PREPARE TRANSACTION since the start takes a slot: one without
-//! a slot is from before the start, and what it generated is not known.
+//! The name of a prepared transaction is its transaction ID. Each PREPARE TRANSACTION since the start takes a slot: a
+//! prepared transaction without one is older, and its IDs are unknown.
 
 use pgrx::pg_sys::{PGPROC, TransactionId};
 use pgrx::prelude::*;
@@ -20,8 +20,8 @@ static PREPARED: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 /// Transactions whose ids differ by this much or more cannot both be in progress.
 const HALF_OF_IDS: u64 = 1 << 31;
 
-/// How many slots the server needs: for running transactions, and for prepared ones. Each process may be about to prepare
-/// one. Known when shared memory is requested.
+/// The number of slots that the server needs: for running transactions, and for prepared ones. Each process may be about to
+/// prepare one. Both are fixed when shared memory is requested.
 pub fn slots_needed() -> (usize, usize) {
     // SAFETY: plain reads of settings, which are fixed by then.
     let (processes, preparable) = unsafe { (pg_sys::MaxBackends, pg_sys::max_prepared_xacts) };
@@ -29,7 +29,7 @@ pub fn slots_needed() -> (usize, usize) {
     (processes as usize, prepared as usize)
 }
 
-/// Has this and all later processes use these slots, in shared memory: those of running transactions first.
+/// Sets the slots in shared memory for this and all later processes: those of running transactions first.
 pub fn share(slots: &'static [Slot]) {
     let (running, prepared) = slots.split_at(slots_needed().0);
     RUNNING.store(running.as_ptr().cast_mut(), Ordering::Relaxed);
@@ -41,13 +41,13 @@ pub fn slots() -> Slots<'static> {
     let (running, prepared) = slots_needed();
     let part = |first: &AtomicPtr<Slot>, length| {
         let first = first.load(Ordering::Relaxed);
-        // SAFETY: null, or as many slots as `share` was given, which live as long as the process.
+        // SAFETY: null, or as many slots as `share` was given, which are static.
         if first.is_null() { &[][..] } else { unsafe { std::slice::from_raw_parts(first, length) } }
     };
     Slots { running: part(&RUNNING, running), prepared: part(&PREPARED, prepared) }
 }
 
-/// The slot of this process, and the name of its transaction. To be called in a transaction, with a generator.
+/// The slot of this process, and the name of its transaction. Call it in a transaction, with a generator.
 #[inline]
 pub fn own() -> (&'static Slot, u64) {
     // SAFETY: a process in a transaction has a PGPROC. Those of processes that can run SQL come first, so that each has a
@@ -60,8 +60,8 @@ pub fn own() -> (&'static Slot, u64) {
     }
 }
 
-/// The name of the transaction in a process: the virtual backend, then its local transaction id, which is 0 between
-/// transactions. Of other processes it may change at any time.
+/// The name of the transaction in a process: the virtual backend, then its local transaction ID, which is 0 between
+/// transactions. In another process it may change at any time.
 ///
 /// # Safety
 /// `process` is a PGPROC.
@@ -86,7 +86,7 @@ pub fn is_running(number: usize, transaction: u64) -> bool {
     unsafe { name((*pg_sys::ProcGlobal).allProcs.add(number)) == transaction }
 }
 
-/// Whether the transaction of this id, prepared or about to be, is in progress.
+/// Whether the transaction of this ID, prepared or about to be, is in progress.
 pub fn is_in_progress(transaction: u64) -> bool {
     // SAFETY: called within a transaction.
     unsafe {
@@ -95,23 +95,24 @@ pub fn is_in_progress(transaction: u64) -> bool {
     }
 }
 
-/// Keeps what this process's transaction has announced: PREPARE TRANSACTION is about to take the transaction from it.
+/// Copies the announcement of this process's transaction to a slot of prepared ones: PREPARE TRANSACTION is about to detach
+/// the transaction from the process.
 pub fn prepare() {
     let slots = slots();
-    // PostgreSQL will refuse where no transaction can be prepared.
+    // No transaction can be prepared: PostgreSQL will refuse this one.
     if slots.prepared.is_empty() {
         return;
     }
     let (slot, name) = own();
-    // SAFETY: called within a transaction, which gets an id anyway.
+    // SAFETY: called within a transaction, which gets an ID anyway.
     let id = unsafe { pg_sys::GetTopFullTransactionId().value };
     assert!(slots.prepare(slot, name, id, is_in_progress), "more transactions are prepared than can be");
 }
 
 /// Whether a prepared transaction is in progress that was prepared before the server's start.
 pub fn has_earlier_prepared() -> bool {
-    // SAFETY: called within a transaction. PostgreSQL keeps a PGPROC for each transaction that can be prepared; it keeps the
-    // id of one that has ended until the next one takes the place.
+    // SAFETY: called within a transaction. PostgreSQL has a PGPROC for each transaction that can be prepared, and leaves
+    // the ID of an ended one there until it is used again.
     unsafe {
         let next = pg_sys::ReadNextFullTransactionId().value;
         (0..pg_sys::max_prepared_xacts as usize).any(|i| {

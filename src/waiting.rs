@@ -31,11 +31,11 @@ pub fn nap(length: Duration, awaited: Awaited) {
     }
 }
 
-/// Ends a background worker after SIGTERM, which its signal handler only remembers. In sessions,
-/// `check_for_interrupts!` does this.
+/// Ends a background worker after SIGTERM, which its signal handler only records. In sessions, `check_for_interrupts!` does
+/// this.
 fn exit_if_terminated() {
-    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. Status 0 would tell the postmaster never
-    // to start the worker again.
+    // SAFETY: a plain read; the process ends as PostgreSQL's own workers do. After status 0 the postmaster would not start
+    // the worker again.
     unsafe {
         if pg_sys::MyBackendType == pg_sys::BackendType::B_BG_WORKER && BackgroundWorker::sigterm_received() {
             pg_sys::proc_exit(1);
@@ -77,7 +77,7 @@ pub fn until_readable(file: RawFd, length: Duration, awaited: Awaited) {
 }
 
 unsafe extern "C" {
-    // PostgreSQL's own, which pgrx does not declare: of a timer of this process.
+    // PostgreSQL's function for a timer of this process, which pgrx does not declare.
     fn get_timeout_active(timer: c_int) -> bool;
     fn get_timeout_start_time(timer: c_int) -> pg_sys::TimestampTz;
     fn get_timeout_finish_time(timer: c_int) -> pg_sys::TimestampTz;
@@ -87,7 +87,7 @@ unsafe extern "C" {
 const STATEMENT_TIMEOUT: c_int = 3;
 
 /// When `statement_timeout` ends this statement, by the monotonic clock. Counted from the statement's first wait, so
-/// PostgreSQL's own timeout comes earlier, unless the clock went back.
+/// PostgreSQL's own timeout comes earlier, unless the clock stepped back.
 fn statement_deadline(now: Instant) -> Option<Instant> {
     thread_local! {
         static FIRST_WAIT: Cell<Option<(pg_sys::TimestampTz, Instant)>> = const { Cell::new(None) };
@@ -150,11 +150,11 @@ fn wait_event(awaited: Awaited) -> u32 {
     }
 }
 
-/// Shows a wait event for as long as it lives.
+/// Shows a wait event until it is dropped.
 pub struct WaitEvent;
 
 impl WaitEvent {
-    /// Begins the event. Not in the postmaster: it may take no lock to look one up, and no view shows it.
+    /// Begins the event. Not in the postmaster, which may not take the lock of the look-up, and which no view shows.
     pub fn begin(awaited: Awaited) -> Self {
         // SAFETY: a plain flag.
         if unsafe { pg_sys::IsUnderPostmaster } {

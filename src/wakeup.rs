@@ -10,7 +10,7 @@ pub enum BackgroundProcess {
     Registrar,
 }
 
-/// In shared memory: one per background process.
+/// The flags and latches in shared memory, one pair per background process.
 pub struct Wakeups([Wakeup; 2]);
 
 struct Wakeup {
@@ -23,7 +23,7 @@ struct Wakeup {
 }
 
 impl Wakeups {
-    /// Before a background process exists.
+    /// The initial state: no background process runs.
     pub const fn new() -> Self {
         Self([Wakeup::new(), Wakeup::new()])
     }
@@ -41,16 +41,16 @@ impl Wakeup {
 
 static WAKEUPS: AtomicPtr<Wakeups> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets the place in shared memory for this process and every process that it forks from now on.
+/// Sets the address of the wake-ups for this process and those that it forks later.
 ///
 /// # Safety
-/// These processes map that memory for as long as they live.
+/// These processes map that memory until they exit.
 pub unsafe fn share(wakeups: *const Wakeups) {
     WAKEUPS.store(wakeups.cast_mut(), Ordering::Relaxed);
 }
 
 fn wakeup(process: BackgroundProcess) -> Option<&'static Wakeup> {
-    // SAFETY: null, or in the segment, which this process maps for as long as it lives.
+    // SAFETY: null, or in the segment, which this process maps until it exits.
     unsafe { WAKEUPS.load(Ordering::Relaxed).as_ref() }.map(|wakeups| &wakeups.0[process as usize])
 }
 
@@ -62,8 +62,8 @@ pub fn pid_of(process: BackgroundProcess) -> Option<i32> {
 /// Registers this process until it exits.
 pub fn register(process: BackgroundProcess) {
     let Some(wakeup) = wakeup(process) else { return };
-    // SAFETY: the latch is in shared memory that all processes map at one address for as long as the server runs. If
-    // another process gets it later, setting it in vain does no harm.
+    // SAFETY: the latch is in shared memory that all processes map at one address while the server runs. If another process
+    // gets it later, setting it only wakes that one in vain.
     wakeup.latch.store(unsafe { pg_sys::MyLatch }, Ordering::Relaxed);
     wakeup.pid.store(std::process::id() as i32, Ordering::Release);
     // SAFETY: called once per process. It runs at every exit but a crash, and after a crash all memory is new.

@@ -1,11 +1,11 @@
-//! The trigger that sends all sessions a relcache invalidation when the row of `snowflake_config` changes. Its SQL: `sql/config.sql`.
+//! The trigger of `snowflake_config`, whose SQL is in `sql/config.sql`.
 
 use super::function_info;
 use pgrx::is_a;
 use pgrx::prelude::*;
 
-/// The C function behind the SQL function of this name: has PostgreSQL tell all sessions that the trigger's table has
-/// changed, as ALTER TABLE does, so that they forget what they have compared with its row.
+/// The C function behind the SQL function of this name: sends a relcache invalidation of the trigger's table, as ALTER
+/// TABLE does, so that all sessions compare their layout with its row again.
 ///
 /// # Safety
 /// Only PostgreSQL may call it.

@@ -2,11 +2,11 @@
 //! could read the table. PostgreSQL exempts its own `nextval()` by name. A generated ID reads nothing from the table
 //! either, so a default that COPY plans calls the twin of `snowflake_nextval()`, which is declared STABLE.
 //!
-//! Everything else has to see a VOLATILE function, because PostgreSQL evaluates others once where a value for each row
-//! is meant, and keeps the plans of some expressions for later statements and other roles. The memory context in which
-//! COPY plans its defaults tells them apart. What runs within COPY (triggers, functions, checks of domains) has contexts
-//! of its own, however deep it is nested, so there is no state to be kept over errors. If a PostgreSQL names the context
-//! otherwise, COPY has no batches there, and nothing is wrong.
+//! Everything else has to see a VOLATILE function, because PostgreSQL evaluates others once where a value for each row is
+//! meant, and keeps the plans of some expressions for later statements and other roles. The defaults of COPY are identified
+//! by the memory context in which COPY plans them. Code that runs within COPY (triggers, functions, checks of domains) has
+//! contexts of its own at any depth, so no state has to survive errors. If a version of PostgreSQL names the context
+//! otherwise, COPY has no batches there, and is still correct.
 
 use super::function_info;
 use pgrx::prelude::*;
@@ -14,8 +14,8 @@ use pgrx::{Internal, pg_sys};
 use std::ffi::CStr;
 use std::ptr;
 
-/// What the planner asks about a call of `snowflake_nextval()` or of its twin. Most plans of a call ask twice or more,
-/// so pgrx's wrapper is for COPY only.
+/// The planner support function of `snowflake_nextval()` and its twin. Most plans of a call ask twice or more, so only COPY
+/// pays for pgrx's wrapper.
 ///
 /// # Safety
 /// Only PostgreSQL may call it, as a planner support function.
@@ -24,7 +24,7 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
     call: pg_sys::FunctionCallInfo,
 ) -> pg_sys::Datum {
     use pg_sys::NodeTag::{T_SupportRequestCost, T_SupportRequestSimplify};
-    // SAFETY: the one argument of a support function is a pointer to a request, whose tag tells its type.
+    // SAFETY: the one argument of a support function is a pointer to a request, whose tag is that of its type.
     unsafe {
         let request = (*call).args.as_ptr().cast::<pg_sys::NullableDatum>().read().value;
         match (*request.cast_mut_ptr::<pg_sys::Node>()).type_ {
@@ -32,8 +32,8 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
                 snowflake_nextval_support_wrapper(call)
             }
             T_SupportRequestCost if is_of_twin(request.cast_mut_ptr()) => {
-                // Too expensive to be computed twice. Or else the planner would do so, where a function in SQL is
-                // inlined and uses its argument twice, because the twin is not volatile.
+                // Too expensive to be evaluated twice. Otherwise the planner would inline a function in SQL that uses its
+                // argument twice, because the twin is not volatile.
                 let cost = request.cast_mut_ptr::<pg_sys::SupportRequestCost>();
                 (*cost).startup = 0.0;
                 (*cost).per_tuple = f64::MAX;
@@ -45,16 +45,16 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
 }
 function_info!(pg_finfo_snowflake_nextval_support_hot);
 
-/// Not an SQL null, which a support function must not return.
+/// A null pointer. A support function must not return an SQL null.
 const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
 
-/// Without a planner, and in the context of COPY's own. COPY of a query, which has the same context, has a planner. From
-/// PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other roles: it reads them
-/// from `pg_constraint`, which is open meanwhile. Where an operator may cost so much that no call is more expensive, the
-/// twin could be computed twice.
+/// Whether COPY plans the call in a default: `root` is null, in COPY's memory context. COPY of a query has the same
+/// context, but a root. From PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other
+/// roles: it reads them from `pg_constraint`, which is then open. False if `10 * cpu_operator_cost` is infinite: no cost
+/// would exceed it, and the planner could evaluate the twin twice.
 ///
 /// # Safety
-/// It is a request of PostgreSQL's, in a transaction.
+/// `request` is PostgreSQL's, in a transaction.
 unsafe fn is_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> bool {
     // SAFETY: by this function's contract. There always is a current context, and each has a name.
     unsafe {
@@ -81,9 +81,9 @@ unsafe fn is_open(relation: pg_sys::Oid) -> bool {
 }
 
 /// # Safety
-/// It is a request of PostgreSQL's.
+/// `request` is PostgreSQL's.
 unsafe fn is_of_twin(request: *const pg_sys::SupportRequestCost) -> bool {
-    // SAFETY: by this function's contract; the tag tells the type. Only the twin has an argument.
+    // SAFETY: by this function's contract; the tag is that of the type. Only the twin has an argument.
     unsafe {
         let node = (*request).node;
         !node.is_null()
@@ -97,31 +97,31 @@ CREATE FUNCTION snowflake_internal.snowflake_nextval_support(internal) RETURNS i
     VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_support_hot';
 "#)]
 fn snowflake_nextval_support(request: Internal) -> Internal {
-    // SAFETY: the caller has looked at the request's type.
+    // SAFETY: the caller has checked the request's type.
     let twin =
         unsafe { request.get::<pg_sys::SupportRequestSimplify>().and_then(|r| call_of_twin(&*r.fcall)) };
     Some(twin.map_or(NO_ANSWER, pg_sys::Datum::from)).into()
 }
 
-/// A call of the twin in the place of this call; `None` if the current role may not execute both functions.
+/// A call of the twin that replaces this call; `None` unless the current role may execute both functions.
 ///
 /// # Safety
-/// It is a call of `snowflake_nextval()`, in a transaction.
+/// `call` is a call of `snowflake_nextval()`, in a transaction.
 unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr> {
     let original = call.funcid;
     // SAFETY: look-ups in the catalogs and new nodes in the current context. The types are those of PostgreSQL.
     unsafe {
-        // Now, as the executor would when it prepares the call: it raises the error if the right is missing.
+        // Checked here, because the executor would check the twin alone. Without the right, the executor raises the error.
         if !may_execute(original) {
             return None;
         }
         let twin = twin_of(original).filter(|twin| may_execute(*twin))?;
-        // The executor calls the hook of security modules and auditors for the twin only.
+        // The executor calls this hook, of security modules and auditors, only for the twin.
         let hook = pg_sys::object_access_hook;
         if hook.is_some() {
             pg_sys::RunFunctionExecuteHook(original);
         }
-        // Not null, because the twin is strict: no SQL has such a value, so none can call it.
+        // Not null, because the twin is strict. SQL has no value of this type, so it cannot call the twin.
         let (none, length) = (pg_sys::Datum::null(), size_of::<pg_sys::Datum>() as i32);
         let (no_collation, is_null, by_value) = (pg_sys::InvalidOid, false, true);
         let argument =
@@ -139,7 +139,7 @@ unsafe fn call_of_twin(call: &pg_sys::FuncExpr) -> Option<*mut pg_sys::FuncExpr>
     }
 }
 
-/// The twin, which lies in the schema of the support function. Only a superuser can give a function this support function.
+/// The twin, in the schema of the support function. Only a superuser can give a function this support function.
 ///
 /// # Safety
 /// Called in a transaction, with a function that exists.

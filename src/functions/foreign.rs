@@ -45,7 +45,7 @@ fn sequence(parts: ForeignParts) -> Option<i32> {
     parts.sequence.map(|value| value as i32)
 }
 
-/// Reads a field of an ID, or raises the error that says why it cannot be read.
+/// Reads a field of an ID, or raises the error why it cannot be read.
 fn read_foreign<T>(id: i64, layout: GivenText<'_>, field: impl Fn(ForeignParts) -> T) -> T {
     let parts = foreign_layout(layout).unpack(id);
     field(parts.unwrap_or_else(|| reading::not_foreign_id(id, &layout.quote()).raise()))

@@ -1,4 +1,4 @@
-//! IDs for rows that have times of their own: the SQL is in `sql/importing.sql`, with the comments.
+//! IDs for rows that have times of their own. The SQL with its comments is in `sql/importing.sql`.
 
 use super::function_info;
 use super::reading::tick_of;
@@ -22,7 +22,7 @@ extension_sql_file!(
     requires = ["replication", snowflake_import_span]
 );
 
-/// The settings, if the worker is one of the layout's that is not this server's. Otherwise an error.
+/// The settings; an error unless the layout has the worker, and this server does not use it.
 fn settings_for(worker: i32) -> &'static Settings {
     let settings = layout_guard::for_owners().unwrap_or_else(|error| error.raise());
     let workers = settings.layout.workers();
@@ -50,7 +50,7 @@ fn id(settings: &Settings, worker: i32, tick: i64, sequence: i64) -> i64 {
     settings.layout.pack(parts).expect("every field was checked")
 }
 
-/// The IDs of a worker in the tick that contains a time, or so many ticks later.
+/// The IDs of a worker in the tick that contains a time, or a number of ticks later.
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_internal.snowflake_import_span(ts timestamptz, worker integer, later bigint,
         OUT "first" bigint, OUT "last" bigint)
@@ -74,7 +74,7 @@ fn snowflake_import_span(
 }
 
 unsafe extern "C-unwind" {
-    // PostgreSQL's own, which pgrx does not declare: what a window function asks of its call.
+    // PostgreSQL's functions for window functions, which pgrx does not declare.
     fn WinGetFuncArgCurrent(
         window: *mut pg_sys::WindowObjectData,
         argument: c_int,
@@ -86,7 +86,7 @@ unsafe extern "C-unwind" {
 /// The rows of a query so far.
 struct Import {
     settings: &'static Settings,
-    /// Checked.
+    /// The worker, which was checked.
     worker: i32,
     placement: Placement,
 }
@@ -98,8 +98,8 @@ struct Import {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_at(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the call is PostgreSQL's, of a window function with these two arguments. `fn_extra` is this function's own,
-    // and what it points to lives in `fn_mcxt`, so as long as that pointer.
+    // SAFETY: the call is PostgreSQL's, of a window function with these two arguments. Only this function uses `fn_extra`,
+    // and its target is in `fn_mcxt`, so valid as long as that pointer.
     unsafe {
         let window = (*call).context.cast::<pg_sys::WindowObjectData>();
         assert!(!window.is_null() && is_a(window.cast(), pg_sys::NodeTag::T_WindowObjectData));

@@ -1,5 +1,5 @@
-//! Generating IDs. The functions are PARALLEL RESTRICTED: the planner makes one of equal calls in a row if they are computed
-//! below Gather, volatile or not, and parallel workers return IDs in any order.
+//! Generating IDs. The functions are PARALLEL RESTRICTED: below Gather, the planner merges equal calls in a row, even
+//! volatile ones, and parallel workers return IDs in any order.
 
 use super::function_info;
 use super::row::record;

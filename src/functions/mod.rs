@@ -31,8 +31,8 @@ macro_rules! function_info {
 }
 use function_info;
 
-/// Defines an SQL function that reads a field, without pgrx's wrapper. A report calls it for every row and field, and
-/// the wrapper costs more than the arithmetic. It is used only if an error is raised or PostgreSQL called.
+/// Defines an SQL function that reads a field. A report calls it for every row and field, and pgrx's wrapper costs more
+/// than the arithmetic, so it is used only to raise an error or to call PostgreSQL.
 macro_rules! hot_reader {
     ($hot:ident, $finfo:ident, $wrapper:ident, $try_read:ident, $field:ident) => {
         /// The C function behind the SQL function of this name.
@@ -63,7 +63,7 @@ use hot_reader;
 
 // If there is a schema of this name, it may be another role's, and this fails.
 extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
-// In a chain, because pgrx orders at random what nothing orders, and a package is the same each time that it is built.
+// In a chain: pgrx orders independent parts at random, and each build of a package must be the same.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
 extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);

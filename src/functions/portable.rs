@@ -1,7 +1,7 @@
-//! The generator for servers without the library: statements that create it in PL/pgSQL. What keeps its IDs unique stands
-//! at the head of `portable.sql`.
+//! The generator for servers without the library: statements that create it in PL/pgSQL. The head of `portable.sql`
+//! explains why its IDs are unique.
 
-use super::readers::{apply, filled, numbers, portable_readers, utc};
+use super::readers::{apply, fill, numbers, portable_readers, utc};
 use super::text::GivenText;
 use crate::messages::{gate, reading};
 use crate::settings::{self, EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
@@ -12,12 +12,11 @@ use snowflake_core::layout::is_epoch;
 use snowflake_core::{Bits, Layout, Limits, Tick, Workers};
 use std::ffi::CStr;
 
-/// The statements, with the layout's numbers, worker and schema left open.
+/// The statements, with placeholders for the layout's numbers, worker and schema.
 const TEMPLATE: &str = include_str!("portable.sql");
-/// Stands for the schema in the script of an extension: `CREATE EXTENSION` puts the schema's name there.
+/// Placeholder in the script of an extension, which `CREATE EXTENSION` replaces by the schema's name.
 const EXTENSION_SCHEMA: &str = "@extschema@";
-/// Counts beyond a full tick, for calls that have found room in it at the same time, and for crashes, each of which skips
-/// up to 32.
+/// Counts above a full tick: for concurrent calls that all found room in it, and for crashes, each of which skips up to 32.
 const SPARE_COUNTS: i64 = 1 << 16;
 
 #[pg_extern(sql = r#"
@@ -45,8 +44,7 @@ fn snowflake_generator_sql(
     Some(chars_as_bytes(&statements(&layout, worker.into(), &schema)))
 }
 
-/// A name in the database's encoding, whatever that is, as a text with a character for each byte. In no encoding of a
-/// server is a byte of ASCII a part of another character.
+/// A name in the database's encoding, as a text with a character per byte. No server encoding uses ASCII bytes otherwise.
 fn bytes_as_chars(name: &CStr) -> String {
     name.to_bytes().iter().copied().map(char::from).collect()
 }
@@ -111,7 +109,7 @@ fn workers_of(layout: &Layout) -> Workers {
     own.or(by_default).expect("a layout has at least one worker")
 }
 
-/// The schema in which this function stands: that of the extension.
+/// The schema of this function, and so of the extension.
 fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
     // SAFETY: PostgreSQL's own pointer to this call, and names that it has allocated.
     unsafe {
@@ -121,7 +119,7 @@ fn own_schema(call: pg_sys::FunctionCallInfo) -> String {
     }
 }
 
-/// Stands for a brace of the schema's name, which has no such byte.
+/// Placeholder for a brace in the schema's name, which has no such byte.
 const BRACE: &str = "\0";
 
 fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
@@ -172,8 +170,8 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{sequence_bits}", bits.sequence.to_string()),
         ("{presets}", presets()),
     ];
-    let mut text = filled(&filled(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
-    // The schema's name comes last, and must not end the quotation of a body, nor name a place of the template.
+    let mut text = fill(&fill(TEMPLATE, &own), &numbers(layout, Some(workers_of(layout))));
+    // The schema's name is inserted last. It must not end the quotation of a body, nor contain a placeholder.
     if schema.contains('$') {
         let quotation = format!("${}$", "_".repeat(schema.len()));
         text = text.replace("$$", &quotation).replace("$do$", &quotation);
@@ -186,10 +184,10 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{schema_name}", format!("'{}'", in_literal(&quoted))),
         ("{s}", format!("{quoted}.")),
     ];
-    filled(&text, &names).replace(BRACE, "{")
+    fill(&text, &names).replace(BRACE, "{")
 }
 
-/// With a dump of an extension go only those of its tables and sequences that it names; its script creates the rest again.
+/// pg_dump dumps the rows of an extension's tables and sequences only if its script names them.
 fn keep_state() -> String {
     format!("SELECT pg_catalog.pg_extension_config_dump('{EXTENSION_SCHEMA}.snowflake_state', '');")
 }

@@ -1,13 +1,12 @@
 -- A generator of snowflake IDs in PL/pgSQL: layout {layout}, tick {tick}, epoch {epoch} UTC.
 -- For PostgreSQL 12 or later, where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role
--- that will own the generator. To run it again, for a later version or another worker, keeps the generator's state.
+-- that will own the generator. If you run it again, for a later version or another worker, the generator keeps its state.
 --
 -- Why no ID comes out twice: the value of the sequence is count << {time_bits} | tick, and its increment is
 -- 1 << {time_bits}. So nextval() changes only the count, never the tick. Only snowflake_move() sets it, alone under a
--- lock: to a larger tick, or to the present one's first count that no ID has. Hence each pair of tick and count comes out
--- once, whatever the clock says.
+-- lock: to a larger tick, or to the present one's first count that no ID has. Hence no pair of tick and count repeats.
 {create_schema}
--- Nothing on the caller's search_path is taken for PostgreSQL's own; the last statement gives the path back.
+-- No object on the caller's search_path is taken for PostgreSQL's own; the last statement restores the path.
 DO $do$
 BEGIN
     PERFORM pg_catalog.set_config('snowflake_generator.path', pg_catalog.current_setting('search_path'), true);
@@ -19,7 +18,7 @@ DO $do$
 DECLARE
     problem text;
 BEGIN
-    -- What another role has put here must not become a part of the generator.
+    -- Objects of another role must not become a part of the generator.
     SELECT format('%s belongs to role %I.', pg_describe_object(o.classid, o.oid, 0), pg_get_userbyid(o.owner))
     INTO problem
     FROM (
@@ -29,8 +28,8 @@ BEGIN
     ) AS o (classid, oid, owner, name, namespace)
     WHERE o.namespace = {schema_name}::regnamespace AND starts_with(o.name, 'snowflake_')
         AND pg_get_userbyid(o.owner) <> current_user
-    -- A schema's owner can put another one in its place, and the generator would call the functions there with the
-    -- rights of its own owner. Whoever may create objects in it can do so from here on until they are created here.
+    -- A schema's owner can replace it, and the generator would call the functions there with the rights of its own owner. A
+    -- role with CREATE on the schema could add functions until this script has created them.
     UNION ALL
     SELECT CASE g.role WHEN n.nspowner THEN format('Schema %I belongs to role %I.', n.nspname, pg_get_userbyid(r.role))
         ELSE format('%s may create objects in schema %I.', CASE r.role WHEN 0 THEN 'PUBLIC'
@@ -61,7 +60,7 @@ BEGIN
 END
 $do$;
 
--- The layout of the IDs, and what snowflake_move() locks: nobody else may.
+-- The layout of the IDs. snowflake_move() locks this table; no other role has the right to.
 CREATE TABLE IF NOT EXISTS {s}snowflake_config (
     layout  text NOT NULL,
     tick_ms integer NOT NULL,
@@ -105,9 +104,10 @@ CREATE OR REPLACE FUNCTION {s}snowflake_clock() RETURNS bigint VOLATILE PARALLEL
     SELECT {clock}
 $$;
 
--- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that is left by an
--- exception: the lock ends with it even within a long transaction, and setval() outlives it. Its settings keep the server
--- from sending anything meanwhile, as the caller's would have it, because a client that does not read would never get it.
+-- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that ends with an
+-- exception: that releases the lock even within a long transaction, and does not undo setval(). With exit_on_error the
+-- exception would end the session. With client_min_messages = debug the server would send messages while it holds the
+-- lock, and wait for a client that does not read.
 CREATE OR REPLACE FUNCTION {s}snowflake_move(n bigint) RETURNS bigint
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET client_min_messages = error SET exit_on_error = off AS $$
 DECLARE
@@ -132,7 +132,7 @@ BEGIN
                 -- The last of n positions is inside the field.
                 AND (state OPERATOR(pg_catalog.>>) {time_bits}) OPERATOR(pg_catalog.+) n
                     OPERATOR(pg_catalog.<=) {sequences}
-                -- Others may take some of them meanwhile; then these stay unused.
+                -- Other sessions may take some of them meanwhile; then these stay unused.
                 AND (n OPERATOR(pg_catalog.=) 1 OR (
                     SELECT pg_catalog.max(pg_catalog.nextval('{s_literal}snowflake_state'))
                     FROM pg_catalog.generate_series(2, n)
@@ -203,12 +203,12 @@ BEGIN
     THEN
         RETURN {id_of_state};
     END IF;
-    -- Of the declared type, because for an integer an overload that another role has put here would match better.
+    -- With the declared type, because an overload that another role has created could match an integer better.
     RETURN {s}snowflake_move(1::bigint);
 END
 $$;
 
--- The check of snowflake_nextval_batch, which PostgreSQL could not stream if it were in PL/pgSQL.
+-- Checks the argument of snowflake_nextval_batch, which PostgreSQL could not stream if it were in PL/pgSQL.
 CREATE OR REPLACE FUNCTION {s}snowflake_batch_size(n integer) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -408,7 +408,7 @@ BEGIN
                 ELSE 'It has bits above the layout''s time field.' END,
             HINT = 'Check the source of the value, and its layout.';
     END IF;
-    -- As two parts, for an interval is multiplied by a number of 53 bits.
+    -- In two parts, because an interval is multiplied by a number of 53 bits.
     parts.created_at := ((words[9] || coalesce(words[10], ' 00:00:00Z'))::timestamptz AT TIME ZONE 'UTC'
         + ((id >> above) >> 20) * (tick_us << 20) * interval '1 us' + ((id >> above) & 1048575) * tick_us
         * interval '1 us') AT TIME ZONE 'UTC';
@@ -451,7 +451,7 @@ FROM (
 
 -- ---- rights and comments ----
 
--- Whatever default privileges have granted: a stray nextval() would use up counts, and a setval() repeat IDs.
+-- Revokes what default privileges granted: a stray nextval() would use up counts, and a setval() repeat IDs.
 DO $do$
 DECLARE
     statement text;
@@ -481,7 +481,7 @@ BEGIN
     END LOOP;
 END
 $do$;
--- Whoever dumps the database reads the first two.
+-- A role that dumps the database reads the first two.
 GRANT SELECT ON {s}snowflake_config, {s}snowflake_state, {s}snowflake_layouts TO PUBLIC;
 GRANT SELECT ON {s}snowflake_status TO pg_monitor;
 

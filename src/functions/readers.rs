@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 use snowflake_core::{Layout, Workers};
 use std::fmt::Display;
 
-/// The readers, with the layout's numbers and the edition's manners left open.
+/// The readers, with placeholders for the layout's numbers and the edition's syntax.
 const TEMPLATE: &str = include_str!("readers.sql");
 
 const HEAD: &str = "\
@@ -25,10 +25,10 @@ COMMENT ON FUNCTION snowflake_reader_sql() IS
     'returns statements that create readers of this server''s IDs in plain SQL, for a server without the extension';
 "#)]
 fn snowflake_reader_sql() -> String {
-    // Where `backup_workers` cannot be used, no worker has an owner.
+    // Without a usable `backup_workers`, no worker has an owner.
     let workers = layout_guard::for_owners().ok().map(|settings| settings.workers);
-    // Bodies that are bound when they are created: what they call needs no schema.
-    let manners = [
+    // Bodies are bound when they are created, so their calls need no schema.
+    let syntax = [
         ("{create}", "CREATE FUNCTION"),
         ("{s}", ""),
         ("{begin}", "RETURN"),
@@ -39,7 +39,7 @@ fn snowflake_reader_sql() -> String {
     ];
     let text = format!("{HEAD}{TEMPLATE}").replace("\n        {no_timestamp}", "");
     let text = text.replace("\n        {no_integer}", "").replace("\n        {no_time}", "");
-    filled(&filled(&text, &manners), &numbers(layout(), workers))
+    fill(&fill(&text, &syntax), &numbers(layout(), workers))
 }
 
 /// The readers of the portable generator: for PostgreSQL 12 or later, with the errors of the extension's.
@@ -59,7 +59,7 @@ pub(super) fn portable_readers(schema: &str) -> String {
             pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
             'To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.') THEN NULL::bigint"
     );
-    let manners = [
+    let syntax = [
         ("{create}", "CREATE OR REPLACE FUNCTION"),
         ("{s}", schema),
         ("{begin}", "AS $$ SELECT"),
@@ -68,11 +68,11 @@ pub(super) fn portable_readers(schema: &str) -> String {
         ("{no_integer}", &no_id("integer")),
         ("{no_time}", &no_time),
     ];
-    filled(TEMPLATE, &manners)
+    fill(TEMPLATE, &syntax)
 }
 
 /// A template with these names replaced.
-pub(super) fn filled<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> String {
+pub(super) fn fill<V: AsRef<str>>(template: &str, values: &[(&str, V)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value.as_ref()))
 }
 
@@ -111,7 +111,7 @@ pub(super) fn numbers(layout: &Layout, workers: Option<Workers>) -> Vec<(&'stati
     ]
 }
 
-/// An operator of PostgreSQL's own, whatever else the `search_path` has under its name.
+/// A call of PostgreSQL's operator, even if the `search_path` has another one of its name.
 pub(super) fn apply(left: impl Display, operator: &str, right: impl Display) -> String {
     format!("{left} OPERATOR(pg_catalog.{operator}) {right}")
 }
@@ -120,7 +120,7 @@ const fn mask(width: u32) -> i64 {
     (1 << width) - 1
 }
 
-/// A field of an ID, which has so many bits below it.
+/// A field of an ID, by its width and the number of bits below it.
 fn masked(shift: u32, width: u32) -> String {
     let shifted = if shift == 0 { "id".to_owned() } else { format!("({})", apply("id", ">>", shift)) };
     apply(shifted, "&", mask(width))

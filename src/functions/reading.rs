@@ -1,5 +1,5 @@
-//! Reading IDs by this server's layout, and writing them as text. The functions that the planner can inline are in
-//! `sql/reading.sql`, with the comments. Reading needs the settings, and so preloading; base62 does not.
+//! Reading IDs by this server's layout, and writing them as text. `sql/reading.sql` has the functions that the planner can
+//! inline, and the comments. Reading needs the settings, and so preloading; base62 does not.
 
 use super::row::record;
 use super::text::GivenText;
@@ -40,12 +40,12 @@ extension_sql_file!(
     requires = [snowflake_timestamp, snowflake_min, snowflake_to_base62, snowflake_from_base62]
 );
 
-/// The settings, or the error that says why no ID can be read.
+/// The settings, or the error why no ID can be read.
 fn layout_settings() -> &'static Settings {
     layout_guard::for_reading().unwrap_or_else(|error| error.raise())
 }
 
-/// This server's layout, or the error that says why no ID can be read.
+/// This server's layout, or the error why no ID can be read.
 pub(super) fn layout() -> &'static Layout {
     &layout_settings().layout
 }
@@ -71,7 +71,7 @@ fn sequence(_: &Layout, parts: Parts) -> i32 {
     parts.sequence as i32
 }
 
-/// Reads a field of an ID, or raises the error that says why it cannot be read.
+/// Reads a field of an ID, or raises the error why it cannot be read.
 fn read<T>(id: i64, field: impl Fn(&Layout, Parts) -> T) -> T {
     field(layout(), unpack(id))
 }
@@ -188,7 +188,7 @@ fn snowflake_between_from(since: TimestampWithTimeZone) -> i64 {
     layout().lowest_id_from(from_postgres(since.into()))
 }
 
-/// The upper bound of `snowflake_between`; -1 if no ID lies before that time.
+/// The upper bound of `snowflake_between`; -1 if no ID is before that time.
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_internal.snowflake_between_until(until timestamptz) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';

@@ -1,5 +1,4 @@
-//! What the registry needs of the library: the rules of a layout. It must work where nothing is preloaded, so it reads no
-//! setting.
+//! The library's part of the registry: the rules of a layout. It must work without preloading, so it reads no setting.
 
 use super::row::record;
 use super::text::GivenText;
@@ -16,7 +15,7 @@ extension_sql_file!(
 );
 extension_sql_file!("../../sql/registry_nodes.sql", name = "registry_nodes", requires = ["registry"]);
 
-/// The layout of a fleet, or why it cannot be one, and what to do.
+/// The layout of a fleet; or the problem, with a hint.
 fn fleet_layout(given: GivenText<'_>, tick_ms: i32, backups: i32) -> Result<Layout, (String, &'static str)> {
     let text = given.read().map_err(|problem| (problem, LAYOUT_HINT))?;
     let bits = text.parse::<Bits>().map_err(|problem| (problem.to_string(), LAYOUT_HINT))?;

@@ -9,7 +9,7 @@ use pgrx::prelude::*;
 use pgrx::{PgTupleDesc, is_a};
 use std::ffi::CStr;
 
-/// The column that is checked where the trigger names none.
+/// The column that is checked if the trigger names none.
 const DEFAULT_COLUMN: &CStr = c"id";
 
 /// The C function behind the SQL function of this name.
@@ -19,7 +19,7 @@ const DEFAULT_COLUMN: &CStr = c"id";
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn snowflake_refuse_own_worker(call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: the call is PostgreSQL's, which keeps its trigger and all that this names valid until it returns.
+    // SAFETY: the call is PostgreSQL's, which keeps its trigger and arguments valid until it returns.
     unsafe {
         let context = (*call).context;
         if context.is_null() || !is_a(context, pg_sys::NodeTag::T_TriggerData) {
@@ -59,7 +59,7 @@ impl<'a> Row<'a> {
         // SAFETY: by this function's contract. The relation is open and locked, so its description stays.
         let columns = unsafe { PgTupleDesc::from_pg_unchecked((*fired.tg_relation).rd_att) };
         let row = Self { fired, columns };
-        // In a session, it would refuse the rows that this server inserts itself.
+        // An ordinary trigger would refuse the rows that this server's sessions insert.
         // SAFETY: by this function's contract.
         if unsafe { (*fired.tg_trigger).tgenabled } as u8 != pg_sys::TRIGGER_FIRES_ON_REPLICA {
             // SAFETY: by this function's contract, and the name is a C string.
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
         if !is_bigint {
             refuse(ColumnFault::NotBigint);
         }
-        // Computed after the triggers.
+        // PostgreSQL computes these after the triggers.
         if attribute.attgenerated != 0 {
             refuse(ColumnFault::Generated);
         }

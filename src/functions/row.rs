@@ -20,13 +20,13 @@ pub unsafe fn record<const N: usize>(
     }
 }
 
-/// The row type that the called function's SQL declares. Looked up once for each place in a query that calls it,
-/// because the catalogs cost more than all the rest of a call.
+/// The row type that the called function's SQL declares. Looked up once per call site in a query, because the catalogs cost
+/// more than all the rest of a call.
 ///
 /// # Safety
 /// `call` is a call from SQL, and nothing else keeps a pointer in its `fn_extra`.
 unsafe fn row_type(call: pg_sys::FunctionCallInfo) -> pg_sys::TupleDesc {
-    // SAFETY: by this function's contract. The kept pointer and the type live in `fn_mcxt`, so equally long.
+    // SAFETY: by this function's contract. The kept pointer and the type are in `fn_mcxt`, so valid equally long.
     unsafe {
         let function = (*call).flinfo;
         if (*function).fn_extra.is_null() {

@@ -1,5 +1,5 @@
-//! Text arguments. None of them is longer than a line, so no function reads more than the beginning of one, whatever
-//! its length: the rest of a stored text stays on disk, compressed as it is, and no text is copied or converted.
+//! Text arguments. A valid one is at most a line, so no function reads more than the beginning: the rest of a stored text
+//! stays on disk, and no text is copied or converted.
 
 use crate::display::{LONGEST, quote, shown, too_long};
 use pgrx::callconv::{Arg, ArgAbi};
@@ -15,14 +15,14 @@ const LONGEST_CHARACTER: usize = 4;
 /// A text argument.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenText<'a> {
-    /// All of a text that can be read; of a longer one, so much that its quotation ends between two characters.
+    /// The text up to `LONGEST` bytes, and one character more, so that a quotation can end between two characters.
     start: &'a [u8],
-    /// Of the whole text, in bytes.
+    /// Length of the whole text, in bytes.
     length: usize,
 }
 
 impl<'a> GivenText<'a> {
-    /// The text; the error says that it is too long for what it can be.
+    /// The text; an error if it is longer than `LONGEST`.
     pub fn read(&self) -> Result<Cow<'a, str>, String> {
         if self.length > LONGEST { Err(too_long(self.length)) } else { Ok(shown(self.start)) }
     }
@@ -37,8 +37,8 @@ impl<'a> GivenText<'a> {
     }
 }
 
-// SAFETY: a text argument is a varlena that is valid for the call. What is kept of it lies there, or in the memory
-// context of the call.
+// SAFETY: a text argument is a varlena that is valid for the call. The slice points there, or into the memory context of
+// the call.
 unsafe impl<'fcx> ArgAbi<'fcx> for GivenText<'fcx> {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         // SAFETY: by the contract of this function, a datum of a text that is not null. A slice of a text is a text.

@@ -10,7 +10,7 @@ use crate::{generator, settings, shmem};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 
-// The row types have names, because psql shows the columns of a result without one in one line, 700 characters long.
+// The row types have names, because psql would show their columns in one line of 700 characters.
 extension_sql!(
     r#"
 CREATE TYPE snowflake_internal.snowflake_status_fields AS (

@@ -11,9 +11,9 @@ const SAME_VERSION: &str = "Install the same version of snowflake_id on the serv
 /// Why a contact brought no lease.
 #[derive(Debug)]
 pub struct LeaseFailure {
-    /// In one line; some are sentences.
+    /// The cause, in one line; may be a sentence.
     pub error: String,
-    /// What to do; empty where nothing is to be done.
+    /// The hint; empty if there is nothing to do.
     pub hint: String,
 }
 
@@ -38,7 +38,7 @@ impl LeaseFailure {
         Self::new(&failure.text, failure.hint.as_deref().unwrap_or(hint))
     }
 
-    /// The registry's answer is none to what was asked.
+    /// The registry's reply does not fit the request.
     pub fn not_fitting() -> Self {
         Self::new("the registry's answer does not fit this server's settings", SAME_VERSION)
     }

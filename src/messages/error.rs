@@ -18,7 +18,7 @@ impl Error {
         unreachable!("an error does not return")
     }
 
-    /// Ends the statement, in a function that generates no ID: the message names it.
+    /// Ends the statement, with the name of a function that generates no ID in the message.
     #[cold]
     #[track_caller]
     pub fn raise_in(self, function: &str) -> ! {
@@ -30,18 +30,18 @@ impl Error {
         Self(Text { message, ..text }).raise()
     }
 
-    /// What to do about it.
+    /// The hint.
     pub fn hint(&self) -> &str {
         &self.0.hint
     }
 
-    /// What happened, in one line, for a display.
+    /// The cause with its detail, in one line, for a view.
     pub fn summary(&self) -> String {
         let (cause, Self(text)) = (self.cause(), self);
         if text.detail.is_empty() { cause.to_owned() } else { format!("{cause}: {}", text.detail) }
     }
 
-    /// The message without what cannot be done: where that is said already.
+    /// The message without the prefix `cannot generate a snowflake ID: `.
     pub fn cause(&self) -> &str {
         let message = &self.0.message;
         let cause = message.strip_prefix(GENERATING).and_then(|rest| rest.strip_prefix(": "));

@@ -14,25 +14,25 @@ use pgrx::pg_sys;
 use snowflake_core::{ClosedReason, Errno, NoLane, Refusal};
 use std::ffi::CStr;
 
-/// What to do where the state cannot be written.
+/// Hint if the state cannot be written.
 pub(super) const UNWRITABLE_HINT: &str =
     "Check the permissions and the free space of the data directory. The server retries every second.";
-/// What to do with a copy.
+/// Hint for a copy.
 const COPY_HINT: &str = "If the original no longer exists, call snowflake_adopt. Otherwise set snowflake_id.worker_id \
      to a number that no other server has, and restart the server.";
-/// What to do where no worker is usable because the clock moved.
+/// Hint if no worker is usable because the clock moved.
 const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
      snowflake_id.worker_id to a number that was never used, and restart the server.";
-/// The same where a registry assigns the workers.
+/// The same if a registry assigns the workers.
 const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
-/// Where nothing has contacted the registry.
+/// Detail if the registrar does not run.
 const NO_REGISTRAR: &str =
     "The process \"snowflake_id registrar\" does not run, so nothing contacts the registry.";
-/// What to do about it. PostgreSQL's views show no worker without a database.
+/// Its hint. PostgreSQL's views do not show a background worker without a database.
 const NO_REGISTRAR_HINT: &str = "If ps(1) does not show the process within a minute, raise max_worker_processes and \
      restart the server.";
 
-/// What a process waits for, as errors and wait events name it.
+/// The object of a wait, for errors and wait events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// The wall clock.
@@ -126,13 +126,13 @@ pub fn no_lease(why: Option<LeaseFailure>) -> Error {
     )
 }
 
-/// What the registry, or the connection to it, said last.
+/// Detail about a last contact that brought no lease.
 fn last_contact(why: &LeaseFailure) -> String {
     format!("The last contact with the registry brought no lease: {}.", why.error.trim_end_matches('.'))
 }
 
-/// When the lease ended, why it was not renewed, and what to do about that. Without a cause, no contact has failed: the
-/// clock was set forward, or the server slept, and the next contact renews the lease.
+/// Detail and hint: when the lease ended, and why it was not renewed. Without a cause, no contact has failed: the clock was
+/// set forward, or the server slept, and the next contact renews the lease.
 pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
     match why {
@@ -209,8 +209,8 @@ pub fn refused(refusal: Refusal) -> Error {
     }
 }
 
-/// A rotation that an operator asked for. Often it is not the clock that keeps the other workers: a worker that was
-/// just left is usable again only when the clock has passed what was reserved for it.
+/// The error of a rotation that an operator requested. Often the clock has not moved: a worker that was just left is usable
+/// only after the clock has passed its reservation.
 pub fn not_rotated(refusal: Refusal) -> Error {
     match refusal {
         Refusal::NoLane(no_lane) => not_ready(
@@ -307,7 +307,7 @@ pub fn taken(directory: Option<String>) -> Error {
     )
 }
 
-/// The gate opens when the clock has gone on a little.
+/// The gate opens after a short wait for the clock.
 pub fn settling(micros: i64) -> Error {
     not_ready(
         "cannot generate a snowflake ID yet: the system clock is too far behind the first ID",

@@ -11,18 +11,18 @@ use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
-/// What the generator reports.
+/// Logs an event of the generator.
 pub fn event(event: Event) {
     match event {
         Event::Refused(no_lane) => refused(no_lane),
-        other => line(describe(other)),
+        other => write(describe(other)),
     }
 }
 
-/// Why no IDs are generated, logged before the first call.
+/// Logs why no IDs are generated, before the first call.
 pub fn unavailable(why: Error) {
     let message = format!("snowflake_id: cannot generate IDs: {}", why.cause());
-    line(said(message, why.0.detail, why.0.hint));
+    write(text(message, why.0.detail, why.0.hint));
 }
 
 /// Logs once the error that every call gets while no worker is usable.
@@ -30,38 +30,38 @@ fn refused(no_lane: NoLane) {
     unavailable(gate::refused(Refusal::NoLane(no_lane)));
 }
 
-/// Says that the layout comes to its end.
+/// Logs the end of the layout's time field.
 pub fn expiry(expires_at_us: i64) {
-    line(said(
+    write(text(
         format!("snowflake_id: the layout's time field ends at {}", timestamp(expires_at_us)),
         "No ID can be generated after that.",
         "Move all servers of the fleet to a layout with more time bits or a coarser tick.",
     ));
 }
 
-/// Says that a reload of max_ahead takes effect only in part.
+/// Logs that a reload of max_ahead takes effect only in part.
 pub fn clamped(held_us: i64) {
-    line(said(
+    write(text(
         format!("snowflake_id: max_ahead is limited to {} ms until the next restart", held_us / 1_000),
         "Shared memory was sized for this value when the server started.",
         "Restart the server to use the configured value.",
     ));
 }
 
-/// Says why a contact with the registry brought no answer.
-pub fn registry_away(why: &LeaseFailure) {
-    contact("snowflake_id: could not contact the registry", why);
+/// Logs why a contact with the registry brought no reply.
+pub fn registry_unreachable(why: &LeaseFailure) {
+    contact_failed("snowflake_id: could not contact the registry", why);
 }
 
-/// A line about a contact. The registry's words may be in any language.
-fn contact(message: &'static str, why: &LeaseFailure) {
+/// Logs a failed contact. The registry's text may be in any language.
+fn contact_failed(message: &'static str, why: &LeaseFailure) {
     let [error, hint] = [&why.error, &why.hint].map(|text| shown(text.as_bytes()).into_owned());
-    line(said(message, error, hint));
+    write(text(message, error, hint));
 }
 
-/// Says that a reload has left this server without a registry.
+/// Logs that a reload has removed the registry.
 pub fn registry_removed() {
-    line(said(
+    write(text(
         "snowflake_id: snowflake_id.registry was removed, and the lease is not renewed",
         "This server generates IDs until its lease ends.",
         "Set snowflake_id.registry again. Or reserve a number in the registry with snowflake_registry_reserve(), set \
@@ -69,43 +69,43 @@ pub fn registry_removed() {
     ));
 }
 
-/// Says which worker the registry has assigned.
+/// Logs the worker that the registry has assigned.
 pub fn lease_granted(home: i64, until_us: i64) {
-    line(said(
+    write(text(
         format!("snowflake_id: the registry assigned home worker {home} to this server"),
         format!("The lease ends at {} unless the registry renews it.", timestamp(until_us)),
         NO_HINT,
     ));
 }
 
-/// Says that the registry has ended the lease.
+/// Logs that the registry has ended the lease.
 pub fn lease_lost(why: &LeaseFailure) {
     let detail = format!("{} This server asks for another worker at once.", shown(why.error.as_bytes()));
     let hint = shown(why.hint.as_bytes()).into_owned();
-    line(said("snowflake_id: the registry ended this server's lease", detail, hint));
+    write(text("snowflake_id: the registry ended this server's lease", detail, hint));
 }
 
-/// Says why the registry has granted nothing.
+/// Logs why the registry has granted nothing.
 pub fn lease_refused(why: &LeaseFailure) {
-    contact("snowflake_id: the registry refused this server's request", why);
+    contact_failed("snowflake_id: the registry refused this server's request", why);
 }
 
-/// Says that the lease has ended because no contact has renewed it.
+/// Logs that the lease has ended because no contact has renewed it.
 pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) {
     let (detail, hint) = lease_end(home, ended_at_us, why);
     let [detail, hint] = [detail, hint].map(|text| shown(text.as_bytes()).into_owned());
-    line(said("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
+    write(text("snowflake_id: this server's lease ended, and it generates no IDs", detail, hint));
 }
 
-/// Says that the registry answers again.
-pub fn registry_back() {
-    line(said("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
+/// Logs that the registry replies again.
+pub fn registry_reachable() {
+    write(text("snowflake_id: the registry answers again", NO_DETAIL, NO_HINT));
 }
 
-/// Says, once a process, that other servers on this host are not noticed.
+/// Logs that the host lock failed, so that a second server with these workers would go undetected.
 pub fn host_lock_failed(path: &Path, error: &io::Error) {
     let why = io_error(error);
-    line(said(
+    write(text(
         format!("snowflake_id: could not lock this server's workers in file \"{}\": {why}", path.display()),
         "A second server with the same worker on this host is not recognized. With a registry, this server asks for another \
          worker after a restart.",
@@ -113,17 +113,17 @@ pub fn host_lock_failed(path: &Path, error: &io::Error) {
     ));
 }
 
-/// Says that a registry which a reload has set beside a configured worker is not asked yet.
+/// Logs that a reload has set a registry beside a configured worker, which takes effect after a restart.
 pub fn registry_waits() {
-    line(said(
+    write(text(
         "snowflake_id: snowflake_id.registry takes effect after a restart",
         "This server was started with snowflake_id.worker_id, and goes on with that worker.",
         "Remove snowflake_id.worker_id, and restart the server.",
     ));
 }
 
-/// A message that is no error. No hint, where nothing is to be done.
-fn said(
+/// A message that is no error.
+fn text(
     message: impl Into<Cow<'static, str>>,
     detail: impl Into<Cow<'static, str>>,
     hint: impl Into<Cow<'static, str>>,
@@ -131,46 +131,46 @@ fn said(
     Text { state: NO_ERROR, message: message.into(), detail: detail.into(), hint: hint.into() }
 }
 
-/// A line of the server's log.
-fn line(message: Text) {
+/// Writes a message to the server's log.
+fn write(message: Text) {
     without_statement(|| message.report(PgLogLevel::LOG));
 }
 
 fn describe(event: Event) -> Text {
     match event {
-        Event::ForwardJump(micros) => said(
+        Event::ForwardJump(micros) => text(
             format!("snowflake_id: system clock moved forward by {}", duration(micros)),
             "New IDs follow the clock.",
             "If the clock is wrong now, correct it soon: until then IDs encode future times, and the correction will \
              move the clock backwards.",
         ),
-        Event::Rotated { from, to, behind_us: ..=0 } => said(
+        Event::Rotated { from, to, behind_us: ..=0 } => text(
             format!("snowflake_id: rotated from worker {from} to worker {to}"),
             "The system clock is no further behind the newest ID than max_ahead allows.",
             NO_HINT,
         ),
-        Event::Rotated { from, to, behind_us } => said(
+        Event::Rotated { from, to, behind_us } => text(
             format!("snowflake_id: rotated from worker {from} to worker {to}: system clock moved backwards"),
             format!("The system clock is {} behind the newest ID.", duration(behind_us)),
             "Find out what moved the clock. Backup workers run out if it moves backwards again before it has caught \
              up.",
         ),
-        Event::WriteFailed(errno) => said(
+        Event::WriteFailed(errno) => text(
             format!("snowflake_id: could not write file \"{STATE_FILE}\": {}", os_error(errno)),
             "The server generates IDs up to the time that is reserved on disk, and then refuses.",
             UNWRITABLE_HINT,
         ),
-        Event::WriteRecovered => said(
+        Event::WriteRecovered => text(
             format!("snowflake_id: file \"{STATE_FILE}\" is writable again"),
             "The server reserves time on disk again.",
             NO_HINT,
         ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => said(
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: false } => text(
             format!("snowflake_id: worker {worker} generates the IDs of timeline {timeline}"),
             format!("{} {}", lane_of(lane, home, timeline), starts_at(first_us)),
             NO_HINT,
         ),
-        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => said(
+        Event::Opened { timeline, worker, lane, home, first_us, is_first: true } => text(
             format!(
                 "snowflake_id: worker {worker} generates the IDs of timeline {timeline}, with a new state file"
             ),
@@ -181,22 +181,22 @@ fn describe(event: Event) -> Text {
             ),
             NO_HINT,
         ),
-        Event::Adopted(floor_us) => said(
+        Event::Adopted(floor_us) => text(
             format!("snowflake_id: the state was adopted, with IDs above {}", timestamp(floor_us)),
             "The caller of snowflake_adopt asserted that no later ID exists elsewhere.",
             NO_HINT,
         ),
-        Event::Unreadable => said(
+        Event::Unreadable => text(
             format!("snowflake_id: file \"{STATE_FILE}\" contains no valid record"),
             "The file holds two records and neither is valid. IDs start above the system clock.",
             "Check the disk that holds the data directory. If the system clock was behind when the server started, call \
              snowflake_adopt with a time after which no ID was generated.",
         ),
-        Event::Refused(_) => unreachable!("it is said as the error is"),
+        Event::Refused(_) => unreachable!("`event` logs it as the error"),
     }
 }
 
-/// Which of a server's workers it is, and why that one.
+/// A sentence: the worker's lane, and why that one.
 fn lane_of(lane: usize, home: i64, timeline: u32) -> String {
     match (lane, timeline) {
         (0, _) => "It is the home worker.".to_owned(),
@@ -207,7 +207,7 @@ fn lane_of(lane: usize, home: i64, timeline: u32) -> String {
     }
 }
 
-/// From when on IDs come, and how far that is ahead.
+/// A sentence: the first ID's time, and how far it is ahead.
 fn starts_at(first_us: i64) -> String {
     let (first, ahead_us) = (timestamp(first_us), first_us - clock_us(libc::CLOCK_REALTIME));
     match ahead_us {

@@ -1,12 +1,11 @@
-//! The texts of errors and log lines. An [`Error`] ends a statement: the constructors in [`gate`] are of a generator that
-//! refuses, those in [`reading`] of an argument or a layout, those in [`importing`] of rows with times of their own, those
-//! in [`replication`] of a guard, those in [`horizon`] of a bound that is not known. `contact` has why the registry granted no lease,
-//! and [`log`] the lines of the server's log. Why a setting's value is bad is said where it is checked, and what PostgreSQL's
-//! library or the core's readers say about a given text is passed on.
+//! The texts of errors and log lines. An [`Error`] ends a statement: [`gate`] has those of a generator that refuses,
+//! [`reading`] those about arguments and layouts, [`importing`] those about rows with times of their own, [`replication`]
+//! those of its trigger, [`horizon`] those of an unknown bound. `contact` has the causes of a missing lease, and [`log`]
+//! the lines of the server's log. `settings` has the texts about bad values. Texts of libpq and the core are passed on.
 //!
-//! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot
-//! be done, and why. DETAIL and HINT are full sentences, and a hint says what to do in every case in which it is shown:
-//! where nothing is to be done, there is none. `pg_test/server/tests/all/documents/words.rs` holds all texts against this.
+//! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot be
+//! done, and why. DETAIL and HINT are full sentences, and a hint fits every case in which it is shown: if there is nothing
+//! to do, there is none. `pg_test/server/tests/all/documents/words.rs` checks all texts.
 
 mod contact;
 mod error;
@@ -26,14 +25,14 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::borrow::Cow;
 
-/// Where the state lies, from the data directory.
+/// Path of the state file, relative to the data directory.
 pub const STATE_FILE: &str = "snowflake_id/state";
 
-/// How the message of an error begins where no ID can be generated; its cause follows.
+/// Prefix of the message of an error that generates no ID; the cause follows.
 const GENERATING: &str = "cannot generate a snowflake ID";
 /// For a message without DETAIL.
 const NO_DETAIL: &str = "";
-/// For a message after which nothing is to be done.
+/// For a message without HINT.
 const NO_HINT: &str = "";
 
 /// A message with its parts.
@@ -59,7 +58,7 @@ impl Text {
     }
 }
 
-/// The server's log names the statement that runs with each message, and these do not concern it: it came first.
+/// Reports without the line STATEMENT: the current statement is only the first to meet the event, not its cause.
 fn without_statement(report: impl FnOnce()) {
     // SAFETY: the text of the statement is read by PostgreSQL's own report alone, in this process, which has one
     // thread; a message of this level does not unwind.

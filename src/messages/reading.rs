@@ -1,5 +1,4 @@
-//! Errors about what was passed to a function, and about the layout of a database: the generator has no
-//! part in them.
+//! Errors about the arguments of a function, and about the layout of a database.
 
 use super::{Error, NO_HINT, error, not_ready};
 use crate::display::{layout, postgres_timestamp, timestamp};
@@ -59,7 +58,7 @@ pub fn not_foreign_id(id: i64, layout: &str) -> Error {
     error(
         INVALID,
         format!("{id} is not an ID of layout \"{layout}\""),
-        // Of a layout of 64 bits, some are.
+        // A layout of 64 bits has negative IDs.
         if id < 0 { "A negative ID cannot be read." } else { why_no_id(id) },
         "Check the source of the value, and its layout.",
     )
@@ -94,7 +93,7 @@ pub fn worker_outside(worker: i32, highest: i64, layout: &str) -> Error {
     )
 }
 
-/// What is wrong with a text that is not ASCII.
+/// The problem of a text that is not ASCII.
 pub const BASE62_DIGITS: &str = "Base62 digits are 0 to 9, A to Z and a to z.";
 
 pub fn not_base62(given: &str, problem: String) -> Error {
@@ -142,7 +141,7 @@ pub(super) fn configured_layout() -> String {
     settings::layout().as_ref().map(layout).unwrap_or_default()
 }
 
-/// The times of which the configured layout has IDs.
+/// A sentence: the time span of the configured layout.
 fn layout_span() -> String {
     settings::get().map_or_else(String::new, |settings| {
         let layout = &settings.layout;

@@ -1,4 +1,4 @@
-//! What the contacts are about: this server's lease, which the generator keeps.
+//! This server's lease, which the generator keeps: the requests for it, and the replies.
 
 use crate::contact_status;
 use crate::generator;
@@ -12,16 +12,16 @@ use snowflake_contact::{Failure, Reply, Request, Value};
 use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;
 
-/// The contacts of this server's generator.
+/// The requests of this server's generator for a lease.
 pub struct Leasing {
     generator: &'static SharedGenerator,
-    /// Why this server could not load which node it is, as it was last logged.
+    /// Last logged reason why this server could not load its node's identity; `None` once it could.
     logged_closed: Option<String>,
-    /// The refusal that was last logged, in an episode of refusals.
+    /// Last logged refusal; `None` since the last grant.
     logged_refusal: Option<String>,
-    /// The end of the lease whose end was logged.
+    /// End of the lease whose end was last logged, as a Unix time in microseconds.
     logged_lease_end_us: Option<i64>,
-    /// The contact that was asked last.
+    /// The request that was sent, until its result comes.
     asked: Option<Contact>,
 }
 
@@ -30,7 +30,7 @@ impl Leasing {
         Self { generator, logged_closed: None, logged_refusal: None, logged_lease_end_us: None, asked: None }
     }
 
-    /// Finds out which node this is; `false` if it cannot speak to the registry now.
+    /// Loads the node's identity; `false` if this server cannot contact the registry now.
     fn load_node(&mut self, in_recovery: bool) -> bool {
         let start = if in_recovery { start::of_standby() } else { start::this() };
         let Err(why) = self.generator.load_node(&start) else {
@@ -58,14 +58,14 @@ impl Leasing {
         }
     }
 
-    /// What remains of the lease; `None` if none runs.
-    pub fn rest(&self) -> Option<Duration> {
+    /// Time left on the lease; `None` without a lease that runs.
+    pub fn time_left(&self) -> Option<Duration> {
         let (_, end_us) = self.generator.lease_end()?;
         let micros = u64::try_from(end_us.saturating_sub(clock_us(libc::CLOCK_REALTIME))).ok()?;
-        Some(Duration::from_micros(micros)).filter(|rest| !rest.is_zero())
+        Some(Duration::from_micros(micros)).filter(|left| !left.is_zero())
     }
 
-    fn answered(&mut self, contact: &Contact, answer: Answer, said: &LeaseFailure) {
+    fn answered(&mut self, contact: &Contact, answer: Answer, reason: &LeaseFailure) {
         let now = clock_us(libc::CLOCK_REALTIME);
         match self.generator.answered(contact, answer) {
             Ok(Answered::Renewed) => contact_status::set_granted(now),
@@ -78,14 +78,14 @@ impl Leasing {
                 wakeup::wake(BackgroundProcess::Keeper);
             }
             Ok(Answered::Lost) => {
-                contact_status::set_refused(now, said);
-                log::lease_lost(said);
+                contact_status::set_refused(now, reason);
+                log::lease_lost(reason);
             }
             Ok(Answered::Unchanged) => {
-                contact_status::set_refused(now, said);
-                if self.logged_refusal.as_ref() != Some(&said.error) {
-                    self.logged_refusal = Some(said.error.clone());
-                    log::lease_refused(said);
+                contact_status::set_refused(now, reason);
+                if self.logged_refusal.as_ref() != Some(&reason.error) {
+                    self.logged_refusal = Some(reason.error.clone());
+                    log::lease_refused(reason);
                 }
             }
             Ok(Answered::Ignored) => contact_status::set_failed(&LeaseFailure::not_fitting()),
@@ -97,7 +97,7 @@ impl Leasing {
         }
     }
 
-    /// Whether there is something to ask: this server knows which node it is.
+    /// Whether this server can ask: its node's identity is loaded.
     pub fn is_due(&mut self) -> bool {
         let is_due = self.load_node(generator::in_recovery());
         if is_due {
@@ -106,7 +106,8 @@ impl Leasing {
         is_due
     }
 
-    /// The next contact, for the registry; `None` if there is none. It is durable where it has to be: it is sent at once.
+    /// The arguments of the next request; `None` if there is none. Its number and nonce are durable. Send it at once,
+    /// because it carries the current time.
     pub fn ask(&mut self) -> Option<Vec<Value>> {
         self.asked = match self.generator.contact() {
             Ok(contact) => contact,
@@ -118,26 +119,26 @@ impl Leasing {
         request(self.asked?, false).map(|request| request.arguments())
     }
 
-    /// The contact that gives the lease back; `None` if there is no lease, or that cannot be written.
+    /// The arguments of a request that gives the lease back; `None` without a lease, or if the state cannot be written.
     pub fn release(&mut self) -> Option<Vec<Value>> {
         let contact = self.generator.release().ok()??;
         request(contact, true).map(|request| request.arguments())
     }
 
-    /// What became of a contact. A failure leaves open whether the registry got it.
-    pub fn done(&mut self, result: Result<Reply, Failure>) {
+    /// Handles the result of a contact. After a failure, the registry may have received the request or not.
+    pub fn handle(&mut self, result: Result<Reply, Failure>) {
         match (result, self.asked.take()) {
-            (Ok(Reply { answer, said, hint }), Some(contact)) => {
-                self.answered(&contact, answer, &LeaseFailure { error: said, hint });
+            (Ok(Reply { answer, reason, hint }), Some(contact)) => {
+                self.answered(&contact, answer, &LeaseFailure { error: reason, hint });
             }
-            // The contact stays pending, and is repeated.
+            // The request stays pending, and is repeated.
             (Err(failure), _) => contact_status::set_failed(&LeaseFailure::failed(&failure)),
             (Ok(_), None) => contact_status::set_failed(&LeaseFailure::not_fitting()),
         }
     }
 }
 
-/// A contact, and what the registry has to know of this server.
+/// A contact with this server's settings.
 fn request(contact: Contact, releases: bool) -> Option<Request> {
     let settings = settings::get()?;
     Some(Request {

@@ -1,7 +1,7 @@
-//! The registrar: a background worker that asks the fleet's registry for this server's lease, and renews it. It is the
-//! only process that speaks to the network, and no call waits for it while the gate is open.
+//! The registrar: a background worker that asks the fleet's registry for this server's lease, and renews it. Only its
+//! children use the network, and no call waits for them while the gate is open.
 //!
-//! `worker` decides when a contact is due, `lease` what it is about, `process` makes it.
+//! `worker` schedules contacts, `lease` builds requests and applies replies, `process` makes a contact in a child process.
 
 mod lease;
 mod process;
@@ -16,8 +16,8 @@ use std::time::Duration;
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// Has the postmaster start the registrar if a registry is configured. It starts before recovery, because a lease has
-/// to be renewed during a long one, too, and a standby has one of its own.
+/// Registers the registrar if a registry is configured. It starts with the postmaster, because a lease must be renewed
+/// during a long recovery, and a standby has a lease, too.
 pub fn register() {
     if settings::registry().is_none() {
         return;
@@ -37,10 +37,11 @@ pub fn register() {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn snowflake_registrar_main(_argument: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
-    // Without a generator there is nothing to lease. The keeper logs why, and status 0 ends the registrar for good.
+    // Without a generator there is nothing to lease. The keeper logs why; after status 0 the postmaster does not start the
+    // registrar again.
     let Some(generator) = shmem::generator() else { return };
     worker::run(Leasing::of(generator));
-    // Status 0 would tell the postmaster never to start the registrar again.
+    // After status 0 the postmaster would not start the registrar again.
     // SAFETY: ends the process as PostgreSQL's own workers do.
     unsafe { pg_sys::proc_exit(1) };
 }

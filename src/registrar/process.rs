@@ -1,19 +1,18 @@
 //! A contact in a process of its own, which can be killed at any moment.
 //!
-//! libpq has calls that do not block, and they block nonetheless: for name servers, Kerberos and LDAP. Meanwhile the
-//! worker would answer no signal, and the server could not stop. (PostgreSQL's WAL receiver bears with that.) They also
-//! leave `connect_timeout` to the caller, who cannot make libpq go on to the next host. A process that is forked for
-//! each contact solves both, and more: libpq is loaded there and nowhere else, a fault of it or of a library that it
-//! brings along takes no server down, and an update of it counts at once.
+//! libpq's non-blocking calls block on name servers, Kerberos and LDAP. Meanwhile the worker could not react to signals,
+//! nor the server stop. (PostgreSQL's WAL receiver accepts that.) They also leave `connect_timeout` to the caller, who
+//! cannot make libpq try the next host. A process that is forked for each contact solves both. Besides, libpq is loaded
+//! only there, so a crash in it or in a library that it loads does not restart the server, and an update is used at once.
 //!
-//! The child runs no code of PostgreSQL besides leaving shared memory. The worker waits for it on its latch and by the
+//! The child runs no code of PostgreSQL except to detach shared memory. The worker waits for it on its latch and by the
 //! monotonic clock.
 //!
-//! The child ends with the worker. In a container the postmaster is process 1, inherits orphans, and takes one that a
-//! signal ended for a crash of the server. So however the worker ends, it ends the child first and reaps it, in a
-//! callback of `proc_exit`. Where no callback runs, or the child takes too long, it is an orphan that leaves with an exit
-//! status, which the postmaster does not mind: signals that ask it to end, the kernel's about the worker's end among
-//! them, make it exit.
+//! The child must not outlive the worker, and no signal may kill it as an orphan: in a container the postmaster is PID 1,
+//! reaps orphans, and treats one that a signal killed as a crashed backend.
+//! 1. When the worker exits, a callback of `proc_exit` terminates the child and reaps it.
+//! 2. If no callback runs, or the child takes too long, the kernel signals the child when the worker is gone. On this
+//!    and all termination signals the child exits with a status, which the postmaster ignores.
 
 use crate::display::io_error;
 use crate::messages::Awaited;
@@ -31,48 +30,46 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a contact may take to connect, with name servers and hosts that are silent.
+/// Time limit to connect, which covers slow name servers and unresponsive hosts.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take from there on: the registry's function waits for a lock for 5 s.
+/// Time limit from there to the reply: the registry's function waits up to 5 s for a lock.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
-/// And both together.
-pub const LONGEST: Duration = CONNECT_LIMIT.saturating_add(ANSWER_LIMIT);
-/// What the child writes once it is connected: white space, which no result begins with, and JSON ignores.
+/// Both together.
+pub const CONTACT_LIMIT: Duration = CONNECT_LIMIT.saturating_add(ANSWER_LIMIT);
+/// Byte that the child writes once it is connected. No result begins with white space, and JSON ignores it.
 const CONNECTED: u8 = b' ';
-/// How long libpq tries a host, in seconds, where neither the connection string, nor the service file, nor the server's
-/// environment says so. libpq has no shorter time.
+/// `connect_timeout` per host, in seconds, unless the connection string, service file or environment sets it. The minimum.
 const HOST_LIMIT: &CStr = c"2";
 
 unsafe extern "C" {
-    /// PostgreSQL's: what a child does that needs no shared memory.
+    /// PostgreSQL's function for a child that needs no shared memory.
     fn PGSharedMemoryDetach();
 }
 
 /// How a contact ended.
 pub enum Ended {
-    /// With an answer, or without one.
+    /// With a reply, or a failure.
     Answered(Result<Reply, Failure>),
-    /// The contact was given up before the registry was asked, or before it answered.
-    Unasked,
+    /// `is_obsolete` became true before the reply came, or `ask` returned no request.
+    Abandoned,
 }
 
-/// Makes a contact, and waits for its end, in all no longer than `longest`. `ask` is called once the registry has accepted
-/// the connection, and returns the arguments of a request if there is one. `is_obsolete` is asked whenever something wakes
-/// this process.
+/// Makes a contact, and waits for its end, at most `longest`. Calls `ask` once the registry has accepted the connection,
+/// for the arguments of a request, if there is one; and `is_obsolete` at each wake-up.
 pub fn contact(
     connection_string: &CStr,
     longest: Duration,
     ask: impl FnOnce() -> Option<Vec<Value>>,
     is_obsolete: impl FnMut() -> bool,
 ) -> Ended {
-    contacted(connection_string, longest, ask, is_obsolete).unwrap_or_else(|error| {
+    run_contact(connection_string, longest, ask, is_obsolete).unwrap_or_else(|error| {
         let why = io_error(&error);
         let text = format!("could not run the process that contacts the registry: {why}");
         Ended::Answered(Err(Failure::new(Kind::Server, text)))
     })
 }
 
-fn contacted(
+fn run_contact(
     connection_string: &CStr,
     longest: Duration,
     ask: impl FnOnce() -> Option<Vec<Value>>,
@@ -83,16 +80,16 @@ fn contacted(
     let mut deadline = Instant::now() + limit;
     let (mut reader, answers) = io::pipe()?;
     let (questions, writer) = io::pipe()?;
-    // The child has both ends of both: its own are those that it uses.
-    let mut child = Child::fork(|| make(connection_string, questions, answers, writer.as_raw_fd()))?;
+    // The child inherits both ends of both pipes.
+    let mut child = Child::fork(|| run_in_child(connection_string, questions, answers, writer.as_raw_fd()))?;
     set_nonblocking(&reader)?;
     let mut asking = Some((ask, writer));
     let mut bytes = Vec::new();
     loop {
         let is_end = read_some(&mut reader, &mut bytes)?;
-        // A stop of the server asks the child to end, too, and the worker gets to know of the stop first.
+        // Checked first: a stop of the server terminates the child, too, which is no failure of the contact.
         if is_obsolete() {
-            return Ok(Ended::Unasked);
+            return Ok(Ended::Abandoned);
         }
         if is_end {
             break;
@@ -100,8 +97,8 @@ fn contacted(
         if bytes.first() == Some(&CONNECTED)
             && let Some((ask, mut writer)) = asking.take()
         {
-            let Some(arguments) = ask() else { return Ok(Ended::Unasked) };
-            // Fewer bytes than a pipe holds. If the child has ended, how it ended says why.
+            let Some(arguments) = ask() else { return Ok(Ended::Abandoned) };
+            // Does not block: a pipe's buffer holds more. If the child has ended, its status explains an error.
             let _ = writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default());
             let now = Instant::now();
             limit = ANSWER_LIMIT.min(end.saturating_duration_since(now));
@@ -119,7 +116,7 @@ fn contacted(
     Ok(Ended::Answered(result))
 }
 
-/// Reads what is there; whether it was the end.
+/// Reads the available bytes; returns whether the pipe is at its end.
 fn read_some(reader: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<bool> {
     let mut chunk = [0; 4_096];
     match reader.read(&mut chunk) {
@@ -141,17 +138,21 @@ fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
     }
 }
 
-/// In the child: makes the contact, and writes its result. Once it is connected, it says so and reads what to ask.
-/// `parents_end` is the end of the questions' pipe that the parent alone may have: without
-/// it, a parent that asks nothing ends the questions.
-fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWriter, parents_end: RawFd) {
-    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: what the
-    // environment says counts.
+/// Runs in the child: connects, writes `CONNECTED`, reads the arguments of the request, makes it, and writes the result.
+/// Closes `parents_end`, the writer of `questions`, so that only the parent has it, and `questions` end when it closes it.
+fn run_in_child(
+    connection_string: &CStr,
+    mut questions: PipeReader,
+    mut answers: PipeWriter,
+    parents_end: RawFd,
+) {
+    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: keeps a
+    // value of the environment.
     unsafe {
         libc::close(parents_end);
         libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0);
     }
-    // PostgreSQL's own module is linked with the libpq that the server was built with, wherever that is.
+    // PostgreSQL's own module is linked with the libpq that the server was built with.
     // SAFETY: PostgreSQL set the path when it started, and it ends in a zero byte.
     let folder = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
     let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
@@ -168,13 +169,13 @@ fn make(connection_string: &CStr, mut questions: PipeReader, mut answers: PipeWr
 
 /// The signals that ask a process to end.
 const TERMINATION_SIGNALS: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
-/// How long the end of this process waits for that of its child, which only the kernel can hold for longer.
+/// How long this process, at its exit, waits for its child's exit, which only the kernel can delay for longer.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The child of this process that was not reaped; 0: none.
+/// PID of the child that is not reaped yet; 0: none.
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 
-/// Ends and reaps the child before this process ends.
+/// Terminates and reaps the child before this process exits.
 #[pg_guard]
 extern "C-unwind" fn end_child(_status: c_int, _argument: pg_sys::Datum) {
     let pid = RUNNING.swap(0, Ordering::Relaxed);
@@ -191,8 +192,8 @@ extern "C-unwind" fn end_child(_status: c_int, _argument: pg_sys::Datum) {
     }
 }
 
-/// In the child: ends it with a status. No code of PostgreSQL's runs at the end of this process.
-extern "C" fn leave(_signal: c_int) {
+/// Runs in the child: exits with a status, without PostgreSQL's exit callbacks.
+extern "C" fn exit_child(_signal: c_int) {
     // SAFETY: allowed in a signal handler.
     unsafe { libc::_exit(1) }
 }
@@ -204,12 +205,12 @@ struct Child {
 }
 
 impl Child {
-    /// Forks a process that runs `work` and ends. No signal comes between, for its handler would be PostgreSQL's.
+    /// Forks a process that runs `work` and exits. Signals are blocked until it has handlers of its own.
     fn fork(work: impl FnOnce()) -> io::Result<Self> {
         static END_CHILD: Once = Once::new();
-        // SAFETY: a function for the end of this process, which has one thread.
+        // SAFETY: a callback for the exit of this process, which has one thread.
         END_CHILD.call_once(|| unsafe { pg_sys::on_proc_exit(Some(end_child), pg_sys::Datum::null()) });
-        // SAFETY: a valid set of signals; this process has one thread, so its child may do whatever it may.
+        // SAFETY: a valid set of signals; this process has one thread, so its child may call any function.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&mut all);
@@ -218,12 +219,12 @@ impl Child {
             let pid = libc::fork();
             if pid == 0 {
                 detach_from_postmaster(parent);
-                // Whatever happens, no code of PostgreSQL's runs at the end of this process.
+                // Exits also after a panic, so that none of PostgreSQL's exit callbacks runs.
                 let status = catch_unwind(AssertUnwindSafe(work)).map_or(1, |()| 0);
                 libc::_exit(status);
             }
             let error = io::Error::last_os_error();
-            // Before any signal can end this process.
+            // Before the signals are unblocked, because one may end this process.
             RUNNING.store(pid.max(0), Ordering::Relaxed);
             libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
             if pid < 0 { Err(error) } else { Ok(Self { pid, is_reaped: false }) }
@@ -262,7 +263,8 @@ impl Drop for Child {
     }
 }
 
-/// In the child: no signal handler of PostgreSQL's, no shared memory, no life without the worker.
+/// Runs in the child: replaces PostgreSQL's signal handlers, asks the kernel for SIGTERM at the worker's end, and detaches
+/// shared memory.
 ///
 /// # Safety
 /// Called by a child that was just forked, with all signals blocked.
@@ -273,7 +275,7 @@ unsafe fn detach_from_postmaster(parent: libc::pid_t) {
             libc::signal(signal, libc::SIG_DFL);
         }
         for signal in TERMINATION_SIGNALS {
-            libc::signal(signal, leave as *const () as libc::sighandler_t);
+            libc::signal(signal, exit_child as *const () as libc::sighandler_t);
         }
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&mut none);

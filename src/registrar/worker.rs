@@ -1,7 +1,7 @@
 //! When a contact is due: in turn, after a failure, or because a process of this server asks for one.
 
 use super::lease::Leasing;
-use super::process::{Ended, LONGEST, contact};
+use super::process::{CONTACT_LIMIT, Ended, contact};
 use crate::contact_status;
 use crate::messages::{LeaseFailure, log};
 use crate::settings;
@@ -12,12 +12,12 @@ use snowflake_contact::{Failure, Kind, Pace, Reply};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// If there is nothing to ask now, there may be after this time.
-const NOTHING_TO_ASK: Duration = Duration::from_secs(1);
+/// Pause after which a server that cannot ask tries again.
+const RETRY_ASKING: Duration = Duration::from_secs(1);
 
-/// A stop of the server waits for the registry no longer than this.
-const LONGEST_RELEASE: Duration = Duration::from_secs(2);
-const RELEASE_AGAIN: Duration = Duration::from_millis(100);
+/// How long a stop of the server waits for the registry.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+const RELEASE_RETRY: Duration = Duration::from_millis(100);
 
 /// Makes contacts until SIGTERM, and gives the lease back if the server stops.
 pub fn run(mut leasing: Leasing) {
@@ -44,47 +44,47 @@ pub fn run(mut leasing: Leasing) {
         let wait = due.saturating_duration_since(Instant::now());
         if let Some(string) = registry.as_ref().filter(|_| wait.is_zero()) {
             if !leasing.is_due() {
-                due = Instant::now() + NOTHING_TO_ASK;
+                due = Instant::now() + RETRY_ASKING;
                 continue;
             }
             // pgrx reports a SIGTERM only once.
-            let mut is_told_to_end = false;
+            let mut is_terminated = false;
             let is_obsolete = || {
                 let is_changed = reread_settings() && settings::registry().as_ref() != Some(string);
-                is_told_to_end |= BackgroundWorker::sigterm_received();
-                is_changed || is_told_to_end
+                is_terminated |= BackgroundWorker::sigterm_received();
+                is_changed || is_terminated
             };
-            let result = match contact(string, LONGEST, || leasing.ask(), is_obsolete) {
-                Ended::Unasked if is_told_to_end => break,
-                Ended::Unasked => {
-                    due = Instant::now() + NOTHING_TO_ASK;
+            let result = match contact(string, CONTACT_LIMIT, || leasing.ask(), is_obsolete) {
+                Ended::Abandoned if is_terminated => break,
+                Ended::Abandoned => {
+                    due = Instant::now() + RETRY_ASKING;
                     continue;
                 }
                 Ended::Answered(result) => result,
             };
             let answer = result.as_ref().ok().map(|reply| reply.answer);
-            episode.tell(&result);
-            leasing.done(result);
+            episode.log_once(&result);
+            leasing.handle(result);
             let now = Instant::now();
-            let pause = pace.after(answer, leasing.rest(), random());
+            let pause = pace.after(answer, leasing.time_left(), random());
             (due, not_before) = (now + pause, now + pace.at_least(pause));
             continue;
         }
-        // Without a registry, until the settings are read again.
+        // Without a registry, wait until the settings are read again.
         if !BackgroundWorker::wait_latch(registry.is_some().then_some(wait)) {
             break;
         }
     }
-    if let Some(string) = registry.filter(|_| leasing.rest().is_some() && is_server_stopping()) {
+    if let Some(string) = registry.filter(|_| leasing.time_left().is_some() && is_server_stopping()) {
         release(&mut leasing, &string);
     }
 }
 
 /// Gives the lease back, so that the next start, or another server, has its workers as soon as the clock has passed its
-/// IDs. The lease is over when the registry has accepted the connection; if it does not answer then, the workers stay taken
-/// for a grant. Until then another try costs nothing: the stop can end the process that connects.
+/// IDs. Retries until the registry has accepted the connection: then this server ends the lease in its state, and if no
+/// reply comes, the workers are free only when the grant ends.
 fn release(leasing: &mut Leasing, connection_string: &CStr) {
-    let end = Instant::now() + LONGEST_RELEASE;
+    let end = Instant::now() + RELEASE_LIMIT;
     let mut is_asked = false;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -93,22 +93,22 @@ fn release(leasing: &mut Leasing, connection_string: &CStr) {
             leasing.release()
         };
         let Ended::Answered(Err(failure)) = contact(connection_string, left, ask, || false) else { return };
-        if is_asked || left < RELEASE_AGAIN {
-            return log::registry_away(&LeaseFailure::failed(&failure));
+        if is_asked || left < RELEASE_RETRY {
+            return log::registry_unreachable(&LeaseFailure::failed(&failure));
         }
-        std::thread::sleep(RELEASE_AGAIN);
+        std::thread::sleep(RELEASE_RETRY);
     }
 }
 
-/// Whether the server is being stopped, fast or smart: then the postmaster has written so into its file. Otherwise a process
-/// that gets SIGTERM is started again, and goes on with the lease.
+/// Whether the server is being stopped, fast or smart: the postmaster has then written so into postmaster.pid. Otherwise it
+/// restarts a process that got SIGTERM, which continues with the lease.
 fn is_server_stopping() -> bool {
     const STATUS: usize = 7;
     let file = std::fs::read_to_string("postmaster.pid").unwrap_or_default();
     file.lines().nth(STATUS).is_some_and(|status| status.trim() == "stopping")
 }
 
-/// Rereads the settings if they were reloaded; whether they were.
+/// Rereads the settings after a reload; returns whether there was one.
 fn reread_settings() -> bool {
     let are_reloaded = BackgroundWorker::sighup_received();
     if are_reloaded {
@@ -127,21 +127,21 @@ fn random() -> f64 {
 /// Logs each kind of failure once, until the registry answers again.
 #[derive(Default)]
 struct Episode {
-    told: Vec<Kind>,
+    logged: Vec<Kind>,
 }
 
 impl Episode {
-    fn tell(&mut self, result: &Result<Reply, Failure>) {
+    fn log_once(&mut self, result: &Result<Reply, Failure>) {
         match result {
-            Ok(_) if self.told.is_empty() => {}
+            Ok(_) if self.logged.is_empty() => {}
             Ok(_) => {
-                self.told.clear();
-                log::registry_back();
+                self.logged.clear();
+                log::registry_reachable();
             }
-            Err(failure) if self.told.contains(&failure.kind) => {}
+            Err(failure) if self.logged.contains(&failure.kind) => {}
             Err(failure) => {
-                self.told.push(failure.kind);
-                log::registry_away(&LeaseFailure::failed(failure));
+                self.logged.push(failure.kind);
+                log::registry_unreachable(&LeaseFailure::failed(failure));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when the files are read again.
+//! The hooks that PostgreSQL calls when ALTER SYSTEM sets a setting, and when it rereads the files.
 
 use super::values::{
     self, BACKUP_WORKERS, EPOCH_HINT, LAYOUT_HINT, NODE_NAME_HINT, RollbackPolicy, TICK_HINT, parse_integer,
@@ -36,8 +36,8 @@ unsafe fn text_of<'a>(value: *mut *mut c_char) -> Result<Cow<'a, str>, String> {
     }
 }
 
-/// Whether a statement sets the value. Only ALTER SYSTEM can. The source that PostgreSQL passes to the hook does not
-/// tell, because it is the same when the files are read, at the start and, between two statements, at a reload.
+/// Whether a statement sets the value, which only ALTER SYSTEM can. The hook's `source` is the same when PostgreSQL reads
+/// the files: at the start and, between two statements, at a reload.
 fn is_set_by_statement() -> bool {
     // SAFETY: plain reads of variables of this process.
     unsafe {
@@ -50,7 +50,7 @@ fn is_set_by_statement() -> bool {
 fn at_next_start() -> Option<(Layout, i32)> {
     let mut texts = [None, None];
     // SAFETY: a session may read the server's files at any time, as the view pg_file_settings does. Lines with errors
-    // are left out of the list or have no name. What is kept is copied, and the list is freed.
+    // are left out of the list or have no name. Kept values are copied, and the list is freed.
     unsafe {
         let (mut first, mut last) = (std::ptr::null_mut(), std::ptr::null_mut());
         for file in [pg_sys::ConfigFileName.cast_const(), pg_sys::PG_AUTOCONF_FILENAME.as_ptr()] {
@@ -123,7 +123,7 @@ pub extern "C-unwind" fn check_datacenter(
 
 const SET_FIRST: &str = "If layout or backup_workers change, too, set those first.";
 
-/// The hook of a text, with the check and the correction.
+/// The check hook of a text setting, with the check and its hint.
 macro_rules! text_hook {
     ($hook:ident, $check:path, $hint:expr) => {
         #[pg_guard]
@@ -163,8 +163,8 @@ pub fn publish_reloads_with(publish: Publish) {
     PUBLISH.set(publish).expect("called once");
 }
 
-/// Publishes a reload. Processes read their files at different moments, so the value in force is the one in shared
-/// memory, and the postmaster, which reads its files first, writes it.
+/// Publishes a reload. Processes reread the files at different moments, so the value in force is in shared memory, and the
+/// postmaster, which rereads first, writes it.
 fn publish(change: impl Fn(Limits) -> Limits) {
     // SAFETY: a plain flag.
     let is_postmaster = unsafe { !pg_sys::IsUnderPostmaster };
@@ -180,7 +180,7 @@ pub extern "C-unwind" fn assign_policy(value: c_int, _extra: *mut c_void) {
     publish(|limits| Limits { policy, ..limits });
 }
 
-/// The hook of a limit in milliseconds.
+/// The assign hook of a limit in milliseconds.
 macro_rules! limit_hook {
     ($hook:ident, $limit:ident) => {
         #[pg_guard]

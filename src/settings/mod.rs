@@ -4,8 +4,8 @@
 //! default. But another layout or number of backup workers would change the meaning of every ID. So each value is read
 //! here first. A bad value does not stop the server, but keeps the generator's gate closed.
 //!
-//! `values` has the variables and which values they take, `guc` the hooks that run when one is set or reloaded, `table` a
-//! row per setting.
+//! `values` has the variables and their valid values, `guc` the hooks that run when one is set or reloaded, `table` a row
+//! per setting.
 
 mod guc;
 mod table;
@@ -141,7 +141,7 @@ pub fn node_name() -> String {
     // SAFETY: a buffer and its length.
     unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) };
     let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-    // SAFETY: PostgreSQL sets it before it starts the process that asks.
+    // SAFETY: PostgreSQL sets it before it forks the process that reads it.
     let port = unsafe { pg_sys::PostPortNumber };
     format!("{}:{port}", shown(name.to_bytes()))
 }
@@ -171,8 +171,8 @@ pub fn define() {
     BAD_VALUES.set(bad).expect("the library is loaded once");
 }
 
-/// For pg_upgrade, into a cluster that does not preload the library (yet). It recreates indexes, and evaluates the
-/// constants in them, but throws the values away because it brings no rows. So any layout will do.
+/// Takes the default layout in pg_upgrade, into a cluster that does not preload the library (yet). It recreates indexes,
+/// and evaluates the constants in them, but drops the values because it copies no rows. So any layout will do.
 pub fn assume_defaults() {
     CHECKED.get_or_init(|| read(Vec::new()).0);
 }
@@ -200,7 +200,7 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
         Layout::default()
     });
 
-    // A default that replaces a bad layout says nothing about the other settings.
+    // The other settings are not checked against the default that replaces a bad layout.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
     let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
@@ -263,7 +263,7 @@ fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) ->
     }
 }
 
-/// Why a server with a registry has no number of its own.
+/// The error for a configured worker beside a registry.
 fn worker_beside_registry(home: i32) -> BadValue {
     BadValue {
         name: WORKER_NAME,
@@ -274,8 +274,8 @@ fn worker_beside_registry(home: i32) -> BadValue {
     }
 }
 
-/// The error for a datacenter that the layout does not have. A layout without datacenters has 0 alone: ignored, another
-/// number would leave servers of two datacenters with one worker.
+/// The error for a datacenter that the layout does not have. A layout without datacenter bits allows only 0: if another
+/// number were ignored, servers of two datacenters could share a worker.
 fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
     let is_outside = i64::from(datacenter) >= layout.datacenters();
     is_outside.then(|| BadValue {

@@ -1,4 +1,4 @@
-//! The settings, a row each: how PostgreSQL defines it, and why a value cannot be used.
+//! The settings, a row each: its definition in PostgreSQL, and the check of its value.
 
 use super::values::{
     BACKUP_WORKERS, DATACENTER_ID, EPOCH, EPOCH_HINT, LAYOUT, LAYOUT_HINT, MAX_AHEAD, MAX_WAIT, NODE_NAME,
@@ -12,7 +12,7 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use snowflake_core::workers::MAX_LANES;
 use std::ffi::{CStr, CString};
 
-/// Ten minutes. A ring for more would take more memory than a worse clock is worth.
+/// Ten minutes. The ring's memory grows with it, and no usable clock needs more.
 const LONGEST_MS: i32 = 600_000;
 
 const NO_DURATION: &str = "The value is not a duration: a whole number with a unit, such as ms or s.";
@@ -20,7 +20,7 @@ const OTHER_HINT: &str = "Correct the value, or remove the setting to use its de
 
 const PLAIN: GucFlags = GucFlags::empty();
 
-/// Whether a text can be used as a setting. The error is a sentence that says why not.
+/// Whether a text can be used as a setting. The error is a sentence with the reason.
 type Check = fn(&Setting, &str) -> Result<(), String>;
 
 /// A setting. Worker and datacenter have no upper bound here, because theirs depends on the layout.
@@ -31,13 +31,13 @@ pub struct Setting {
     is_reloadable: bool,
     flags: GucFlags,
     kind: Kind,
-    /// Checks a text; none if any will do.
+    /// Checks a text; `None`: any text is valid.
     check: Option<Check>,
     /// The correction.
     hint: &'static str,
 }
 
-/// The setting's variable; of an integer its range; and PostgreSQL's hooks: to check a value, and of an integer to assign it.
+/// The setting's variable, the range of an integer, and PostgreSQL's check and assign hooks.
 enum Kind {
     Integer(&'static GucSetting<i32>, (i32, i32), pg_sys::GucIntCheckHook, pg_sys::GucIntAssignHook),
     Text(&'static GucSetting<Option<CString>>, pg_sys::GucStringCheckHook),
@@ -146,9 +146,9 @@ pub static SETTINGS: [Setting; 12] = [
         name: c"snowflake_id.registry",
         description: c"Connection string of the fleet's registry, which then assigns this server's worker.",
         is_reloadable: true,
-        // It may have a password.
+        // It may contain a password.
         flags: GucFlags::SUPERUSER_ONLY,
-        // As primary_conninfo, it is not checked: only libpq can, and no session loads that.
+        // Not checked, like primary_conninfo: only libpq can, and no session loads that.
         kind: Kind::Text(&REGISTRY, None),
         check: None,
         hint: OTHER_HINT,

@@ -6,20 +6,20 @@ use crate::wire::{COLUMNS, Reply, Value};
 use std::ffi::CStr;
 use std::path::Path;
 
-/// Where the extension is in the registry's database. Two trips instead of one, so that neither the search path of the
-/// node's role nor an object on it decides what is called.
+/// Selects the schema of the extension in the registry's database. A second round trip, so that the call does not depend on
+/// the node role's search path, nor on objects there.
 const FIND_SCHEMA: &str = "SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.text)
     FROM pg_catalog.pg_extension AS e
     JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
     WHERE e.extname OPERATOR(pg_catalog.=) 'snowflake_id'";
 
-/// Connects to the registry, makes one call, and disconnects. Blocks, and name servers, Kerberos and LDAP may make it
-/// block for long: call it in a process that can be killed. The registry has committed before this returns an answer;
-/// after an error it may have committed nonetheless.
+/// Connects to the registry, makes one call, and disconnects. Blocks without a limit, on name servers, Kerberos or LDAP:
+/// call it in a process that can be killed. The registry has committed before this returns a reply; after an error it may
+/// have committed, too.
 ///
-/// `libraries` are tried in turn until one has libpq's functions. `ask` returns the arguments of a
-/// [`Request`](crate::Request). It is called when the next step is to send them, because the registry compares the
-/// request's time with its own, and to connect may take seconds.
+/// Tries `libraries` in turn until one has libpq's functions. `ask` returns the arguments of a [`Request`](crate::Request).
+/// It is called right before they are sent, because the registry compares the request's time with its own clock, and
+/// connecting may take seconds.
 pub fn contact(
     libraries: &[&Path],
     connection_string: &CStr,
@@ -28,7 +28,7 @@ pub fn contact(
     let libpq = Libpq::load(libraries)?;
     libpq.check(connection_string)?;
     let connection = Connection::open(&libpq, connection_string)?;
-    // Whatever the default of the role, the database or the server is.
+    // The default of the role, the database or the server may be another level.
     connection.command(c"BEGIN ISOLATION LEVEL READ COMMITTED")?;
     let schema = find_schema(&connection)?;
     let arguments = ask()?;

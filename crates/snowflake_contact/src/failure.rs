@@ -1,27 +1,27 @@
-//! Why a contact has no answer.
+//! The failure of a contact: no reply.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where to look, which decides what to do about it.
+/// The place of a failure, which determines the hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// On this server: libpq cannot be loaded, or the process that makes the contact did not work.
+    /// On this server: libpq cannot be loaded, or the process that makes the contact failed.
     Server,
     /// On the way: the connection string, hosts and network, the role and its rights.
     Connection,
-    /// On the registry: the call failed there, or the answer is not one that this version knows.
+    /// On the registry: the call failed there, or this version cannot read the reply.
     Answer,
 }
 
-/// A contact without an answer.
+/// A contact without a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What went wrong.
+    /// The place of the failure.
     pub kind: Kind,
-    /// The cause in one line, in libpq's or the registry's words where they have some.
+    /// The cause in one line: libpq's or the registry's text if there is one.
     pub text: String,
-    /// What to do about it, in the registry's words where it has some.
+    /// The registry's hint, if it has one.
     pub hint: Option<String>,
 }
 
@@ -38,11 +38,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The most bytes of a text that is passed on.
+/// Maximum length of a text, in bytes; a longer one is cut.
 const LONGEST: usize = 1_000;
 
-/// A text in one line: libpq has a line per host, and indents advice such as "Is the server running on that host?",
-/// which is left out.
+/// A text in one line: libpq has a line per host. Leaves out its indented advice.
 pub fn one_line(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with('\t')).map(str::trim);
     let joined = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
@@ -53,9 +52,9 @@ pub fn one_line(text: &str) -> String {
     format!("{}...", &plain[..plain.floor_char_boundary(LONGEST)])
 }
 
-/// libpq's text about a connection string. It quotes the part that it does not understand, and that may be a part of a
-/// password: of `password=my secret` libpq says `missing "=" after "secret"`. So if the string may have a password, no
-/// quoted part that stands in it is passed on.
+/// libpq's text about a connection string. It quotes the part that it cannot parse, which may be a part of a password: for
+/// `password=my secret` the text is `missing "=" after "secret"`. So if the string may contain a password, quoted parts of
+/// it are removed.
 pub fn about_string(message: &str, connection_string: &str) -> String {
     if connection_string.contains("passw") || connection_string.contains('@') {
         without_parts_of(connection_string, message)
@@ -64,9 +63,9 @@ pub fn about_string(message: &str, connection_string: &str) -> String {
     }
 }
 
-/// libpq's text about an attempt to connect. It quotes hosts and ports: of `postgresql://node:my@secret@host` libpq
-/// takes `secret@host` for the host, of `postgresql://node:my/secret@host` it takes `my` for the port. So unless the
-/// only `@` comes before the first `/`, no quoted part of the string is passed on.
+/// libpq's text about an attempt to connect. It quotes hosts and ports: libpq takes `secret@host` for the host in
+/// `postgresql://node:my@secret@host`, and `my` for the port in `postgresql://node:my/secret@host`. So unless the only `@`
+/// comes before the first `/`, quoted parts of the string are removed.
 pub fn about_connection(message: &str, connection_string: &str) -> String {
     let Some((_, uri)) = connection_string.split_once("://") else { return message.to_owned() };
     let (authority, rest) = uri.split_once('/').unwrap_or((uri, ""));

@@ -16,7 +16,7 @@ use std::ptr;
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of libpq that are used, by their names there.
+        /// The functions of libpq that are used, under libpq's names.
         #[allow(non_snake_case)]
         pub struct Libpq {
             $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -74,7 +74,7 @@ const UNDEFINED_FUNCTION: &str = "42883";
 const UNDEFINED_COLUMN: &str = "42703";
 
 impl Libpq {
-    /// Loads the first of these libraries that has libpq's functions, for as long as this process lives.
+    /// Loads the first of these libraries that has libpq's functions, until this process exits.
     pub fn load(libraries: &[&Path]) -> Result<Self, Failure> {
         let mut first_error = None;
         for path in libraries {
@@ -96,7 +96,7 @@ impl Libpq {
         Err(Failure::new(Kind::Server, why))
     }
 
-    /// Whether libpq can read the connection string. Without this check, it takes a string that is none for the name
+    /// Checks that libpq can parse the connection string. Without this check, libpq would take an invalid one for the name
     /// of a database.
     pub fn check(&self, connection_string: &CStr) -> Result<(), Failure> {
         let mut message = ptr::null_mut();
@@ -136,7 +136,7 @@ pub struct Connection<'a> {
 extern "C" fn ignore_notice(_argument: *mut c_void, _result: *const Res) {}
 
 impl<'a> Connection<'a> {
-    /// Connects. Of a keyword that stands twice, libpq takes the last that is not empty.
+    /// Connects. If a keyword is given twice, libpq uses the last value that is not empty.
     pub fn open(libpq: &'a Libpq, connection_string: &CStr) -> Result<Self, Failure> {
         let options = [
             (c"fallback_application_name", c"snowflake_id"),
@@ -164,7 +164,7 @@ impl<'a> Connection<'a> {
     }
 
     fn error(&self) -> String {
-        // SAFETY: the connection lives, and its text is copied.
+        // SAFETY: the connection is open, and its text is copied.
         unsafe { text_of((self.libpq.PQerrorMessage)(self.conn)) }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Connection<'a> {
         let length = |value: &Value| value.bytes.as_ref().map_or(0, |bytes| bytes.len() as c_int);
         let lengths: Vec<c_int> = arguments.iter().map(length).collect();
         let formats = vec![1; arguments.len()];
-        // SAFETY: the connection lives, and the four lists have as many valid items as there are arguments.
+        // SAFETY: the connection is open, and the four lists have as many valid items as there are arguments.
         let res = unsafe {
             (self.libpq.PQexecParams)(
                 self.conn,
@@ -204,15 +204,15 @@ impl<'a> Connection<'a> {
             return Err(Failure::new(Kind::Answer, self.error()));
         }
         let result = QueryResult { libpq: self.libpq, res };
-        // SAFETY: the result lives.
+        // SAFETY: the result is not freed yet.
         if unsafe { (self.libpq.PQresultStatus)(res) } == status {
             return Ok(result);
         }
-        // Where the connection broke, its own text has what the server said last, too.
+        // The connection broke: its text includes the server's last message.
         let Some(text) = result.error(PG_DIAG_MESSAGE_PRIMARY) else {
             return Err(Failure::new(Kind::Answer, self.error()));
         };
-        // PostgreSQL's own hints are about the query, which is not the operator's.
+        // PostgreSQL's own hints are about the query, which the operator did not write.
         Err(match result.error(PG_DIAG_SQLSTATE).as_deref() {
             Some(INSUFFICIENT_PRIVILEGE) => Failure::new(Kind::Connection, text),
             Some(UNDEFINED_FUNCTION | UNDEFINED_COLUMN) => Failure::new(Kind::Answer, text),
@@ -237,15 +237,15 @@ struct QueryResult<'a> {
 }
 
 impl QueryResult<'_> {
-    /// A part of the server's error; none if it has no such part, or the error is not the server's.
+    /// A field of the server's error; `None` without that field, or if the error is libpq's.
     fn error(&self, part: c_int) -> Option<String> {
-        // SAFETY: the result lives, and its text is copied.
+        // SAFETY: the result is not freed yet, and its text is copied.
         let text = unsafe { text_of((self.libpq.PQresultErrorField)(self.res, part)) };
         Some(text).filter(|text| !text.is_empty())
     }
 
     fn rows(&self) -> Vec<Vec<Column>> {
-        // SAFETY: the result lives.
+        // SAFETY: the result is not freed yet.
         let (rows, columns) = unsafe { ((self.libpq.PQntuples)(self.res), (self.libpq.PQnfields)(self.res)) };
         (0..rows).map(|row| (0..columns).map(|column| self.column(row, column)).collect()).collect()
     }

@@ -3,12 +3,12 @@
 use snowflake_core::Answer;
 use std::time::Duration;
 
-/// Between two contacts that succeed.
+/// Time between two contacts that succeed.
 const PERIOD: Duration = Duration::from_secs(10);
-/// After the first contact that fails. It doubles up to the period.
+/// Pause after the first failure; each further one doubles it, up to the period.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often contacts are made.
+/// The pauses between contacts.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     /// The number of failures since the last success.
@@ -18,18 +18,18 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// How long to wait after a contact with this answer, or with none. `rest` remains of the lease, if it runs: a short
-    /// one, or one from a registry whose clock is behind, is renewed in time. `jitter` is a random number from 0 to 1. It
-    /// spreads the contacts of servers that started together.
-    pub fn after(&mut self, answer: Option<Answer>, rest: Option<Duration>, jitter: f64) -> Duration {
+    /// The pause after a contact with this answer, or with a failure. `left` is the time left on the lease: after a grant,
+    /// the pause is a third of it, at most `PERIOD`. `jitter`, a random number from 0 to 1, spreads the contacts of servers
+    /// that started together.
+    pub fn after(&mut self, answer: Option<Answer>, left: Option<Duration>, jitter: f64) -> Duration {
         let is_over = answer == Some(Answer::Over);
         let was_over = std::mem::replace(&mut self.was_over, is_over);
         let length = match answer {
             Some(Answer::Granted { .. }) => {
                 self.failures = 0;
-                rest.map_or(PERIOD, |rest| (rest / 3).clamp(FIRST_PAUSE, PERIOD))
+                left.map_or(PERIOD, |left| (left / 3).clamp(FIRST_PAUSE, PERIOD))
             }
-            // The node claims another lease at once. If that is over, too, something is wrong.
+            // The node claims another lease at once, unless the answer to that is `Over`, too.
             Some(Answer::Over) if !was_over => return Duration::ZERO,
             _ => {
                 let doublings = self.failures.min(8);
@@ -71,11 +71,11 @@ mod tests {
         let mut pace = Pace::default();
         let mut after = |millis| pace.after(GRANTED, Some(Duration::from_millis(millis)), 0.5).as_millis();
         assert_eq!([3_600_000, 30_000, 9_000, 2_000, 3].map(&mut after), [10_000, 10_000, 3_000, 666, 500]);
-        let rest = Some(Duration::from_secs(2));
-        assert!(pace.after(GRANTED, rest, 1.0) < Duration::from_secs(1));
-        // What remains hastens no contact after a failure.
-        assert_eq!(pace.after(FAILED, rest, 0.5), FIRST_PAUSE);
-        assert_eq!(pace.after(FAILED, rest, 0.5), FIRST_PAUSE * 2);
+        let left = Some(Duration::from_secs(2));
+        assert!(pace.after(GRANTED, left, 1.0) < Duration::from_secs(1));
+        // After a failure, the time left on the lease does not shorten the pause.
+        assert_eq!(pace.after(FAILED, left, 0.5), FIRST_PAUSE);
+        assert_eq!(pace.after(FAILED, left, 0.5), FIRST_PAUSE * 2);
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! What a node asks and what the registry answers, as the binary values of PostgreSQL's protocol, which no setting of the
-//! registry's session can change.
+//! Request and reply as binary values of PostgreSQL's protocol, which no setting of the registry's session can change.
 
 use crate::failure::{Failure, Kind, one_line};
 use serde::{Deserialize, Serialize};
 use snowflake_core::{Answer, Contact, Layout, Lease};
 use uuid::Uuid;
 
-/// A contact, and what the registry has to know of the server that makes it.
+/// A contact, and the settings of the server that makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The contact.
     pub contact: Contact,
     /// The server has given up the lease that the contact shows, and generated no ID above its `until`.
     pub releases: bool,
-    /// What the server is called.
+    /// The server's name in the registry.
     pub node_name: String,
     /// The configured layout.
     pub layout: Layout,
@@ -21,20 +20,20 @@ pub struct Request {
     pub backup_workers: i32,
     /// The configured datacenter.
     pub datacenter: i32,
-    /// The server is a standby, or still recovers.
+    /// The server is a standby, or is in recovery.
     pub in_recovery: bool,
     /// The extension's version.
     pub version: &'static str,
 }
 
-/// The registry's answer, and what it says about it.
+/// The registry's answer, with a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The answer.
     pub answer: Answer,
-    /// Why, in one line; empty where it says nothing.
-    pub said: String,
-    /// What to do about it, in one line; empty likewise.
+    /// The reason in one line; empty after a grant.
+    pub reason: String,
+    /// The hint in one line; may be empty.
     pub hint: String,
 }
 
@@ -114,32 +113,32 @@ impl Request {
 /// The columns that an answer needs, in the order in which [`Reply::from_row`] reads them.
 pub const COLUMNS: [&str; 7] = ["answer", "registry", "worker_id", "floor", "until", "detail", "hint"];
 
-/// The most bytes that a text of an answer may have.
+/// Maximum length of a text of a reply, in bytes.
 const LONGEST_TEXT: usize = 4_096;
 
 /// A column as the registry sent it, in its type's binary form.
 pub type Column = Option<Vec<u8>>;
 
-fn bad(why: impl AsRef<str>) -> Failure {
+fn unreadable(why: impl AsRef<str>) -> Failure {
     Failure::new(Kind::Answer, format!("the registry's answer cannot be read: {}", why.as_ref()))
 }
 
 /// The value of a column that this kind of answer must have.
-fn needed<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
-    value.ok_or_else(|| bad(format!("its {name} is null")))
+fn not_null<T>(value: Option<T>, name: &str) -> Result<T, Failure> {
+    value.ok_or_else(|| unreadable(format!("its {name} is null")))
 }
 
-fn sized<const N: usize>(column: &Column, name: &str) -> Result<[u8; N], Failure> {
-    let bytes = needed(column.as_deref(), name)?;
-    bytes.try_into().map_err(|_| bad(format!("its {name} has a length of {} bytes", bytes.len())))
+fn exact_bytes<const N: usize>(column: &Column, name: &str) -> Result<[u8; N], Failure> {
+    let bytes = not_null(column.as_deref(), name)?;
+    bytes.try_into().map_err(|_| unreadable(format!("its {name} has a length of {} bytes", bytes.len())))
 }
 
-fn words(column: &Column, name: &str) -> Result<Option<String>, Failure> {
+fn short_text(column: &Column, name: &str) -> Result<Option<String>, Failure> {
     let Some(bytes) = column else { return Ok(None) };
     if bytes.len() > LONGEST_TEXT {
-        return Err(bad(format!("its {name} has a length of {} bytes", bytes.len())));
+        return Err(unreadable(format!("its {name} has a length of {} bytes", bytes.len())));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| bad(format!("its {name} is not UTF-8")))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable(format!("its {name} is not UTF-8")))?;
     Ok(Some(one_line(text)))
 }
 
@@ -147,26 +146,26 @@ impl Reply {
     /// Reads the only row of a result.
     pub(crate) fn from_row(row: &[Column]) -> Result<Self, Failure> {
         let [answer, registry, worker, floor, until, detail, hint] = row else {
-            return Err(bad(format!("it has {} columns", row.len())));
+            return Err(unreadable(format!("it has {} columns", row.len())));
         };
-        let (said, hint) = (words(detail, "detail")?, words(hint, "hint")?.unwrap_or_default());
-        let answer = match needed(words(answer, "answer")?, "answer")?.as_str() {
+        let (reason, hint) = (short_text(detail, "detail")?, short_text(hint, "hint")?.unwrap_or_default());
+        let answer = match not_null(short_text(answer, "answer")?, "answer")?.as_str() {
             "granted" => {
-                let registry = Uuid::from_bytes(sized(registry, "registry")?);
-                let home = i32::from_be_bytes(sized(worker, "worker_id")?).into();
-                let floor = i64::from_be_bytes(sized(floor, "floor")?);
-                let until = i64::from_be_bytes(sized(until, "until")?);
+                let registry = Uuid::from_bytes(exact_bytes(registry, "registry")?);
+                let home = i32::from_be_bytes(exact_bytes(worker, "worker_id")?).into();
+                let floor = i64::from_be_bytes(exact_bytes(floor, "floor")?);
+                let until = i64::from_be_bytes(exact_bytes(until, "until")?);
                 if home < 0 || until < floor {
-                    return Err(bad(format!("worker {home} from {floor} to {until} is no lease")));
+                    return Err(unreadable(format!("worker {home} from {floor} to {until} is no lease")));
                 }
                 let answer = Answer::Granted { registry, lease: Lease { home, floor, until } };
-                return Ok(Self { answer, said: String::new(), hint: String::new() });
+                return Ok(Self { answer, reason: String::new(), hint: String::new() });
             }
             "over" => Answer::Over,
             "refused" => Answer::Refused,
-            other => return Err(bad(format!("\"{other}\" is no answer"))),
+            other => return Err(unreadable(format!("\"{other}\" is no answer"))),
         };
-        Ok(Self { answer, said: needed(said, "detail")?, hint })
+        Ok(Self { answer, reason: not_null(reason, "detail")?, hint })
     }
 }
 
@@ -191,7 +190,7 @@ mod tests {
 
     fn grant(home: i64, floor: i64, until: i64) -> Reply {
         let answer = Answer::Granted { registry: Uuid::from_u128(7), lease: Lease { home, floor, until } };
-        Reply { answer, said: String::new(), hint: String::new() }
+        Reply { answer, reason: String::new(), hint: String::new() }
     }
 
     #[test]
@@ -200,7 +199,7 @@ mod tests {
         let bare = row(|row| row[5..].fill(None));
         assert_eq!(bare, Ok(grant(3, -5, i64::MAX)), "a grant needs no words");
         for (text, answer) in [("over", Answer::Over), ("refused", Answer::Refused)] {
-            let reply = Reply { answer, said: "more; lines".into(), hint: "do; this".into() };
+            let reply = Reply { answer, reason: "more; lines".into(), hint: "do; this".into() };
             assert_eq!(row(|row| row[0] = Some(text.into())), Ok(reply));
         }
     }

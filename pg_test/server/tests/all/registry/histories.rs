@@ -55,7 +55,7 @@ BEGIN
     granted_floor := answer.floor;
     granted_until := answer.until;
     reason := answer.reason;
-    SELECT r.fence, coalesce(r.fence_before <> r.fence, false), r.written_in <> snowflake_internal.snowflake_fleet_here()
+    SELECT r.fence, coalesce(r.fence_before <> r.fence, false), r.written_in <> snowflake_internal.snowflake_fleet_location()
     INTO fence, is_doubt, is_elsewhere
     FROM snowflake_internal.snowflake_registry r;
     SELECT count(*) FILTER (WHERE g.node_id IS NOT NULL AND g.until >= early) AS running,
@@ -76,7 +76,7 @@ BEGIN
     EXCEPTION WHEN SQLSTATE '55000' OR SQLSTATE '42704' THEN
         state := SQLSTATE;
     END;
-    SELECT r.fence, coalesce(r.fence_before <> r.fence, false), r.written_in <> snowflake_internal.snowflake_fleet_here()
+    SELECT r.fence, coalesce(r.fence_before <> r.fence, false), r.written_in <> snowflake_internal.snowflake_fleet_location()
     INTO fence, is_doubt, is_elsewhere
     FROM snowflake_internal.snowflake_registry r;
 END $$;

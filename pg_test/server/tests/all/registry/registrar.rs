@@ -43,7 +43,7 @@ fn granted() -> Result<Reply, Failure> {
     let lease = Lease { home: 12, floor: 100, until: 200 };
     Ok(Reply {
         answer: Answer::Granted { registry: Uuid::from_u128(7), lease },
-        said: String::new(),
+        reason: String::new(),
         hint: String::new(),
     })
 }
@@ -64,10 +64,10 @@ fn a_contact_sends_all_its_arguments_and_reads_every_answer_without_search_path(
 
     let refusal = "UPDATE said SET answer = 'refused', detail = E'no group\\nis free', hint = 'Wait.'";
     run(&mut session, refusal);
-    let refused = Reply { answer: Answer::Refused, said: "no group; is free".into(), hint: "Wait.".into() };
+    let refused = Reply { answer: Answer::Refused, reason: "no group; is free".into(), hint: "Wait.".into() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(refused));
     run(&mut session, "UPDATE said SET answer = 'over', detail = 'a clone', hint = NULL");
-    let over = Reply { answer: Answer::Over, said: "a clone".into(), hint: String::new() };
+    let over = Reply { answer: Answer::Over, reason: "a clone".into(), hint: String::new() };
     assert_eq!(contact(&registry.registry_string(), &[]), Ok(over));
     // A grant needs no words.
     run(&mut session, "UPDATE said SET answer = 'granted', detail = NULL");
