@@ -198,6 +198,8 @@ mod tests {
         assert_eq!(row(|_| ()), Ok(grant(3, -5, i64::MAX)));
         let bare = row(|row| row[5..].fill(None));
         assert_eq!(bare, Ok(grant(3, -5, i64::MAX)), "a grant needs no words");
+        let least = row(|row| (row[2], row[4]) = (Some(vec![0; 4]), row[3].clone()));
+        assert_eq!(least, Ok(grant(0, -5, -5)), "worker 0, and a lease of one tick");
         for (text, answer) in [("over", Answer::Over), ("refused", Answer::Refused)] {
             let reply = Reply { answer, reason: "more; lines".into(), hint: "do; this".into() };
             assert_eq!(row(|row| row[0] = Some(text.into())), Ok(reply));
@@ -209,7 +211,7 @@ mod tests {
         let fails = |change: &dyn Fn(&mut Vec<Column>), why: &str| {
             let failure = row(|row| change(row)).expect_err(why);
             assert_eq!(failure.kind, Kind::Answer);
-            assert!(failure.text.ends_with(why), "{failure} instead of {why}");
+            assert!(failure.text.ends_with(why), "{failure:?} instead of {why}");
         };
         for (at, name) in COLUMNS.iter().enumerate().take(5) {
             fails(&|row| row[at] = None, &format!("its {name} is null"));

@@ -310,7 +310,14 @@ proptest! {
         near in -3_000_000..3_000_000_i64,
         far in any::<i64>(),
     ) {
-        let last = layout.highest_id(layout.max_tick());
+        let last = layout.pack(Parts {
+            tick: layout.max_tick(),
+            datacenter: layout.datacenters() - 1,
+            worker: layout.workers() - 1,
+            sequence: layout.sequences() - 1,
+        });
+        let last = last.unwrap();
+        prop_assert_eq!(layout.highest_id(layout.max_tick()), last);
         for id in [seed % last.max(1), 0, last - 1, last] {
             let created_at_us = layout.starts_at(layout.unpack(id).unwrap().tick);
             for time in [created_at_us, created_at_us + near, far, i64::MIN, i64::MAX] {

@@ -2,7 +2,7 @@
 
 use super::ranges::{SECOND, cases, layouts, ticks, widest_time};
 use proptest::prelude::*;
-use snowflake_core::layout::parse_epoch;
+use snowflake_core::layout::{is_epoch, parse_epoch};
 use snowflake_core::{Bits, Layout, LayoutError, Parts, Tick};
 
 proptest! {
@@ -104,9 +104,14 @@ fn an_epoch_is_a_moment_whoever_reads_it() {
         ("2023-12-31 19:00:00-05", 1_704_067_200 * SECOND),
         ("1970-01-01T00:00:00.000001Z", 1),
         ("1969-12-31T23:59:59.999999Z", -1),
+        ("0001-01-01T00:00:00Z", -62_135_596_800 * SECOND),
     ];
     for (text, micros) in good {
         assert_eq!(parse_epoch(text), Ok(micros), "{text}");
+        assert!(is_epoch(micros));
+    }
+    for micros in [-62_135_596_800 * SECOND - 1, i64::MAX] {
+        assert!(!is_epoch(micros));
     }
     let bad = [
         "",
@@ -122,6 +127,7 @@ fn an_epoch_is_a_moment_whoever_reads_it() {
         "2024-01-01T24:00:01Z",
         "1704067200",
         "2024-01-01T00:00:00Z x",
+        "0000-12-31T23:59:59Z",
     ];
     for text in bad {
         assert!(parse_epoch(text).is_err(), "{text}: {:?}", parse_epoch(text));

@@ -105,7 +105,7 @@ fn assert_exists(test: &str) {
 }
 
 /// The Rust sources in a folder and in those below it.
-fn sources(folder: PathBuf) -> Vec<PathBuf> {
+pub fn sources(folder: PathBuf) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     entries
         .flat_map(|path| if path.is_dir() { sources(path) } else { vec![path] })

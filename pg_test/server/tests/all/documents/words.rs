@@ -1,429 +1,194 @@
-//! Every text that the library and the SQL can show, held against the rules of `src/messages/mod.rs` that a program can
-//! check. The texts are collected from the sources, and what a server can be asked for is asked for.
-//!
-//! A primary message, a line of the log and a COMMENT begin with a lower-case letter and end without a full stop.
-//! DETAIL, HINT and the description of a setting are full sentences. No text is empty, has two lines, or has a word of
-//! [`UNUSUAL`].
+//! The texts that the library and the SQL can show, held against the rules of `src/messages/mod.rs`: those that a server
+//! shows, and all literals of the sources, in which a capital letter at the begin and a full stop at the end make a sentence.
 
+use super::pages::{read, root};
+use super::references::sources;
 use regex::{Captures, Regex};
 use snowflake_server_tests::Server;
 use snowflake_server_tests::sql::column;
 use std::fs;
-use std::path::Path;
-
-fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// The files of a folder with such an end, from the root of the repository.
-fn files(folder: &str, end: &str) -> Vec<String> {
-    let entries =
-        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder)).expect(folder);
-    let mut names: Vec<String> =
-        entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_string_lossy())).collect();
-    names.retain(|name| name.ends_with(end));
-    names.sort();
-    names
-}
 
 // ---- the rules ----
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A primary message, a line of the log, a comment: lower case, no full stop.
+    /// A primary message, a line of the log, a comment on an object: lower case, no full stop.
     Message,
-    /// DETAIL, HINT, a description: full sentences.
+    /// DETAIL, HINT, a setting's description: full sentences.
     Sentence,
+    /// One of them.
+    Either,
 }
+use Kind::{Either, Message, Sentence};
 
-/// Words that no reader expects, or that only a reader of the sources knows, each with what is said instead.
-const UNUSUAL: [(&str, &str); 22] = [
-    ("is back", "moved backwards"),
-    ("to come", "future"),
-    ("away", "unavailable"),
-    ("whoever", "who does what"),
-    ("nobody can", "cannot"),
-    ("makes IDs", "generates IDs"),
-    ("make IDs", "generate IDs"),
-    ("make an ID", "generate an ID"),
-    ("makes an ID", "generates an ID"),
-    ("make a snowflake", "generate a snowflake"),
-    ("were made", "were generated"),
-    ("are made", "are generated"),
-    ("is made", "is generated"),
-    ("made an ID", "generated an ID"),
-    ("one a row", "one per row"),
-    ("a row a", "one row per"),
-    ("wall clock", "system clock"),
-    ("is asked for", "who asks"),
-    ("frontier", "newest ID"),
-    ("ceiling", "reserved time"),
-    ("journal", "state file"),
-    ("panicked", "what went wrong"),
+/// Words that no reader expects, or that only a reader of the sources knows.
+const UNUSUAL: &str = r"(?-u:\b)(is back|to come|away|whoever|nobody can|makes? IDs|makes? an ID|make a snowflake|were made|are made|is made|made an ID|one a row|a row a|wall clock|is asked for|frontier|ceiling|journal|panicked)(?-u:\b)";
+
+/// A sentence may begin with one of these names of arguments and columns, or with a setting, a function or a placeholder.
+const NAMES: [&str; 5] = ["n", "floor", "id", "worker", "sequence"];
+
+/// Cells of tables, and the begin of a sentence.
+const TITLES: [&str; 3] = [
+    "IDs since November 2010; older ones are plain numbers without a time",
+    "Meituan's Leaf, snowflake mode",
+    "Role %I",
 ];
 
-/// A sentence may begin with one of these, in lower case: they are names.
-const NAMES: [&str; 2] = ["n", "floor"];
-
-/// What is wrong with a text, by the rules.
-fn problems(kind: Kind, text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut tell = |problem: &str| found.push(format!("{problem}: {text:?}"));
-    if text.trim().is_empty() {
-        tell("empty");
-        return found;
-    }
-    if text.contains('\n') || text.trim() != text || text.contains("  ") {
-        tell("not one line");
-    }
-    for (unusual, usual) in UNUSUAL {
-        let is_word = |at: usize| {
-            let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-            !is_letter(text[..at].chars().next_back())
-                && !is_letter(text[at + unusual.len()..].chars().next())
-        };
-        if text.match_indices(unusual).any(|(at, _)| is_word(at)) {
-            tell(&format!("{unusual:?}, say {usual:?}"));
-        }
-    }
-    let first = text.chars().next().expect("not empty");
-    let word = text.split([' ', '.', ',']).next().unwrap_or_default();
-    match kind {
-        Kind::Message => {
-            // A placeholder or a quoted name says nothing about the case.
-            if first.is_uppercase() {
-                tell("begins with a capital letter");
-            }
-            if text.ends_with(['.', '!', ':', ';', ',']) {
-                tell("ends with a punctuation mark");
-            }
-        }
-        Kind::Sentence => {
-            if first.is_lowercase() && !word.contains(['_', '{']) && !NAMES.contains(&word) {
-                tell("begins with a lower-case letter");
-            }
-            // A placeholder after a full stop, or at the very beginning, is a sentence itself.
-            let mut rest = text;
-            while let Some(at) = rest.rfind('{').filter(|_| rest.ends_with('}')) {
-                rest = rest[..at].trim_end();
-            }
-            if !rest.is_empty() && !rest.ends_with('.') {
-                tell("ends without a full stop");
-            }
-        }
-    }
-    found
-}
-
-/// Whether a literal is for a reader: words with a space between them.
-fn is_prose(text: &str) -> bool {
-    text.contains(' ') && text.contains(|c: char| c.is_alphabetic())
+/// What is wrong with a text.
+fn problem(kind: Kind, text: &str) -> Option<String> {
+    // What stands for a placeholder at the end has a full stop itself.
+    let end = Regex::new(r"( ?\{[^}]*\})+$").expect("a pattern").replace(text, "");
+    let is_stopped = text.ends_with(['.', '!', ':', ';', ',']);
+    let is_capital = text.starts_with(char::is_uppercase);
+    let word = text.split([' ', ',']).next().unwrap_or_default();
+    let is_name = NAMES.contains(&word) || !word.starts_with(char::is_alphabetic) || word.contains('_');
+    let says = Regex::new(UNUSUAL).expect("a pattern").find(text).map(|unusual| unusual.as_str());
+    let wrong = if text.is_empty() {
+        "it is empty"
+    } else if kind != Either && (text.trim() != text || text.contains("  ") || text.contains('\n')) {
+        "it is not one line"
+    } else if let Some(unusual) = says {
+        unusual
+    } else if kind == Message && (is_capital || is_stopped) {
+        "a message has a capital letter or a full stop"
+    } else if kind == Sentence && !(is_capital || is_name) {
+        "a sentence has no capital letter"
+    } else if kind == Sentence && !(end.is_empty() || end.ends_with('.')) {
+        "a sentence has no full stop"
+    } else if kind == Either && !is_name && is_capital != end.ends_with('.') {
+        "a capital letter makes a sentence, which has a full stop"
+    } else {
+        return None;
+    };
+    Some(format!("{wrong}: {text:?}"))
 }
 
 #[track_caller]
 fn assert_all_right(texts: &[(Kind, String)], least: usize) {
     assert!(texts.len() >= least, "the sources have changed their form: {} texts", texts.len());
-    let found: Vec<String> = texts.iter().flat_map(|(kind, text)| problems(*kind, text)).collect();
+    let found: Vec<String> = texts.iter().filter_map(|(kind, text)| problem(*kind, text)).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-// ---- tokens ----
+// ---- the sources ----
 
-#[derive(Clone, Debug, PartialEq)]
-enum Token {
-    Word(String),
-    Literal(String),
-    Sign(char),
-}
-
-impl Token {
-    fn is(&self, sign: char) -> bool {
-        *self == Token::Sign(sign)
-    }
-
-    fn is_word(&self, word: &str) -> bool {
-        matches!(self, Token::Word(this) if this.eq_ignore_ascii_case(word))
-    }
-
-    fn literal(&self) -> Option<&str> {
-        if let Token::Literal(text) = self { Some(text) } else { None }
-    }
-}
-
-/// The matches of a pattern: a group `literal`, whose text is still as in the source, a `word` or a `sign`. What is in none
-/// of them, as a comment, is left out.
-fn tokens(source: &str, pattern: &str, text_of: impl Fn(&str) -> String) -> Vec<Token> {
-    let token = |found: Captures<'_>| {
-        let literal = found.name("literal").map(|text| Token::Literal(text_of(text.as_str())));
-        let word = || found.name("word").map(|word| Token::Word(word.as_str().to_owned()));
-        literal.or_else(word).or_else(|| found.name("sign")?.as_str().chars().next().map(Token::Sign))
+/// The texts that match a pattern with a group `text`; in a match of its group `message` or `sentence` it is that.
+fn texts(source: &str, pattern: &str, as_shown: impl Fn(&str) -> String) -> Vec<(Kind, String)> {
+    let kind = |found: &Captures<'_>| match (found.name("message"), found.name("sentence")) {
+        (Some(_), _) => Message,
+        (_, Some(_)) => Sentence,
+        _ => Either,
     };
-    Regex::new(pattern).expect("a pattern").captures_iter(source).filter_map(token).collect()
+    let pattern = Regex::new(pattern).expect("a pattern");
+    let all = pattern.captures_iter(source);
+    all.filter_map(|found| Some((kind(&found), as_shown(found.name("text")?.as_str()))))
+        // Without a space it is a name.
+        .filter(|(kind, text)| *kind != Either || text.contains(' ') && !TITLES.contains(&text.as_str()))
+        .collect()
 }
 
-/// Rust: comments, characters, literals. What opens with a quotation mark and is no character is a lifetime.
-const RUST: &str = r##"(?xs) //[^\n]* | '(?:\\.[^']*|[^\\'])' | (?<literal> r\#".*?"\# | c?"(?:[^"\\]|\\.)*" )
-    | (?<word>[0-9A-Za-z_]+) | (?<sign>[^\ \n])"##;
-
-/// Literals have their escapes and continued lines resolved.
-fn rust_tokens(source: &str) -> Vec<Token> {
-    let escape = Regex::new(r"(?s)\\(\n[ \n]*|.)").expect("a pattern");
-    tokens(source, RUST, |literal| {
-        if literal.starts_with("r#") {
-            return literal[3..literal.len() - 2].to_owned();
-        }
-        let quoted = literal.trim_start_matches('c');
-        let inside = &quoted[1..quoted.len() - 1];
-        let resolved = |found: &Captures<'_>| match &found[1] {
-            "n" => "\n".to_owned(),
-            text => text.trim_start().to_owned(),
-        };
-        escape.replace_all(inside, resolved).into_owned()
-    })
+/// Literals outside comments; after a call that makes an error or a line of the log, its message.
+fn texts_of_rust(source: &str) -> Vec<(Kind, String)> {
+    let pattern = r#"(?xs) //[^\n]* | '"'
+        | (?<message> (?-u:\b)(?:error|not_ready|said)\([\ \n]* (?:[A-Z_]+,[\ \n]*)? (?:format!\([\ \n]*)? )? "(?<text>(?:[^"\\]|\\.)*)""#;
+    let continued = Regex::new(r"\\\n[\ \n]*").expect("a pattern");
+    texts(source, pattern, |text| continued.replace_all(text, "").replace("\\\"", "\""))
 }
 
-/// SQL: comments, literals with those that SQL joins to them. Bodies between `$$` belong to the rest.
-const SQL: &str = r"(?x) --[^\n]* | (?<literal> '(?:[^']|'')*' (?: (?:[\ \n]|--[^\n]*\n)+ '(?:[^']|'')*' )* )
-    | (?<word>[0-9A-Za-z_]+) | (?<sign>[^\ \n])";
-
-/// Literals have their doubled quotes resolved.
-fn sql_tokens(source: &str) -> Vec<Token> {
-    let part = Regex::new("'((?:[^']|'')*)'").expect("a pattern");
-    tokens(source, SQL, |literal| {
-        part.captures_iter(literal).map(|part| part[1].replace("''", "'")).collect()
-    })
-}
-
-/// The expressions up to the end of the parentheses in which `tokens` begins, or up to the end of the list.
-fn expressions(tokens: &[Token]) -> Vec<&[Token]> {
-    let mut depth = 0;
-    let (mut start, mut list) = (0, Vec::new());
-    for (at, token) in tokens.iter().enumerate() {
-        let is_end = depth == 0
-            && (matches!(token, Token::Sign(')' | ';'))
-                || ["FROM", "WHERE", "HAVING"].iter().any(|word| token.is_word(word)));
-        if is_end || depth == 0 && token.is(',') {
-            list.push(&tokens[start..at]);
-            start = at + 1;
-        }
-        if is_end {
-            break;
-        }
-        match token {
-            Token::Sign('(' | '[' | '{') => depth += 1,
-            Token::Sign(')' | ']' | '}') => depth -= 1,
-            _ => {}
-        }
-    }
-    list.retain(|expression| !expression.is_empty());
-    list
-}
-
-// ---- the library ----
-
-/// Parts of messages, and what a display says: they follow the rule of a message.
-const FRAGMENTS: [&str; 6] = [
-    "cannot execute {function}{cause}",
-    "{cause}: {}",
-    "waiting until the system clock has passed all times that may have been used: {} left",
-    "the registry's answer does not fit this server's settings",
-    "snowflake_id.registry is not set",
-    "could not write file \"{STATE_FILE}\": {}",
-];
-
-/// The texts of a file of `src/messages`: calls of `error`, `not_ready` and `said` have a message, a DETAIL and a HINT.
-/// All other literals are sentences for these, unless they begin as a line of the log does.
-fn texts_of_messages(source: &str) -> Vec<(Kind, String)> {
-    let tokens = rust_tokens(source);
-    let mut texts = Vec::new();
-    let mut is_message = vec![false; tokens.len()];
-    for (at, token) in tokens.iter().enumerate() {
-        let skipped = match token {
-            Token::Word(name) if name == "error" => 1,
-            Token::Word(name) if name == "not_ready" || name == "said" => 0,
-            _ => continue,
-        };
-        let is_called = tokens.get(at + 1).is_some_and(|next| next.is('('))
-            && !tokens[at - 1].is('.')
-            && !tokens[at - 1].is_word("fn");
-        if !is_called {
-            continue;
-        }
-        let arguments = expressions(&tokens[at + 2..]);
-        assert_eq!(arguments.len(), 3 + skipped, "the arguments of {token:?}: {arguments:?}");
-        let message = arguments[skipped];
-        let from = message.as_ptr() as usize - tokens.as_ptr() as usize;
-        let from = from / std::mem::size_of::<Token>();
-        is_message[from..from + message.len()].fill(true);
-    }
-    for (at, token) in tokens.iter().enumerate() {
-        let Some(text) = token.literal() else { continue };
-        let is_internal = at >= 2
-            && ["unreachable", "expect", "panic"].iter().any(|word| tokens[at - 2].is_word(word))
-            || at >= 3 && tokens[at - 3].is_word("unreachable");
-        if is_internal {
-            continue;
-        }
-        let is_fragment = FRAGMENTS.contains(&text) || text.starts_with("snowflake_id: ");
-        if is_message[at] || is_fragment {
-            texts.push((Kind::Message, text.to_owned()));
-        } else if is_prose(text) || text.is_empty() {
-            texts.push((Kind::Sentence, text.to_owned()));
-        }
-    }
-    texts
-}
-
-/// The sentences of a file whose literals are details, hints and descriptions.
-fn sentences(source: &str, left_out: &[&str]) -> Vec<(Kind, String)> {
-    let tokens = rust_tokens(source);
-    let mut texts = Vec::new();
-    for (at, token) in tokens.iter().enumerate() {
-        // `expect("…")`, `reason = "…"`, `note: "…"`.
-        let is_left_out = at >= 2
-            && ["expect", "reason", "note", "unreachable"].iter().any(|word| tokens[at - 2].is_word(word))
-            || at >= 3 && tokens[at - 3].is_word("unreachable");
-        let text = token.literal().filter(|text| is_prose(text) && !is_left_out && !left_out.contains(text));
-        texts.extend(text.map(|text| (Kind::Sentence, text.to_owned())));
-    }
+/// Literals outside comments, with those on the next lines that SQL joins to them; statements are none.
+fn texts_of_sql(source: &str) -> Vec<(Kind, String)> {
+    let pattern = r"(?xs) --[^\n]* | (?: (?<message>(?:MESSAGE\ =|RAISE\ [A-Z]+|'[0-9A-Z]{5}',)[\ \n]* (?:format\([\ \n]*)?)
+        | (?<sentence>(?:DETAIL|HINT)\ =[\ \n]* (?:format\([\ \n]*)?) )? '(?<text>(?:[^']|'')*)'";
+    let joined = Regex::new(r"' *\n[\ \n]*'").expect("a pattern").replace_all(source, "");
+    let mut texts = texts(&joined, pattern, |text| text.replace("''", "'"));
+    let statement = Regex::new(r"^[A-Z]{2}").expect("a pattern");
+    texts.retain(|(_, text)| !statement.is_match(text));
     texts
 }
 
 #[test]
-fn the_texts_of_errors_and_of_the_log_follow_the_rules() {
-    let names = files("src/messages", ".rs");
-    assert!(names.len() >= 5, "{names:?}");
-    let sources = names.iter().filter(|name| !name.ends_with("/mod.rs"));
-    let texts: Vec<_> = sources.flat_map(|name| texts_of_messages(&read(name))).collect();
-    assert_all_right(&texts, 100);
-    let messages = texts.iter().filter(|(kind, _)| *kind == Kind::Message).count();
-    assert!(messages >= 45, "{messages} messages");
+fn texts_of_the_library_follow_the_rules() {
+    let mut files: Vec<_> =
+        ["src/messages", "src/settings"].iter().flat_map(|folder| sources(root().join(folder))).collect();
+    files.retain(|file| !file.ends_with("messages/mod.rs")); // its texts are parts, and empty ones
+    let core = ["layout", "foreign", "base62"].map(|file| format!("crates/snowflake_core/src/{file}.rs"));
+    files.extend(core.iter().map(|file| root().join(file)).chain([root().join("src/functions/registry.rs")]));
+    let read = |file| fs::read_to_string(file).expect("a source");
+    let texts: Vec<_> = files.iter().flat_map(|file| texts_of_rust(&read(file))).collect();
+    assert!(texts.iter().filter(|(kind, _)| *kind == Message).count() >= 50);
+    assert_all_right(&texts, 200);
 }
 
-/// Nobody else reports anything, so that the texts above are all.
+#[test]
+fn texts_of_the_sql_follow_the_rules() {
+    let files = fs::read_dir(root().join("sql")).expect("a folder").map(|file| file.expect("a file").path());
+    let files = files.filter(|file| file.extension().is_some_and(|end| end == "sql"));
+    let sources = files.map(|file| fs::read_to_string(file).expect("SQL"));
+    let texts: Vec<_> =
+        sources.chain([read("portable/snowflake_id.sql")]).flat_map(|sql| texts_of_sql(&sql)).collect();
+    assert!(texts.iter().filter(|(kind, _)| *kind == Message).count() >= 60);
+    assert_all_right(&texts, 400);
+}
+
+/// So the texts above are all.
 #[test]
 fn only_the_messages_report() {
-    let folders = ["src", "src/functions", "src/settings"];
-    let names: Vec<String> = folders.iter().flat_map(|folder| files(folder, ".rs")).collect();
-    assert!(names.len() >= 20, "{names:?}");
-    for name in names {
-        let source = read(&name);
-        for word in [
-            "ErrorReport::new",
-            "ereport!(",
-            " error!(",
-            " warning!(",
-            " notice!(",
-            " info!(",
-            " log!(",
-            " panic!(",
-        ] {
-            assert!(!source.contains(word), "{name}: {word}");
-        }
-    }
+    let report = Regex::new(r"ErrorReport::new|(?-u:\b)(ereport|error|warning|notice|info|log|panic)!\(");
+    let report = report.expect("a pattern");
+    let mut files = sources(root().join("src"));
+    files.retain(|file| !file.components().any(|part| part.as_os_str() == "messages"));
+    assert!(files.len() >= 40, "{files:?}");
+    files.retain(|file| report.is_match(&fs::read_to_string(file).expect("a source")));
+    assert!(files.is_empty(), "{files:?}");
 }
 
 #[test]
-fn what_is_said_about_settings_follows_the_rules() {
-    let texts: Vec<_> =
-        files("src/settings", ".rs").iter().flat_map(|name| sentences(&read(name), &[])).collect();
-    assert_all_right(&texts, 28);
-}
-
-#[test]
-fn what_is_said_about_layouts_and_base62_follows_the_rules() {
-    let core = ["layout", "foreign", "base62"].map(|file| format!("crates/snowflake_core/src/{file}.rs"));
-    let mut texts: Vec<_> = core.iter().flat_map(|name| sentences(&read(name), &[])).collect();
-    // Layouts, not sentences.
-    texts.retain(|(_, text)| !text.starts_with(|c: char| c.is_ascii_digit()));
-    assert_all_right(&texts, 12);
-    // Of the SQL in these files only the parts of statements are left.
-    let mut functions = files("src/functions", ".rs");
-    // These make SQL.
-    functions.retain(|name| !["/readers.rs", "/portable.rs"].iter().any(|file| name.ends_with(file)));
-    let others = ["the SQL declares OUT parameters", "pg_catalog, pg_temp"];
-    let mut texts: Vec<_> = functions.iter().flat_map(|name| sentences(&read(name), &others)).collect();
-    texts.retain(|(_, text)| !text.contains("CREATE "));
-    assert_all_right(&texts, 1);
-}
-
-// ---- the SQL ----
-
-/// The texts of a file: of RAISE, of COMMENTs, of rows with a SQLSTATE, a message, DETAIL and HINT, and whatever else
-/// begins as a sentence does.
-fn texts_of_sql(source: &str) -> Vec<(Kind, String)> {
-    let tokens = sql_tokens(source);
-    let is_state = |text: &str| {
-        let is_allowed = |c: char| c.is_ascii_digit() || c.is_ascii_uppercase();
-        text.len() == 5 && text.contains(|c: char| c.is_ascii_digit()) && text.chars().all(is_allowed)
-    };
-    let mut kinds = vec![None; tokens.len()];
-    let mut mark = |from: usize, count: usize, kind| kinds[from..from + count].fill(Some(kind));
-    let place =
-        |part: &[Token]| (part.as_ptr() as usize - tokens.as_ptr() as usize) / std::mem::size_of::<Token>();
-    for (at, token) in tokens.iter().enumerate() {
-        let next = tokens.get(at + 1);
-        match token {
-            Token::Literal(text) if is_state(text) && next.is_some_and(|next| next.is(',')) => {
-                let parts = expressions(&tokens[at + 2..]);
-                assert!(parts.len() >= 3, "a row of a refusal: {parts:?}");
-                for (part, kind) in parts.iter().zip([Kind::Message, Kind::Sentence, Kind::Sentence]) {
-                    mark(place(part), part.len(), kind);
-                }
-            }
-            Token::Word(word) if word == "RAISE" => {
-                let literal = (at + 2..at + 3).find(|at| tokens[*at].literal().is_some());
-                if let Some(at) = literal {
-                    mark(at, 1, Kind::Message);
-                }
-            }
-            Token::Word(word) if next.is_some_and(|next| next.is('=')) => {
-                let kind = match word.as_str() {
-                    "MESSAGE" => Kind::Message,
-                    "DETAIL" | "HINT" => Kind::Sentence,
-                    _ => continue,
-                };
-                let parts = expressions(&tokens[at + 2..]);
-                mark(place(parts[0]), parts[0].len(), kind);
-            }
-            Token::Word(word) if word == "COMMENT" => {
-                let end = tokens[at..].iter().position(|token| token.is(';')).expect("it ends") + at;
-                mark(end - 1, 1, Kind::Message);
-            }
-            _ => {}
-        }
+fn faults_in_texts_are_found() {
+    let is_found =
+        |texts: Vec<(Kind, String)>| texts.iter().any(|(kind, text)| problem(*kind, text).is_some());
+    for (rust, is_wrong) in [
+        (r#"not_ready("cannot generate {id}", "It was moved. {why}", format!("n is {n}."))"#, false),
+        (r#"// not_ready("Cannot generate a snowflake ID.")"#, false),
+        (r#"error(INVALID, format!("Cannot generate {id}."))"#, true),
+        (
+            r#"("Wait \"until\" \
+            then")"#,
+            true,
+        ),
+        (r#"("wait until then.")"#, true),
+        (r#"("Nothing of it is away.")"#, true),
+        (r#"said("", "It was moved.")"#, true),
+    ] {
+        assert_eq!(is_found(texts_of_rust(rust)), is_wrong, "{rust}");
     }
-    // Statements begin in capitals.
-    let is_statement = |text: &str| {
-        let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
-        word.len() > 1 && word.chars().all(char::is_uppercase)
-    };
-    let mut texts = Vec::new();
-    for (token, kind) in tokens.iter().zip(kinds) {
-        let Some(text) = token.literal().filter(|text| is_prose(text) || (text.is_empty() && kind.is_some()))
-        else {
-            continue;
-        };
-        // A note of a plan begins with a lower-case letter, as a message does; names and patterns are no prose.
-        let is_sentence = !is_statement(text) && text.starts_with(char::is_uppercase);
-        let kind = kind.or(is_sentence.then_some(Kind::Sentence));
-        texts.extend(kind.map(|kind| (kind, text.to_owned())));
+    for (sql, is_wrong) in [
+        ("MESSAGE = 'the dump''s layout differs', HINT = 'Restore it '\n  'elsewhere.' -- 'It is'", false),
+        ("('42809', format('%s is not a table', label), 'It is a view.', 'Name a table.')", false),
+        ("('42809', format('Table %s is a view.', label), 'It is a view.')", true),
+        ("RAISE NOTICE 'converted column %.', key", true),
+        ("DETAIL = format('the row has %s', layout)", true),
+        ("'It is a '\n    'view'", true),
+    ] {
+        assert_eq!(is_found(texts_of_sql(sql)), is_wrong, "{sql}");
     }
-    texts
-}
-
-#[test]
-fn the_texts_of_the_sql_follow_the_rules() {
-    let names = files("sql", ".sql");
-    assert!(names.len() >= 6, "{names:?}");
-    let texts: Vec<_> = names.iter().flat_map(|name| texts_of_sql(&read(name))).collect();
-    assert_all_right(&texts, 150);
-    let messages = texts.iter().filter(|(kind, _)| *kind == Kind::Message).count();
-    assert!((80..texts.len() - 60).contains(&messages), "{messages} messages of {} texts", texts.len());
 }
 
 // ---- what a server shows ----
+
+/// In the expected output of the regression tests, which says what is a message, and what a sentence.
+#[test]
+fn what_psql_prints_follows_the_rules() {
+    let line = Regex::new(r"(?m)^(?:ERROR|WARNING|NOTICE|(DETAIL|HINT)):  (.*)$").expect("a pattern");
+    let folder = fs::read_dir(root().join("pg_test/regress/expected")).expect("a folder");
+    let printed = folder.map(|file| fs::read_to_string(file.expect("a file").path()).expect("an output"));
+    let printed = printed.collect::<String>();
+    let mut texts: Vec<_> = line
+        .captures_iter(&printed)
+        .map(|text| (if text.get(1).is_some() { Sentence } else { Message }, text[2].to_owned()))
+        .collect();
+    texts.retain(|(_, text)| !text.starts_with("drop cascades to ")); // PostgreSQL's own
+    assert_all_right(&texts, 150);
+}
 
 /// Every object has a comment, and what users do not call says so in its first word.
 #[test]
@@ -446,7 +211,7 @@ fn every_object_has_a_comment_and_helpers_say_that_they_are_internal() {
     let mut found = Vec::new();
     for object in &objects {
         let (name, comment) = (&object[0], &object[1]);
-        found.extend(problems(Kind::Message, comment).iter().map(|problem| format!("{name}: {problem}")));
+        found.extend(problem(Message, comment).map(|problem| format!("{name}: {problem}")));
         let helpers =
             ["_row(", "_rows(", "_in_copy(", "_support(", "_check(", "_fields", "snowflake_between_"];
         let is_helper = helpers.iter().any(|part| name.contains(part))
@@ -465,7 +230,7 @@ fn every_setting_has_a_description_in_full_sentences() {
     let server = Server::builder().start_with_extension();
     let query = "SELECT coalesce(short_desc, '') FROM pg_settings WHERE name LIKE 'snowflake\\_id.%'";
     let descriptions: Vec<String> = column(&mut server.connect(), query);
-    assert_all_right(&descriptions.into_iter().map(|text| (Kind::Sentence, text)).collect::<Vec<_>>(), 11);
+    assert_all_right(&descriptions.into_iter().map(|text| (Sentence, text)).collect::<Vec<_>>(), 11);
 }
 
 /// `\df snowflake*` and `\dx+` print a line per function, with its arguments and its result.
@@ -480,111 +245,4 @@ fn lists_of_functions_fit_a_screen() {
             AND greatest(length(pg_get_function_arguments(oid)), length(pg_get_function_result(oid))) > 180";
     let wide: Vec<String> = column(&mut server.connect(), query);
     assert!(wide.is_empty(), "{wide:#?}");
-}
-
-// ---- the rules are kept because a violation is found ----
-
-#[test]
-fn a_violation_is_found() {
-    use Kind::{Message, Sentence};
-    for (kind, text) in [
-        (Message, "Cannot generate a snowflake ID"),
-        (Message, "cannot generate a snowflake ID."),
-        (Message, "cannot generate:"),
-        (Message, "cannot generate\na snowflake ID"),
-        (Message, "the clock is back"),
-        (Message, "cannot make an ID"),
-        (Message, ""),
-        (Sentence, ""),
-        (Sentence, "wait until then."),
-        (Sentence, "Wait until then"),
-        (Sentence, "Wait {}"),
-        (Sentence, "Wait until then. "),
-        (Sentence, "Nothing of it is away."),
-    ] {
-        assert_ne!(problems(kind, text), Vec::<String>::new(), "{kind:?} {text:?}");
-    }
-    for (kind, text) in [
-        (Message, "snowflake_id: worker {worker} generates the IDs of timeline {timeline}"),
-        (Message, "\"{text}\" is no ID"),
-        (Message, "{id} is not a snowflake ID"),
-        (Message, "a runaway clock is backed up"),
-        (Sentence, "n is {n}."),
-        (Sentence, "snowflake_adopt set this limit."),
-        (Sentence, "{} {}"),
-    ] {
-        assert_eq!(problems(kind, text), [""; 0]);
-    }
-}
-
-#[test]
-fn a_violation_is_found_wherever_it_is_planted() {
-    let is_found =
-        |texts: Vec<(Kind, String)>| texts.iter().any(|(kind, text)| !problems(*kind, text).is_empty());
-    let library = read("src/messages/gate.rs");
-    let log = read("src/messages/log.rs");
-    let convert = ["convert_keys", "convert_checks", "convert_views", "convert", "revert"]
-        .map(|part| read(&format!("sql/{part}.sql")))
-        .concat();
-    let config = read("sql/config.sql");
-    let table = read("src/settings/table.rs");
-    for source in [&library, &log] {
-        assert!(!is_found(texts_of_messages(source)));
-    }
-    for source in [&convert, &config] {
-        assert!(!is_found(texts_of_sql(source)));
-    }
-    // The text, and what takes its place.
-    let plant = |source: &str, from: &str, to: &str| {
-        assert!(source.contains(from), "{from:?} is gone");
-        source.replacen(from, to, 1)
-    };
-    for (from, to) in [
-        ("system clock moved backwards\"", "system clock moved backwards.\""),
-        (
-            "\"cannot generate a snowflake ID: the generator",
-            "\"Cannot generate a snowflake ID: the generator",
-        ),
-        ("to a number that was never used, and restart the server.\"", "to another number\""),
-        ("\"The state was not adopted.\"", "\"\""),
-        ("Run the statement on the primary. If", "run the statement on the primary. If"),
-        ("is too far behind the first ID\"", "is too far behind the first ID.\""),
-    ] {
-        assert!(is_found(texts_of_messages(&plant(&library, from, to))), "{to}");
-    }
-    for (from, to) in [
-        ("is writable again\"", "is writable again.\""),
-        ("cannot generate IDs: {}\"", "no IDs are made: {}\""),
-        ("New IDs follow the clock.", "New IDs follow the clock"),
-        ("Restart the server to use", "restart the server to use"),
-    ] {
-        assert!(is_found(texts_of_messages(&plant(&log, from, to))), "{to}");
-    }
-    for (from, to) in [
-        ("'%s does not exist', described", "'%s does not exist.', described"),
-        ("'PostgreSQL computes its values.'", "'PostgreSQL computes its values'"),
-        (
-            "'Detach it first, and convert it on that server.'",
-            "'Detach it first, and convert it on that server'",
-        ),
-        ("%s is not a key', described", "%s is not a key.', described"),
-        ("skipping'", "skipping.'"),
-        ("'internal: a statement of a plan'", "'A statement of a plan'"),
-        ("Check the names and run the call again.'", "Check the names'"),
-    ] {
-        assert!(is_found(texts_of_sql(&plant(&convert, from, to))), "{to}");
-    }
-    for (from, to) in [
-        ("'the dump''s snowflake layout", "'The dump''s snowflake layout"),
-        ("IDs, delete the row of snowflake_config.'", "IDs, delete the row of snowflake_config'"),
-    ] {
-        assert!(is_found(texts_of_sql(&plant(&config, from, to))), "{to}");
-    }
-    for (from, to) in [
-        ("1ms, 10ms or 1s.\"", "1ms, 10ms or 1s\""),
-        ("\"This server's worker number", "\"this server's worker number"),
-        ("The value is not an integer.", "It is away."),
-    ] {
-        assert!(is_found(sentences(&plant(&table, from, to), &[])), "{to}");
-    }
 }
