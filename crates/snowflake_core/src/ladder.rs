@@ -252,6 +252,8 @@ mod tests {
         assert_eq!(step(ended, Policy::Hold), Step::Refuse(Refusal::Exhausted));
         let clock_came_back = Blockage { tried: end + 1, wanted: end + 1, ..blocked(0) };
         assert_eq!(step(clock_came_back, Policy::Hold), Step::Again);
+        let at_the_end = Blockage { tried: end + 1, wanted: end + 1, current_tick: end, ..blocked(0) };
+        assert_eq!(step(at_the_end, Policy::Hold), Step::Refuse(Refusal::Exhausted));
         // Found by the property tests: "again" here is a call that never ends.
         let full_to_the_end = Blockage { wanted: end + 1, ..blocked(0) };
         assert_eq!(step(full_to_the_end, Policy::Replay), Step::Refuse(Refusal::Exhausted));

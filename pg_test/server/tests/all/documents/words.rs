@@ -90,7 +90,7 @@ fn texts(source: &str, pattern: &str, as_shown: impl Fn(&str) -> String) -> Vec<
 /// Literals outside comments; after a call that makes an error or a line of the log, its message.
 fn texts_of_rust(source: &str) -> Vec<(Kind, String)> {
     let pattern = r#"(?xs) //[^\n]* | '"'
-        | (?<message> (?-u:\b)(?:error|not_ready|said)\([\ \n]* (?:[A-Z_]+,[\ \n]*)? (?:format!\([\ \n]*)? )? "(?<text>(?:[^"\\]|\\.)*)""#;
+        | (?<message> (?-u:\b)(?:error|not_ready|text)\([\ \n]* (?:[A-Z_]+,[\ \n]*)? (?:format!\([\ \n]*)? )? "(?<text>(?:[^"\\]|\\.)*)""#;
     let continued = Regex::new(r"\\\n[\ \n]*").expect("a pattern");
     texts(source, pattern, |text| continued.replace_all(text, "").replace("\\\"", "\""))
 }
@@ -157,7 +157,7 @@ fn faults_in_texts_are_found() {
         ),
         (r#"("wait until then.")"#, true),
         (r#"("Nothing of it is away.")"#, true),
-        (r#"said("", "It was moved.")"#, true),
+        (r#"text("", "It was moved.")"#, true),
     ] {
         assert_eq!(is_found(texts_of_rust(rust)), is_wrong, "{rust}");
     }
