@@ -152,8 +152,13 @@ DECLARE
     earlier   bigint;
     tick      bigint;
 BEGIN
-    -- The same claim twice at once: the second gets the first one's answer.
-    PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
+    IF asked.worker_id IS NULL THEN
+        -- The same claim twice at once: the second waits for the first one's end, and gets its answer. It waits for the key
+        -- of a row that is gone at once, because any role could hold an advisory lock.
+        INSERT INTO snowflake_internal.snowflake_registry_leases
+        VALUES (asked.node_id, asked.node_name, -1, -1, -1, -1) ON CONFLICT DO NOTHING;
+        DELETE FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id AND l.worker_id = -1;
+    END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
     is_new := own.node_id IS NULL
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id);
