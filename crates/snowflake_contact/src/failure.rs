@@ -10,7 +10,9 @@ pub enum Kind {
     Server,
     /// On the way: the connection string, hosts and network, the role and its rights.
     Connection,
-    /// On the registry: the call failed there, or the answer is not one that this version knows.
+    /// On the registry: the call failed there.
+    Call,
+    /// The registry has another version: no such function, or an answer that this version does not know.
     Answer,
 }
 
