@@ -23,6 +23,10 @@ const COPY_HINT: &str = "If the original no longer exists, call snowflake_adopt.
 /// What to do where no worker is usable because the clock moved.
 const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
      snowflake_id.worker_id to a number that was never used, and restart the server.";
+/// The same where that holds for each number, because somebody has named a time that no clock has reached.
+const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If snowflake_adopt was called with a wrong time, and \
+     no ID of that time exists anywhere, stop the server, delete the folder snowflake_id in its data directory, and \
+     start it.";
 /// The same where a registry assigns the workers.
 const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
 /// Where nothing has contacted the registry.
@@ -204,7 +208,11 @@ pub fn refused(refusal: Refusal) -> Error {
         Refusal::NoLane(no_lane) => not_ready(
             "cannot generate a snowflake ID: system clock moved backwards",
             format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
-            if settings::has_registry() { CLOCK_HINT } else { NO_LANE_HINT },
+            match no_lane.is_floor {
+                true => FLOOR_HINT,
+                false if settings::has_registry() => CLOCK_HINT,
+                false => NO_LANE_HINT,
+            },
         ),
     }
 }

@@ -117,6 +117,11 @@ impl Promises {
         self.floor_us = floor_us.max(self.floor_us);
     }
 
+    /// The mark of a worker that the record does not have.
+    pub(crate) fn floor(&self, layout: &Layout) -> i64 {
+        mark_of(layout, self.floor_us)
+    }
+
     /// These promises after a write of others failed: what is known of the file is known from that.
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
         let Self { file, generation, newest, .. } = *attempted;
