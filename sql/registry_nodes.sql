@@ -280,7 +280,9 @@ BEGIN
             lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version
             )::snowflake_internal.snowflake_registry_groups, releases) AS a;
     END IF;
-    hint := CASE reason
+    hint := CASE CASE WHEN registry_id <> fleet.id THEN 'other' ELSE reason END
+        WHEN 'other' THEN 'Correct snowflake_id.registry; or if this registry replaces the server''s, which is lost, stop the '
+            'server, delete its folder snowflake_id, and start it.'
         WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
             'this server.'
         WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '
