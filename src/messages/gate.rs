@@ -79,10 +79,13 @@ pub fn worker_unset(highest: i64) -> Error {
     not_ready(
         "cannot generate a snowflake ID: snowflake_id.worker_id is not set",
         "Each server needs a worker number of its own: two servers with the same number generate the same IDs.",
-        format!(
-            "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to {highest} that no other server has, \
-             and restart the server."
-        ),
+        match settings::registry() {
+            Some(_) => "Restart the server: snowflake_id.registry was set since it started.".to_owned(),
+            None => format!(
+                "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to {highest} that no other server has, \
+                 and restart the server."
+            ),
+        },
     )
 }
 

@@ -167,7 +167,8 @@ fn each_refusal_has_the_hint_of_its_cause() {
     let settings = "Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id";
     told(&mut Node { datacenter: 1, ..small() }, &mut session, "settings", settings);
     told(&mut Node::new("b"), &mut session, "settings", settings);
-    let other = "Correct snowflake_id.registry; or if this registry replaces the server's, which is lost, stop";
+    let other =
+        "Correct snowflake_id.registry; or if this registry replaces the server's, which is lost, stop";
     told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", other);
     let clocks = "Compare the clocks of this server and of the registry with the true time";
     for wrong in ["+ interval '2 h'", "- interval '1 day'"] {
