@@ -157,8 +157,13 @@ DECLARE
     earlier        bigint;
     tick           bigint;
 BEGIN
-    -- If a claim comes twice at once, the second waits, and gets the same lease.
-    PERFORM pg_advisory_xact_lock(hashtextextended(asked.node_id::text, 0));
+    IF asked.worker_id IS NULL THEN
+        -- If a claim comes twice at once, the second waits, and gets the same lease. It waits for the key of a row that
+        -- the first deletes at once: any role could hold an advisory lock.
+        INSERT INTO snowflake_internal.snowflake_registry_leases
+        VALUES (asked.node_id, asked.node_name, -1, -1, -1, -1) ON CONFLICT DO NOTHING;
+        DELETE FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id AND l.worker_id = -1;
+    END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
     is_new := own.node_id IS NULL
         AND NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id);
@@ -280,7 +285,9 @@ BEGIN
             lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version
             )::snowflake_internal.snowflake_registry_groups, releases) AS a;
     END IF;
-    hint := CASE reason
+    hint := CASE CASE WHEN registry_id <> fleet.id THEN 'other' ELSE reason END
+        WHEN 'other' THEN 'Correct snowflake_id.registry; or if this registry replaces the server''s, which is lost, stop the '
+            'server, delete its folder snowflake_id, and start it.'
         WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
             'this server.'
         WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '

@@ -7,6 +7,7 @@
 use crate::display::{quote, timestamp};
 use crate::messages::{Error, reading};
 use crate::time::{from_postgres, to_postgres};
+use pgrx::itemptr::item_pointer_to_u64;
 use pgrx::prelude::*;
 use snowflake_core::{Layout, Tick};
 use std::ffi::c_int;
@@ -52,31 +53,38 @@ pub fn is_checked(own: &Layout) -> bool {
 /// table, or if this one cannot write: it is read-only, parallel or pg_upgrade's, or applies replicated changes, whose rows
 /// the table's trigger does not take. Needs a transaction.
 pub fn store_use(own: &Layout) {
-    let table_to_mark = || {
-        read()
+    let to_mark = |snapshot| {
+        read_by(snapshot)
             .filter(|(_, row)| row.as_ref().is_none_or(|row| !row.is_used && row.is_of(own)))
-            .map(|(table, _)| table)
+            .map(|(table, row)| (table, row.map(|row| row.place)))
     };
     // SAFETY: plain reads of flags and of this transaction's state.
     let may_mark = unsafe {
         let is_replica = pg_sys::SessionReplicationRole == pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int;
-        !pg_sys::XactReadOnly && !pg_sys::IsInParallelMode() && !pg_sys::IsBinaryUpgrade && !is_replica
+        !pg_sys::XactReadOnly
+            && !pg_sys::IsInParallelMode()
+            && !pg_sys::IsBinaryUpgrade
+            && !is_replica
+            && pg_sys::ActiveSnapshotSet()
     };
     if !may_mark {
         return;
     }
-    let Some(table) = table_to_mark() else { return };
+    let Some(found) = to_mark(LATEST) else { return };
+    let (table, _) = found;
     // Only tried: the holder may be a transaction that stores the row, and a call must not wait for a transaction.
-    // SAFETY: a table of this database; the transaction's end releases the lock.
-    let owner = unsafe {
+    // SAFETY: a table of this database; the transaction's end releases the lock. There is an active snapshot.
+    let (owner, active) = unsafe {
         if !pg_sys::ConditionalLockRelationOid(table, pg_sys::ShareRowExclusiveLock as pg_sys::LOCKMODE) {
             return;
         }
-        owner(table)
+        (owner(table), pg_sys::GetActiveSnapshot())
     };
-    // Read again: before the lock, the row may have been stored, or the table dropped.
+    // Read again: before the lock, the row may have been stored, or the table dropped. A transaction whose snapshot is older
+    // than the row cannot change it.
     if let Some(owner) = owner
-        && table_to_mark() == Some(table)
+        && to_mark(LATEST) == Some(found)
+        && to_mark(active) == Some(found)
     {
         insert(owner);
     }
@@ -119,6 +127,8 @@ struct Row {
     epoch: pg_sys::TimestampTz,
     /// The database has generated IDs.
     is_used: bool,
+    /// Where this version of the row is stored.
+    place: u64,
 }
 
 impl Row {
@@ -139,9 +149,16 @@ fn table() -> Option<pg_sys::Oid> {
     }
 }
 
+/// The snapshot with all that was committed.
+const LATEST: pg_sys::Snapshot = std::ptr::null_mut();
+
+fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
+    read_by(LATEST)
+}
+
 /// The table, and its row if it has one; `None` without a table. Locks the table first, which processes the invalidations
 /// of all earlier changes, so a process that caches the row later receives those of later changes.
-fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
+fn read_by(snapshot: pg_sys::Snapshot) -> Option<(pg_sys::Oid, Option<Row>)> {
     let table = table()?;
     // SAFETY: the callers run within a transaction. This function closes what it opens, or PostgreSQL does if an error
     // ends the statement.
@@ -154,8 +171,7 @@ fn read() -> Option<(pg_sys::Oid, Option<Row>)> {
         let is_table = (*(*relation).rd_rel).relkind as u8 == pg_sys::RELKIND_RELATION;
         let row = is_table.then(|| {
             let (no_index, no_keys) = (pg_sys::InvalidOid, std::ptr::null_mut());
-            let scan =
-                pg_sys::systable_beginscan(relation, no_index, false, std::ptr::null_mut(), 0, no_keys);
+            let scan = pg_sys::systable_beginscan(relation, no_index, false, snapshot, 0, no_keys);
             let row = pg_sys::systable_getnext(scan);
             let row = if row.is_null() { None } else { values(row, (*relation).rd_att) };
             pg_sys::systable_endscan(scan);
@@ -181,6 +197,7 @@ unsafe fn values(row: pg_sys::HeapTuple, columns: pg_sys::TupleDesc) -> Option<R
             tick_ms: i32::from_datum(value(TICK_MS)?, false)?.into(),
             epoch: i64::from_datum(value(EPOCH)?, false)?,
             is_used: bool::from_datum(value(IS_USED)?, false)?,
+            place: item_pointer_to_u64((*row).t_self),
         })
     }
 }

@@ -33,6 +33,9 @@ impl LeaseFailure {
                 "Check the hosts, database, role and password in snowflake_id.registry, the role's rights, the registry's \
                  server, and the network between."
             }
+            Kind::Call => {
+                "Check the registry's server and its log, and after a lock timeout the view pg_locks in its database."
+            }
             Kind::Answer => SAME_VERSION,
         };
         Self::new(&failure.text, failure.hint.as_deref().unwrap_or(hint))

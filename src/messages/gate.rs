@@ -23,7 +23,11 @@ const COPY_HINT: &str = "If the original no longer exists, call snowflake_adopt.
 /// Hint if no worker is usable because the clock moved.
 const NO_LANE_HINT: &str = "Wait until then, or correct the clock if it is wrong. To generate IDs at once, set \
      snowflake_id.worker_id to a number that was never used, and restart the server.";
-/// The same if a registry assigns the workers.
+/// Hint if no worker is usable because of a floor, which holds for each number.
+const FLOOR_HINT: &str = "Wait until then, or correct the clock if it is wrong. If snowflake_adopt was called with a wrong \
+     time, and no ID of that time exists anywhere, stop the server, delete the folder snowflake_id in its data \
+     directory, and start it.";
+/// Hint if no worker is usable because the clock moved, and a registry assigns the workers.
 const CLOCK_HINT: &str = "Wait until then, or correct the clock if it is wrong.";
 /// Detail if the registrar does not run.
 const NO_REGISTRAR: &str =
@@ -75,10 +79,13 @@ pub fn worker_unset(highest: i64) -> Error {
     not_ready(
         "cannot generate a snowflake ID: snowflake_id.worker_id is not set",
         "Each server needs a worker number of its own: two servers with the same number generate the same IDs.",
-        format!(
-            "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to {highest} that no other server has, \
-             and restart the server."
-        ),
+        match settings::registry() {
+            Some(_) => "Restart the server: snowflake_id.registry was set since it started.".to_owned(),
+            None => format!(
+                "Set snowflake_id.worker_id in postgresql.conf to a number from 0 to {highest} that no other server has, \
+                 and restart the server."
+            ),
+        },
     )
 }
 
@@ -204,7 +211,11 @@ pub fn refused(refusal: Refusal) -> Error {
         Refusal::NoLane(no_lane) => not_ready(
             "cannot generate a snowflake ID: system clock moved backwards",
             format!("{} {}", behind(&no_lane), usable_first(&no_lane)),
-            if settings::has_registry() { CLOCK_HINT } else { NO_LANE_HINT },
+            match no_lane.is_floor {
+                true => FLOOR_HINT,
+                false if settings::has_registry() => CLOCK_HINT,
+                false => NO_LANE_HINT,
+            },
         ),
     }
 }

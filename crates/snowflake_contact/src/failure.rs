@@ -10,7 +10,9 @@ pub enum Kind {
     Server,
     /// On the way: the connection string, hosts and network, the role and its rights.
     Connection,
-    /// On the registry: the call failed there, or this version cannot read the reply.
+    /// On the registry: the call failed there.
+    Call,
+    /// The registry has another version: without such a function, or with a reply that this version cannot read.
     Answer,
 }
 

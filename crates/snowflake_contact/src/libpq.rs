@@ -201,7 +201,7 @@ impl<'a> Connection<'a> {
             )
         };
         if res.is_null() {
-            return Err(Failure::new(Kind::Answer, self.error()));
+            return Err(Failure::new(Kind::Call, self.error()));
         }
         let result = QueryResult { libpq: self.libpq, res };
         // SAFETY: the result is not freed yet.
@@ -210,7 +210,7 @@ impl<'a> Connection<'a> {
         }
         // The connection broke: its text includes the server's last message.
         let Some(text) = result.error(PG_DIAG_MESSAGE_PRIMARY) else {
-            return Err(Failure::new(Kind::Answer, self.error()));
+            return Err(Failure::new(Kind::Call, self.error()));
         };
         // PostgreSQL's own hints are about the query, which the operator did not write.
         Err(match result.error(PG_DIAG_SQLSTATE).as_deref() {
@@ -218,7 +218,7 @@ impl<'a> Connection<'a> {
             Some(UNDEFINED_FUNCTION | UNDEFINED_COLUMN) => Failure::new(Kind::Answer, text),
             _ => {
                 let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));
-                Failure { hint, ..Failure::new(Kind::Answer, text) }
+                Failure { hint, ..Failure::new(Kind::Call, text) }
             }
         })
     }

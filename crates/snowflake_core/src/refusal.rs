@@ -29,6 +29,8 @@ pub struct NoLane {
     pub worker: i64,
     /// The wall-clock time from which it will be, as a Unix time in microseconds.
     pub usable_at_us: i64,
+    /// Whether a floor keeps every other worker from being used, too: one that an operator set, as a rule.
+    pub is_floor: bool,
 }
 
 /// Why the gate is not open yet.

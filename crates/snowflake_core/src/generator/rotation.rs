@@ -66,6 +66,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             behind_us: self.behind_us(from),
             worker: self.workers(cold).worker(lane),
             usable_at_us: self.usable_at(tick),
+            is_floor: cold.writer.pending.floor(&self.layout) > latest,
         }))
     }
 

@@ -117,6 +117,11 @@ impl PendingRecord {
         self.floor_us = floor_us.max(self.floor_us);
     }
 
+    /// The mark of a worker that the record does not have.
+    pub(crate) fn floor(&self, layout: &Layout) -> i64 {
+        mark_of(layout, self.floor_us)
+    }
+
     /// This record after the write of `attempted` failed, which is the newest that the file may hold.
     pub(crate) fn after_failed_write(self, attempted: &Self) -> Self {
         let Self { file, generation, newest, .. } = *attempted;

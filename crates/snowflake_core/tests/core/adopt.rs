@@ -6,7 +6,7 @@ use crate::simulation::fixtures::{
 };
 use crate::simulation::server::{DAY, HOUR, MINUTE, MS, SECOND, Server};
 use crate::simulation::world::{Machine, NOON, config};
-use snowflake_core::{AdoptError, ClosedReason, Event, Limits, Policy, Refusal, Tick, Unopened};
+use snowflake_core::{AdoptError, ClosedReason, Event, Limits, NoLane, Policy, Refusal, Tick, Unopened};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -91,7 +91,8 @@ fn worker_taken_from_the_original_begins_above_an_earlier_floor() {
         machine.boot_up();
         machine.open().unwrap();
         assert!(machine.mark(home) >= tick(machine.wall() + HOUR), "{home}");
-        assert!(matches!(machine.try_id(), Err(Refusal::NoLane(_))));
+        let refused = machine.try_id();
+        assert!(matches!(refused, Err(Refusal::NoLane(NoLane { is_floor: true, .. }))), "{refused:?}");
         machine.go_down();
     }
 }

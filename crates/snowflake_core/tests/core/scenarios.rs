@@ -430,7 +430,7 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
     assert_eq!(workers, [0, 512, 768, 256]);
     let refusal = ours.next_id().unwrap_err();
     let usable = DAY + 15 * MS - 3 * HOUR + 5 * MS;
-    let expected = NoLane { behind_us: HOUR, worker: 256, usable_at_us: usable - 10 * MS };
+    let expected = NoLane { behind_us: HOUR, worker: 256, usable_at_us: usable - 10 * MS, is_floor: false };
     assert_eq!(refusal, Refusal::NoLane(expected));
     assert_eq!(ours.obstacle(), Some(refusal));
     assert_eq!(ours.lane_statuses().iter().map(|lane| lane.issued).collect::<Vec<_>>(), [2; 4]);

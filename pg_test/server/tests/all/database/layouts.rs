@@ -371,6 +371,32 @@ fn the_first_id_that_can_mark_the_database_does_so() {
     assert!(is_used());
 }
 
+/// Its snapshot does not show the row that says whether the database is used.
+#[test]
+fn a_transaction_that_began_before_the_extension_generates_ids() {
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let server = Server::builder().start();
+        let (mut session, mut operator) = (server.connect(), server.connect());
+        let old = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM pg_class");
+        for change in [
+            "CREATE EXTENSION snowflake_id",
+            "DELETE FROM snowflake_internal.snowflake_config",
+            "DROP EXTENSION snowflake_id; CREATE EXTENSION snowflake_id",
+        ] {
+            run(&mut session, &old);
+            run(&mut operator, change);
+            run(&mut session, &format!("{MAKE}; COMMIT"));
+            let used = column::<bool>(&mut operator, IS_USED);
+            assert!(!used.contains(&true), "{level} {change}");
+        }
+        run(&mut session, &format!("BEGIN ISOLATION LEVEL {level}; {MAKE}; COMMIT"));
+        assert!(one::<bool>(&mut operator, IS_USED), "{level}");
+        run(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ; DROP EXTENSION snowflake_id");
+        run(&mut session, &format!("CREATE EXTENSION snowflake_id; {MAKE}; COMMIT"));
+        assert!(one::<bool>(&mut operator, IS_USED), "in the transaction that created it");
+    }
+}
+
 /// A report on a database that generates no IDs itself, and IDs that cannot mark it.
 #[test]
 fn a_statement_reads_the_row_a_few_times_however_many_ids_it_has() {

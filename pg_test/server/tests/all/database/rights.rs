@@ -113,6 +113,33 @@ const GRANTED: [&str; 41] = [
     "SELECT snowflake_horizon()",
 ];
 
+/// Where untrusted roles run SQL of their own.
+#[test]
+fn after_the_revoke_that_the_security_policy_names_nobody_uses_up_ids() {
+    let policy = include_str!("../../../../../SECURITY.md").replace("\n  ", " ");
+    let revoke =
+        policy.split('`').find(|text| text.starts_with("REVOKE EXECUTE ON FUNCTION snowflake_nextval()"));
+    let server = Server::builder().start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, revoke.expect("the statement"));
+    run(
+        &mut session,
+        "CREATE ROLE app LOGIN;
+         CREATE TABLE plain (id bigserial PRIMARY KEY);
+         CREATE TABLE filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
+         INSERT INTO filled DEFAULT VALUES;
+         ALTER TABLE plain OWNER TO app; ALTER TABLE filled OWNER TO app",
+    );
+    let issued = "SELECT issued FROM snowflake_status";
+    let before: i64 = one(&mut session, issued);
+    let mut app = server.config().user("app").connect(NoTls).unwrap();
+    for call in GRANTED {
+        // Most of them are allowed, or fail for want of a right.
+        let _ = app.batch_execute(call);
+        assert_eq!(one::<i64>(&mut session, issued), before, "{call}");
+    }
+}
+
 #[test]
 fn where_execute_is_revoked_by_default_one_grant_suffices() {
     let server = Server::builder().start();

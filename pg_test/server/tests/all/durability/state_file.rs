@@ -3,7 +3,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::ids::at_ms;
-use snowflake_server_tests::sql::{next, one, run};
+use snowflake_server_tests::sql::{fails, next, one, run};
 use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -30,6 +30,28 @@ fn first_id(session: &mut Client) -> i64 {
     wait_until("the first ID", secs(20), || {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
     })
+}
+
+/// The time was named for the IDs of all workers.
+#[test]
+fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says_so() {
+    let mut server = Server::builder().start_with_extension();
+    run(&mut server.connect(), "SELECT snowflake_adopt(now() + interval '20 hours')");
+    for worker in ["1", "77"] {
+        server.set("snowflake_id.worker_id", worker);
+        server.restart();
+        let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
+        assert_eq!(
+            failure.message, "cannot generate a snowflake ID: system clock moved backwards",
+            "{worker}"
+        );
+        assert!(failure.hint.contains("delete the folder snowflake_id"), "{worker}: {failure}");
+        assert!(!failure.hint.contains("worker_id"), "{worker}: {failure}");
+    }
+    server.stop(Stop::Fast);
+    fs::remove_dir_all(folder(&server)).expect("the folder");
+    server.start();
+    first_id(&mut server.connect());
 }
 
 // ---- modes ----

@@ -184,6 +184,19 @@ fn a_registry_that_a_reload_sets_beside_a_worker_waits_for_the_restart() {
 }
 
 #[test]
+fn a_registry_that_a_reload_sets_without_a_worker_is_said_to_need_a_restart() {
+    let mut server = Server::builder().without("snowflake_id.worker_id").start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    server.reload("snowflake_id.registry", "host=/nowhere");
+    wait_until("the reload", secs(30), || {
+        let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+        assert!(failure.message.contains("worker_id is not set"), "{failure}");
+        failure.hint.starts_with("Restart the server").then_some(())
+    });
+}
+
+#[test]
 fn a_bad_value_in_a_reload_changes_nothing() {
     let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();

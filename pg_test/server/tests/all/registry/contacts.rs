@@ -6,7 +6,7 @@ use super::nodes::{
 };
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, alone, secs};
+use snowflake_server_tests::{Server, alone, secs, wait_until};
 use std::sync::Barrier;
 use std::thread;
 
@@ -167,7 +167,9 @@ fn each_refusal_has_the_hint_of_its_cause() {
     let settings = "Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id";
     told(&mut Node { datacenter: 1, ..small() }, &mut session, "settings", settings);
     told(&mut Node::new("b"), &mut session, "settings", settings);
-    told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", settings);
+    let other =
+        "Correct snowflake_id.registry; or if this registry replaces the server's, which is lost, stop";
+    told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", other);
     let clocks = "Compare the clocks of this server and of the registry with the true time";
     for wrong in ["+ interval '2 h'", "- interval '1 day'"] {
         let clock = format!("clock_timestamp() {wrong}");
@@ -334,6 +336,25 @@ fn the_same_claim_at_once_in_many_sessions_gets_one_group() {
     assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
 }
 
+#[test]
+fn a_claim_sent_again_before_the_first_one_ends_waits_for_its_answer() {
+    // With one group, so that none is free for the second.
+    let server = single_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let node = Node { number: 1, nonce: draw(), ..Node::single("a") };
+    run(&mut session, "BEGIN");
+    let first = node.send(&mut session).lease.expect("a lease");
+    thread::scope(|scope| {
+        let again = scope.spawn(|| node.send(&mut server.connect_as("node")));
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        wait_until("the second claim", secs(60), || one::<bool>(&mut operator, waits).then_some(()));
+        run(&mut session, "COMMIT");
+        let again = again.join().expect("an answer");
+        let lease = again.lease.expect("a lease");
+        assert_eq!((lease.worker, lease.floor), (first.worker, first.floor));
+    });
+}
+
 // ---- refusals ----
 
 #[test]
@@ -489,6 +510,24 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
     run(&mut operator, "SELECT snowflake_registry_vouch()");
     assert_eq!(one::<String>(&mut operator, "SHOW idle_in_transaction_session_timeout"), "5s");
     run(&mut operator, "COMMIT");
+}
+
+#[test]
+fn a_role_without_rights_can_take_no_lock_for_which_a_contact_waits() {
+    let server = registry("");
+    run(&mut server.connect(), "CREATE ROLE stranger LOGIN");
+    let (mut session, mut stranger) = (server.connect_as("node"), server.connect_as("stranger"));
+    let mut node = Node::new("a");
+    for _ in 0..2 {
+        run(&mut session, "BEGIN");
+        node.granted(&mut session);
+        // Each role sees the advisory locks of all others, and can take them.
+        let seen = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks WHERE locktype = 'advisory'";
+        let seen: Vec<i64> = column(&mut stranger, seen);
+        run(&mut session, "COMMIT");
+        seen.iter().for_each(|key| run(&mut stranger, &format!("SELECT pg_advisory_lock({key})")));
+    }
+    node.granted(&mut session);
 }
 
 #[test]

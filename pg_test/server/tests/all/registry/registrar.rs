@@ -8,7 +8,7 @@ use snowflake_core::{Answer, Lease};
 use snowflake_server_tests::faults::new_folder;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
-use snowflake_server_tests::sql::{one, run};
+use snowflake_server_tests::sql::{fails as fails_in, one, run};
 use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, wait_until};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -104,7 +104,7 @@ fn what_the_registry_could_not_commit_was_not_granted() {
          CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON asked DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION fail()",
     );
-    fails(&registry.registry_string(), &[], Kind::Answer, "lost at the commit");
+    fails(&registry.registry_string(), &[], Kind::Call, "lost at the commit");
     assert_eq!(registry.contacts(), 0);
 }
 
@@ -119,7 +119,7 @@ fn a_contact_says_which_isolation_it_needs() {
              RAISE '%', current_setting('transaction_isolation'); END $$;
          CREATE TRIGGER look BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION look()",
     );
-    fails(&registry.registry_string(), &[], Kind::Answer, "read committed");
+    fails(&registry.registry_string(), &[], Kind::Call, "read committed");
 }
 
 #[test]
@@ -234,9 +234,28 @@ fn the_primary_is_found_behind_its_standby() {
     let standby = registry.standby(|builder| builder);
     let [of_standby, of_registry] = [&standby, &registry].map(|server| server.folder().display().to_string());
     let string = format!("host={of_standby},{of_registry} port=5432 dbname=postgres user=node");
-    fails(&string, &[], Kind::Answer, "cannot execute INSERT in a read-only transaction");
+    fails(&string, &[], Kind::Call, "cannot execute INSERT in a read-only transaction");
     assert_eq!(contact(&format!("{string} target_session_attrs=read-write"), &[]), granted());
     assert_eq!(registry.contacts(), 1);
+}
+
+#[test]
+fn a_call_that_fails_in_the_registry_is_looked_up_there() {
+    let registry = Server::builder().start_registry();
+    run(
+        &mut registry.connect(),
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
+         CREATE TRIGGER fail BEFORE INSERT ON asked FOR EACH ROW EXECUTE FUNCTION fail()",
+    );
+    let server = Server::builder().without("snowflake_id.worker_id");
+    let server = server.setting("snowflake_id.registry", &registry.registry_string()).start();
+    let mut session = server.connect();
+    run(&mut session, "CREATE EXTENSION snowflake_id");
+    let failure = wait_until("the contact's failure", secs(60), || {
+        let failure = fails_in(&mut session, "55000", "SELECT snowflake_nextval()");
+        failure.detail.contains("no room").then_some(failure)
+    });
+    assert!(failure.hint.contains("the registry's server and its log"), "{failure}");
 }
 
 #[test]
@@ -257,7 +276,7 @@ fn a_registry_that_stops_within_the_call_is_a_failure() {
         wait_until("the call", secs(30), || one::<bool>(&mut session, calling).then_some(()));
         registry.stop(how);
         let failure = call.join().unwrap().expect_err("no answer");
-        assert_eq!(failure.kind, Kind::Answer, "{failure}");
+        assert_eq!(failure.kind, Kind::Call, "{failure}");
         assert!(failure.text.contains(text), "{failure}");
     }
 }
