@@ -101,8 +101,9 @@ impl Registry {
 
     fn serve(&self, contact: &Contact, is_release: bool) -> Answer {
         let Contact { node, number, nonce, lease, clock_us, .. } = *contact;
-        let Lease { home, floor, until } = lease.unwrap_or(Lease { home: -1, floor: -1, until: -1 });
-        let (group, clock) = (home as u8 + 1, clock_us / MS);
+        let shown = |lease: Lease| (lease.home as u8 + 1, lease.floor, lease.until);
+        let (group, floor, until) = lease.map_or((0, 0, 0), shown);
+        let clock = clock_us / MS;
         let request = Request { node, number, nonce, group, floor, until, clock, is_release };
         let mut tables = self.tables.borrow_mut();
         let mut picks = 1..=self.groups.get();
