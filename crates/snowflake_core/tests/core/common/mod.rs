@@ -1,11 +1,13 @@
-//! Machines without a disk, whose processes stay: what happens in the middle of a call, and who watches the clock.
+//! Machines without a disk, whose processes stay: what happens in the middle of a call, and who watches the clock. A
+//! clock for threads.
 
 use crate::simulation::disk::SimDisk;
 use crate::simulation::tape::Tape;
-use crate::simulation::world::{self, Lock, Machine};
-use snowflake_core::{Config, Generator, Limits, Memory, Policy, Tick};
+use crate::simulation::world::{self, Lock, Machine, is_locked};
+use snowflake_core::{Config, Event, Generator, Host, Limits, Memory, Policy, Tick};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -67,6 +69,51 @@ impl Machine {
             observer.forward_jumps += 1;
         }
         self.observer.set(observer);
+    }
+}
+
+thread_local! {
+    /// The highest value that a [`SharedClock`] returned to this thread.
+    pub static HIGHEST_READ: Cell<i64> = const { Cell::new(i64::MIN) };
+}
+
+/// A clock that all threads share, and any of them can step. It moves on by `per_look` with each look.
+pub struct SharedClock {
+    pub wall: AtomicI64,
+    pub boot: AtomicI64,
+    per_look: i64,
+    pub jumps_forward: AtomicU64,
+}
+
+impl SharedClock {
+    pub fn new(wall: i64, per_look: i64) -> Self {
+        Self { wall: wall.into(), boot: 5.into(), per_look, jumps_forward: 0.into() }
+    }
+}
+
+impl Host for &SharedClock {
+    fn wall_us(&self) -> i64 {
+        self.boot.fetch_add(self.per_look, Ordering::Relaxed);
+        let wall = self.wall.fetch_add(self.per_look, Ordering::SeqCst);
+        HIGHEST_READ.set(wall.max(HIGHEST_READ.get()));
+        wall
+    }
+
+    fn boot_us(&self) -> i64 {
+        self.boot.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, micros: i64) {
+        assert!(!is_locked(), "guarantee 6: a wait under a lock");
+        self.boot.fetch_add(micros, Ordering::SeqCst);
+        self.wall.fetch_add(micros, Ordering::SeqCst);
+        std::thread::yield_now();
+    }
+
+    fn report(&self, event: Event) {
+        assert!(!is_locked(), "a report under a lock: {event:?}");
+        let is_jump = matches!(event, Event::ForwardJump(_));
+        self.jumps_forward.fetch_add(is_jump.into(), Ordering::Relaxed);
     }
 }
 
