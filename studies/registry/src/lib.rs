@@ -5,9 +5,10 @@
 //! A tick is a place among IDs. `T` is the type of ticks, clocks and numbers, `N` that of node ids and nonces: one byte
 //! each where states are explored. The default of `N` is no node.
 //!
-//! The SQL differs in what no invariant needs: it keeps a history, so that a node whose lease is over claims nothing
-//! more in that life; a claim that is newer than the one of a running lease ends that lease here, and is over there; and
-//! it believes a shown `until` only up to a grant and the tolerance past its clock.
+//! Random histories compare the SQL with these rules, step by step. The SQL differs in what no invariant needs: it keeps
+//! a history, so that a node whose lease is over claims nothing more in that life; a claim that is newer than the one of
+//! a running lease ends that lease here, and is over there; it believes a shown `until` only up to a grant and the
+//! tolerance past its clock; and a reservation does not wait for the fence of the creation.
 
 use std::ops::Add;
 
@@ -220,7 +221,7 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
 
     /// Whether nothing is leased by this clock because commits may be lost.
     pub fn is_in_doubt(&self, clock: T) -> bool {
-        self.before.is_some() && clock <= self.fence
+        self.before.is_some_and(|before| before != self.fence) && clock <= self.fence
     }
 }
 
