@@ -48,7 +48,7 @@ impl State {
     pub fn fail_over(&mut self, scope: &Scope) {
         let old = self.registry;
         self.registry = self.standby;
-        self.registry.is_elsewhere = true;
+        self.registry.tables.is_elsewhere = true;
         if self.standby != old && !scope.has(Mutant::OldPrimary) {
             self.registry.lost = Some(self.standby.lost.unwrap_or_default().max(old.since));
         }

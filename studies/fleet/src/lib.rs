@@ -4,7 +4,8 @@
 //! | file | what it has |
 //! | --- | --- |
 //! | `state` | servers, registry, what is under way between them |
-//! | `registry` `node` `caller` | the protocol: the registry's one function, a server, a call on its hot path |
+//! | `registry` | the registry's rules, which are a crate of their own, `studies/registry`, with what the invariants need |
+//! | `node` `caller` | the rest of the protocol: a server, a call on its hot path |
 //! | `faults` | what happens to hosts, directories, volumes, virtual machines, and to the registry's servers |
 //! | `invariants` | what must hold, and what the model remembers to check it |
 //! | `mutants` | deliberate faults in the protocol; `tests/fleet.rs` says which scope finds which |

@@ -188,12 +188,12 @@ impl Scope {
     /// What the registry's clock can say when this contact arrives: anything, but that both clocks of a discovery are
     /// behind both of a lost contact by more than the tolerance.
     fn answering(&self, state: &State, node_clock: u8) -> impl Iterator<Item = u8> {
-        let Registry { is_elsewhere, lost, .. } = state.registry;
-        let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { lost.unwrap_or_default() };
-        let scope = *self;
+        let (scope, registry) = (*self, state.registry);
+        let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { registry.lost.unwrap_or_default() };
         self.clocks().filter(move |clock| {
             let is_excluded = node_clock.max(*clock) + scope.tolerance < least;
-            !(is_elsewhere && scope.finds_out(node_clock, *clock) && is_excluded)
+            let finds_out = registry.tables.is_elsewhere && registry.can_find_out(&scope, node_clock, *clock);
+            !(finds_out && is_excluded)
         })
     }
 
@@ -224,7 +224,7 @@ impl Scope {
     fn registrys(&self, state: &State, actions: &mut Vec<Action>) {
         let may = |kind: Kind| state.left[kind as usize] > 0;
         // What the protocol does not protect from: a reservation that is lost.
-        let reserved = |registry: &Registry| registry.rows.map(|row| row.is_reserved);
+        let reserved = |registry: &Registry| registry.tables.rows.map(|row| row.is_reserved);
         let loses_reservation = reserved(&state.registry) != reserved(&state.standby);
         if may(Kind::Failover) {
             actions.extend((!loses_reservation).then_some(Action::FailOver));
@@ -244,7 +244,8 @@ impl Scope {
             }
         }
         if may(Kind::Retirement) {
-            let held = (1..=self.groups).filter(|group| state.registry.rows[*group as usize - 1].node > 0);
+            let held =
+                (1..=self.groups).filter(|group| state.registry.tables.rows[*group as usize - 1].node > 0);
             actions.extend(held.map(|group| Action::Retire { group }));
         }
     }
@@ -335,7 +336,7 @@ impl Scope {
             Action::FailOver => state.fail_over(self),
             Action::ReachOldPrimary => std::mem::swap(&mut state.registry, &mut state.standby),
             Action::Vouch { clock } => state.registry.vouch(clock),
-            Action::Retire { group } => state.registry.retire(group),
+            Action::Retire { group } => state.registry.tables.retire(group),
             Action::KeepForServer { group, clock } => {
                 state.registry.reserve(&mut state.ghost, self, group, clock);
             }

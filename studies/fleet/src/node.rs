@@ -105,7 +105,7 @@ impl State {
     pub fn receive(&mut self, scope: &Scope, at: usize, reply: Reply) {
         self.slots[at].reply = None;
         match reply {
-            Reply::Over => self.give_up(scope, at),
+            Reply::Over | Reply::Released => self.give_up(scope, at),
             Reply::Granted { group, floor, until } => {
                 let was = self.slots[at].disk;
                 let is_other = (was.group, was.floor) != (group, floor);

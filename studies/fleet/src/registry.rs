@@ -1,4 +1,5 @@
-//! The registry: one function for nodes, and what operators and failovers do to it.
+//! The registry's answers and operators in this model: the rules, what the invariants need to know of them, and their
+//! mutants, each of which spoils what the rules have done or see.
 
 use crate::invariants::{Breach, Ghost, Lease, RESERVED};
 use crate::mutants::Mutant;
@@ -7,8 +8,7 @@ use crate::state::{Registry, Reply, Request, Row};
 
 impl Registry {
     /// A contact, in one transaction. `clock` is read after the row's lock; `pick` is the group that a claim gets if it
-    /// is free, for the choice among free ones is a matter of taste. `None`: refused, with nothing changed but what a
-    /// doubt changes.
+    /// is free, for the choice among free ones is a matter of taste.
     pub fn contact(
         &mut self,
         ghost: &mut Ghost,
@@ -17,155 +17,110 @@ impl Registry {
         clock: u8,
         pick: u8,
     ) -> Option<Reply> {
-        if self.is_elsewhere {
-            if !scope.finds_out(request.clock, clock) {
+        if self.tables.is_elsewhere {
+            if !self.can_find_out(scope, request.clock, clock) {
                 return None;
             }
             self.find_out(ghost, scope, request.clock, clock);
         }
-        // A node too far ahead can go on to its `until`, and no further.
-        if request.clock > clock + scope.grant {
-            return None;
+        self.spoil_row(scope, request, clock);
+        let before = self.tables;
+        let mut reply = self.tables.answer(request, clock, pick);
+        if reply == Some(Reply::Released) {
+            ghost.release(request);
+        } else if let Some(Reply::Granted { group, floor, until }) = &mut reply {
+            match scope.mutant {
+                Some(Mutant::NoFloor) if request.group == 0 => *floor = 0,
+                Some(Mutant::NotClamped) => *until = (*until).max(request.clock + scope.grant),
+                _ => {}
+            }
+            let row = &mut self.tables.rows[*group as usize - 1];
+            (row.floor, row.until) = (*floor, *until);
+            // A registry that answers before it commits may crash in between.
+            if scope.has(Mutant::AnsweredFirst) {
+                self.tables = before;
+            }
+            // What nobody can lose need not be remembered.
+            if scope.limits()[Kind::Failover as usize] > 0 {
+                self.since = self.since.max(request.clock.min(clock));
+            }
+            let (node, number) = (request.node, request.number);
+            ghost.grant(Lease { node, group: *group, floor: *floor, until: *until }, number);
         }
-        match request.group {
-            0 => self.claim(ghost, scope, request, clock, pick),
-            _ => self.renew(ghost, scope, request, clock),
-        }
+        reply
     }
 
-    /// F5: a contact finds out that commits may be lost.
+    pub fn can_find_out(&self, scope: &Scope, node_clock: u8, clock: u8) -> bool {
+        self.tables.can_find_out(node_clock, clock) || scope.has(Mutant::AnyClockFindsOut)
+    }
+
     fn find_out(&mut self, ghost: &mut Ghost, scope: &Scope, node_clock: u8, clock: u8) {
-        let latest = node_clock.max(clock) + scope.tolerance;
-        let ended = match scope.mutant {
-            Some(Mutant::EndedWithoutTolerance) => latest - scope.tolerance,
-            Some(Mutant::EndedLate) => latest - 1,
-            _ => latest,
-        };
+        let (latest, tolerance, before) = (node_clock.max(clock), scope.tolerance, self.tables);
+        let has_lost = self.lost.take().is_some();
+        self.has_lost = has_lost || self.has_lost && before.is_in_doubt(latest + tolerance);
+        self.tables.find_out(latest);
+        let now = &mut self.tables;
+        match scope.mutant {
+            Some(Mutant::NoDoubt) => *now = snowflake_registry::Registry { is_elsewhere: false, ..before },
+            Some(Mutant::NoFence) => now.fence = before.fence,
+            Some(Mutant::ShortFence) => now.fence = before.fence.max(now.fence - 1),
+            Some(Mutant::FenceWithoutTolerance) => now.fence = before.fence.max(now.fence - tolerance),
+            Some(Mutant::FenceLowered) => now.fence = latest + tolerance + scope.grant,
+            Some(Mutant::BeforeKept) => now.before = before.before.or(now.before),
+            Some(Mutant::PassedNotEnded) => now.rows = before.rows,
+            Some(Mutant::EndedWithoutTolerance) => now.rows.iter_mut().for_each(|row| {
+                row.is_over &= row.until < latest;
+            }),
+            Some(Mutant::EndedLate) => now.rows.iter_mut().for_each(|row| {
+                row.is_over &= row.until < latest + tolerance - 1;
+            }),
+            _ => {}
+        }
         // A registry whose clock is wrong for a moment ends nothing.
-        let early = node_clock.min(clock) + 2 * scope.tolerance;
-        if self.rows.iter().any(|row| row.is_running() && row.until < ended && row.until >= early) {
+        let early = node_clock.min(clock) + 2 * tolerance;
+        let is_early = |row: &Row, was: &Row| was.is_running() && !row.is_running() && row.until >= early;
+        if now.rows.iter().zip(&before.rows).any(|(row, was)| is_early(row, was)) {
             ghost.break_by(Breach::EndedEarly);
         }
-        self.is_elsewhere = false;
-        let has_lost = self.lost.take().is_some();
-        if scope.has(Mutant::NoDoubt) {
-            return;
-        }
-        // Both clocks have passed the last fence: who vouches now says nothing of what came before it.
-        let is_new = self.before.is_none() || self.fence < latest;
-        self.has_lost = has_lost || (self.has_lost && !is_new);
-        if is_new && !(scope.has(Mutant::BeforeKept) && self.before.is_some()) {
-            self.before = Some(self.fence);
-        }
-        let fenced = latest - if scope.has(Mutant::FenceWithoutTolerance) { scope.tolerance } else { 0 };
-        let fence = fenced + scope.grant - scope.has(Mutant::ShortFence) as u8;
-        self.fence = match scope.mutant {
-            Some(Mutant::NoFence) => self.fence,
-            Some(Mutant::FenceLowered) => fence,
-            _ => self.fence.max(fence),
-        };
-        if !scope.has(Mutant::PassedNotEnded) {
-            for row in self.rows.iter_mut().filter(|row| row.is_running() && row.until < ended) {
-                row.is_over = true;
+    }
+
+    /// A registry that does not look at something takes what a node shows of it for its own.
+    fn spoil_row(&mut self, scope: &Scope, request: &Request, clock: u8) {
+        let Request { node, group, floor, until, number, nonce, .. } = *request;
+        let is_in_doubt = self.tables.is_in_doubt(clock);
+        for (at, row) in self.tables.rows.iter_mut().enumerate() {
+            let is_shown = at + 1 == group as usize;
+            match scope.mutant {
+                Some(Mutant::NumberIgnored) if row.node == node && number < row.number => {
+                    (row.number, row.nonce) = (number, nonce);
+                }
+                Some(Mutant::NumberIgnored | Mutant::NonceIgnored)
+                    if row.node == node && number == row.number =>
+                {
+                    row.nonce = nonce;
+                }
+                Some(Mutant::FloorNotCompared) if row.node == node && is_shown => row.floor = floor,
+                Some(Mutant::UnknownRenewed) if row.node != node && is_shown && is_in_doubt => {
+                    *row = Row { node, floor, until, number, nonce, ..Row::default() };
+                }
+                _ => {}
             }
         }
     }
 
-    /// F3. In doubt, a lease that the row does not have is neither renewed nor ended: its claim may have been lost.
-    fn renew(&mut self, ghost: &mut Ghost, scope: &Scope, request: &Request, clock: u8) -> Option<Reply> {
-        let row = &mut self.rows[request.group as usize - 1];
-        let is_its_own = row.node == request.node && !row.is_over;
-        let is_its_lease = row.floor == request.floor || scope.has(Mutant::FloorNotCompared);
-        let is_unknown = row.node != request.node && self.before.is_some() && clock <= self.fence;
-        let is_accepted = is_its_own && is_its_lease && row.accepts(scope, request);
-        let is_renewed_blindly = is_unknown && scope.has(Mutant::UnknownRenewed);
-        if !is_accepted && !is_renewed_blindly {
-            return (!is_unknown).then_some(Reply::Over);
-        }
-        if request.is_release {
-            (row.is_over, row.until) = (true, request.until);
-            ghost.release(request);
-            return Some(Reply::Over);
-        }
-        let until = row.until.max(request.until).max(scope.earlier(request.clock, clock) + scope.grant);
-        Some(self.grant(ghost, scope, request, (request.floor, until), clock))
-    }
-
-    /// A group for a node without one.
-    fn claim(
-        &mut self,
-        ghost: &mut Ghost,
-        scope: &Scope,
-        request: &Request,
-        clock: u8,
-        pick: u8,
-    ) -> Option<Reply> {
-        let held = self.rows.iter().position(|row| row.node == request.node && !row.is_over);
-        if let Some(held) = held {
-            let row = self.rows[held];
-            if row.number == request.number && row.accepts(scope, request) {
-                // The claim is asked again: the same answer.
-                let again = Request { group: held as u8 + 1, ..*request };
-                let until = row.until.max(scope.earlier(request.clock, clock) + scope.grant);
-                return Some(self.grant(ghost, scope, &again, (row.floor, until), clock));
-            }
-            if !row.accepts(scope, request) {
-                return Some(Reply::Over);
-            }
-            // A node that claims says that it has no lease.
-            self.rows[held].is_over = true;
-        }
-        let row = self.rows[pick as usize - 1];
-        let is_free = |tick: u8| tick < clock && tick < request.clock;
-        if row.is_reserved || !is_free(row.until) || !is_free(self.fence) {
-            return None;
-        }
-        let floor = if scope.has(Mutant::NoFloor) { 0 } else { row.until.max(self.fence) };
-        let claim = Request { group: pick, ..*request };
-        let until = scope.earlier(request.clock, clock) + scope.grant;
-        Some(self.grant(ghost, scope, &claim, (floor, until), clock))
-    }
-
-    fn grant(
-        &mut self,
-        ghost: &mut Ghost,
-        scope: &Scope,
-        request: &Request,
-        (floor, until): (u8, u8),
-        clock: u8,
-    ) -> Reply {
-        let Request { node, number, nonce, group, .. } = *request;
-        // A registry that answers before it commits may crash in between.
-        if !scope.has(Mutant::AnsweredFirst) {
-            self.rows[group as usize - 1] =
-                Row { node, floor, until, number, nonce, is_over: false, is_reserved: false };
-        }
-        // What nobody can lose need not be remembered.
-        if scope.limits()[Kind::Failover as usize] > 0 {
-            self.since = self.since.max(request.clock.min(clock));
-        }
-        ghost.grant(Lease { node, group, floor, until }, number);
-        Reply::Granted { group, floor, until }
-    }
-
-    /// An operator retires a node: its group comes free after `until`.
-    pub fn retire(&mut self, group: u8) {
-        self.rows[group as usize - 1].is_over = true;
-    }
-
-    /// Whether an operator can reserve the group now, for a server whose clock is not behind by more than the tolerance.
     pub fn can_reserve(&self, scope: &Scope, group: u8, clock: u8) -> bool {
-        let row = self.rows[group as usize - 1];
-        let margin = if scope.has(Mutant::ReservedWithoutTolerance) { 0 } else { scope.tolerance };
-        let is_free = |tick: u8| tick + margin < clock;
-        let is_fenced = !is_free(self.fence) && !scope.has(Mutant::ReservedBelowFence);
-        !self.is_elsewhere && !row.is_reserved && is_free(row.until) && !is_fenced
+        let mut tables = self.tables;
+        match scope.mutant {
+            Some(Mutant::ReservedWithoutTolerance) => tables.tolerance = 0,
+            Some(Mutant::ReservedBelowFence) => tables.fence = 0,
+            _ => {}
+        }
+        tables.can_reserve(group, clock)
     }
 
     /// An operator reserves it. That server's IDs begin where its clock is, and nobody ends them.
     pub fn reserve(&mut self, ghost: &mut Ghost, scope: &Scope, group: u8, clock: u8) {
-        let row = &mut self.rows[group as usize - 1];
-        (row.is_over, row.is_reserved) = (true, true);
+        self.tables.reserve(group);
         let floor = clock.saturating_sub(scope.tolerance + 1);
         ghost.grant(Lease { node: RESERVED, group, floor, until: u8::MAX }, 0);
     }
@@ -173,34 +128,14 @@ impl Registry {
     /// Whether an operator who knows all can vouch now: nothing was lost, neither in the failover of which no contact has
     /// come to know, nor in a doubt that is still on by the registry's clock.
     pub fn can_vouch(&self, scope: &Scope, clock: u8) -> bool {
-        let is_on = self.is_on(clock);
-        let is_wrong = (self.is_elsewhere && self.lost.is_some()) || (is_on && self.has_lost);
-        (self.is_elsewhere || is_on) && (!is_wrong || scope.has(Mutant::WrongVouch))
+        let (is_elsewhere, is_on) = (self.tables.is_elsewhere, self.tables.is_in_doubt(clock));
+        let is_wrong = (is_elsewhere && self.lost.is_some()) || (is_on && self.has_lost);
+        (is_elsewhere || is_on) && (!is_wrong || scope.has(Mutant::WrongVouch))
     }
 
-    /// An operator vouches. The fence is as it was before.
     pub fn vouch(&mut self, clock: u8) {
-        (self.is_elsewhere, self.lost) = (false, None);
-        if self.is_on(clock) {
-            self.has_lost = false;
-            self.fence = self.before.take().expect("a doubt");
-        }
-    }
-
-    fn is_on(&self, clock: u8) -> bool {
-        self.before.is_some() && clock <= self.fence
-    }
-}
-
-impl Row {
-    fn is_running(&self) -> bool {
-        self.node != 0 && !self.is_over
-    }
-
-    /// F3: a higher number, or the same contact once more.
-    fn accepts(&self, scope: &Scope, request: &Request) -> bool {
-        let is_again =
-            request.number == self.number && (request.nonce == self.nonce || scope.has(Mutant::NonceIgnored));
-        request.number > self.number || is_again || scope.has(Mutant::NumberIgnored)
+        self.lost = None;
+        self.has_lost &= !self.tables.is_in_doubt(clock);
+        self.tables.vouch(clock);
     }
 }

@@ -82,16 +82,6 @@ impl Scope {
         self.mutant == Some(mutant)
     }
 
-    /// Whether a contact with these two clocks may find out that commits may be lost.
-    pub(crate) fn finds_out(&self, node_clock: u8, clock: u8) -> bool {
-        node_clock.abs_diff(clock) <= self.tolerance || self.has(Mutant::AnyClockFindsOut)
-    }
-
-    /// The clock from which a lease is granted.
-    pub(crate) fn earlier(&self, node_clock: u8, clock: u8) -> u8 {
-        if self.has(Mutant::NotClamped) { node_clock } else { node_clock.min(clock) }
-    }
-
     pub(crate) fn limits(&self) -> [u8; KINDS] {
         let mut left = [0; KINDS];
         for (kind, times) in self.limits {

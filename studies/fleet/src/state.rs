@@ -25,36 +25,22 @@ pub struct State {
     pub ghost: Ghost,
 }
 
-/// The registry's tables.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// The rules' tables, requests and replies.
+pub type Tables = snowflake_registry::Registry<u8, u8, GROUPS>;
+pub type Row = snowflake_registry::Row<u8, u8>;
+pub type Request = snowflake_registry::Request<u8, u8>;
+pub type Reply = snowflake_registry::Reply<u8>;
+
+/// The registry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Registry {
-    pub rows: [Row; GROUPS],
-    pub fence: u8,
-    /// For an operator who vouches: the fence as it was before the first doubt that is still on.
-    pub before: Option<u8>,
-    /// It runs on a timeline that its row does not name: no contact has found out yet.
-    pub is_elsewhere: bool,
+    pub tables: Tables,
     /// Nothing that it knows, but what the invariants and the operators' words are about. Of the contacts committed since
     /// its standby caught up, and of those lost since its row was last right, the latest of their earlier clocks;
     /// whether a doubt that is still on follows a loss.
     pub since: u8,
     pub lost: Option<u8>,
     pub has_lost: bool,
-}
-
-/// A group in the registry.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Row {
-    /// The node that has it or had it last; 0: nobody yet.
-    pub node: u8,
-    pub floor: u8,
-    pub until: u8,
-    pub number: u8,
-    pub nonce: u8,
-    /// Its lease is over: the node was retired, released it, or claimed again, or a registry in doubt ended it.
-    pub is_over: bool,
-    /// An operator keeps it for a server without a registry.
-    pub is_reserved: bool,
 }
 
 /// A data directory, the host under it, and the server in it.
@@ -136,34 +122,11 @@ pub struct Caller {
     pub last: u8,
 }
 
-/// A contact on its way to the registry. Without a group it is a claim, with one a renewal, or the end of a lease.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Request {
-    pub node: u8,
-    pub number: u8,
-    pub nonce: u8,
-    pub group: u8,
-    pub floor: u8,
-    pub until: u8,
-    /// The node's clock.
-    pub clock: u8,
-    /// The node has given up the lease, and issued nothing above `until`.
-    pub is_release: bool,
-}
-
-/// The registry's answer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Reply {
-    /// The lease, renewed or new.
-    Granted { group: u8, floor: u8, until: u8 },
-    /// The lease of this node is over.
-    Over,
-}
-
 impl State {
     /// A fleet of blank directories and an empty registry.
     pub fn blank(scope: &Scope) -> Self {
-        let registry = Registry::default();
+        let tables = Tables::new(scope.grant, scope.tolerance);
+        let registry = Registry { tables, since: 0, lost: None, has_lost: false };
         Self {
             registry,
             standby: registry,

@@ -1,7 +1,7 @@
 //! The horizon without concurrency: what it passes and what holds it, what counts as a break, and what `since` covers.
 //! `loom.rs` has the rest.
 
-use crate::common::{Gen, World, config, generators, limits};
+use crate::common::{Gen, config, generators, limits};
 use crate::simulation::fixtures::plain;
 use crate::simulation::registry::{Member, Registry, member};
 use crate::simulation::server::Server;
@@ -25,7 +25,7 @@ fn of(machine: &Machine) -> Horizon {
     machine.with(|generator| generator.horizon(none, |_, _| false, |_| false).expect("an open gate"))
 }
 
-fn opened(config: &Config, world: &'static World) -> Gen {
+fn opened(config: &Config, world: &'static Machine) -> Gen {
     let [generator] = generators(config, world);
     generator.open(&Start::of_timeline(1)).unwrap();
     generator
@@ -38,7 +38,7 @@ fn tick(config: &Config, id: i64) -> i64 {
 #[test]
 fn horizon_passes_all_ids_of_ended_transactions() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let generator = opened(&config, world);
     let first = horizon(&generator);
     for _ in 0..3 {
@@ -50,7 +50,7 @@ fn horizon_passes_all_ids_of_ended_transactions() {
     }
     // Where no call comes, time alone moves it.
     world.pass(MINUTE);
-    assert_eq!(tick(&config, horizon(&generator).id), world.wall.get() / MS);
+    assert_eq!(tick(&config, horizon(&generator).id), world.wall() / MS);
 }
 
 /// A running transaction holds it at its first free position, to the ID; with a full tick, at the next tick.
@@ -58,7 +58,7 @@ fn horizon_passes_all_ids_of_ended_transactions() {
 fn horizon_stays_at_the_first_id_of_a_running_transaction() {
     for used in [1, 4_000, 4_096] {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let generator = opened(&config, world);
         let before = generator.next_range(used).unwrap();
         let slots = [Slot::new(), Slot::new()];
@@ -82,7 +82,7 @@ fn horizon_stays_at_the_first_id_of_a_running_transaction() {
 #[test]
 fn prepared_transactions_find_a_slot_while_there_is_room() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let generator = opened(&config, World::starting_at(DAY));
+    let generator = opened(&config, Machine::starting_at(DAY));
     let (own, prepared) = (Slot::new(), [Slot::new(), Slot::new()]);
     let slots = Slots { running: &[], prepared: &prepared };
     generator.next_id().unwrap();
@@ -104,7 +104,7 @@ fn prepared_transactions_find_a_slot_while_there_is_room() {
 #[test]
 fn closed_gate_has_no_horizon() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let [generator] = generators(&config, World::starting_at(DAY));
+    let [generator] = generators(&config, Machine::starting_at(DAY));
     let slots = Slots { running: &[], prepared: &[] };
     assert_eq!(generator.horizon(slots, |_, _| false, |_| false), Err(Refusal::GateClosed));
 }
@@ -113,7 +113,7 @@ fn closed_gate_has_no_horizon() {
 #[test]
 fn rotations_and_replays_are_breaks_and_hold_is_none() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let generator = opened(&config, world);
     let start = horizon(&generator);
     world.pass(2 * DAY);
@@ -150,7 +150,7 @@ fn rotations_and_replays_are_breaks_and_hold_is_none() {
 #[test]
 fn since_covers_breaks_that_follow_one_another_within_a_day() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(10 * DAY);
+    let world = Machine::starting_at(10 * DAY);
     let generator = opened(&config, world);
     let start = horizon(&generator);
     world.pass(5 * DAY);
@@ -164,7 +164,7 @@ fn since_covers_breaks_that_follow_one_another_within_a_day() {
     world.pass(DAY);
     generator.rotate_now().unwrap();
     let later = horizon(&generator);
-    assert_eq!(tick(&config, later.since), world.wall.get() / MS);
+    assert_eq!(tick(&config, later.since), world.wall() / MS);
     assert_eq!(later.breaks, start.breaks + 3);
 }
 
@@ -199,7 +199,7 @@ fn transaction_that_lives_through_breaks_holds_the_horizon_below_its_ids() {
 #[test]
 fn clock_that_goes_back_again_before_the_first_id_leads_to_none_below_since() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(10 * DAY);
+    let world = Machine::starting_at(10 * DAY);
     let generator = opened(&config, world);
     let start = horizon(&generator);
     world.pass(DAY);

@@ -260,6 +260,10 @@ fn released_lease_ends_at_its_marks_and_is_over_whatever_the_registry_hears() {
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
     assert_eq!(machine.open(), Err(Unopened::NoLease));
     assert_eq!(machine.with(|generator| generator.release()), Ok(None), "once");
+    registry.take_back(&contact);
+    let second = member();
+    second.pass((mark + 1) * MS - second.wall());
+    assert_eq!(second.join(&registry).floor, mark, "its group is free above the mark");
     machine.go_down();
     machine.boot_up();
     assert_eq!(machine.open(), Err(Unopened::NoLease));

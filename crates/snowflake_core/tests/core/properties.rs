@@ -6,7 +6,8 @@ mod layouts;
 mod ranges;
 mod threads;
 
-use crate::common::{Gen, World, generators};
+use crate::common::{Gen, generators};
+use crate::simulation::world::Machine;
 use proptest::prelude::*;
 use ranges::{NAP, Op, SECOND, cases, runs};
 use snowflake_core::{
@@ -69,7 +70,7 @@ impl LaneModel {
 
 struct Model {
     config: Config,
-    world: &'static World,
+    world: &'static Machine,
     lanes: Vec<LaneModel>,
     limits: Limits,
     timeline: u32,
@@ -92,7 +93,7 @@ struct Observed {
 }
 
 impl Model {
-    fn new(config: Config, world: &'static World) -> Self {
+    fn new(config: Config, world: &'static Machine) -> Self {
         let lanes = (0..config.workers.lanes()).map(|_| LaneModel::new(&config)).collect();
         Self {
             config,
@@ -335,7 +336,7 @@ impl Model {
                 // The refusal must be true: at that time there is an ID, unless it would be in the very last tick.
                 let end = layout.starts_at(layout.max_tick());
                 if no_lane.usable_at_us + self.limits.max_ahead_us < end {
-                    self.world.step(no_lane.usable_at_us - self.world.wall.get());
+                    self.world.step(no_lane.usable_at_us - self.world.wall());
                     self.refusals_are_over(generator, n);
                 }
             }
@@ -347,7 +348,7 @@ impl Model {
         self.world.steps_in_waits.take();
         self.world.stalled.set(false);
         let foretold = generator.obstacle();
-        let (layout, wall) = (self.config.layout, self.world.wall.get());
+        let (layout, wall) = (self.config.layout, self.world.wall());
         let lane = &self.lanes[self.active];
         let room = self.missing(lane.room_from(lane.last.max(layout.tick_at(wall)), 1, &layout), wall);
         let is_near = room <= self.tick_us().max(self.limits.max_wait_us);
@@ -430,7 +431,7 @@ impl Model {
                 match first.rotate_now() {
                     Ok(worker) => {
                         let lane = self.config.workers.owner(worker).unwrap().1;
-                        let expected = self.next_lane(self.world.wall.get());
+                        let expected = self.next_lane(self.world.wall());
                         assert!(expected == Some(lane) || !is_known, "lane {lane}, not {expected:?}");
                         self.lanes[lane].last = first.current_tick();
                         assert_eq!(first.status().lane, lane);
@@ -438,7 +439,7 @@ impl Model {
                         (self.active, self.current_tick) = (lane, None);
                     }
                     Err(Refusal::NoLane(_)) => {
-                        let expected = self.next_lane(self.world.wall.get());
+                        let expected = self.next_lane(self.world.wall());
                         assert!(expected.is_none() || !is_known, "{expected:?} could be used");
                     }
                     // No lane has a tick left.
@@ -477,10 +478,10 @@ fn keeps_the_guarantees(config: Config, start: i64, ops: Vec<Op>) {
     let inside = start.clamp(0, config.layout.max_tick());
     let begins_at = config.layout.starts_at(inside);
     let outside_us = (start - inside) * config.layout.tick().micros();
-    let [closed] = generators(&config, World::starting_at(begins_at + outside_us));
+    let [closed] = generators(&config, Machine::starting_at(begins_at + outside_us));
     let opened = closed.open(&Start::of_timeline(1));
     assert_eq!(matches!(opened, Err(Unopened::Clock(_))), outside_us != 0, "{opened:?}");
-    let world = World::starting_at(begins_at);
+    let world = Machine::starting_at(begins_at);
     let callers: [Gen; 3] = generators(&config, world);
     let mut model = Model::new(config, world);
     assert!(callers[0].next_id().is_err(), "the gate is closed");

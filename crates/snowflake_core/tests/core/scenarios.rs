@@ -1,7 +1,8 @@
 //! One scenario per test: another caller, or time itself, intervenes between two steps of a call. It does so when the
 //! call looks at the clock, so each scenario runs the same way every time.
 
-use crate::common::{Gen, When, World, config, generators, limits};
+use crate::common::{Gen, When, config, generators, limits};
+use crate::simulation::world::{Lock, Machine, is_locked};
 use snowflake_core::{
     Config, Event, Layout, Limits, NoLane, Policy, Refusal, Start, Tick, Unopened, Workers,
 };
@@ -28,7 +29,7 @@ fn tick(config: &Config, id: i64) -> i64 {
 #[test]
 fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -51,7 +52,7 @@ fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
 fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     for look in 1..=4 {
         let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let [ours, theirs] = generators(&config, world);
         let theirs = leak(theirs);
         ours.open(&Start::of_timeline(1)).unwrap();
@@ -59,7 +60,7 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
         world.step(-HOUR);
         world.interrupt(look, When::AfterRead, || {
             // While this thread holds the lock, nobody else can rotate.
-            if crate::common::locks_held() == 0 {
+            if !is_locked() {
                 theirs.next_id().unwrap();
             }
         });
@@ -68,7 +69,7 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
         let status = ours.status();
         assert_eq!((status.rotations, status.rollbacks), (1, 1), "interrupted at look {look}");
         assert_eq!(worker(&config, id), status.worker);
-        assert_eq!(world.events.borrow().len(), 1, "reported once");
+        assert_eq!(world.news().len(), 1, "reported once");
     }
 }
 
@@ -76,7 +77,7 @@ fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
 
 /// A generator with four IDs per tick that has run ahead as far as it may. The last call waited for a tick, and took
 /// the first of its IDs.
-fn used_up(world: &'static World) -> [&'static Gen; 2] {
+fn used_up(world: &'static Machine) -> [&'static Gen; 2] {
     let config = config("41/10/2", 0, 64, limits(Policy::Hold, 10 * MS, 0));
     let [ours, theirs] = generators(&config, world).map(leak);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -85,7 +86,7 @@ fn used_up(world: &'static World) -> [&'static Gen; 2] {
     [ours, theirs]
 }
 
-fn waited<T>(world: &World, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
+fn waited<T>(world: &Machine, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
     let before = world.boot.get();
     call().unwrap();
     world.boot.get() - before
@@ -93,7 +94,7 @@ fn waited<T>(world: &World, call: impl FnOnce() -> Result<T, Refusal>) -> i64 {
 
 #[test]
 fn a_call_waits_only_for_what_max_ahead_forbids() {
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = used_up(world);
     for _ in 0..100 {
         for _ in 0..3 {
@@ -107,7 +108,7 @@ fn a_call_waits_only_for_what_max_ahead_forbids() {
 /// Others take the tick for which a call has slept; it sleeps for the next one, as long as there are ticks.
 #[test]
 fn a_call_that_wakes_late_waits_for_the_next_tick() {
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = used_up(world);
     theirs.next_range(3).unwrap();
     // The looks at the clock: the attempt's, the observation's and the ladder's; the fourth comes after the wait.
@@ -118,7 +119,7 @@ fn a_call_that_wakes_late_waits_for_the_next_tick() {
 
 #[test]
 fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = used_up(world);
     world.stalled.set(true);
     assert_eq!(waited(world, || theirs.next_range(3)), 0);
@@ -133,7 +134,7 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
 #[test]
 fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
     let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -156,7 +157,7 @@ fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
 #[test]
 fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
     let config = config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     let mut first_pass = vec![];
@@ -177,7 +178,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
     let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     for _ in 0..40 {
@@ -196,7 +197,7 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
 #[test]
 fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
     let config = config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     for _ in 0..30 {
@@ -206,7 +207,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
     world.step(-20 * MS);
     let refusal = ours.next_id().unwrap_err();
     let Refusal::NoLane(NoLane { behind_us, usable_at_us, .. }) = refusal else { panic!("{refusal:?}") };
-    let now = world.wall.get();
+    let now = world.wall();
     assert!(usable_at_us > now, "usable at {usable_at_us}, and it is {now}: {behind_us} us behind");
     world.step(usable_at_us - now);
     ours.next_id().expect("at the time that the refusal named");
@@ -216,7 +217,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
 #[test]
 fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
     let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
-    let world = World::starting_at(230 * MS);
+    let world = Machine::starting_at(230 * MS);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     let mut ids = 0;
@@ -237,7 +238,7 @@ fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
 fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
     for policy in [Policy::Hold, Policy::Replay] {
         let config = config("5/0/1", 0, 64, limits(policy, 0, 0));
-        let world = World::starting_at(30 * MS);
+        let world = Machine::starting_at(30 * MS);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
         let ids: Vec<_> = std::iter::from_fn(|| ours.next_id().ok()).collect();
@@ -257,7 +258,7 @@ fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
         layout: Layout::new("42/0/21".parse().unwrap(), Tick::Second, 0).unwrap(),
         ..config("42/0/21", 0, 64, limits(Policy::Hold, 0, 0))
     };
-    let world = World::starting_at(config.layout.starts_at(config.layout.max_tick()));
+    let world = Machine::starting_at(config.layout.starts_at(config.layout.max_tick()));
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     let capacity = config.layout.sequences();
@@ -267,7 +268,7 @@ fn the_highest_id_of_a_layout_without_worker_bits_is_the_highest_bigint() {
     assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
     assert_eq!(ours.obstacle(), Some(Refusal::Exhausted));
     assert_eq!(ours.status().issued, capacity as u64);
-    assert_eq!(ours.lane_statuses()[0].mark_us, Some(world.wall.get()));
+    assert_eq!(ours.lane_statuses()[0].mark_us, Some(world.wall()));
 }
 
 /// A clock can return any value. The caller gets IDs or a correct refusal, never a panic or an endless loop.
@@ -280,12 +281,13 @@ fn extreme_clocks_are_survived() {
                     let base = config("41/10/12", 3, 64, limits(policy, 10 * MS, max_wait));
                     let layout = Layout::new(base.layout.bits(), Tick::Millisecond, epoch).unwrap();
                     let config = Config { layout, ..base };
-                    let world = World::starting_at(layout.starts_at(1_000_000));
+                    let world = Machine::starting_at(layout.starts_at(1_000_000));
                     world.boot.set(1);
+                    world.set_wall(layout.starts_at(1_000_000));
                     let [ours] = generators(&config, world);
                     ours.open(&Start::of_timeline(1)).unwrap();
                     ours.next_id().unwrap();
-                    world.wall.set(clock);
+                    world.set_wall(clock);
                     // With unlimited patience, only a clock that has caught up ends the wait.
                     if max_wait < i64::MAX || layout.relative(clock) > 0 {
                         let _ = ours.next_id();
@@ -303,7 +305,7 @@ fn extreme_clocks_are_survived() {
 #[test]
 fn error_before_the_epoch_says_by_how_much() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(-HOUR);
+    let world = Machine::starting_at(-HOUR);
     let [ours] = generators(&config, world);
     let start = Start::of_timeline(1);
     assert_eq!(ours.open(&start), Err(Unopened::Clock(Refusal::BeforeEpoch(HOUR))));
@@ -324,7 +326,7 @@ fn error_before_the_epoch_says_by_how_much() {
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
         let config = config("41/10/1", 1, 64, limits(policy, 0, 5 * MS));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
         world.stalled.set(true);
@@ -344,7 +346,7 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
 #[test]
 fn a_reading_from_before_a_step_counts_no_step() {
     let config = config("41/10/12", 3, 64, Limits::default());
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours, theirs] = generators(&config, world);
     let theirs = leak(theirs);
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -356,14 +358,14 @@ fn a_reading_from_before_a_step_counts_no_step() {
     let status = ours.status();
     assert!(world.all_hooks_ran());
     assert_eq!((status.rollbacks, status.forward_jumps), (1, 0));
-    assert_eq!(*world.events.borrow(), []);
+    assert_eq!(world.news(), []);
 }
 
 /// The process slept between its looks at the two clocks. That is no step, and must leave no false offset.
 #[test]
 fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
     let config = config("41/10/12", 3, 64, Limits::default());
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     world.interrupt(1, When::BeforeRead, || world.pass(20 * MS));
     ours.open(&Start::of_timeline(1)).unwrap();
@@ -383,18 +385,18 @@ fn a_process_that_sleeps_between_two_clocks_has_seen_no_step() {
 #[test]
 fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
     let config = config("41/10/12", 3, 64, Limits::default());
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.status();
     world.step(HOUR);
     ours.open(&Start::of_timeline(1)).unwrap();
-    assert_eq!(world.events.borrow()[0], Event::ForwardJump(HOUR));
+    assert_eq!(world.news()[0], Event::ForwardJump(HOUR));
 }
 
 #[test]
 fn a_refusal_is_told_once_until_there_was_an_id_again() {
     let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     ours.next_id().unwrap();
@@ -403,7 +405,7 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
         for _ in 0..3 {
             ours.next_id().unwrap_err();
         }
-        assert_eq!(world.events.borrow().len(), told);
+        assert_eq!(world.news().len(), told);
         // Back at the old time, IDs continue in the tick of the last one.
         world.step(HOUR);
         ours.next_id().unwrap();
@@ -417,7 +419,7 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
 #[test]
 fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
     let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
+    let world = Machine::starting_at(DAY);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     let mut workers = vec![];
@@ -442,7 +444,7 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
     for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
         let config = config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
         let first = ours.next_id().unwrap();
@@ -452,7 +454,7 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
         assert_eq!(worker(&config, ours.next_id().unwrap()), 512);
         // Now the first lane's next tick is 15 ms ahead, and that of the active one 74 ms.
         world.step(-74 * MS - too_early);
-        let now = world.wall.get();
+        let now = world.wall();
         let foretold = ours.obstacle();
         let outcome = ours.next_id();
         assert_eq!(outcome.err(), foretold);
@@ -460,7 +462,7 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
         if let Some(wait) = wait {
             let id = outcome.unwrap();
             assert_eq!((worker(&config, id), tick(&config, id)), (0, tick(&config, first)));
-            assert_eq!(world.wall.get() - now, wait);
+            assert_eq!(world.wall() - now, wait);
             assert_eq!(ours.status().waits, 1);
         } else {
             let Err(Refusal::NoLane(no_lane)) = outcome else { panic!("{outcome:?}") };
@@ -473,7 +475,7 @@ fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
 fn rotation_by_hand_prefers_the_timelines_parity() {
     let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
     for timeline in 1..=9 {
-        let [ours] = generators(&config, World::starting_at(DAY));
+        let [ours] = generators(&config, Machine::starting_at(DAY));
         assert_eq!(ours.rotate_now(), Err(Refusal::GateClosed));
         ours.open(&Start::of_timeline(timeline)).unwrap();
         ours.open(&Start::of_timeline(timeline)).unwrap();
@@ -491,8 +493,8 @@ fn rotation_by_hand_prefers_the_timelines_parity() {
 #[test]
 fn a_further_generator_leaves_the_limits_in_force_alone() {
     let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = World::starting_at(DAY);
-    let memory = Box::leak(Box::new(snowflake_core::Memory::<crate::common::Tracked>::new(&config)));
+    let world = Machine::starting_at(DAY);
+    let memory = Box::leak(Box::new(snowflake_core::Memory::<Lock>::new(&config)));
     let ours = Gen::new(&config, memory.view(), world);
     let changed = limits(Policy::Replay, 5 * MS, 7 * MS);
     ours.set_limits(changed);
@@ -507,5 +509,5 @@ fn a_datacenter_outside_its_field_is_no_configuration() {
     let layout = Layout::new("41/2+8/12".parse().unwrap(), Tick::Millisecond, 0).unwrap();
     let workers = Workers::new(&layout, 0, 0).unwrap();
     let config = Config { layout, workers, datacenter: 4, ring_ticks: 64, ..Config::default() };
-    let _: [Gen; 1] = generators(&config, World::starting_at(DAY));
+    let _: [Gen; 1] = generators(&config, Machine::starting_at(DAY));
 }

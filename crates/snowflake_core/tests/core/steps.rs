@@ -1,6 +1,7 @@
 //! The cost of a step of the clock, and the steps that are reported.
 
-use crate::common::{Gen, When, World, config, generators, limits};
+use crate::common::{Gen, When, config, generators, limits};
+use crate::simulation::world::{Machine, is_locked};
 use snowflake_core::{Config, Event, Policy, Refusal, Start};
 
 const MS: i64 = 1_000;
@@ -20,7 +21,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
     for look in 1..=LOOKS {
         for when in [When::BeforeRead, When::AfterRead] {
             let config = config("41/10/4", 3, 16, limits(Policy::Replay, 0, 0));
-            let world = World::starting_at(DAY);
+            let world = Machine::starting_at(DAY);
             let [ours, theirs] = generators(&config, world);
             let theirs: &'static Gen = Box::leak(Box::new(theirs));
             ours.open(&Start::of_timeline(1)).unwrap();
@@ -33,13 +34,13 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
             world.step(-10 * MS);
             world.interrupt(look, when, || {
                 // While this thread holds the lock, nobody else can rotate.
-                if crate::common::locks_held() == 0 && theirs.status().rotations == 0 {
+                if !is_locked() && theirs.status().rotations == 0 {
                     theirs.rotate_now().unwrap();
                 }
             });
             let id = ours.next_id().unwrap();
             interrupted += usize::from(world.all_hooks_ran());
-            let now = world.wall.get() / MS;
+            let now = world.wall() / MS;
             assert_eq!(ours.status().rotations, 1, "look {look}");
             // A call that had read the old lane before the rotation may still use it.
             let next = ours.next_id().unwrap();
@@ -58,7 +59,7 @@ fn a_rotation_in_the_middle_of_a_replay_behind_the_ring_costs_one_lane() {
 fn a_step_forward_is_told_of_from_a_minute_on() {
     for (step, is_told) in [(60 * SECOND, false), (60 * SECOND + 1, true)] {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
         ours.next_id().unwrap();
@@ -66,7 +67,7 @@ fn a_step_forward_is_told_of_from_a_minute_on() {
         ours.next_id().unwrap();
         assert_eq!(ours.status().forward_jumps, u64::from(is_told), "{step} us");
         let told = if is_told { vec![Event::ForwardJump(step)] } else { vec![] };
-        assert_eq!(*world.events.borrow(), told, "{step} us");
+        assert_eq!(world.news(), told, "{step} us");
     }
 }
 
@@ -83,14 +84,14 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
         (DAY / 2, DAY / 2),
     ] {
         let config = config("41/10/12", 3, 64, limits(Policy::Hold, max_ahead, 0));
-        let world = World::starting_at(DAY);
+        let world = Machine::starting_at(DAY);
         let [ours] = generators(&config, world);
         ours.open(&Start::of_timeline(1)).unwrap();
         ours.next_id().unwrap();
         world.step(-step);
         ours.rotate_now().unwrap();
         let rotated = Event::Rotated { from: 0, to: 512, behind_us };
-        assert_eq!(*world.events.borrow(), vec![rotated], "back by {step} us");
+        assert_eq!(world.news(), vec![rotated], "back by {step} us");
     }
 }
 
@@ -98,7 +99,7 @@ fn a_rotation_tells_how_far_the_clock_is_behind_where_ids_do_not_run_so_far_ahea
 #[test]
 fn a_rotation_at_the_end_of_the_time_field_is_refused_by_what_is_left_of_it() {
     let config = config("5/0/1", 0, 64, limits(Policy::Hold, 0, 0));
-    let world = World::starting_at(31 * MS);
+    let world = Machine::starting_at(31 * MS);
     let [ours] = generators(&config, world);
     ours.open(&Start::of_timeline(1)).unwrap();
     ours.next_id().unwrap();

@@ -1,14 +1,14 @@
 //! Real threads at full speed, compared with what a sequential generator would have generated.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Barrier, OnceLock};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Start};
+use crate::common::SharedClock;
+use crate::simulation::world::Lock;
+use snowflake_core::{Config, Generator, Host, Layout, Limits, Memory, Policy, Start};
 use snowflake_core::{SystemHost, Tick, Workers};
-
-type Lock = parking_lot::RawMutex;
 
 fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
     let layout = Layout::new(bits.parse().unwrap(), Tick::Millisecond, 1_704_067_200_000_000).unwrap();
@@ -182,47 +182,9 @@ fn singles_beside(ranges: u64) -> u64 {
     of_singles
 }
 
-/// A clock that any thread can step, and that moves on a little with each look.
-struct Stepping {
-    wall: AtomicI64,
-    boot: AtomicI64,
-    jumps_forward: AtomicU64,
-}
-
-impl Stepping {
-    fn new() -> &'static Self {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now);
-        let (wall, boot) = (AtomicI64::new(1_800_000_000_000_000), AtomicI64::new(1));
-        Box::leak(Box::new(Self { wall, boot, jumps_forward: AtomicU64::new(0) }))
-    }
-
-    fn pass(&self, micros: i64) {
-        self.wall.fetch_add(micros, Ordering::SeqCst);
-        self.boot.fetch_add(micros, Ordering::SeqCst);
-    }
-}
-
-impl Host for &Stepping {
-    fn wall_us(&self) -> i64 {
-        self.boot.fetch_add(1, Ordering::Relaxed);
-        self.wall.fetch_add(1, Ordering::SeqCst)
-    }
-
-    fn boot_us(&self) -> i64 {
-        self.boot.load(Ordering::SeqCst)
-    }
-
-    fn wait(&self, micros: i64) {
-        self.pass(micros);
-        std::thread::yield_now();
-    }
-
-    fn report(&self, event: Event) {
-        if matches!(event, Event::ForwardJump(_)) {
-            self.jumps_forward.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+/// A clock that moves on a little with each look.
+fn stepping() -> SharedClock {
+    SharedClock::new(1_800_000_000_000_000, 1)
 }
 
 /// Without a step, order holds over all threads and no lane is left, although ticks of four IDs keep filling up.
@@ -231,7 +193,7 @@ fn millions_of_ids_in_order_by_a_clock_of_our_own() {
     for policy in [Policy::Hold, Policy::Replay] {
         let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 1_000_000 };
         let config = config("41/10/2", 3, 64, limits);
-        let outcome = hammer(&config, Stepping::new(), 4, 250_000);
+        let outcome = hammer(&config, &stepping(), 4, 250_000);
         outcome.is_in_order();
         outcome.is_what_one_caller_could_have_made(&config);
         assert_eq!(outcome.rotations, 0, "{policy:?}");
@@ -244,7 +206,7 @@ fn millions_of_ids_while_somebody_steps_the_clock() {
     for policy in [Policy::Hold, Policy::Replay] {
         let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 3_000 };
         let config = config("41/10/3", 7, 64, limits);
-        let clock = Stepping::new();
+        let clock = &stepping();
         let is_over = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -272,7 +234,7 @@ fn a_hundred_threads_that_see_one_step_make_one_rotation() {
     for _ in 0..20 {
         let limits = Limits { policy: Policy::Hold, max_ahead_us: 4_000, max_wait_us: 3_000 };
         let config = config("41/10/12", 7, 64, limits);
-        let clock = Stepping::new();
+        let clock = &stepping();
         let memory = Memory::<Lock>::new(&config);
         let generators: Vec<_> = (0..100).map(|_| Generator::new(&config, memory.view(), clock)).collect();
         generators[0].open(&Start::of_timeline(1)).unwrap();

@@ -116,7 +116,7 @@ pub fn act(world: &Rc<World>, action: Action) {
                 server.live(|| server.hear(&contact, answer));
             }
         }
-        End => world.registry.end_all(),
+        End => [0, 1].iter().for_each(|home| world.registry.end(*home)),
         Turn | Pass | Step | Aim | Ghost | Promote | PutBack | HalfStart => unreachable!("done above"),
     }
 }

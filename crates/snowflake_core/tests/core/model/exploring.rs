@@ -1,9 +1,10 @@
 //! Runs of tapes: all of a small scope, random ones of a large one, and a failing one made shorter.
 
 use super::actions::act;
-use super::runs::{Counts, Registry, World};
-use super::scopes::{AHEADS, HOUR, LARGE, MS, OFFSETS, SMALL, Scope, limits, settings};
+use super::runs::{Counts, World};
+use super::scopes::{AHEADS, HOUR, LARGE, MS, OFFSETS, SECOND, SMALL, Scope, limits, settings};
 use crate::simulation::disk::{SimDisk, SimHost};
+use crate::simulation::registry::Registry;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{Machine, SYSTEM, draw_anew};
 use snowflake_core::Start;
@@ -42,7 +43,8 @@ fn run(
         is_large: scope.length > 10,
         steps: scope.steps,
         source: scope.source,
-        registry: Registry::default(),
+        // Its leases and its groups run out soon.
+        registry: Registry::of(2, 2 * SECOND),
         grants: RefCell::default(),
     });
     let length = scope.length + number("MODEL_DEPTH", 0) as usize;

@@ -3,6 +3,7 @@
 
 use super::scopes::{MS, TOLERANCE};
 use crate::simulation::disk::{Fault, Said};
+use crate::simulation::registry::Registry;
 use crate::simulation::tape::Tape;
 use crate::simulation::world::{Lock, Machine};
 use snowflake_core::host::FileIdentity;
@@ -10,59 +11,6 @@ use snowflake_core::{Answer, Config, Contact, Event, Lease, Limits, Memory, Part
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::{Rc, Weak};
-use uuid::Uuid;
-
-/// How far ahead of the clock a lease is granted, and how many groups the registry has: both run out soon.
-const GRANT: i64 = 2_000;
-
-const GROUPS: i64 = 2;
-
-/// A registry that leases groups by the rules. Nothing but its floors keeps nodes apart: it takes a group away from a
-/// node without asking anybody.
-#[derive(Default)]
-pub struct Registry {
-    /// Each group's last contact and lease; the contact is `None` once another node has the group.
-    groups: RefCell<BTreeMap<i64, (Option<Contact>, Lease)>>,
-}
-
-impl Registry {
-    pub fn answer(&self, contact: &Contact) -> Answer {
-        let registry = Uuid::from_u128(77);
-        let now = contact.clock_us / MS;
-        let mut groups = self.groups.borrow_mut();
-        let mut of_node =
-            groups.values_mut().filter(|(last, _)| last.is_some_and(|it| it.node == contact.node));
-        if let Some((last, lease)) = of_node.next() {
-            let known = last.expect("a contact");
-            if contact.number <= known.number
-                && (contact.number, contact.nonce) != (known.number, known.nonce)
-            {
-                return Answer::Over;
-            }
-            lease.until = lease.until.max(now + GRANT);
-            *last = Some(*contact);
-            return Answer::Granted { registry, lease: *lease };
-        }
-        if contact.lease.is_some() {
-            return Answer::Over;
-        }
-        // Rather one that has ended; if there is none, its new node has to wait until its clock passes the floor.
-        let ends = |home: &i64| groups.get(home).map_or(-1, |(_, lease)| lease.until);
-        let home = (0..GROUPS).find(|home| ends(home) < now).or_else(|| (0..GROUPS).min_by_key(ends));
-        let home = home.expect("there are groups");
-        let floor = ends(&home);
-        let lease = Lease { home, floor, until: now.max(floor) + GRANT };
-        groups.insert(home, (Some(*contact), lease));
-        Answer::Granted { registry, lease }
-    }
-
-    /// Another node gets each group.
-    pub fn end_all(&self) {
-        for (last, lease) in self.groups.borrow_mut().values_mut() {
-            (*last, lease.until) = (None, lease.until + GRANT);
-        }
-    }
-}
 
 #[derive(Clone, Copy, Default)]
 pub struct Last {

@@ -93,7 +93,7 @@ pub enum Action {
     Meet,
     /// The answer that got lost arrives after all.
     Late,
-    /// The registry gives every group to another node.
+    /// An operator of the registry retires every node.
     End,
 }
 

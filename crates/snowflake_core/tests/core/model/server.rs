@@ -114,7 +114,7 @@ impl Server {
             3 => self.nested(|| self.rotate()),
             4 => self.nested(|| self.adopt()),
             _ => self.nested(|| {
-                world.registry.end_all();
+                [0, 1].iter().for_each(|home| world.registry.end(*home));
                 self.meet(true);
                 self.meet(true);
                 let start = self.machine.start.get();

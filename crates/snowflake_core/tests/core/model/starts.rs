@@ -131,7 +131,10 @@ impl Server {
                 self.waited.set(self.waited.get() + micros);
                 self.machine.pass(micros);
             }
-            Err(Unopened::NoLease) => self.meet(true),
+            Err(Unopened::NoLease) => {
+                self.machine.pass(self.world().registry.free_in(self.machine.wall()));
+                self.meet(true);
+            }
             Err(Unopened::Closed(ClosedReason::Os(errno))) => {
                 self.log(|| format!("closed by errno {errno}"));
                 self.machine.pass(SECOND);

@@ -2,7 +2,8 @@
 
 use super::check_unique;
 use super::ranges::{cases, configs};
-use crate::common::{Gen, When, World, generators, locks_held};
+use crate::common::{Gen, When, generators};
+use crate::simulation::world::{Machine, is_locked};
 use proptest::prelude::*;
 use snowflake_core::{Config, Policy, Range, Start};
 use std::cell::RefCell;
@@ -46,7 +47,7 @@ struct Made {
 
 /// Calls within calls: a world, the callers that may intervene, and everything that they generated.
 struct Nested {
-    world: &'static World,
+    world: &'static Machine,
     config: Config,
     callers: [Gen; 2],
     moment: std::cell::Cell<u64>,
@@ -75,7 +76,7 @@ impl Nested {
     }
 
     fn intrude(&self, op: &Intruder) {
-        if locks_held() > 0 {
+        if is_locked() {
             return;
         }
         match op {
@@ -128,7 +129,7 @@ proptest! {
     #[test]
     fn any_interrupted_calls_keep_the_guarantees((config, calls) in interrupted_runs()) {
         let middle = config.layout.max_tick().min(1 << 40) / 2;
-        let world = World::starting_at(config.layout.starts_at(middle));
+        let world = Machine::starting_at(config.layout.starts_at(middle));
         let nested: &'static Nested = Box::leak(Box::new(Nested {
             world,
             config,

@@ -2,46 +2,13 @@
 
 use super::check_unique;
 use super::ranges::{cases, configs};
-use crate::common::locks_held;
+use crate::common::{HIGHEST_READ, SharedClock};
+use crate::simulation::world::Lock;
 use proptest::prelude::*;
-use snowflake_core::{Event, Generator, Host, Memory, Start};
-use std::cell::RefCell;
+use snowflake_core::{Generator, Memory, Start};
 use std::collections::HashMap;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-/// A clock that all threads share. Each thread records what it read.
-struct Shared {
-    wall: AtomicI64,
-    boot: AtomicI64,
-}
-
-thread_local! {
-    static TOLD: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Host for &Shared {
-    fn wall_us(&self) -> i64 {
-        let wall = self.wall.load(Ordering::SeqCst);
-        TOLD.with_borrow_mut(|told| told.push(wall));
-        wall
-    }
-
-    fn boot_us(&self) -> i64 {
-        self.boot.load(Ordering::SeqCst)
-    }
-
-    fn wait(&self, micros: i64) {
-        assert_eq!(locks_held(), 0, "guarantee 6: a wait under a lock");
-        self.boot.fetch_add(micros, Ordering::SeqCst);
-        self.wall.fetch_add(micros, Ordering::SeqCst);
-        std::thread::yield_now();
-    }
-
-    fn report(&self, event: Event) {
-        assert_eq!(locks_held(), 0, "a report under a lock: {event:?}");
-    }
-}
+use std::sync::atomic::{AtomicBool, Ordering};
 
 proptest! {
     #![proptest_config(cases(400))]
@@ -56,8 +23,8 @@ proptest! {
     ) {
         let us = config.layout.tick().micros();
         let middle = config.layout.starts_at(config.layout.max_tick().min(1 << 40) / 2);
-        let clock = Shared { wall: AtomicI64::new(middle), boot: AtomicI64::new(5) };
-        let memory = Memory::<crate::common::Tracked>::new(&config);
+        let clock = SharedClock::new(middle, 0);
+        let memory = Memory::<Lock>::new(&config);
         let generators: Vec<_> =
             (0..threads).map(|_| Generator::new(&config, memory.view(), &clock)).collect();
         generators[0].open(&Start::of_timeline(1)).unwrap();
@@ -72,11 +39,10 @@ proptest! {
                     barrier.wait();
                     for call in 0..200 {
                         let n = if call % 3 == 0 { generator.capacity() * share / 100 } else { 1 };
-                        TOLD.with_borrow_mut(Vec::clear);
+                        HIGHEST_READ.set(i64::MIN);
                         let Ok(range) = generator.next_range(n.max(1)) else { continue };
-                        let told = TOLD.with_borrow(|told| told.iter().copied().max()).unwrap();
                         let tick = config.layout.unpack(range.first).unwrap().tick;
-                        assert!(config.layout.starts_at(tick) <= told + max_ahead, "guarantee 4");
+                        assert!(config.layout.starts_at(tick) <= HIGHEST_READ.get() + max_ahead, "guarantee 4");
                         made.push(range);
                     }
                     made

@@ -4,8 +4,8 @@ use super::server::{HOUR, MINUTE, MS, Server};
 use super::tape::Tape;
 use super::world::{Machine, config};
 use snowflake_core::{Answer, Answered, Config, Contact, Lease, Limits, Parts, Tick, WorkerSource};
+use snowflake_registry::{Reply, Request, Row};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
 
@@ -39,105 +39,87 @@ pub fn standby_of(primary: &Machine) -> Machine {
     standby
 }
 
-/// A registry that hands out groups by the rules.
+/// A registry that hands out groups by the rules, the first free one to each claim.
 pub struct Registry {
     pub id: Uuid,
-    /// Each group's node, number, nonce and lease.
-    pub groups: RefCell<BTreeMap<i64, (Contact, Lease)>>,
-    /// How many groups there are.
-    pub homes: Cell<i64>,
+    pub tables: RefCell<snowflake_registry::Registry<i64, Uuid, 16>>,
+    /// How many of the groups there are.
+    pub groups: Cell<u8>,
     /// Its clock, as a boot clock and what to add to it; that of its contacts, if it has none.
     pub clock: RefCell<Option<(Rc<Cell<i64>>, i64)>>,
     /// How far its clock is ahead.
     pub offset: Cell<i64>,
     pub is_away: Cell<bool>,
-    /// It has failed over, and no clock has yet confirmed its own.
-    pub is_unsure: Cell<bool>,
-    /// Nothing is leased before this tick has passed; and what it was before the last doubt.
-    pub fence: Cell<[i64; 2]>,
 }
 
 impl Registry {
     pub fn new() -> Self {
+        Self::of(16, GRANT)
+    }
+
+    pub fn of(groups: u8, grant: i64) -> Self {
         Self {
             id: Uuid::from_u128(77),
-            groups: RefCell::default(),
-            homes: Cell::new(256),
+            tables: RefCell::new(snowflake_registry::Registry::new(grant / MS, TOLERANCE / MS)),
+            groups: Cell::new(groups),
             clock: RefCell::default(),
             offset: Cell::default(),
             is_away: Cell::default(),
-            is_unsure: Cell::default(),
-            fence: Cell::new([-1; 2]),
         }
     }
 
+    fn tick(&self, of_contact: i64) -> i64 {
+        let own = self.clock.borrow().as_ref().map(|(boot, ahead)| boot.get() + ahead);
+        (own.unwrap_or(of_contact) + self.offset.get()) / MS
+    }
+
     /// Another server is the registry now. It has no commit from these groups' last contacts.
-    pub fn fail_over(&self, lost: &[i64]) {
-        self.groups.borrow_mut().retain(|home, _| !lost.contains(home));
-        self.is_unsure.set(true);
+    pub fn fail_over(&self, lost: &[usize]) {
+        let mut tables = self.tables.borrow_mut();
+        lost.iter().for_each(|home| tables.rows[*home] = Row::default());
+        tables.is_elsewhere = true;
     }
 
     /// An operator knows that nothing was lost.
     pub fn vouch(&self) {
-        self.fence.set([self.fence.get()[1]; 2]);
-        self.is_unsure.set(false);
+        self.tables.borrow_mut().vouch(self.tick(0));
     }
 
-    /// The first contact after a failover: leases that have ended by then cannot be told from lost ones.
-    pub fn discover(&self, groups: &mut BTreeMap<i64, (Contact, Lease)>, latest: i64) {
-        let ended = latest + TOLERANCE / MS;
-        groups.values_mut().filter(|(_, l)| l.until < ended).for_each(|(last, _)| last.node = Uuid::nil());
-        let [before, _] = self.fence.get();
-        self.fence.set([before.max(ended + GRANT / MS), before]);
-        self.is_unsure.set(false);
+    /// An operator retires the node that has this group.
+    pub fn end(&self, home: i64) {
+        self.tables.borrow_mut().retire(home as u8 + 1);
     }
 
     pub fn answer(&self, contact: &Contact) -> Answer {
-        let mut groups = self.groups.borrow_mut();
-        let own = self.clock.borrow().as_ref().map_or(contact.clock_us, |(boot, ahead)| boot.get() + ahead);
-        let clocks = [contact.clock_us / MS, (own + self.offset.get()) / MS];
-        let (now, latest) = (clocks[0].min(clocks[1]), clocks[0].max(clocks[1]));
-        if clocks[0] - clocks[1] > GRANT / MS || self.is_unsure.get() && latest - now > TOLERANCE / MS {
-            return Answer::Refused;
-        }
-        if self.is_unsure.get() {
-            self.discover(&mut groups, latest);
-        }
-        let [fence, _] = self.fence.get();
-        let until = now + GRANT / MS;
-        let is_running = |home: i64| groups.get(&home).is_some_and(|(last, _)| !last.node.is_nil());
-        if let Some(lease) = contact.lease
-            && fence >= now
-            && !is_running(lease.home)
-            && (fence - GRANT / MS..=fence).contains(&lease.until)
-        {
-            groups.insert(lease.home, (*contact, lease));
-        }
-        if let Some((last, lease)) = groups.values_mut().find(|(last, _)| last.node == contact.node) {
-            let is_repeated = last.number == contact.number && last.nonce == contact.nonce;
-            if contact.number <= last.number && !is_repeated {
-                return Answer::Over;
-            }
-            lease.until = lease.until.max(until).max(contact.lease.map_or(-1, |shown| shown.until));
-            *last = *contact;
-            return Answer::Granted { registry: self.id, lease: *lease };
-        }
-        if contact.lease.is_some() {
-            return Answer::Over;
-        }
-        let is_free = |home: &i64| fence < now && groups.get(home).is_none_or(|(_, lease)| lease.until < now);
-        let Some(home) = (0..self.homes.get()).find(is_free) else { return Answer::Refused };
-        let floor = groups.get(&home).map_or(-1, |(_, lease)| lease.until).max(fence);
-        let lease = Lease { home, floor, until };
-        groups.insert(home, (*contact, lease));
-        Answer::Granted { registry: self.id, lease }
+        self.serve(contact, false)
     }
 
-    /// Somebody else speaks for the node that has this group, or an operator retires it.
-    pub fn end(&self, home: i64) {
-        let mut groups = self.groups.borrow_mut();
-        let (last, _) = groups.get_mut(&home).unwrap();
-        last.node = Uuid::nil();
+    /// The node gives its lease back.
+    pub fn take_back(&self, contact: &Contact) -> Answer {
+        self.serve(contact, true)
+    }
+
+    fn serve(&self, contact: &Contact, is_release: bool) -> Answer {
+        let Contact { node, number, nonce, lease, clock_us, .. } = *contact;
+        let shown = |lease: Lease| (lease.home as u8 + 1, lease.floor, lease.until);
+        let (group, floor, until) = lease.map_or((0, 0, 0), shown);
+        let clock = clock_us / MS;
+        let request = Request { node, number, nonce, group, floor, until, clock, is_release };
+        let mut tables = self.tables.borrow_mut();
+        let mut picks = 1..=self.groups.get();
+        match picks.find_map(|pick| tables.contact(&request, self.tick(clock_us), pick)) {
+            Some(Reply::Granted { group, floor, until }) => {
+                Answer::Granted { registry: self.id, lease: Lease { home: group as i64 - 1, floor, until } }
+            }
+            Some(Reply::Over | Reply::Released) => Answer::Over,
+            None => Answer::Refused,
+        }
+    }
+
+    /// How long it takes until a group is free, by a node's clock.
+    pub fn free_in(&self, clock: i64) -> i64 {
+        let ends = self.tables.borrow().rows[..self.groups.get() as usize].iter().map(|row| row.until).min();
+        ((ends.expect("a group") + 1) * MS - clock).max(0)
     }
 }
 

@@ -3,10 +3,12 @@
 
 use super::disk::SimDisk;
 use super::tape::Tape;
+use crate::common::{Observer, When};
 use snowflake_core::lock_api::{GuardSend, RawMutex};
 use snowflake_core::{Bits, Config, Disk, Event, Generator, Host, Layout, Limits, Memory, Start};
 use snowflake_core::{Tick, Workers};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -25,7 +27,7 @@ pub fn draw_anew() {
     DRAWN.set(0);
 }
 
-/// Whether the cold lock is held.
+/// Whether this thread holds a cold lock.
 pub fn is_locked() -> bool {
     IS_LOCKED.get()
 }
@@ -33,27 +35,34 @@ pub fn is_locked() -> bool {
 /// The panic payload of a call that would wait for the lock of the call around it.
 pub struct LockedOut;
 
-/// A lock for one thread on which one call can run in the middle of another.
-pub struct Lock;
+/// parking_lot's lock, with which one call can run in the middle of another.
+pub struct Lock(parking_lot::RawMutex);
 
 #[allow(unsafe_code, reason = "a RawMutex is unsafe to implement")]
-// SAFETY: everything that uses it stays on one thread, and it is never taken twice there.
+// SAFETY: parking_lot's lock excludes; this only remembers.
 unsafe impl RawMutex for Lock {
-    const INIT: Self = Self;
+    #[allow(clippy::declare_interior_mutable_const, reason = "lock_api wants it so")]
+    const INIT: Self = Self(parking_lot::RawMutex::INIT);
     type GuardMarker = GuardSend;
 
     fn lock(&self) {
-        if IS_LOCKED.replace(true) {
+        if is_locked() {
             resume_unwind(Box::new(LockedOut));
         }
+        self.0.lock();
+        IS_LOCKED.set(true);
     }
 
     fn try_lock(&self) -> bool {
-        !IS_LOCKED.replace(true)
+        let has_won = !is_locked() && self.0.try_lock();
+        IS_LOCKED.set(is_locked() || has_won);
+        has_won
     }
 
     unsafe fn unlock(&self) {
         IS_LOCKED.set(false);
+        // SAFETY: the caller holds the lock.
+        unsafe { self.0.unlock() }
     }
 }
 
@@ -61,6 +70,9 @@ pub type Gen<'m, 'w> = Generator<'m, &'w Machine, Lock>;
 
 /// Runs around a look at the clock, which it does itself by calling its argument.
 pub type Meanwhile = dyn Fn(&dyn Fn());
+
+/// Code to run in the middle of a call: at which look at the wall clock, and before or after it.
+type Hook = (usize, When, Box<dyn FnOnce()>);
 
 /// A machine and the server on it.
 pub struct Machine {
@@ -78,15 +90,27 @@ pub struct Machine {
     pub is_locked_by_another: Cell<bool>,
     /// The last two values that the wall clock returned, the latest first.
     pub last_reads: Cell<[i64; 2]>,
-    pub reads: Cell<u64>,
+    /// The values that the wall clock returned, in order; since the last generator was created, where there is a disk.
+    pub reads: RefCell<Vec<i64>>,
+    /// The wall clock stands still while a call waits.
+    pub stalled: Cell<bool>,
+    /// The steps of the wall clock in the coming waits.
+    pub steps_in_waits: RefCell<VecDeque<i64>>,
+    /// The offset between the clocks as a perfect observer sees it, and the steps that it has counted.
+    pub observer: Cell<Observer>,
+    pub hooks: RefCell<Vec<Hook>>,
     /// The actions of other processes while a call looks at the clock.
     pub meanwhile: RefCell<Option<Rc<Meanwhile>>>,
     /// The keeper's action while a call waits for it; `None` if there is no keeper.
     pub keeper: RefCell<Option<Rc<dyn Fn()>>>,
 }
 
-/// A call that looks at the clock more often than this will never end.
-const MOST_READS: u64 = 100_000;
+/// A call that looks at the clock more often than this will never end. The bound is high because a call with much
+/// patience looks some million times while a clock stands still a microsecond before the tick that it waits for.
+const MOST_READS: usize = 10_000_000;
+
+/// How much longer than asked Linux lets an ordinary process sleep.
+const TIMER_SLACK_US: i64 = 50;
 
 impl Machine {
     pub fn new(config: Config, boot: &Rc<Cell<i64>>, disk: SimDisk) -> Self {
@@ -101,7 +125,11 @@ impl Machine {
             events: RefCell::default(),
             is_locked_by_another: Cell::new(false),
             last_reads: Cell::new([i64::MIN; 2]),
-            reads: Cell::new(0),
+            reads: RefCell::default(),
+            stalled: Cell::default(),
+            steps_in_waits: RefCell::default(),
+            observer: Cell::default(),
+            hooks: RefCell::default(),
             meanwhile: RefCell::default(),
             keeper: RefCell::default(),
         }
@@ -124,7 +152,17 @@ impl Machine {
     }
 
     pub fn wall(&self) -> i64 {
-        self.boot.get() + self.offset.get()
+        self.boot.get().wrapping_add(self.offset.get())
+    }
+
+    pub fn set_wall(&self, wall: i64) {
+        self.offset.set(wall.wrapping_sub(self.boot.get()));
+    }
+
+    /// What was reported but for open gates, with which every test begins.
+    pub fn news(&self) -> Vec<Event> {
+        let is_news = |event: &&Event| !matches!(event, Event::Opened { .. });
+        self.events.borrow().iter().filter(is_news).copied().collect()
     }
 
     /// The value of the wall clock that an attempt used. The call may have looked once more since, for a step.
@@ -156,15 +194,16 @@ impl Machine {
     pub fn with<T>(&self, work: impl FnOnce(&Gen<'_, '_>) -> T) -> T {
         let memory = self.memory.borrow().clone().expect("the server is up");
         let config = *self.config.borrow();
-        self.reads.set(0);
+        self.reads.borrow_mut().clear();
         work(&Generator::new(&config, memory.view(), self))
     }
 }
 
 impl Host for &Machine {
     fn wall_us(&self) -> i64 {
-        self.reads.set(self.reads.get() + 1);
-        assert!(self.reads.get() < MOST_READS, "the call never ends");
+        let read = self.reads.borrow().len() + 1;
+        assert!(read < MOST_READS, "the call never ends");
+        self.run_hook(read, When::BeforeRead);
         let meanwhile = self.meanwhile.borrow().clone();
         let seen = Cell::new(0);
         let look = || {
@@ -175,6 +214,8 @@ impl Host for &Machine {
             Some(meanwhile) if !is_locked() => meanwhile(&look),
             _ => look(),
         }
+        self.reads.borrow_mut().push(seen.get());
+        self.run_hook(read, When::AfterRead);
         seen.get()
     }
 
@@ -185,8 +226,18 @@ impl Host for &Machine {
     fn wait(&self, micros: i64) {
         assert!(micros > 0, "a wait of {micros} us");
         assert!(!is_locked() || self.is_locked_by_another.get(), "guarantee 6: a wait under the lock");
-        self.reads.set(self.reads.get() + 1);
-        self.pass(micros);
+        self.observe();
+        match self.stalled.get() {
+            // Linux's sleeps are no shorter, so a call that waits for one last microsecond waits only so often.
+            true => {
+                let slept = micros.max(TIMER_SLACK_US);
+                self.pass(slept);
+                self.step(-slept);
+            }
+            false => self.pass(micros),
+        }
+        let step = self.steps_in_waits.borrow_mut().pop_front();
+        self.step(step.unwrap_or(0));
     }
 
     fn random(&self) -> Uuid {
