@@ -7,7 +7,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, true);
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
         format('ACCESS EXCLUSIVE on %s', s.relid), false, NULL,
@@ -51,32 +51,13 @@ BEGIN
         SELECT DISTINCT d.classid, d.objid
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        WHERE k.is_small
-    ), indexes AS (
-        SELECT c.oid, c.oid::regclass::text AS name
-        FROM rebuilt r JOIN pg_class c ON r.classid = 'pg_class'::regclass AND c.oid = r.objid
-        WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition
+        LEFT JOIN pg_class i ON d.classid = 'pg_class'::regclass AND i.oid = d.objid
+        WHERE k.is_small AND (d.classid = 'pg_statistic_ext'::regclass OR i.relkind IN ('i', 'I') AND NOT i.relispartition)
     )
-    SELECT s.statement, s.locks, false, NULL, 'the change of type resets it'
-    FROM (
-        SELECT 1, format('ALTER STATISTICS %I.%I SET STATISTICS %s', n.nspname, x.stxname, x.stxstattarget),
-            format('SHARE UPDATE EXCLUSIVE on table %s', x.stxrelid::regclass)
-        FROM rebuilt r
-        JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid AND x.stxstattarget >= 0
-        JOIN pg_namespace n ON n.oid = x.stxnamespace
-        UNION ALL
-        SELECT 2, format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i.name, a.attnum, a.attstattarget),
-            format('SHARE UPDATE EXCLUSIVE on %s', i.name)
-        FROM indexes i JOIN pg_attribute a ON a.attrelid = i.oid AND a.attstattarget >= 0
-        UNION ALL
-        SELECT 3, format('ALTER INDEX %s DEPENDS ON EXTENSION %I', i.name, e.extname),
-            format('ACCESS EXCLUSIVE on %s', i.name)
-        FROM indexes i
-        JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = i.oid AND x.deptype = 'x'
-            AND x.refclassid = 'pg_extension'::regclass
-        JOIN pg_extension e ON e.oid = x.refobjid
-    ) AS s (n, statement, locks)
-    ORDER BY s.n, s.statement COLLATE "C";
+    SELECT c.statement, format('%s on %s', CASE WHEN c.statement LIKE '% DEPENDS ON EXTENSION %' THEN 'ACCESS EXCLUSIVE'
+        ELSE 'SHARE UPDATE EXCLUSIVE' END, pg_describe_object(r.classid, r.objid, 0)), false, NULL, 'the change of type resets it'
+    FROM rebuilt r, LATERAL snowflake_internal.snowflake_convert_create(r.classid, r.objid, 0) c
+    WHERE c.n = 1 ORDER BY r.classid <> 'pg_statistic_ext'::regclass, c.statement COLLATE "C";
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false, NULL,
@@ -119,7 +100,7 @@ BEGIN
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
     WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, false);
 END
 $$;
 
@@ -245,7 +226,7 @@ BEGIN
     ) || ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
     ) || after || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, drops, creates) r);
+        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, drops, creates) r);
     lock_count := snowflake_internal.snowflake_convert_count_locks(keys, locked);
     all_locks := current_setting('max_locks_per_transaction')::integer
         * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);

@@ -306,7 +306,7 @@ BEGIN
         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
             AND NOT EXISTS (
                 -- These are created again.
-                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_views(keys, false) v ON v.relid = r.ev_class
+                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_readers(keys, false) v ON v.id = r.ev_class
                 WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid)
         UNION ALL
         SELECT format('partition key of table %s', w.relid) WHERE w.is_partition

@@ -221,7 +221,7 @@ BEGIN
     -- The families may grow during the wait for a lock, so this reads them again until all is locked.
     LOOP
         changed := ARRAY(
-            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) w WHERE widens
+            SELECT w.id FROM snowflake_internal.snowflake_convert_readers(keys, false) w WHERE widens
             UNION
             SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
             FROM snowflake_internal.snowflake_convert_columns(keys) k
@@ -247,7 +247,7 @@ BEGIN
             SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN snowflake_internal.snowflake_convert_views(keys, false) w ON w.relid = c.oid,
+            LEFT JOIN snowflake_internal.snowflake_convert_readers(keys, false) w ON w.id = c.oid,
             LATERAL format('%I.%I', n.nspname, c.relname) AS label,
             LATERAL (
                 WITH RECURSIVE ancestors (relid) AS (
