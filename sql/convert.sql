@@ -106,34 +106,13 @@ $$;
 
 -- The size of a table with its indexes, and with what inherits from it.
 CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE members (member) AS (
-            SELECT relid::oid
-            UNION
-            SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.member
-        )
-        SELECT pg_size_pretty(sum(pg_total_relation_size(member))) FROM members);
-END
-$$;
-
--- About as many locks as a conversion takes: PostgreSQL locks the objects that it drops, which are four triggers of each
--- foreign key that it rebuilds, for each of its ends.
-CREATE FUNCTION snowflake_internal.snowflake_convert_count_locks(keys snowflake_internal.snowflake_key[], locked oid[])
-    RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH wide AS MATERIALIZED (
-            SELECT DISTINCT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
-        )
-        SELECT cardinality(locked) + 5 * cardinality(keys) + (SELECT 9 * count(DISTINCT w.relid) FROM wide w)
-            + (SELECT 3 * count(*) FROM pg_index i WHERE i.indrelid IN (SELECT w.relid FROM wide w))
-            + (SELECT 5 * count(*) FROM wide w JOIN pg_constraint f ON f.contype = 'f'
-               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
-                   OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
-END
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE members (member) AS (
+        SELECT relid::oid
+        UNION
+        SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.member
+    )
+    SELECT pg_size_pretty(sum(pg_total_relation_size(member))) FROM members
 $$;
 
 -- A conversion, or its dry run. The report names columns of the given tables that the conversion leaves as they are.
@@ -168,10 +147,7 @@ DECLARE
     plan        snowflake_internal.snowflake_step[] := '{}';
     drops       snowflake_internal.snowflake_row[];
     creates     snowflake_internal.snowflake_row[];
-    before      snowflake_internal.snowflake_row[];
     after       snowflake_internal.snowflake_row[];
-    lock_count  bigint;
-    all_locks   bigint;
 BEGIN
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_check_call(
@@ -198,7 +174,7 @@ BEGIN
         UNION ALL
         SELECT r FROM snowflake_internal.snowflake_convert_check_views(keys) r);
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
+        SELECT o FROM unnest(obstacles) o WHERE o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys <> '{}' THEN
         -- On a server that makes no IDs, the error of this call says why and what to do.
@@ -216,35 +192,22 @@ BEGIN
 
     drops := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
     creates := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r);
-    before := ARRAY(
-        SELECT ('obstacle', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
-        FROM unnest(obstacles) o WHERE o.code <> '01000'
-    ) || drops;
+    -- Before the plan is executed, which changes what these look at.
     after := creates || ARRAY(
-        SELECT ('check', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
-        FROM unnest(obstacles) o WHERE o.code = '01000'
-    ) || ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
     ) || after || ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, drops, creates) r);
-    lock_count := snowflake_internal.snowflake_convert_count_locks(keys, locked);
-    all_locks := current_setting('max_locks_per_transaction')::integer
-        * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
-
-    RETURN QUERY SELECT r.ordinality::integer, r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
-    FROM unnest(before) WITH ORDINALITY AS r;
-    IF keys <> '{}' THEN
-        RETURN QUERY SELECT cardinality(before) + e.step, 'statement', NULL, e.statement, e.locks, e.rewrites, e.size,
-            CASE e.step WHEN 1 THEN format('%s; takes about %s locks, and max_locks_per_transaction allows all sessions %s',
-                                           e.note, lock_count, all_locks) ELSE e.note END,
-            CASE WHEN e.step = 1 AND lock_count > all_locks / 2
-                THEN 'Convert fewer tables at a time, or raise max_locks_per_transaction and restart the server.' END
-        FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run) e;
-    END IF;
-    RETURN QUERY SELECT
-        (cardinality(before) + cardinality(plan) + CASE keys WHEN '{}' THEN 0 ELSE 1 END + r.ordinality)::integer,
-        r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
-    FROM unnest(after) WITH ORDINALITY AS r;
+    RETURN QUERY
+    WITH found AS MATERIALIZED (
+        SELECT o.code = '01000' AS is_check, (CASE o.code WHEN '01000' THEN 'check' ELSE 'obstacle' END, o.object, NULL, NULL,
+            NULL, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row AS row
+        FROM unnest(obstacles) o
+    )
+    SELECT r.ordinality::integer, r.kind, r.object, r.statement, r.locks, r.rewrites, r.size, r.note, r.remedy
+    FROM unnest(
+        ARRAY(SELECT f.row FROM found f WHERE NOT f.is_check) || drops || ARRAY(
+            SELECT e FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run, keys) e
+        ) || ARRAY(SELECT f.row FROM found f WHERE f.is_check) || after) WITH ORDINALITY AS r;
 END
 $$;
 
@@ -253,12 +216,10 @@ CREATE FUNCTION snowflake_convert(
 ) RETURNS TABLE (
     step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
 )
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_convert_keys(
         'snowflake_convert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, keep_sequence,
-        ARRAY[table_name]::oid[]);
-END
+        ARRAY[table_name]::oid[])
 $$;
 
 -- A table without a serial or identity key may have been named by mistake; its key, if it has one, does not say that its
@@ -296,6 +257,11 @@ CREATE FUNCTION snowflake_convert_schema(
 DECLARE
     tables constant regclass[] := snowflake_internal.snowflake_convert_relations(schema_name);
 BEGIN
+    PERFORM snowflake_internal.snowflake_raise(
+        '22023', format('pattern "%s" of exclude must not end with a backslash', left(e.pattern, 64)),
+        'As in a pattern of LIKE, a backslash stands before the character that it escapes.',
+        'Remove the backslash, or write it twice if the names end with one.')
+    FROM unnest(exclude) AS e (pattern) WHERE e.pattern ~ '(^|[^\\])(\\\\)*\\$';
     PERFORM snowflake_internal.snowflake_raise(
         '42P01', format('schema %s has no table like "%s"', schema_name, left(e.pattern, 64)),
         'Each element of exclude is the name of a table of the schema, or a pattern of LIKE.',

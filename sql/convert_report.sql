@@ -1,17 +1,12 @@
 -- The rest of the report of a conversion: code and columns to look at, statements that take obstacles out of the way and
 -- bring them again, and those that bring the keys back.
 
--- A row of the report.
-CREATE TYPE snowflake_internal.snowflake_row AS (kind text, object text, statement text, note text, remedy text);
-
 -- Code that may not work with bigint, or that names what is dropped. It runs nothing, and proves nothing: PL/pgSQL and most
 -- SQL functions are texts to PostgreSQL.
 CREATE FUNCTION snowflake_internal.snowflake_convert_code(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean
 ) RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH columns AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attname, k.is_key
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
@@ -77,7 +72,7 @@ BEGIN
         WHERE f.prorettype <> 'event_trigger'::regtype AND (f.prorettype <> 'trigger'::regtype OR EXISTS (
             SELECT FROM pg_trigger t WHERE t.tgfoid = f.oid AND NOT t.tgisinternal))
     ), lines (n, row) AS (
-        SELECT r.n, ('check', o.object, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
+        SELECT r.n, ('check', o.object, NULL, NULL, NULL, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
             THEN 'Look for variables, parameters, casts and arrays of the old type, and for currval, lastval and nextval.'
             ELSE 'Replace it.' END)::snowflake_internal.snowflake_row
         FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
@@ -86,29 +81,27 @@ BEGIN
             format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
                    'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
                    'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c',
-                   c.functions, coalesce(n.nspname, 'public')),
+                   c.functions, coalesce(n.nspname, 'public')), NULL, NULL, NULL,
             CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
                 ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
             )::snowflake_internal.snowflake_row
         FROM checked c LEFT JOIN pg_extension x ON x.extname = 'plpgsql_check'
         LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
         WHERE c.functions IS NOT NULL
+        UNION ALL
+        SELECT 5, ('check', 'applications', NULL, NULL, NULL, NULL,
+            'they may use lastval() or currval(), hold a key in 32 bits, or pair inserted rows with sorted keys',
+            'Use RETURNING, widen variables, and declare the default in the models of an ORM. Reconnect pools afterwards.'
+            )::snowflake_internal.snowflake_row
+        WHERE keys <> '{}'
     )
-    SELECT (l.row).* FROM lines l ORDER BY l.n, (l.row).object COLLATE "C";
-
-    RETURN QUERY SELECT 'check', 'applications', NULL::text,
-        'they may use lastval() or currval(), hold a key in 32 bits, or pair inserted rows with sorted keys',
-        'Use RETURNING, widen variables, and declare the default in the models of an ORM. Reconnect pools afterwards.'
-    WHERE keys <> '{}';
-END
+    SELECT (l.row).* FROM lines l ORDER BY l.n, (l.row).object COLLATE "C"
 $$;
 
 -- The columns of tables that the call leaves as they are, although they may be keys or hold IDs.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left_out(keys snowflake_internal.snowflake_key[], tables oid[])
     RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH columns AS MATERIALIZED (
         SELECT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k
     ), candidates AS (
@@ -132,7 +125,7 @@ BEGIN
     )
     -- With the rights of another role, a statement would execute what the table's owner has defined.
     SELECT 'left out', format('column %I of table %s', c.attname, c.relid),
-        CASE c.rolname WHEN current_user THEN r.statement END, r.note,
+        CASE c.rolname WHEN current_user THEN r.statement END, NULL, NULL::boolean, NULL, r.note,
         CASE WHEN c.rolname <> current_user THEN format('The table belongs to %I.', c.rolname) END
     FROM candidates c,
     LATERAL format('SELECT * FROM %s.snowflake_convert(%L, %L)', '@extschema@', c.relid, c.attname) AS convert,
@@ -147,8 +140,7 @@ BEGIN
                    CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
     WHERE r.is_so AND (r.n <> 2 OR (c.attnum = ANY (c.primary_key)) IS NOT TRUE)
-    ORDER BY c.relid::text COLLATE "C", c.attnum, r.n;
-END
+    ORDER BY c.relid::text COLLATE "C", c.attnum, r.n
 $$;
 
 -- The statements that bring the keys back as they are now, in the order of their execution. The columns become narrow again
@@ -212,7 +204,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_back(
         FROM sequences s, LATERAL snowflake_internal.snowflake_convert_create('pg_class'::regclass, s.seqrelid, 0) c
         WHERE c.n > 0
     )
-    SELECT 'revert', s.object, s.statement,
+    SELECT 'revert', s.object, s.statement, NULL, NULL::boolean, NULL,
         CASE WHEN s.narrows THEN 'leave it out once a value exceeds the old type or sequence' END, NULL
     FROM statements s ORDER BY s.part, s.n, s.object COLLATE "C", s.statement COLLATE "C"
 $$;
@@ -280,8 +272,6 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_inter
         SELECT CASE WHEN drops THEN 2 ELSE -2 END, 'views and functions', v.ordinality, v.statement
         FROM snowflake_internal.snowflake_convert_plan_readers(keys, true, drops) WITH ORDINALITY AS v
     )
-    SELECT CASE WHEN drops THEN 'before' ELSE 'after' END, l.object, l.statement, NULL, NULL
+    SELECT CASE WHEN drops THEN 'before' ELSE 'after' END, l.object, l.statement, NULL, NULL::boolean, NULL, NULL, NULL
     FROM lines l WHERE l.statement IS NOT NULL ORDER BY l.part, l.object COLLATE "C", l.n
 $$;
-
-COMMENT ON TYPE snowflake_internal.snowflake_row IS 'internal: a row of a report';

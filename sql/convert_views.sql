@@ -197,73 +197,64 @@ $$;
 -- Looks for views that cannot be created again as they are.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    views constant oid[] := ARRAY(SELECT r.id FROM snowflake_internal.snowflake_convert_readers(keys, false) r);
-BEGIN
-    RETURN QUERY SELECT DISTINCT b.what, '2BP01', format('cannot drop view %s and create it again', c.oid::regclass),
-        format('The %s depends on it.', b.what),
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH views AS MATERIALIZED (
+        SELECT c.*, format('cannot drop view %s and create it again', c.oid::regclass) AS refusal
+        FROM snowflake_internal.snowflake_convert_readers(keys, false) r JOIN pg_class c ON c.oid = r.id
+    ), parts (view, classid, objid) AS MATERIALIZED (
+        -- The view itself, its rules, triggers and defaults.
+        SELECT v.oid, 'pg_class'::regclass::oid, v.oid FROM views v
+        UNION
+        SELECT v.oid, d.classid, d.objid
+        FROM views v JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid AND d.deptype IN ('a', 'i')
+    )
+    SELECT DISTINCT b.what, '2BP01', v.refusal, format('The %s depends on it.', b.what),
         'In one transaction, drop the object, convert, and create it again.', NULL::oid
-    FROM pg_class c
-    JOIN pg_type t ON t.oid = c.reltype
-    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+    FROM views v
+    JOIN pg_type t ON t.oid = v.reltype
+    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid
         OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray),
     LATERAL replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '') AS b (what)
-    WHERE c.oid = ANY (views) AND d.deptype <> 'i'
-        AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-                            AND r.ev_class = ANY (views))
-        AND NOT EXISTS (SELECT FROM pg_trigger g WHERE d.classid = 'pg_trigger'::regclass AND g.oid = d.objid
-                            AND g.tgrelid = ANY (views))
-        AND NOT EXISTS (SELECT FROM pg_attrdef a WHERE d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
-                            AND a.adrelid = ANY (views));
-
-    RETURN QUERY SELECT format('view %s', c.oid::regclass), r.code, r.message, r.detail, r.hint, NULL::oid
-    FROM pg_class c
-    JOIN pg_namespace n ON n.oid = c.relnamespace,
-    LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
+    WHERE d.deptype <> 'i' AND (d.classid, d.objid) NOT IN (SELECT p.classid, p.objid FROM parts p)
+    UNION ALL
+    SELECT format('view %s', v.oid::regclass), r.code, v.refusal, r.detail, r.hint, NULL
+    FROM views v
+    JOIN pg_namespace n ON n.oid = v.relnamespace,
     LATERAL (
         SELECT string_agg(DISTINCT quote_ident(s.nspname), ', ') AS missing
-        FROM (
-            SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE r.ev_class = c.oid
-            UNION ALL
-            SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid
-            UNION ALL
-            SELECT 'pg_trigger'::regclass, g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid
-        ) AS part (class, id)
-        JOIN pg_depend u ON u.classid = part.class AND u.objid = part.id AND u.refobjid <> c.oid,
+        FROM parts p
+        JOIN pg_depend u ON u.classid = p.classid AND u.objid = p.objid AND u.refobjid <> v.oid,
         LATERAL pg_identify_object(u.refclassid, u.refobjid, 0) AS i
         JOIN pg_namespace s ON quote_ident(s.nspname) = i.schema
-        WHERE NOT has_schema_privilege(s.oid, 'USAGE')
+        WHERE p.view = v.oid AND NOT has_schema_privilege(s.oid, 'USAGE')
     ) AS used,
+    LATERAL (SELECT CASE
+        WHEN EXISTS (SELECT FROM parts p JOIN pg_depend d ON d.classid = p.classid AND d.objid = p.objid
+                     WHERE p.view = v.oid AND d.deptype IN ('e', 'x'))
+        THEN 'It or a trigger of it belongs to an extension or depends on one.'
+        WHEN EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = v.oid)
+        THEN 'It has a security label.'
+        WHEN EXISTS (SELECT FROM pg_type t WHERE t.oid = v.reltype
+                         AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL))
+        THEN 'Its row type has rights or a comment of its own.' END) AS lost (what),
     LATERAL (VALUES
-        (EXISTS (SELECT FROM pg_depend d WHERE d.deptype IN ('e', 'x') AND (
-                     d.classid = 'pg_class'::regclass AND d.objid = c.oid OR d.classid = 'pg_trigger'::regclass
-                         AND d.objid IN (SELECT g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid))), '0A000', refusal,
-            'It or a trigger of it belongs to an extension or depends on one.',
-            'In one transaction, drop it, convert, and create it again.'),
-        (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000', refusal,
-            'It has a security label.', 'In one transaction, drop it, convert, and create it again.'),
-        (EXISTS (SELECT FROM pg_type t WHERE t.oid = c.reltype
-                     AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL)), '0A000', refusal,
-            'Its row type has rights or a comment of its own.',
-            'In one transaction, drop it, convert, and create it again.'),
-        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', refusal,
+        (lost.what IS NOT NULL, '0A000', lost.what, 'In one transaction, drop it, convert, and create it again.'),
+        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501',
             format('%s may not create objects in the schema %I.', current_user, n.nspname),
             format('First run GRANT CREATE ON SCHEMA %I TO %I.', n.nspname, current_user)),
-        (used.missing IS NOT NULL, '42501', refusal,
+        (used.missing IS NOT NULL, '42501',
             format('%s has no right on schemas whose objects it uses: %s.', current_user, used.missing),
             format('First run GRANT USAGE ON SCHEMA %s TO %I.', used.missing, current_user)),
-        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
-            '42501', refusal, format('%s may not execute the function of one of its triggers.', current_user),
+        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = v.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
+            '42501', format('%s may not execute the function of one of its triggers.', current_user),
             format('First grant EXECUTE on that function to %I, or drop the trigger.', current_user)),
         (EXISTS (
-            SELECT FROM (SELECT c.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = c.oid) AS r (acl),
-            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> c.relowner), '42501', refusal,
+            SELECT FROM (SELECT v.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = v.oid) AS r (acl),
+            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> v.relowner), '42501',
             'Another role granted rights on it, and only that role can grant them again.',
             'In one transaction, drop it, convert, and create it again with these rights; or revoke them first.')
-    ) AS r (is_so, code, message, detail, hint)
-    WHERE c.oid = ANY (views) AND r.is_so;
-END
+    ) AS r (is_so, code, detail, hint)
+    WHERE r.is_so
 $$;
 
 -- The statements that drop the caller's views and functions, or those that create them again.
@@ -284,27 +275,22 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan_readers(
     ), members (part, n, reader, class, id, attnum) AS (
         SELECT 1, 0, r.id, r.class, r.id, 0 FROM readers r
         UNION ALL
-        SELECT 1, 1, i.indrelid, 'pg_class'::regclass, i.indexrelid, 0 FROM pg_index i
-        UNION ALL
-        SELECT 1, 2, s.stxrelid, 'pg_statistic_ext'::regclass, s.oid, 0 FROM pg_statistic_ext s
-        UNION ALL
         SELECT 1, 2, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
-        UNION ALL
-        SELECT 1, 3, t.tgrelid, 'pg_trigger'::regclass, t.oid, 0 FROM pg_trigger t WHERE NOT t.tgisinternal
-        UNION ALL
-        -- After all views, because a rule may name a view on its own view.
-        SELECT 2, 0, r.ev_class, 'pg_rewrite'::regclass, r.oid, 0 FROM pg_rewrite r
+        UNION
+        -- Rules come after all views, because a rule may name a view on its own view.
+        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 2 ELSE 1 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
+            WHEN 'pg_trigger'::regclass THEN 3 ELSE 2 END, d.refobjid, d.classid, d.objid, 0
+        FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND d.classid = ANY (
+            '{pg_class, pg_rewrite, pg_statistic_ext, pg_trigger}'::regclass[]::oid[])
     ), parts (part, depth, name, n, statement) AS (
         SELECT -1, r.depth, r.name, 0, format('DROP RULE %I ON %s', w.rulename, r.name)
-        FROM readers r JOIN pg_rewrite w ON w.ev_class = r.id AND w.ev_type <> '1' AND EXISTS (
-            SELECT FROM pg_depend d JOIN readers o ON o.id = d.refobjid AND o.id <> r.id
-            WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass)
+        FROM readers r JOIN pg_rewrite w ON w.ev_class = r.id AND w.ev_type <> '1'
         UNION ALL
         SELECT 0, -r.depth, r.name, 0, format('DROP %s %s', r.kind, r.name) FROM readers r
         UNION ALL
         -- Rights come last, because the owner may have given up the one to create triggers.
         SELECT m.part, r.depth, r.name, CASE WHEN s.n > 3 THEN 100 ELSE 10 * m.n END + s.n, s.statement
-        FROM readers r JOIN members m ON m.reader = r.id,
+        FROM readers r JOIN members m ON m.reader = r.id AND r.class IN (m.class, 'pg_class'::regclass),
         LATERAL snowflake_internal.snowflake_convert_create(m.class, m.id, m.attnum) AS s
         WHERE NOT drops AND s.statement IS NOT NULL
     )

@@ -47,7 +47,6 @@ BEGIN
         ('snowflake_convert_left_out', 'returns columns that a conversion leaves as they are'),
         ('snowflake_convert_back', 'returns the statements that bring keys back'),
         ('snowflake_convert_script', 'returns the statements that drop obstacles or create them again'),
-        ('snowflake_convert_count_locks', 'returns about as many locks as a conversion takes'),
         ('snowflake_convert_plan', 'returns the statements of a conversion'),
         ('snowflake_convert_size', 'returns the size of a table with its indexes and children'),
         ('snowflake_convert_keys', 'converts keys'),

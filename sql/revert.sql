@@ -3,21 +3,14 @@
 
 -- The keys of tables, with a snowflake default: of a column that is inherited, the column that it comes from.
 CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
-    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN ARRAY(
+    STRICT LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(
         WITH RECURSIVE up (relid, attname, attnum) AS (
             SELECT a.attrelid, a.attname, a.attnum
-            FROM pg_extension x
-            JOIN pg_depend e ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
-                AND e.classid = 'pg_proc'::regclass
-            JOIN pg_proc p ON p.oid = e.objid AND p.proname = 'snowflake_nextval'
-            JOIN pg_depend u ON u.refclassid = e.classid AND u.refobjid = p.oid AND u.classid = 'pg_attrdef'::regclass
-            JOIN pg_attrdef d ON d.oid = u.objid
+            FROM pg_attrdef d
             JOIN pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
             JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
-            WHERE x.extname = 'snowflake_id' AND c.oid = ANY (tables)
-                AND pg_get_expr(d.adbin, d.adrelid) = p.oid::regprocedure::text
+            WHERE c.oid = ANY (tables) AND pg_get_expr(d.adbin, d.adrelid) = '@extschema@.snowflake_nextval()'
             UNION
             SELECT a.attrelid, a.attname, a.attnum
             FROM up JOIN pg_inherits i ON i.inhrelid = up.relid
@@ -25,8 +18,7 @@ BEGIN
         )
         SELECT (up.relid, up.attname, NULL)::snowflake_internal.snowflake_key
         FROM up JOIN pg_attribute a ON a.attrelid = up.relid AND a.attnum = up.attnum AND a.attinhcount = 0
-        ORDER BY 1);
-END
+        ORDER BY 1)
 $$;
 
 -- Where the values of each key will come from. A sequence that its column still owns, or one that snowflake_convert() has
@@ -41,6 +33,7 @@ DECLARE
     taken  text[] := '{}';
     parts  text[];
     bytes  integer[];
+    room   integer;
     suffix text;
 BEGIN
     FOR key IN
@@ -60,14 +53,9 @@ BEGIN
         LOOP
             -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
             parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
-            bytes := ARRAY[octet_length(parts[1]), octet_length(parts[2])];
-            WHILE bytes[1] + bytes[2] + octet_length(parts[3]) + 2 > 63 LOOP
-                IF bytes[1] > bytes[2] THEN
-                    bytes[1] := bytes[1] - 1;
-                ELSE
-                    bytes[2] := bytes[2] - 1;
-                END IF;
-            END LOOP;
+            room := 61 - octet_length(parts[3]);
+            bytes[2] := least(octet_length(parts[2]), greatest(room / 2, room - octet_length(parts[1])));
+            bytes[1] := room - bytes[2];
             FOR i IN 1..2 LOOP
                 WHILE octet_length(parts[i]) > bytes[i] LOOP
                     parts[i] := left(parts[i], -1);
@@ -105,9 +93,8 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
     keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -137,17 +124,14 @@ BEGIN
             'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
         (k.highest = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
             'No value is left for a sequence.', 'Remove that row first.')
-    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-END
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
 $$;
 
 -- The statements of the way back.
 CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
     keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH family AS MATERIALIZED (
         SELECT k.key_relid, k.key_attname, k.relid,
             pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text AS is_snowflake
@@ -205,8 +189,7 @@ BEGIN
             SELECT c.relowner FROM pg_class c WHERE c.oid = s.relid)
         HAVING count(*) > 0
     ) AS p (n, statement, object, size, note)
-    ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C";
-END
+    ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C"
 $$;
 
 CREATE FUNCTION snowflake_internal.snowflake_revert_keys(
@@ -243,41 +226,37 @@ BEGIN
     END IF;
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r));
-    RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run) e;
+    RETURN QUERY SELECT e.ordinality::integer, e.statement, e.locks, e.size, e.note
+    FROM snowflake_internal.snowflake_convert_execute(ARRAY(
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run, NULL)
+        WITH ORDINALITY AS e;
 END
 $$;
 
 CREATE FUNCTION snowflake_revert(
     table_name regclass, column_name name, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, becomes);
-END
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
+        'snowflake_revert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, becomes)
 $$;
 
 CREATE FUNCTION snowflake_revert_tables(
     tables regclass[], dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
         'snowflake_revert_tables', CASE WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
-            THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes);
-END
+            THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes)
 $$;
 
 CREATE FUNCTION snowflake_revert_schema(
     schema_name regnamespace, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
         'snowflake_revert_schema', snowflake_internal.snowflake_revert_find(
-            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, becomes);
-END
+            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, becomes)
 $$;
 
 REVOKE ALL ON FUNCTION snowflake_revert(regclass, name, boolean, text),
