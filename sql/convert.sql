@@ -55,7 +55,8 @@ BEGIN
         WHERE k.is_small AND (d.classid = 'pg_statistic_ext'::regclass OR i.relkind IN ('i', 'I') AND NOT i.relispartition)
     )
     SELECT c.statement, format('%s on %s', CASE WHEN c.statement LIKE '% DEPENDS ON EXTENSION %' THEN 'ACCESS EXCLUSIVE'
-        ELSE 'SHARE UPDATE EXCLUSIVE' END, pg_describe_object(r.classid, r.objid, 0)), false, NULL, 'the change of type resets it'
+            ELSE 'SHARE UPDATE EXCLUSIVE' END, pg_describe_object(r.classid, r.objid, 0)), false, NULL,
+        'the change of type resets it'
     FROM rebuilt r, LATERAL snowflake_internal.snowflake_convert_create(r.classid, r.objid, 0) c
     WHERE c.n = 1 ORDER BY r.classid <> 'pg_statistic_ext'::regclass, c.statement COLLATE "C";
 
@@ -145,9 +146,8 @@ DECLARE
     lowest      bigint;
     obstacles   snowflake_internal.snowflake_refusal[];
     plan        snowflake_internal.snowflake_step[] := '{}';
-    drops       snowflake_internal.snowflake_row[];
-    creates     snowflake_internal.snowflake_row[];
-    after       snowflake_internal.snowflake_row[];
+    left_out    snowflake_internal.snowflake_row[];
+    report      snowflake_internal.snowflake_row[];
 BEGIN
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_check_call(
@@ -161,7 +161,7 @@ BEGIN
     -- What a call names must be there, with a type that can be read.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
-    after := ARRAY(
+    left_out := ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_left_out(
             keys, ARRAY(SELECT unnest(tables) UNION SELECT unnest(locked))) r);
     keys := ARRAY(
@@ -190,24 +190,22 @@ BEGIN
         PERFORM snowflake_internal.snowflake_refuse(ARRAY(SELECT o FROM unnest(obstacles) o WHERE o.code <> '01000'));
     END IF;
 
-    drops := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
-    creates := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r);
     -- Before the plan is executed, which changes what these look at.
-    after := creates || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
-    ) || after || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, drops, creates) r);
-    RETURN QUERY
-    WITH found AS MATERIALIZED (
-        SELECT o.code = '01000' AS is_check, (CASE o.code WHEN '01000' THEN 'check' ELSE 'obstacle' END, o.object, NULL, NULL,
-            NULL, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row AS row
+    report := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys) r);
+    report := ARRAY(
+        SELECT (CASE o.code WHEN '01000' THEN 'check' ELSE 'obstacle' END, o.object, NULL, NULL, NULL, NULL,
+            o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
         FROM unnest(obstacles) o
-    )
-    SELECT r.ordinality::integer, r.kind, r.object, r.statement, r.locks, r.rewrites, r.size, r.note, r.remedy
-    FROM unnest(
-        ARRAY(SELECT f.row FROM found f WHERE NOT f.is_check) || drops || ARRAY(
-            SELECT e FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run, keys) e
-        ) || ARRAY(SELECT f.row FROM found f WHERE f.is_check) || after) WITH ORDINALITY AS r;
+    ) || report || left_out || ARRAY(
+        SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, report) r);
+    RETURN QUERY SELECT (row_number() OVER (ORDER BY p.part, r.ordinality))::integer,
+        r.kind, r.object, r.statement, r.locks, r.rewrites, r.size, r.note, r.remedy
+    FROM unnest(report || ARRAY(SELECT e FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run, keys) e))
+        WITH ORDINALITY AS r,
+    LATERAL array_position('{obstacle,before,statement,after,check,left out,revert}', r.kind) AS p (part)
+    ORDER BY 1;
 END
 $$;
 

@@ -261,9 +261,8 @@ $$;
 -- conversion.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT b.what, '2BP01',
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    (SELECT b.what, '2BP01',
         format('cannot widen %s to bigint', min(format('column "%s" of table %s', w.attname, w.relid) COLLATE "C")),
         format('The %s depends on it.', b.what),
         CASE WHEN starts_with(b.what, 'partition')
@@ -320,9 +319,9 @@ BEGIN
         SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
     ) AS b (what)
     WHERE w.is_small AND b.what IS NOT NULL
-    GROUP BY b.what ORDER BY b.what COLLATE "C";
-
-    RETURN QUERY SELECT DISTINCT r.object, r.code,
+    GROUP BY b.what ORDER BY b.what COLLATE "C")
+    UNION ALL
+    SELECT DISTINCT r.object, r.code,
         coalesce(r.message, format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid)), r.detail, r.hint,
         NULL::oid
     FROM (
@@ -396,8 +395,7 @@ BEGIN
         ) AS r (is_so, object, code, message, detail, hint)
         WHERE f.contype = 'f' AND r.is_so
             AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey) OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))
-    ) AS r (object, code, message, detail, hint);
-END
+    ) AS r (object, code, message, detail, hint)
 $$;
 
 -- Whether an index has the column, or the whole row, in its expressions or its predicate. One that has it as a plain column
@@ -449,19 +447,18 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
     keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT described, '55000', format('%s has values that are not lower than new IDs', described),
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT described, '55000', format('%s has values that are not lower than new IDs', described),
         format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
         'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
         'passed.', NULL::oid
     FROM unnest(keys) AS k, LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described
-    WHERE k.highest >= least(new_id, lowest);
-
+    WHERE k.highest >= least(new_id, lowest)
+    UNION ALL
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
     -- one that takes it, else to the default partition; to all of them if other columns decide as well.
-    RETURN QUERY WITH RECURSIVE family AS MATERIALIZED (
+    (WITH RECURSIVE family AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attname, k.attnum, k.is_partition
         FROM snowflake_internal.snowflake_convert_columns(keys) k
     ), partition AS MATERIALIZED (
@@ -493,8 +490,7 @@ BEGIN
     FROM family k
     JOIN reached r ON r.relid = k.relid
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
-    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes');
-END
+    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes'))
 $$;
 
 -- Looks whether what depends on the columns works with a new ID: an expression may cast it to integer, or call a function
@@ -513,7 +509,8 @@ DECLARE
     hit        record;
     new_result text;
     old_result text;
-    refusal    snowflake_internal.snowflake_refusal;
+    error      text;
+    detail     text;
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
@@ -596,7 +593,7 @@ BEGIN
         ) AS s
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
-        refusal.code := NULL;
+        error := NULL;
         BEGIN
             EXECUTE hit.head || hit.new_values || hit.tail INTO new_result USING 1::bigint;
             IF hit.is_check AND new_result = 'false' THEN
@@ -607,23 +604,18 @@ BEGIN
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
                 RAISE;
             END IF;
-            refusal.code := SQLSTATE;
-            refusal.detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+            error := SQLSTATE;
+            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
         END;
-        CONTINUE WHEN refusal.code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
+        CONTINUE WHEN error IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
         BEGIN
             EXECUTE hit.head || hit.old_values || hit.tail INTO old_result;
-            refusal.object := hit.what;
-            refusal.message := format('%s does not accept new IDs', hit.what);
-            IF refusal.code IS NOT NULL THEN
-                refusal.hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
-                RETURN NEXT refusal;
-            ELSIF old_result IS DISTINCT FROM 'false' THEN
-                refusal.code := '01000';
-                refusal.detail := format('An ID such as %s violates it.', new_id);
-                refusal.hint := 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
-                RETURN NEXT refusal;
-            END IF;
+            CONTINUE WHEN error IS NULL AND old_result = 'false';
+            RETURN NEXT (hit.what, coalesce(error, '01000'), format('%s does not accept new IDs', hit.what),
+                CASE WHEN error IS NULL THEN format('An ID such as %s violates it.', new_id) ELSE detail END,
+                CASE WHEN error IS NULL THEN 'If it rejects every new ID, drop it, or replace it by one that accepts them.'
+                    ELSE 'In one transaction, drop it, convert, and create it again for any bigint.' END,
+                NULL)::snowflake_internal.snowflake_refusal;
         EXCEPTION WHEN OTHERS THEN
             NULL;
         END;

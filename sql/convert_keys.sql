@@ -40,7 +40,8 @@ BEGIN
     PERFORM snowflake_internal.snowflake_raise(r.code, r.message,
         concat_ws(' ', r.detail, CASE WHEN n.all_of > 1 THEN format('This is the first of %s obstacles.', n.all_of) END),
         -- A dry run raises a lack of rights, too.
-        CASE r.code WHEN '42501' THEN (SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
+        CASE r.code WHEN '42501' THEN (
+                SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
             ELSE concat_ws(' ', r.hint, CASE WHEN n.all_of > 1 THEN 'A dry run returns all.' END) END)
     FROM unnest(refusals[1:1]) AS r, cardinality(refusals) AS n (all_of);
 END
@@ -67,13 +68,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[]) RET
             AND a.attinhcount = 0 AND a.attgenerated = ''
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND (
-            a.attidentity <> '' OR EXISTS (
-                SELECT FROM pg_depend s
-                LEFT JOIN pg_class q ON s.refclassid = 'pg_class'::regclass AND q.oid = s.refobjid AND q.relkind = 'S'
-                LEFT JOIN pg_depend e ON s.refclassid = 'pg_proc'::regclass AND e.classid = s.refclassid
-                    AND e.objid = s.refobjid AND e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
-                    AND e.refobjid = (SELECT x.oid FROM pg_extension x WHERE x.extname = 'snowflake_id')
-                WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND (q.oid IS NOT NULL OR e.objid IS NOT NULL)))
+            a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) = '@extschema@.snowflake_nextval()' OR EXISTS (
+                SELECT FROM pg_depend s JOIN pg_class q ON q.oid = s.refobjid AND q.relkind = 'S'
+                WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND s.refclassid = 'pg_class'::regclass))
         ORDER BY 1)
 $$;
 
@@ -302,20 +299,15 @@ DECLARE
         GROUP BY k.key_relid, k.key_attname
         ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
 BEGIN
-    IF rest = '{}' THEN
-        FOREACH key IN ARRAY keys LOOP
-            RAISE NOTICE 'column "%" of table % % snowflake IDs, skipping', key.attname, key.relid,
-                CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
-        END LOOP;
-    END IF;
+    FOREACH key IN ARRAY CASE rest WHEN '{}' THEN keys ELSE '{}' END LOOP
+        RAISE NOTICE 'column "%" of table % % snowflake IDs, skipping', key.attname, key.relid,
+            CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
+    END LOOP;
     FOR i IN 1..cardinality(rest) LOOP
         -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
         -- knows the highest of these alone.
-        EXECUTE format(
-            CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = rest[i].relid
-                AND a.attname = rest[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-            THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, rest[i].attname, rest[i].relid)
-            INTO highest;
+        EXECUTE format(CASE WHEN goes_back THEN 'SELECT max(%I::bigint) FROM %s' ELSE 'SELECT max(%I) FROM %s' END,
+                       rest[i].attname, rest[i].relid) INTO highest;
         rest[i].highest := highest;
     END LOOP;
     RETURN rest;

@@ -64,38 +64,35 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_code(
                 OR lower(f.proname) IN (SELECT w.word FROM words w JOIN reasons r ON r.class = w.class AND r.id = w.id))
         ) AS r
         GROUP BY r.class, r.id
-    ), checked (functions) AS (
-        SELECT array_agg(f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C")
+    ), lines (n, object, statement, note, remedy) AS (
+        SELECT r.n, o.object, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
+            THEN 'Look for variables, parameters, casts and arrays of the old type, and for currval, lastval and nextval.'
+            ELSE 'Replace it.' END
+        FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
+        UNION ALL
+        SELECT 4, 'extension plpgsql_check',
+            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
+                   'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
+                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c', array_agg(
+                       f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C"), coalesce(n.nspname, 'public')),
+            CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
+                ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
         FROM found r JOIN functions f ON r.class = 'pg_proc'::regclass AND f.oid = r.id AND f.lanname = 'plpgsql'
         -- The planner executes immutable functions that a checked one calls.
         JOIN pg_roles o ON o.oid = f.proowner AND (o.rolsuper OR current_setting('is_superuser') = 'off')
+        LEFT JOIN pg_extension x ON x.extname = 'plpgsql_check'
+        LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
         WHERE f.prorettype <> 'event_trigger'::regtype AND (f.prorettype <> 'trigger'::regtype OR EXISTS (
             SELECT FROM pg_trigger t WHERE t.tgfoid = f.oid AND NOT t.tgisinternal))
-    ), lines (n, row) AS (
-        SELECT r.n, ('check', o.object, NULL, NULL, NULL, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
-            THEN 'Look for variables, parameters, casts and arrays of the old type, and for currval, lastval and nextval.'
-            ELSE 'Replace it.' END)::snowflake_internal.snowflake_row
-        FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
+        GROUP BY x.oid, n.nspname
         UNION ALL
-        SELECT 4, ('check', 'extension plpgsql_check',
-            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
-                   'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
-                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c',
-                   c.functions, coalesce(n.nspname, 'public')), NULL, NULL, NULL,
-            CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
-                ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
-            )::snowflake_internal.snowflake_row
-        FROM checked c LEFT JOIN pg_extension x ON x.extname = 'plpgsql_check'
-        LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
-        WHERE c.functions IS NOT NULL
-        UNION ALL
-        SELECT 5, ('check', 'applications', NULL, NULL, NULL, NULL,
+        SELECT 5, 'applications', NULL,
             'they may use lastval() or currval(), hold a key in 32 bits, or pair inserted rows with sorted keys',
             'Use RETURNING, widen variables, and declare the default in the models of an ORM. Reconnect pools afterwards.'
-            )::snowflake_internal.snowflake_row
         WHERE keys <> '{}'
     )
-    SELECT (l.row).* FROM lines l ORDER BY l.n, (l.row).object COLLATE "C"
+    SELECT 'check', l.object, l.statement, NULL, NULL::boolean, NULL, l.note, l.remedy
+    FROM lines l ORDER BY l.n, l.object COLLATE "C"
 $$;
 
 -- The columns of tables that the call leaves as they are, although they may be keys or hold IDs.
@@ -131,7 +128,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_left_out(keys snowflake_int
     LATERAL format('SELECT * FROM %s.snowflake_convert(%L, %L)', '@extschema@', c.relid, c.attname) AS convert,
     LATERAL (VALUES
         (1, c.has_sequence AND c.attnum = ANY (c.primary_key), 'the call leaves the table out', convert),
-        (2, c.has_sequence, 'it has a sequence, but is not in the primary key', convert),
+        (2, c.has_sequence AND (c.attnum = ANY (c.primary_key)) IS NOT TRUE,
+            'it has a sequence, but is not in the primary key', convert),
         (3, ARRAY[c.attnum] = c.primary_key AND NOT (c.has_sequence OR c.has_default), 'the key has no sequence', convert),
         (4, NOT c.has_sequence AND c.atttypid <> 'bigint'::regtype AND (c.is_array OR c.attname ~ '(_ids?|I[dD]s?)$'),
             CASE WHEN c.is_array THEN 'its numbers may be IDs: these need bigint'
@@ -139,15 +137,13 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_left_out(keys snowflake_int
             format('ALTER TABLE %s ALTER COLUMN %I TYPE bigint%s', c.relid, c.attname,
                    CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
-    WHERE r.is_so AND (r.n <> 2 OR (c.attnum = ANY (c.primary_key)) IS NOT TRUE)
-    ORDER BY c.relid::text COLLATE "C", c.attnum, r.n
+    WHERE r.is_so ORDER BY c.relid::text COLLATE "C", c.attnum, r.n
 $$;
 
 -- The statements that bring the keys back as they are now, in the order of their execution. The columns become narrow again
 -- only while no value exceeds their type, and between the statements that drop obstacles and create them again.
 CREATE FUNCTION snowflake_internal.snowflake_convert_back(
-    keys snowflake_internal.snowflake_key[], keep_sequence boolean,
-    drops snowflake_internal.snowflake_row[], creates snowflake_internal.snowflake_row[]
+    keys snowflake_internal.snowflake_key[], keep_sequence boolean, script snowflake_internal.snowflake_row[]
 ) RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH narrow AS MATERIALIZED (
@@ -184,7 +180,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_back(
         LEFT JOIN pg_attrdef d ON d.adrelid = k.relid AND d.adnum = a.attnum
         UNION ALL
         SELECT CASE r.kind WHEN 'before' THEN 2 ELSE 8 END, r.ordinality, r.object, r.statement, true
-        FROM unnest(drops || creates) WITH ORDINALITY AS r
+        FROM unnest(script) WITH ORDINALITY AS r
         UNION ALL
         SELECT CASE WHEN p.drops THEN 3 ELSE 7 END, v.ordinality, 'views', v.statement, true
         FROM (VALUES (true), (false)) AS p (drops),
@@ -194,9 +190,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_back(
             format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', ' ORDER BY n.attnum)), true
         FROM narrow n GROUP BY n.relid
         UNION ALL
-        SELECT 5, 0, s.label, format('ALTER SEQUENCE %s%s INCREMENT BY %s MINVALUE %s MAXVALUE %s START WITH %s CACHE %s%s', s.name,
-            CASE WHEN s.is_narrow THEN ' AS ' || s.seqtypid::regtype ELSE '' END, s.seqincrement, least(s.seqmin, 1), s.seqmax,
-            s.seqstart, s.seqcache, CASE WHEN s.seqcycle THEN ' CYCLE' ELSE '' END),
+        SELECT 5, 0, s.label, format('ALTER SEQUENCE %s%s INCREMENT BY %s MINVALUE %s MAXVALUE %s START WITH %s CACHE %s%s',
+                s.name, CASE WHEN s.is_narrow THEN ' AS ' || s.seqtypid::regtype END, s.seqincrement, least(s.seqmin, 1),
+                s.seqmax, s.seqstart, s.seqcache, CASE WHEN s.seqcycle THEN ' CYCLE' END),
             s.is_narrow OR s.seqmax < 9223372036854775807
         FROM sequences s WHERE s.seqincrement > 0
         UNION ALL
@@ -216,7 +212,7 @@ $$;
 -- Only the caller's own objects: a definition of another role would be executed with the caller's rights, and a function
 -- that is created again would belong to the caller, even as SECURITY DEFINER. And no generated column that other tables
 -- inherit: these may have indexes, constraints and comments of their own on it.
-CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[], drops boolean)
+CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH own AS MATERIALIZED (
@@ -258,20 +254,22 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_inter
         JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum AND d.deptype = 'a'
             AND d.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
         LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid,
-        LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, CASE WHEN n.contype <> 'f' THEN n.conindid END)) AS c (class, id)
-        WHERE c.id <> 0 AND n.contype IS DISTINCT FROM 'n'
+        LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, n.conindid)) AS c (class, id)
+        WHERE c.id <> 0 AND n.contype IS DISTINCT FROM 'n' AND (c.class = d.classid OR n.contype <> 'f')
     ), lines (part, object, n, statement) AS (
-        SELECT CASE WHEN drops THEN p.part ELSE -p.part END,
-            CASE WHEN p.attnum > 0 THEN 'generated ' ELSE '' END || pg_describe_object(p.class, p.id, p.attnum), s.n, s.statement
+        SELECT s.part, CASE WHEN p.attnum > 0 THEN 'generated ' ELSE '' END || pg_describe_object(p.class, p.id, p.attnum),
+            s.n, s.statement
         FROM parts p, LATERAL (
-            SELECT 0, p.drop_it WHERE drops
+            SELECT p.part - 10, 0, p.drop_it
             UNION ALL
-            SELECT c.n, c.statement FROM snowflake_internal.snowflake_convert_create(p.class, p.id, p.attnum) c WHERE NOT drops
-        ) AS s (n, statement)
+            SELECT 10 - p.part, c.n, c.statement FROM snowflake_internal.snowflake_convert_create(p.class, p.id, p.attnum) c
+        ) AS s (part, n, statement)
         UNION ALL
-        SELECT CASE WHEN drops THEN 2 ELSE -2 END, 'views and functions', v.ordinality, v.statement
-        FROM snowflake_internal.snowflake_convert_plan_readers(keys, true, drops) WITH ORDINALITY AS v
+        SELECT s.part, 'views and functions', v.ordinality, v.statement
+        FROM (VALUES (true, -8), (false, 8)) AS s (drops, part),
+        LATERAL snowflake_internal.snowflake_convert_plan_readers(keys, true, s.drops) WITH ORDINALITY AS v
     )
-    SELECT CASE WHEN drops THEN 'before' ELSE 'after' END, l.object, l.statement, NULL, NULL::boolean, NULL, NULL, NULL
-    FROM lines l WHERE l.statement IS NOT NULL ORDER BY l.part, l.object COLLATE "C", l.n
+    SELECT CASE WHEN l.part < 0 THEN 'before' ELSE 'after' END, l.object, l.statement, NULL, NULL::boolean, NULL, NULL, NULL
+    FROM lines l WHERE l.statement IS NOT NULL
+    ORDER BY l.part, l.object COLLATE "C", l.n
 $$;

@@ -55,8 +55,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     RETURNS TABLE (n integer, statement text)
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE named AS MATERIALIZED (
-        SELECT i.identity AS name, CASE i.type WHEN 'table constraint' THEN 'CONSTRAINT' WHEN 'statistics object' THEN 'STATISTICS'
-            ELSE CASE WHEN i.type LIKE '% column' THEN 'COLUMN' ELSE upper(i.type) END END AS kind
+        SELECT i.identity AS name, CASE WHEN attnum > 0 THEN 'COLUMN' WHEN i.type = 'table constraint' THEN 'CONSTRAINT'
+            WHEN i.type = 'statistics object' THEN 'STATISTICS' ELSE upper(i.type) END AS kind
         FROM pg_identify_object(class, object, attnum) AS i
     ), triggers AS (
         SELECT t.oid, t.tgname, t.tgrelid, t.tgenabled FROM pg_trigger t
@@ -85,13 +85,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
             SELECT true, a.attname, a.attrelid::regclass::text, a.attacl FROM pg_attribute a
             WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0
             UNION ALL
-            SELECT false, NULL, o.of_what, coalesce((
-                SELECT d.defaclacl FROM pg_default_acl d
-                WHERE d.defaclrole = o.owner AND upper(d.defaclobjtype::text) = upper(o.kind::text) AND d.defaclnamespace = 0
-            ), acldefault(o.kind, o.owner)) FROM owned o
-            UNION ALL
-            SELECT false, NULL, o.of_what, d.defaclacl FROM owned o JOIN pg_default_acl d
-                ON d.defaclrole = o.owner AND upper(d.defaclobjtype::text) = upper(o.kind::text) AND d.defaclnamespace = o.schema
+            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, CASE s.schema WHEN 0 THEN acldefault(o.kind, o.owner) END)
+            FROM owned o CROSS JOIN LATERAL (VALUES (0::oid), (o.schema)) AS s (schema)
+            LEFT JOIN pg_default_acl d ON d.defaclrole = o.owner AND d.defaclnamespace = s.schema
+                AND upper(d.defaclobjtype::text) = upper(o.kind::text)
         ) AS a (is_wanted, attname, of_what, acl),
         LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
     ), changes AS (
@@ -124,9 +121,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
                 AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid AND n.contype IN ('p', 'u', 'x'))
         ), (
             SELECT CASE a.attgenerated
-                WHEN '' THEN format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', d.adrelid::regclass, a.attname, e.expression)
-                ELSE concat_ws(' ', format('ALTER TABLE %s ADD COLUMN %I %s', d.adrelid::regclass, a.attname,
-                                           format_type(a.atttypid, a.atttypmod)),
+                WHEN '' THEN format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', a.attrelid::regclass, a.attname,
+                                    e.expression)
+                ELSE concat_ws(' ', format('ALTER TABLE %s ADD COLUMN %I', a.attrelid::regclass, a.attname),
+                    format_type(a.atttypid, a.atttypmod),
                     (SELECT 'COLLATE ' || a.attcollation::regcollation
                      FROM pg_type t WHERE t.oid = a.atttypid AND t.typcollation <> a.attcollation),
                     format('GENERATED ALWAYS AS (%s) %s', e.expression,
@@ -143,8 +141,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
                 (SELECT ' USING ' || quote_ident(m.amname) FROM pg_am m WHERE m.oid = c.relam),
                 (SELECT format(' WITH (%s)', string_agg(format('%s%I = %L', s.prefix, p.option_name, p.option_value), ', '))
                  FROM (VALUES ('', c.reloptions),
-                              ('toast.', (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid))) AS s (prefix, options),
-                     pg_options_to_table(s.options) AS p HAVING count(*) > 0),
+                              ('toast.', (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid))
+                     ) AS s (prefix, options), pg_options_to_table(s.options) AS p HAVING count(*) > 0),
                 (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
             ), btrim(pg_get_viewdef(c.oid), E'; \n'), CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END)
             FROM named o, pg_class c WHERE c.oid = object AND c.relkind IN ('v', 'm') AND $3 = 0
@@ -187,10 +185,10 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     SELECT 3, format('COMMENT ON %s %s IS %L', o.kind, o.name, d.description)
     FROM named o, pg_description d WHERE d.classoid = class AND d.objoid = object AND d.objsubid = attnum
     UNION ALL
-    SELECT CASE WHEN c.is_wanted THEN 5 ELSE 4 END, format('%s %s ON %s %s %s%s', CASE WHEN c.is_wanted THEN 'GRANT' ELSE 'REVOKE' END, string_agg(
+    SELECT 4 + c.is_wanted::integer, format(
+        CASE WHEN c.is_wanted THEN 'GRANT %s ON %s TO %s%s' ELSE 'REVOKE %s ON %s FROM %s%s' END, string_agg(
             c.privilege || CASE WHEN c.attname IS NULL THEN '' ELSE format(' (%I)', c.attname) END, ', ' ORDER BY c.n),
-        c.of_what, CASE WHEN c.is_wanted THEN 'TO' ELSE 'FROM' END, c.label,
-        CASE WHEN c.is_wanted AND c.is_grantable THEN ' WITH GRANT OPTION' END)
+        c.of_what, c.label, CASE WHEN c.is_wanted AND c.is_grantable THEN ' WITH GRANT OPTION' END)
     FROM changes c GROUP BY c.is_wanted, c.of_what, c.label, c.attname, c.is_wanted AND c.is_grantable
 $$;
 
@@ -294,7 +292,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan_readers(
         LATERAL snowflake_internal.snowflake_convert_create(m.class, m.id, m.attnum) AS s
         WHERE NOT drops AND s.statement IS NOT NULL
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.name), false, NULL, CASE WHEN drops THEN 'it is created again below' END
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.name), false, NULL,
+        CASE WHEN drops THEN 'it is created again below' END
     FROM parts p WHERE (p.part <= 0) = drops
     ORDER BY p.part, p.depth, p.name COLLATE "C", p.n, p.statement COLLATE "C"
 $$;

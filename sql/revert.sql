@@ -29,12 +29,8 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(keys snowflake_int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    key    record;
-    taken  text[] := '{}';
-    parts  text[];
-    bytes  integer[];
-    room   integer;
-    suffix text;
+    key   record;
+    taken text[] := '{}';
 BEGIN
     FOR key IN
         SELECT k.relid AS table_id, k.attname AS column_name, k.highest, c.relname, c.relowner AS owner, n.nspname, (
@@ -49,40 +45,33 @@ BEGIN
         relid := key.table_id;
         attname := key.column_name;
         first := greatest(key.highest, 0) + 1;
-        suffix := '';
-        LOOP
+        is_owned := key.owned IS NOT NULL;
+        FOR suffix IN 0..10000 LOOP
             -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
-            parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
-            room := 61 - octet_length(parts[3]);
-            bytes[2] := least(octet_length(parts[2]), greatest(room / 2, room - octet_length(parts[1])));
-            bytes[1] := room - bytes[2];
-            FOR i IN 1..2 LOOP
-                WHILE octet_length(parts[i]) > bytes[i] LOOP
-                    parts[i] := left(parts[i], -1);
-                END LOOP;
-            END LOOP;
-            name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
-            IF suffix = '' THEN
-                is_owned := key.owned IS NOT NULL;
-                name := coalesce(key.owned::text, name);
-                -- Two keys may have the same such name, and each needs a sequence of its own.
-                is_there := is_owned OR name <> ALL (taken) AND EXISTS (
-                    SELECT FROM pg_class c
-                    WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
-                        SELECT FROM pg_depend d
-                        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-                            OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
-                IF is_there THEN
-                    -- Others may have had its values: it never goes back.
-                    first := greatest(first, (
-                        SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
-                        WHERE s.position < 9223372036854775807));
-                    EXIT;
-                END IF;
-            END IF;
-            EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
-            suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
+            name := coalesce(key.owned::text, (
+                SELECT format('%I.%I', key.nspname, string_agg((
+                    SELECT left(p.part, length(p.part) - n) FROM generate_series(0, 63) AS n
+                    WHERE octet_length(left(p.part, length(p.part) - n)) <= p.room ORDER BY n LIMIT 1), '_' ORDER BY p.n))
+                FROM concat('seq', nullif(suffix, 0)) AS ending, octet_length(key.relname::text) AS relname_length,
+                LATERAL least(octet_length(key.column_name::text), greatest(
+                    (61 - octet_length(ending)) / 2, 61 - octet_length(ending) - relname_length)) AS column_room,
+                LATERAL (VALUES (1, key.relname::text, 61 - octet_length(ending) - column_room),
+                    (2, key.column_name::text, column_room), (3, ending, 63)) AS p (n, part, room)));
+            -- Two keys may have the same such name, and each needs a sequence of its own.
+            is_there := is_owned OR suffix = 0 AND name <> ALL (taken) AND EXISTS (
+                SELECT FROM pg_class c
+                WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
+                    SELECT FROM pg_depend d
+                    WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+                        OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
+            EXIT WHEN is_there OR to_regclass(name) IS NULL AND name <> ALL (taken);
         END LOOP;
+        IF is_there THEN
+            -- Others may have had its values: it never goes back.
+            first := greatest(first, (
+                SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
+                WHERE s.position < 9223372036854775807));
+        END IF;
         taken := taken || name;
         RETURN NEXT;
     END LOOP;
@@ -133,23 +122,11 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH family AS MATERIALIZED (
-        SELECT k.key_relid, k.key_attname, k.relid,
-            pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text AS is_snowflake
-        FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id
+        SELECT k.key_relid, k.key_attname, k.relid, s.is_snowflake,
+            bool_and(s.is_snowflake) OVER (PARTITION BY k.key_relid, k.key_attname) AS are_all_snowflake
+        FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id,
+        LATERAL (SELECT pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text) AS s (is_snowflake)
         WHERE k.is_key
-    ), targets AS (
-        -- One statement for a table and all that inherits from it, unless some of these have another default.
-        SELECT f.key_relid, f.key_attname, f.key_relid AS relid, '' AS only FROM family f
-        GROUP BY f.key_relid, f.key_attname HAVING bool_and(f.is_snowflake)
-        UNION ALL
-        SELECT f.key_relid, f.key_attname, f.relid, 'ONLY ' FROM family f
-        WHERE f.is_snowflake AND EXISTS (
-            SELECT FROM family o
-            WHERE o.key_relid = f.key_relid AND o.key_attname = f.key_attname AND NOT o.is_snowflake)
-    ), inserters AS (
-        SELECT f.key_relid, f.key_attname, i.role, i.label
-        FROM (SELECT DISTINCT key_relid, key_attname, relid FROM family) AS f,
-        LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i
     )
     SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), false, p.size, p.note
     FROM snowflake_internal.snowflake_revert_sequences(keys) s,
@@ -162,14 +139,17 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
         FROM (SELECT) AS one LEFT JOIN pg_sequence q ON s.is_there AND q.seqrelid = to_regclass(s.name)
         WHERE becomes = 'bigserial'
         UNION ALL
-        SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', t.only, t.relid, s.attname, CASE becomes
+        -- One statement for a table and all that inherits from it, unless some of these have another default.
+        SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', CASE WHEN t.are_all_snowflake THEN '' ELSE 'ONLY ' END,
+                t.relid, s.attname, CASE becomes
                 WHEN 'bigserial' THEN format('SET DEFAULT nextval(%L::regclass)', s.name) ELSE 'DROP DEFAULT' END),
             t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), (
                 SELECT 'a partition key has the column: the partition of the last ID gets all further rows'
                 FROM snowflake_internal.snowflake_convert_columns(keys) k
                 JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
                 WHERE k.is_key AND k.is_partition AND k.key_relid = s.relid AND k.key_attname = s.attname LIMIT 1)
-        FROM targets t WHERE t.key_relid = s.relid AND t.key_attname = s.attname
+        FROM family t WHERE t.key_relid = s.relid AND t.key_attname = s.attname AND t.is_snowflake
+            AND (t.relid = s.relid OR NOT t.are_all_snowflake)
         UNION ALL
         SELECT 3, format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (START WITH %s)', s.relid, s.attname,
                          CASE becomes WHEN 'identity always' THEN 'ALWAYS' ELSE 'BY DEFAULT' END, s.first),
@@ -184,8 +164,8 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
         -- nextval() is called with the rights of those who insert.
         SELECT 5, format('GRANT USAGE ON SEQUENCE %s TO %s', s.name, string_agg(DISTINCT i.label, ', ')), s.name, NULL,
             'these roles may insert rows'
-        FROM inserters i
-        WHERE becomes = 'bigserial' AND i.key_relid = s.relid AND i.key_attname = s.attname AND i.role <> (
+        FROM family f, snowflake_internal.snowflake_convert_inserters(f.relid) i
+        WHERE becomes = 'bigserial' AND f.key_relid = s.relid AND f.key_attname = s.attname AND i.role <> (
             SELECT c.relowner FROM pg_class c WHERE c.oid = s.relid)
         HAVING count(*) > 0
     ) AS p (n, statement, object, size, note)
