@@ -156,10 +156,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
     FROM named o, pg_attribute a
     WHERE o.kind = 'INDEX' AND a.attrelid = object AND a.attstattarget >= 0
     UNION ALL
-    SELECT 1, format('ALTER INDEX %s DEPENDS ON EXTENSION %I', o.name, e.extname)
+    SELECT 1, format('ALTER %s %s DEPENDS ON EXTENSION %I', o.kind, o.name, e.extname)
     FROM named o, pg_depend x JOIN pg_extension e ON e.oid = x.refobjid
-    WHERE o.kind = 'INDEX' AND x.classid = class AND x.objid = object AND x.deptype = 'x'
-        AND x.refclassid = 'pg_extension'::regclass
+    WHERE x.classid = class AND x.objid = object AND x.deptype = 'x' AND x.refclassid = 'pg_extension'::regclass AND $3 = 0
     UNION ALL
     SELECT 2, format('ALTER TABLE %s %s %I', x.indrelid::regclass, s.setting, c.relname)
     FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid,
