@@ -214,7 +214,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_
     LATERAL replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '') AS b (what)
     WHERE d.deptype <> 'i' AND (d.classid, d.objid) NOT IN (SELECT p.classid, p.objid FROM parts p)
     UNION ALL
-    SELECT format('view %s', v.oid::regclass), r.code, v.refusal, r.detail, r.hint, NULL
+    SELECT format('view %s', v.oid::regclass), r.code, r.message, r.detail, r.hint, NULL
     FROM views v
     JOIN pg_namespace n ON n.oid = v.relnamespace,
     LATERAL (
@@ -235,22 +235,22 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_
                          AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL))
         THEN 'Its row type has rights or a comment of its own.' END) AS lost (what),
     LATERAL (VALUES
-        (lost.what IS NOT NULL, '0A000', lost.what, 'In one transaction, drop it, convert, and create it again.'),
-        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501',
+        (lost.what IS NOT NULL, '0A000', v.refusal, lost.what, 'In one transaction, drop it, convert, and create it again.'),
+        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', v.refusal,
             format('%s may not create objects in the schema %I.', current_user, n.nspname),
             format('First run GRANT CREATE ON SCHEMA %I TO %I.', n.nspname, current_user)),
-        (used.missing IS NOT NULL, '42501',
+        (used.missing IS NOT NULL, '42501', v.refusal,
             format('%s has no right on schemas whose objects it uses: %s.', current_user, used.missing),
             format('First run GRANT USAGE ON SCHEMA %s TO %I.', used.missing, current_user)),
         (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = v.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
-            '42501', format('%s may not execute the function of one of its triggers.', current_user),
+            '42501', v.refusal, format('%s may not execute the function of one of its triggers.', current_user),
             format('First grant EXECUTE on that function to %I, or drop the trigger.', current_user)),
         (EXISTS (
             SELECT FROM (SELECT v.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = v.oid) AS r (acl),
-            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> v.relowner), '42501',
+            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> v.relowner), '42501', v.refusal,
             'Another role granted rights on it, and only that role can grant them again.',
             'In one transaction, drop it, convert, and create it again with these rights; or revoke them first.')
-    ) AS r (is_so, code, detail, hint)
+    ) AS r (is_so, code, message, detail, hint)
     WHERE r.is_so
 $$;
 
