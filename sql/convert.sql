@@ -7,7 +7,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_plan(
 ) RETURNS SETOF snowflake_internal.snowflake_step
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, true);
 
     RETURN QUERY SELECT format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', s.relid, s.attname),
         format('ACCESS EXCLUSIVE on %s', s.relid), false, NULL,
@@ -51,32 +51,14 @@ BEGIN
         SELECT DISTINCT d.classid, d.objid
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
-        WHERE k.is_small
-    ), indexes AS (
-        SELECT c.oid, c.oid::regclass::text AS name
-        FROM rebuilt r JOIN pg_class c ON r.classid = 'pg_class'::regclass AND c.oid = r.objid
-        WHERE c.relkind IN ('i', 'I') AND NOT c.relispartition
+        LEFT JOIN pg_class i ON d.classid = 'pg_class'::regclass AND i.oid = d.objid
+        WHERE k.is_small AND (d.classid = 'pg_statistic_ext'::regclass OR i.relkind IN ('i', 'I') AND NOT i.relispartition)
     )
-    SELECT s.statement, s.locks, false, NULL, 'the change of type resets it'
-    FROM (
-        SELECT 1, format('ALTER STATISTICS %I.%I SET STATISTICS %s', n.nspname, x.stxname, x.stxstattarget),
-            format('SHARE UPDATE EXCLUSIVE on table %s', x.stxrelid::regclass)
-        FROM rebuilt r
-        JOIN pg_statistic_ext x ON r.classid = 'pg_statistic_ext'::regclass AND x.oid = r.objid AND x.stxstattarget >= 0
-        JOIN pg_namespace n ON n.oid = x.stxnamespace
-        UNION ALL
-        SELECT 2, format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', i.name, a.attnum, a.attstattarget),
-            format('SHARE UPDATE EXCLUSIVE on %s', i.name)
-        FROM indexes i JOIN pg_attribute a ON a.attrelid = i.oid AND a.attstattarget >= 0
-        UNION ALL
-        SELECT 3, format('ALTER INDEX %s DEPENDS ON EXTENSION %I', i.name, e.extname),
-            format('ACCESS EXCLUSIVE on %s', i.name)
-        FROM indexes i
-        JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = i.oid AND x.deptype = 'x'
-            AND x.refclassid = 'pg_extension'::regclass
-        JOIN pg_extension e ON e.oid = x.refobjid
-    ) AS s (n, statement, locks)
-    ORDER BY s.n, s.statement COLLATE "C";
+    SELECT c.statement, format('%s on %s', CASE WHEN c.statement LIKE '% DEPENDS ON EXTENSION %' THEN 'ACCESS EXCLUSIVE'
+            ELSE 'SHARE UPDATE EXCLUSIVE' END, pg_describe_object(r.classid, r.objid, 0)), false, NULL,
+        'the change of type resets it'
+    FROM rebuilt r, LATERAL snowflake_internal.snowflake_convert_create(r.classid, r.objid, 0) c
+    WHERE c.n = 1 ORDER BY r.classid <> 'pg_statistic_ext'::regclass, c.statement COLLATE "C";
 
     RETURN QUERY SELECT format('ANALYZE %s', string_agg(DISTINCT k.relid::text COLLATE "C", ', ')),
         'SHARE UPDATE EXCLUSIVE on these tables', false, NULL,
@@ -119,40 +101,19 @@ BEGIN
     FROM snowflake_internal.snowflake_convert_sequences(keys) s
     WHERE NOT s.is_identity AND NOT s.stays AND (s.is_owned OR NOT keep_sequence);
 
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false);
+    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_plan_readers(keys, false, false);
 END
 $$;
 
 -- The size of a table with its indexes and the tables that inherit from it.
 CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH RECURSIVE members (member) AS (
-            SELECT relid::oid
-            UNION
-            SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.member
-        )
-        SELECT pg_size_pretty(sum(pg_total_relation_size(member))) FROM members);
-END
-$$;
-
--- About as many locks as a conversion takes: PostgreSQL locks the objects that it drops, which are four triggers of each
--- foreign key that it rebuilds, for each of its ends.
-CREATE FUNCTION snowflake_internal.snowflake_convert_count_locks(keys snowflake_internal.snowflake_key[], locked oid[])
-    RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (
-        WITH wide AS MATERIALIZED (
-            SELECT DISTINCT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
-        )
-        SELECT cardinality(locked) + 5 * cardinality(keys) + (SELECT 9 * count(DISTINCT w.relid) FROM wide w)
-            + (SELECT 3 * count(*) FROM pg_index i WHERE i.indrelid IN (SELECT w.relid FROM wide w))
-            + (SELECT 5 * count(*) FROM wide w JOIN pg_constraint f ON f.contype = 'f'
-               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
-                   OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
-END
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE members (member) AS (
+        SELECT relid::oid
+        UNION
+        SELECT i.inhrelid FROM members m JOIN pg_inherits i ON i.inhparent = m.member
+    )
+    SELECT pg_size_pretty(sum(pg_total_relation_size(member))) FROM members
 $$;
 
 -- A conversion, or its dry run. The report also names columns of the given tables that it does not change.
@@ -185,12 +146,8 @@ DECLARE
     lowest      bigint;
     obstacles   snowflake_internal.snowflake_refusal[];
     plan        snowflake_internal.snowflake_step[] := '{}';
-    drops       snowflake_internal.snowflake_row[];
-    creates     snowflake_internal.snowflake_row[];
-    before      snowflake_internal.snowflake_row[];
-    after       snowflake_internal.snowflake_row[];
-    lock_count  bigint;
-    all_locks   bigint;
+    left_out    snowflake_internal.snowflake_row[];
+    report      snowflake_internal.snowflake_row[];
 BEGIN
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_check_call(
@@ -204,7 +161,7 @@ BEGIN
     -- The columns of the call must exist, with a type that can be read.
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM unnest(obstacles) r WHERE r.code = ANY ('{42703,42809,42P16}')));
-    after := ARRAY(
+    left_out := ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_left_out(
             keys, ARRAY(SELECT unnest(tables) UNION SELECT unnest(locked))) r);
     keys := ARRAY(
@@ -217,7 +174,7 @@ BEGIN
         UNION ALL
         SELECT r FROM snowflake_internal.snowflake_convert_check_views(keys) r);
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
-        SELECT o FROM unnest(obstacles) o WHERE NOT dry_run OR o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
+        SELECT o FROM unnest(obstacles) o WHERE o.code = ANY ('{42501,42P10}') ORDER BY o.code <> '42501'));
     keys := snowflake_internal.snowflake_convert_left(keys, false, locked, new_default);
     IF keys <> '{}' THEN
         -- On a server that generates no IDs, this call raises its error.
@@ -233,37 +190,22 @@ BEGIN
         PERFORM snowflake_internal.snowflake_refuse(ARRAY(SELECT o FROM unnest(obstacles) o WHERE o.code <> '01000'));
     END IF;
 
-    drops := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, true) r);
-    creates := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys, false) r);
-    before := ARRAY(
-        SELECT ('obstacle', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
-        FROM unnest(obstacles) o WHERE o.code <> '01000'
-    ) || drops;
-    after := creates || ARRAY(
-        SELECT ('check', o.object, NULL, o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
-        FROM unnest(obstacles) o WHERE o.code = '01000'
-    ) || ARRAY(
+    -- Before the plan is executed, which changes what these look at.
+    report := ARRAY(SELECT r FROM snowflake_internal.snowflake_convert_script(keys) r);
+    report := ARRAY(
+        SELECT (CASE o.code WHEN '01000' THEN 'check' ELSE 'obstacle' END, o.object, NULL, NULL, NULL, NULL,
+            o.message || ': ' || o.detail, o.hint)::snowflake_internal.snowflake_row
+        FROM unnest(obstacles) o
+    ) || report || left_out || ARRAY(
         SELECT r FROM snowflake_internal.snowflake_convert_code(keys, keep_sequence) r
-    ) || after || ARRAY(
-        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, drops, creates) r);
-    lock_count := snowflake_internal.snowflake_convert_count_locks(keys, locked);
-    all_locks := current_setting('max_locks_per_transaction')::integer
-        * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
-
-    RETURN QUERY SELECT r.ordinality::integer, r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
-    FROM unnest(before) WITH ORDINALITY AS r;
-    IF keys <> '{}' THEN
-        RETURN QUERY SELECT cardinality(before) + e.step, 'statement', NULL, e.statement, e.locks, e.rewrites, e.size,
-            CASE e.step WHEN 1 THEN format('%s; takes about %s locks, and max_locks_per_transaction allows all sessions %s',
-                                           e.note, lock_count, all_locks) ELSE e.note END,
-            CASE WHEN e.step = 1 AND lock_count > all_locks / 2
-                THEN 'Convert fewer tables at a time, or raise max_locks_per_transaction and restart the server.' END
-        FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run) e;
-    END IF;
-    RETURN QUERY SELECT
-        (cardinality(before) + cardinality(plan) + CASE keys WHEN '{}' THEN 0 ELSE 1 END + r.ordinality)::integer,
-        r.kind, r.object, r.statement, NULL, NULL::boolean, NULL, r.note, r.remedy
-    FROM unnest(after) WITH ORDINALITY AS r;
+        UNION ALL
+        SELECT r FROM snowflake_internal.snowflake_convert_back(keys, keep_sequence, report) r);
+    RETURN QUERY SELECT (row_number() OVER (ORDER BY p.part, r.ordinality))::integer,
+        r.kind, r.object, r.statement, r.locks, r.rewrites, r.size, r.note, r.remedy
+    FROM unnest(report || ARRAY(SELECT e FROM snowflake_internal.snowflake_convert_execute(plan, locked, dry_run, keys) e))
+        WITH ORDINALITY AS r,
+    LATERAL array_position('{obstacle,before,statement,after,check,left out,revert}', r.kind) AS p (part)
+    ORDER BY 1;
 END
 $$;
 
@@ -272,12 +214,10 @@ CREATE FUNCTION snowflake_convert(
 ) RETURNS TABLE (
     step integer, kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
 )
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_convert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_convert_keys(
         'snowflake_convert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, keep_sequence,
-        ARRAY[table_name]::oid[]);
-END
+        ARRAY[table_name]::oid[])
 $$;
 
 -- A table without a serial or identity key may have been named by mistake: nothing shows that its key, if it has one, may
@@ -315,6 +255,11 @@ CREATE FUNCTION snowflake_convert_schema(
 DECLARE
     tables constant regclass[] := snowflake_internal.snowflake_convert_relations(schema_name);
 BEGIN
+    PERFORM snowflake_internal.snowflake_raise(
+        '22023', format('pattern "%s" of exclude must not end with a backslash', left(e.pattern, 64)),
+        'As in a pattern of LIKE, a backslash stands before the character that it escapes.',
+        'Remove the backslash, or write it twice if the names end with one.')
+    FROM unnest(exclude) AS e (pattern) WHERE e.pattern ~ '(^|[^\\])(\\\\)*\\$';
     PERFORM snowflake_internal.snowflake_raise(
         '42P01', format('schema %s has no table like "%s"', schema_name, left(e.pattern, 64)),
         'Each element of exclude is the name of a table of the schema, or a pattern of LIKE.',

@@ -3,9 +3,8 @@
 -- the schema's owner can rename it and create another one with its name.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_call(caller text, keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT NULL, r.code, r.message, r.detail, r.hint, NULL::oid FROM (VALUES
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NULL, r.code, r.message, r.detail, r.hint, NULL::oid FROM (VALUES
         (keys IS NULL OR EXISTS (SELECT FROM unnest(keys) AS k WHERE k.relid IS NULL OR k.attname IS NULL), '22004',
             format('arguments of %s must not be null', caller), 'Each argument decides what changes.',
             'Name a table and a column, tables, or a schema.'),
@@ -22,9 +21,9 @@ BEGIN
                      WHERE e.extname = 'snowflake_id' AND n.nspname = (parse_ident('@extschema@'))[1]), '55000',
             'the schema of the extension snowflake_id was renamed',
             'The extension was created in schema @extschema@.', 'Rename the schema back to that name.')
-    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-
-    RETURN QUERY SELECT label, r.code, r.message, r.detail, r.hint, k.relid::oid
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
+    UNION ALL
+    SELECT label, r.code, r.message, r.detail, r.hint, k.relid::oid
     FROM unnest(keys) AS k
     LEFT JOIN pg_class c ON c.oid = k.relid
     LEFT JOIN pg_namespace n ON n.oid = c.relnamespace,
@@ -41,8 +40,7 @@ BEGIN
             'It is dropped when its session ends.',
             format('Create it with the default: %s bigint DEFAULT %s.', quote_ident(k.attname),
                    '@extschema@.snowflake_nextval()'))
-    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-END
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
 $$;
 
 -- The role that keeps the caller from changing an object, or null. It is the object's owner if that is not the current
@@ -50,12 +48,8 @@ $$;
 -- rename the schema, and code that the call evaluates could RESET ROLE or SESSION AUTHORIZATION. So a call is a superuser's
 -- if the current, the session's or the authenticated user is one.
 CREATE FUNCTION snowflake_internal.snowflake_other_owner(owner oid, of_schema oid) RETURNS oid
-    STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) THEN
-        RETURN owner;
-    END IF;
-    RETURN (
+    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) THEN owner ELSE (
         SELECT r.oid
         FROM pg_namespace n
         JOIN pg_database d ON d.datname = current_database(),
@@ -65,17 +59,14 @@ BEGIN
         WHERE n.oid = of_schema AND EXISTS (
             SELECT FROM pg_roles s WHERE s.rolsuper AND (s.rolname IN (current_user, session_user)
                 OR s.oid = (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a)))
-        ORDER BY o.n LIMIT 1);
-END
+        ORDER BY o.n LIMIT 1) END
 $$;
 
 -- Checks that the caller owns all tables, sequences, views and statistics of a call, and sees all rows. For a superuser it
 -- also checks the extension's schema, because the call executes functions there.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_owners(touched oid[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH objects AS MATERIALIZED (
         SELECT o.owner, count(*) AS n, array_agg(o.name ORDER BY o.name) AS names,
             snowflake_internal.snowflake_other_owner(o.owner, o.of_schema) AS other
@@ -105,20 +96,19 @@ BEGIN
                 'connect what different owners have, give it one owner, or drop the connection first.'
             ELSE format('Connect as %s, which needs EXECUTE on the function, or as a member of it that is no superuser and '
                         'SET ROLE to it.', min(o.other)::regrole) END, NULL::oid
-    FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0;
-
-    RETURN QUERY SELECT NULL, '42501', format('permission denied for schema %I', n.nspname),
+    FROM others o WHERE o.has_schema = (SELECT bool_and(a.has_schema) FROM others a) HAVING count(*) > 0
+    UNION ALL
+    SELECT NULL, '42501', format('permission denied for schema %I', n.nspname),
         format('The call locks and changes %s.', min(c.oid::regclass::text COLLATE "C")),
         format('First run GRANT USAGE ON SCHEMA %I TO %I.', n.nspname, current_user), NULL::oid
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = ANY (touched) AND NOT has_schema_privilege(n.oid, 'USAGE') GROUP BY n.nspname;
-
-    RETURN QUERY SELECT NULL, '42501', format('row-level security hides rows of table %s', relid::regclass),
+    WHERE c.oid = ANY (touched) AND NOT has_schema_privilege(n.oid, 'USAGE') GROUP BY n.nspname
+    UNION ALL
+    SELECT NULL, '42501', format('row-level security hides rows of table %s', relid::regclass),
         'The call needs the highest of all values, and evaluates expressions and foreign keys over the rows.',
         format('First run ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again afterwards.', relid::regclass),
         NULL::oid
-    FROM unnest(touched) AS relid WHERE row_security_active(relid);
-END
+    FROM unnest(touched) AS relid WHERE row_security_active(relid)
 $$;
 
 -- Checks the key columns and the tables of their families.
@@ -188,33 +178,31 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_keys(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean, new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT described, '42P10', format('%s is not a key', described),
-        'It is in no primary key, unique constraint or unique index.',
-        format(CASE c.relkind WHEN 'p' THEN 'If its values are unique, declare it first, together with the columns of '
-                'the partition key: ALTER TABLE %s ADD UNIQUE (%I, ...).'
-            ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, k.relid, k.attname),
-        NULL::oid
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname,
-    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described
-    WHERE NOT EXISTS (
-        SELECT FROM pg_index i
-        WHERE i.indrelid = k.relid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
-            AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]));
-
-    RETURN QUERY SELECT described, '42809', format('%s is a foreign key', described),
-        format('It references %s.', pg_describe_object('pg_class'::regclass, f.confrelid, 0)),
-        'Convert the referenced column: this also widens the foreign key.', NULL::oid
-    FROM unnest(keys) AS k
-    JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
-    JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = k.relid AND a.attnum = ANY (f.conkey)
-        AND f.conparentid = 0,
-    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described;
-
-    RETURN QUERY SELECT described, '42611', format('%s has a default that is not a sequence', described),
+    LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described,
+    LATERAL (
+        SELECT string_agg(DISTINCT pg_describe_object('pg_class'::regclass, f.confrelid, 0), ', ') FROM pg_constraint f
+        WHERE f.contype = 'f' AND f.conrelid = k.relid AND a.attnum = ANY (f.conkey) AND f.conparentid = 0
+    ) AS f (referenced),
+    LATERAL (VALUES
+        (NOT EXISTS (
+                SELECT FROM pg_index i
+                WHERE i.indrelid = k.relid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+                    AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])), '42P10',
+            format('%s is not a key', described), 'It is in no primary key, unique constraint or unique index.',
+            format(CASE c.relkind WHEN 'p' THEN 'If its values are unique, declare it first, together with the columns of '
+                    'the partition key: ALTER TABLE %s ADD UNIQUE (%I, ...).'
+                ELSE 'If its values are unique, declare it first: ALTER TABLE %s ADD UNIQUE (%I).' END, k.relid, k.attname)),
+        (f.referenced IS NOT NULL, '42809', format('%s is a foreign key', described),
+            format('It references %s.', f.referenced),
+            'Convert the referenced column, which also widens the foreign key, and exclude this one''s table from a set.')
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
+    UNION ALL
+    SELECT described, '42611', format('%s has a default that is not a sequence', described),
         format('The default is %s.', expression),
         format('If nothing needs the default, drop it first: ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT.',
                k.relid, k.attname), NULL::oid
@@ -226,9 +214,9 @@ BEGIN
         -- A serial column calls nextval(), a column of pgEdge's extension snowflake.nextval().
         SELECT FROM snowflake_internal.snowflake_convert_sequences(keys) s
         WHERE regexp_replace(expression, '^snowflake\.', '')
-            = format('nextval(''%s''::regclass)', replace(s.seqrelid::text, '''', '''''')));
-
-    RETURN QUERY SELECT format('sequence %s', s.seqrelid), r.code, r.message, r.detail, r.hint, NULL::oid
+            = format('nextval(''%s''::regclass)', replace(s.seqrelid::text, '''', '''''')))
+    UNION ALL
+    SELECT format('sequence %s', s.seqrelid), r.code, r.message, r.detail, r.hint, NULL::oid
     FROM snowflake_internal.snowflake_convert_sequences(keys) s,
     LATERAL (VALUES
         (s.is_stray, '55000', format('sequence %s belongs to an identity that column "%s" of table %s does not have',
@@ -245,40 +233,36 @@ BEGIN
             format('These objects depend on it: %s.', s.users),
             CASE WHEN s.is_identity THEN 'Convert or drop these objects first.'
                  ELSE 'Keep it with keep_sequence => true, or convert or drop these objects first.' END)
-    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-
-    RETURN QUERY SELECT NULL, '42501',
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
+    UNION ALL
+    SELECT NULL, '42501',
         format('roles that may insert into table %s may not execute %s', k.key_relid, new_default),
         format('Their inserts would fail: %s.', string_agg(DISTINCT r.label, ', ')),
         format('First run GRANT EXECUTE ON FUNCTION %s TO %s.', new_default, string_agg(DISTINCT r.label, ', ')), NULL::oid
     FROM snowflake_internal.snowflake_convert_columns(keys) k,
     LATERAL snowflake_internal.snowflake_convert_inserters(k.relid) AS r
     WHERE k.is_key AND NOT has_function_privilege(r.role, new_default, 'EXECUTE')
-    GROUP BY k.key_relid;
-END
+    GROUP BY k.key_relid
 $$;
 
 -- The roles that may insert rows into a table, or into some of its columns; 0 for PUBLIC.
 CREATE FUNCTION snowflake_internal.snowflake_convert_inserters(relid regclass) RETURNS TABLE (role oid, label text)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT DISTINCT a.grantee, snowflake_internal.snowflake_grantee(a.grantee)
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT DISTINCT a.grantee, snowflake_internal.snowflake_grantee(a.grantee)
     FROM (
         SELECT coalesce(c.relacl, acldefault('r', c.relowner)) FROM pg_class c WHERE c.oid = relid
         UNION ALL
         SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = relid
     ) AS o (acl), aclexplode(o.acl) AS a
-    WHERE a.privilege_type = 'INSERT';
-END
+    WHERE a.privilege_type = 'INSERT'
 $$;
 
 -- Finds the objects that keep PostgreSQL from widening a column, which would stop at the first, in the middle of the
 -- conversion.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_widening(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT b.what, '2BP01',
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    (SELECT b.what, '2BP01',
         format('cannot widen %s to bigint', min(format('column "%s" of table %s', w.attname, w.relid) COLLATE "C")),
         format('The %s depends on it.', b.what),
         CASE WHEN starts_with(b.what, 'partition')
@@ -306,7 +290,7 @@ BEGIN
         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = w.relid AND d.refobjsubid = w.attnum
             AND NOT EXISTS (
                 -- These are created again.
-                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_views(keys, false) v ON v.relid = r.ev_class
+                SELECT FROM pg_rewrite r JOIN snowflake_internal.snowflake_convert_readers(keys, false) v ON v.id = r.ev_class
                 WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid)
         UNION ALL
         SELECT format('partition key of table %s', w.relid) WHERE w.is_partition
@@ -335,105 +319,93 @@ BEGIN
         SELECT pg_describe_object('pg_type'::regclass, c.reloftype, 0) WHERE c.reloftype <> 0
     ) AS b (what)
     WHERE w.is_small AND b.what IS NOT NULL
-    GROUP BY b.what ORDER BY b.what COLLATE "C";
-
-    -- A rebuilt index keeps the operator class that its definition names, and else gets the default of the type.
-    RETURN QUERY SELECT DISTINCT l.label, '42804',
-        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
-        format('The operator class does not accept bigint: %s.', l.label),
-        'In one transaction, drop the index, convert, and create it again.', NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) w
-    JOIN pg_index i ON i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
-        SELECT FROM pg_depend d
-        WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = w.relid AND d.refobjsubid = w.attnum)),
-    LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], i.indclass::oid[]) AS part (attnum, opclass)
-    JOIN pg_opclass o ON o.oid = part.opclass,
-    LATERAL format('%s with %s', pg_describe_object('pg_class'::regclass, i.indexrelid, 0), o.opcname) AS l (label)
-    WHERE w.is_small AND part.attnum IN (w.attnum, 0) AND o.opcintype IN ('smallint'::regtype, 'integer'::regtype)
-        AND NOT (o.opcdefault AND EXISTS (
-            SELECT FROM pg_opclass b
-            WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault));
-
-    RETURN QUERY SELECT DISTINCT format('table %s', w.relid), '0A000', format('cannot rewrite table %s', w.relid),
-        'Its option user_catalog_table is on.',
-        format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid), NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) w
-    JOIN pg_class c ON c.oid = w.relid
-    JOIN pg_options_to_table(c.reloptions) AS o ON o.option_name = 'user_catalog_table' AND o.option_value::boolean
-    WHERE w.is_small;
-
-    -- PostgreSQL builds the index of a partition again under another name, and forgets that it was the replica identity:
-    -- UPDATE and DELETE of a published table would fail.
-    RETURN QUERY SELECT DISTINCT label, '0A000',
-        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
-        format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid, label),
-        format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid), NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) w
-    JOIN pg_index i ON i.indrelid = w.relid AND i.indisreplident AND w.attnum = ANY (i.indkey)
-    JOIN pg_class c ON c.oid = i.indexrelid AND c.relispartition,
-    LATERAL pg_describe_object('pg_class'::regclass, i.indexrelid, 0) AS label
-    WHERE w.is_small;
-
-    -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
-    RETURN QUERY SELECT DISTINCT pg_describe_object('pg_constraint'::regclass, o.oid, 0), '55000',
-        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid),
-        format('Table %s names its NOT NULL constraint %I, and its parent %I.', w.relid, o.conname, p.conname),
-        format('First run ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and '
-               'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname), NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) w
-    JOIN pg_class c ON c.oid = w.relid AND NOT c.relispartition
-    JOIN pg_inherits i ON i.inhrelid = w.relid
-    JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = w.attname
-    JOIN pg_constraint o ON o.contype = 'n' AND o.conrelid = w.relid AND o.conkey = ARRAY[w.attnum]
-    JOIN pg_constraint p ON p.contype = 'n' AND p.conrelid = i.inhparent AND p.conkey = ARRAY[a.attnum]
-        AND NOT p.connoinherit AND p.conname <> o.conname
-    WHERE w.is_small;
-
-    -- Its two columns have one type, also between the changes of its two tables.
-    RETURN QUERY SELECT DISTINCT label, '0A000',
-        format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid), format('The %s is temporal.', label),
-        'In one transaction, drop it, convert, change its column to bigint, and create it again.', NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) w
-    JOIN pg_constraint f ON f.contype = 'f' AND f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
-        AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true',
-    LATERAL pg_describe_object('pg_constraint'::regclass, f.oid, 0) AS label
-    WHERE w.is_small AND EXISTS (
-        SELECT FROM snowflake_internal.snowflake_convert_columns(keys) r
-        WHERE r.relid = f.confrelid AND r.is_small AND r.attnum = ANY (f.confkey));
-
-    RETURN QUERY SELECT NULL, '42501', format('cannot reference table %s', f.confrelid::regclass),
-        format('PostgreSQL rebuilds %s.', pg_describe_object('pg_constraint'::regclass, f.oid, 0)),
-        format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user), NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) k
-    JOIN pg_constraint f ON f.contype = 'f'
-        AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
-    WHERE k.is_small AND NOT has_table_privilege(f.confrelid, 'REFERENCES') AND EXISTS (
-        SELECT FROM unnest(f.confkey) AS u (attnum) WHERE NOT has_column_privilege(f.confrelid, u.attnum, 'REFERENCES'));
-
-    RETURN QUERY SELECT DISTINCT label, '55000', format('%s has disabled triggers', label),
-        'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
-        'First enable the triggers and correct the rows, or drop the foreign key.', NULL::oid
-    FROM snowflake_internal.snowflake_convert_columns(keys) k
-    JOIN pg_constraint f ON f.contype = 'f'
-        AND (f.conrelid = k.relid AND k.attnum = ANY (f.conkey) OR f.confrelid = k.relid AND k.attnum = ANY (f.confkey))
-    JOIN pg_trigger t ON t.tgconstraint = f.oid AND t.tgenabled <> 'O',
-    LATERAL pg_describe_object('pg_constraint'::regclass, f.oid, 0) AS label
-    WHERE k.is_small;
-END
+    GROUP BY b.what ORDER BY b.what COLLATE "C")
+    UNION ALL
+    SELECT DISTINCT r.object, r.code,
+        coalesce(r.message, format('cannot widen column "%s" of table %s to bigint', w.attname, w.relid)), r.detail, r.hint,
+        NULL::oid
+    FROM (
+        SELECT DISTINCT k.relid, k.attnum, k.attname
+        FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
+    ) AS w
+    JOIN pg_class c ON c.oid = w.relid,
+    LATERAL (
+        -- A rebuilt index keeps the operator class that its definition names, and else gets the default of the type.
+        SELECT l.label, '42804', NULL, format('The operator class does not accept bigint: %s.', l.label),
+            'In one transaction, drop the index, convert, and create it again.'
+        FROM pg_index i,
+        LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], i.indclass::oid[]) AS part (attnum, opclass)
+        JOIN pg_opclass o ON o.oid = part.opclass,
+        LATERAL format('%s with %s', pg_describe_object('pg_class'::regclass, i.indexrelid, 0), o.opcname) AS l (label)
+        WHERE i.indrelid = w.relid AND (w.attnum = ANY (i.indkey) OR EXISTS (
+                SELECT FROM pg_depend d
+                WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refclassid = 'pg_class'::regclass
+                    AND d.refobjid = w.relid AND d.refobjsubid = w.attnum))
+            AND part.attnum IN (w.attnum, 0) AND o.opcintype IN ('smallint'::regtype, 'integer'::regtype)
+            AND NOT (o.opcdefault AND EXISTS (
+                SELECT FROM pg_opclass b
+                WHERE b.opcmethod = o.opcmethod AND b.opcintype = 'bigint'::regtype AND b.opcdefault))
+        UNION ALL
+        SELECT format('table %s', w.relid), '0A000', format('cannot rewrite table %s', w.relid),
+            'Its option user_catalog_table is on.',
+            format('First turn it off: ALTER TABLE %s SET (user_catalog_table = off).', w.relid)
+        FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'user_catalog_table' AND o.option_value::boolean
+        UNION ALL
+        -- PostgreSQL builds the index of a partition again under another name, and forgets that it was the replica
+        -- identity: UPDATE and DELETE of a published table would fail.
+        SELECT label, '0A000', NULL,
+            format('Partition %s has the replica identity %s, which its parent''s index builds again.', w.relid, label),
+            format('First run ALTER TABLE %s REPLICA IDENTITY FULL, and set the index again afterwards.', w.relid)
+        FROM pg_index i
+        JOIN pg_class x ON x.oid = i.indexrelid AND x.relispartition,
+        LATERAL pg_describe_object('pg_class'::regclass, i.indexrelid, 0) AS label
+        WHERE i.indrelid = w.relid AND i.indisreplident AND w.attnum = ANY (i.indkey)
+        UNION ALL
+        -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
+        SELECT pg_describe_object('pg_constraint'::regclass, o.oid, 0), '55000', NULL,
+            format('Table %s names its NOT NULL constraint %I, and its parent %I.', w.relid, o.conname, p.conname),
+            format('First run ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and '
+                   'ALTER TABLE %1$s INHERIT %2$s.', w.relid, i.inhparent::regclass, o.conname, p.conname)
+        FROM pg_inherits i
+        JOIN pg_attribute a ON a.attrelid = i.inhparent AND a.attname = w.attname
+        JOIN pg_constraint o ON o.contype = 'n' AND o.conrelid = w.relid AND o.conkey = ARRAY[w.attnum]
+        JOIN pg_constraint p ON p.contype = 'n' AND p.conrelid = i.inhparent AND p.conkey = ARRAY[a.attnum]
+            AND NOT p.connoinherit AND p.conname <> o.conname
+        WHERE i.inhrelid = w.relid AND NOT c.relispartition
+        UNION ALL
+        SELECT r.object, r.code, r.message, r.detail, r.hint
+        FROM pg_constraint f,
+        LATERAL pg_describe_object('pg_constraint'::regclass, f.oid, 0) AS label,
+        LATERAL (VALUES
+            -- Its two columns have one type, also between the changes of its two tables.
+            (f.conrelid = w.relid AND f.confrelid <> f.conrelid AND to_jsonb(f) ->> 'conperiod' = 'true' AND EXISTS (
+                    SELECT FROM snowflake_internal.snowflake_convert_columns(keys) r
+                    WHERE r.relid = f.confrelid AND r.is_small AND r.attnum = ANY (f.confkey)), label, '0A000', NULL,
+                format('The %s is temporal.', label),
+                'In one transaction, drop it, convert, change its column to bigint, and create it again.'),
+            (NOT has_table_privilege(f.confrelid, 'REFERENCES') AND EXISTS (
+                    SELECT FROM unnest(f.confkey) AS u (attnum)
+                    WHERE NOT has_column_privilege(f.confrelid, u.attnum, 'REFERENCES')), NULL, '42501',
+                format('cannot reference table %s', f.confrelid::regclass), format('PostgreSQL rebuilds %s.', label),
+                format('First run GRANT REFERENCES ON %s TO %I.', f.confrelid::regclass, current_user)),
+            (EXISTS (SELECT FROM pg_trigger t WHERE t.tgconstraint = f.oid AND t.tgenabled <> 'O'), label, '55000',
+                format('%s has disabled triggers', label),
+                'The conversion rebuilds the foreign key: this enables its triggers, and fails if a row violates it.',
+                'First enable the triggers and correct the rows, or drop the foreign key.')
+        ) AS r (is_so, object, code, message, detail, hint)
+        WHERE f.contype = 'f' AND r.is_so
+            AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey) OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))
+    ) AS r (object, code, message, detail, hint)
 $$;
 
 -- Whether an index has the column, or the whole row, in its expressions or its predicate. An index of the plain column is
 -- rebuilt, and its functions of other columns do not matter. True for an object of any other kind.
 CREATE FUNCTION snowflake_internal.snowflake_convert_has(class oid, object oid, attnum smallint) RETURNS boolean
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-BEGIN
-    RETURN class <> 'pg_class'::regclass OR EXISTS (
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT class <> 'pg_class'::regclass OR EXISTS (
         SELECT FROM pg_index i
         WHERE i.indexrelid = object
-            AND concat(i.indexprs::text, i.indpred::text) ~ format(':varattno (%s|0) ', attnum));
-END
+            AND concat(i.indexprs::text, i.indpred::text) ~ format(':varattno (%s|0) ', attnum))
 $$;
 
 -- Checks that PostgreSQL can plan a query of each table. The planner inlines the SQL functions that an index calls, with
@@ -475,19 +447,18 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_values(
     keys snowflake_internal.snowflake_key[], new_id bigint, lowest bigint
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT described, '55000', format('%s has values that are not lower than new IDs', described),
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT described, '55000', format('%s has values that are not lower than new IDs', described),
         format('The highest value is %s; an ID generated now is %s.', k.highest, new_id),
         'If the values are IDs of another system, give this server its layout, tick and epoch and restart it, or '
         'choose an earlier epoch. If they are IDs of this layout from a clock that was ahead, wait until that time has '
         'passed.', NULL::oid
     FROM unnest(keys) AS k, LATERAL format('column "%s" of table %s', k.attname, k.relid) AS described
-    WHERE k.highest >= least(new_id, lowest);
-
+    WHERE k.highest >= least(new_id, lowest)
+    UNION ALL
     -- Ranges or lists of the column may end where the old values end. This follows a new ID down the partitions: to the
     -- one that takes it, else to the default partition; to all of them if other columns decide as well.
-    RETURN QUERY WITH RECURSIVE family AS MATERIALIZED (
+    (WITH RECURSIVE family AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attname, k.attnum, k.is_partition
         FROM snowflake_internal.snowflake_convert_columns(keys) k
     ), partition AS MATERIALIZED (
@@ -519,8 +490,7 @@ BEGIN
     FROM family k
     JOIN reached r ON r.relid = k.relid
     JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
-    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes');
-END
+    WHERE k.is_partition AND NOT EXISTS (SELECT FROM partition o WHERE o.inhparent = k.relid AND o.fate = 'takes'))
 $$;
 
 -- Checks that expressions that depend on the columns work with a new ID: one may cast it to integer, or call a function
@@ -539,7 +509,8 @@ DECLARE
     hit        record;
     new_result text;
     old_result text;
-    refusal    snowflake_internal.snowflake_refusal;
+    error      text;
+    detail     text;
 BEGIN
     FOR hit IN
         WITH columns AS MATERIALIZED (
@@ -603,7 +574,6 @@ BEGIN
         SELECT e.what, e.is_check, format('SELECT %s FROM (SELECT ', e.evaluation) AS head, s.*
         FROM expressions e, LATERAL (
             SELECT string_agg(v.new_value, ', ' ORDER BY a.attnum) AS new_values,
-                string_agg(v.reverse_value, ', ' ORDER BY a.attnum) AS reverse_values,
                 string_agg(v.old_value, ', ' ORDER BY a.attnum) AS old_values,
                 -- With OFFSET, because otherwise the planner could evaluate a branch that a CASE skips.
                 format(' FROM unnest(ARRAY[%s, %s]) AS own (id) LEFT JOIN (SELECT * FROM %s %s LIMIT 1) AS r ON true '
@@ -615,43 +585,37 @@ BEGIN
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             LEFT JOIN columns k ON k.relid = c.oid AND k.attnum = a.attnum,
             LATERAL (SELECT
-                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id + %2$s AS %1$I' END, a.attname, k.later),
-                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id - %2$s AS %1$I' END, a.attname, k.later),
+                format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'own.id + $1 * %2$s AS %1$I' END, a.attname, k.later),
                 format(CASE WHEN k.attnum IS NULL THEN 'r.%I' ELSE 'coalesce(r.%1$I, 1)::%2$s AS %1$I' END, a.attname,
                        CASE WHEN k.is_domain THEN 'bigint'::regtype ELSE k.type END)
-            ) AS v (new_value, reverse_value, old_value)
+            ) AS v (new_value, old_value)
             WHERE c.oid = e.relid GROUP BY c.oid, c.relkind, c.relname
         ) AS s
         ORDER BY e.relid NOT IN (SELECT k.relid FROM unnest(keys) AS k), e.what
     LOOP
-        refusal.code := NULL;
+        error := NULL;
         BEGIN
-            EXECUTE hit.head || hit.new_values || hit.tail INTO new_result;
+            EXECUTE hit.head || hit.new_values || hit.tail INTO new_result USING 1::bigint;
             IF hit.is_check AND new_result = 'false' THEN
-                EXECUTE hit.head || hit.reverse_values || hit.tail INTO new_result;
+                EXECUTE hit.head || hit.new_values || hit.tail INTO new_result USING -1::bigint;
             END IF;
         EXCEPTION WHEN OTHERS THEN
             -- A lock, a lack of memory and the like are no faults of the expression.
             IF left(SQLSTATE, 2) IN ('40', '53', '54', '55', '57', '58', 'XX') THEN
                 RAISE;
             END IF;
-            refusal.code := SQLSTATE;
-            refusal.detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
+            error := SQLSTATE;
+            detail := format('With IDs such as %s it raises the error: %s.', new_id, SQLERRM);
         END;
-        CONTINUE WHEN refusal.code IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
+        CONTINUE WHEN error IS NULL AND (NOT hit.is_check OR new_result IS DISTINCT FROM 'false');
         BEGIN
             EXECUTE hit.head || hit.old_values || hit.tail INTO old_result;
-            refusal.object := hit.what;
-            refusal.message := format('%s does not accept new IDs', hit.what);
-            IF refusal.code IS NOT NULL THEN
-                refusal.hint := 'In one transaction, drop it, convert, and create it again for any bigint.';
-                RETURN NEXT refusal;
-            ELSIF old_result IS DISTINCT FROM 'false' THEN
-                refusal.code := '01000';
-                refusal.detail := format('An ID such as %s violates it.', new_id);
-                refusal.hint := 'If it rejects every new ID, drop it, or replace it by one that accepts them.';
-                RETURN NEXT refusal;
-            END IF;
+            CONTINUE WHEN error IS NULL AND old_result = 'false';
+            RETURN NEXT (hit.what, coalesce(error, '01000'), format('%s does not accept new IDs', hit.what),
+                CASE WHEN error IS NULL THEN format('An ID such as %s violates it.', new_id) ELSE detail END,
+                CASE WHEN error IS NULL THEN 'If it rejects every new ID, drop it, or replace it by one that accepts them.'
+                    ELSE 'In one transaction, drop it, convert, and create it again for any bigint.' END,
+                NULL)::snowflake_internal.snowflake_refusal;
         EXCEPTION WHEN OTHERS THEN
             NULL;
         END;

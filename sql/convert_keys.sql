@@ -19,10 +19,8 @@ CREATE TYPE snowflake_internal.snowflake_refusal AS (
 
 -- The role of an entry of an access control list, as GRANT names it.
 CREATE FUNCTION snowflake_internal.snowflake_grantee(role oid) RETURNS text
-    STABLE STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END;
-END
+    STABLE STRICT LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END
 $$;
 
 -- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
@@ -46,7 +44,8 @@ BEGIN
     PERFORM snowflake_internal.snowflake_raise(r.code, r.message,
         concat_ws(' ', r.detail, CASE WHEN n.all_of > 1 THEN format('This is the first of %s obstacles.', n.all_of) END),
         -- A dry run raises a lack of rights, too.
-        CASE r.code WHEN '42501' THEN (SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
+        CASE r.code WHEN '42501' THEN (
+                SELECT string_agg(DISTINCT a.hint, ' ') FROM unnest(refusals) AS a WHERE a.code = r.code)
             ELSE concat_ws(' ', r.hint, CASE WHEN n.all_of > 1 THEN 'A dry run returns all.' END) END)
     FROM unnest(refusals[1:1]) AS r, cardinality(refusals) AS n (all_of);
 END
@@ -54,20 +53,17 @@ $$;
 
 -- The relations of a schema, except those of extensions.
 CREATE FUNCTION snowflake_internal.snowflake_convert_relations(of_schema regnamespace) RETURNS regclass[]
-    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN ARRAY(
+    STRICT LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(
         SELECT c.oid::regclass FROM pg_class c
         WHERE c.relnamespace = of_schema AND NOT EXISTS (
-            SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'));
-END
+            SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'))
 $$;
 
 -- The serial, identity and snowflake columns in the primary key of each table, or in unique indexes if it has none.
 CREATE FUNCTION snowflake_internal.snowflake_convert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
-    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN ARRAY(
+    STRICT LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(
         SELECT DISTINCT (c.oid::regclass, a.attname, NULL)::snowflake_internal.snowflake_key
         FROM pg_class c
         JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
@@ -76,15 +72,10 @@ BEGIN
             AND a.attinhcount = 0 AND a.attgenerated = ''
         LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
         WHERE c.oid = ANY (tables) AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND (
-            a.attidentity <> '' OR EXISTS (
-                SELECT FROM pg_depend s
-                LEFT JOIN pg_class q ON s.refclassid = 'pg_class'::regclass AND q.oid = s.refobjid AND q.relkind = 'S'
-                LEFT JOIN pg_depend e ON s.refclassid = 'pg_proc'::regclass AND e.classid = s.refclassid
-                    AND e.objid = s.refobjid AND e.deptype = 'e' AND e.refclassid = 'pg_extension'::regclass
-                    AND e.refobjid = (SELECT x.oid FROM pg_extension x WHERE x.extname = 'snowflake_id')
-                WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND (q.oid IS NOT NULL OR e.objid IS NOT NULL)))
-        ORDER BY 1);
-END
+            a.attidentity <> '' OR pg_get_expr(d.adbin, d.adrelid) = '@extschema@.snowflake_nextval()' OR EXISTS (
+                SELECT FROM pg_depend s JOIN pg_class q ON q.oid = s.refobjid AND q.relkind = 'S'
+                WHERE s.classid = 'pg_attrdef'::regclass AND s.objid = d.oid AND s.refclassid = 'pg_class'::regclass))
+        ORDER BY 1)
 $$;
 
 -- The families of the keys: all columns that hold their values. These are the key, the columns that inherit it, those
@@ -100,10 +91,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_columns(keys snowflake_inte
         is_partition boolean, -- in the partition key of its table
         is_own       boolean  -- in a table of the key's owner
     )
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE referencing (relid, attnum, relids, attnums) AS MATERIALIZED (
         SELECT f.confrelid, pair.referenced, array_agg(f.conrelid), array_agg(pair.referencing)
         FROM pg_constraint f, unnest(f.conkey, f.confkey) AS pair (referencing, referenced)
@@ -146,8 +134,7 @@ BEGIN
     JOIN pg_class c ON c.oid = m.relid
     JOIN pg_attribute a ON a.attrelid = m.relid AND a.attnum = m.attnum
     JOIN pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_attrdef d ON d.adrelid = m.relid AND d.adnum = m.attnum;
-END
+    LEFT JOIN pg_attrdef d ON d.adrelid = m.relid AND d.adnum = m.attnum
 $$;
 
 -- The sequences that the values of the keys come from: those that their columns own, and those that their defaults call.
@@ -161,10 +148,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_sequences(keys snowflake_in
         stays       boolean, -- belongs to another role than the table: every role may name it in a default
         users       text     -- the other objects that depend on it
     )
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH own AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attnum, k.attname, k.default_id, k.is_identity
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_key
@@ -201,8 +185,7 @@ BEGIN
                 AND d.refclassid = 'pg_class'::regclass AND d.refobjid NOT IN (SELECT k.relid FROM own k))
         ) AS u (what))
     FROM sequences s JOIN pg_class t ON t.oid = s.relid
-    ORDER BY s.oid::regclass::text COLLATE "C";
-END
+    ORDER BY s.oid::regclass::text COLLATE "C"
 $$;
 
 -- Locks the views, tables and sequences of a call until the transaction ends, and returns those that it changes, in the
@@ -225,7 +208,7 @@ BEGIN
     -- The families may grow during a wait for a lock, so this reads them again until all are locked.
     LOOP
         changed := ARRAY(
-            SELECT w.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) w WHERE widens
+            SELECT w.id FROM snowflake_internal.snowflake_convert_readers(keys, false) w WHERE widens
             UNION
             SELECT unnest(ARRAY[k.relid, f.conrelid, f.confrelid])
             FROM snowflake_internal.snowflake_convert_columns(keys) k
@@ -251,7 +234,7 @@ BEGIN
             SELECT c.oid, c.relkind, c.relowner, c.xmin, label
             FROM pg_class c
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            LEFT JOIN snowflake_internal.snowflake_convert_views(keys, false) w ON w.relid = c.oid,
+            LEFT JOIN snowflake_internal.snowflake_convert_readers(keys, false) w ON w.id = c.oid,
             LATERAL format('%I.%I', n.nspname, c.relname) AS label,
             LATERAL (
                 WITH RECURSIVE ancestors (relid) AS (
@@ -320,20 +303,15 @@ DECLARE
         GROUP BY k.key_relid, k.key_attname
         ORDER BY array_position(locked, k.key_relid::oid), k.key_attname);
 BEGIN
-    IF rest = '{}' THEN
-        FOREACH key IN ARRAY keys LOOP
-            RAISE NOTICE 'column "%" of table % % snowflake IDs, skipping', key.attname, key.relid,
-                CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
-        END LOOP;
-    END IF;
+    FOREACH key IN ARRAY CASE rest WHEN '{}' THEN keys ELSE '{}' END LOOP
+        RAISE NOTICE 'column "%" of table % % snowflake IDs, skipping', key.attname, key.relid,
+            CASE WHEN goes_back THEN 'does not generate' ELSE 'already generates' END;
+    END LOOP;
     FOR i IN 1..cardinality(rest) LOOP
         -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
         -- knows the highest of these alone.
-        EXECUTE format(
-            CASE WHEN EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = rest[i].relid
-                AND a.attname = rest[i].attname AND a.atttypid IN ('integer'::regtype, 'smallint'::regtype))
-            THEN 'SELECT max(%I) FROM %s' ELSE 'SELECT max(%I::bigint) FROM %s' END, rest[i].attname, rest[i].relid)
-            INTO highest;
+        EXECUTE format(CASE WHEN goes_back THEN 'SELECT max(%I::bigint) FROM %s' ELSE 'SELECT max(%I) FROM %s' END,
+                       rest[i].attname, rest[i].relid) INTO highest;
         rest[i].highest := highest;
     END LOOP;
     RETURN rest;
@@ -343,31 +321,51 @@ $$;
 -- A statement of a plan.
 CREATE TYPE snowflake_internal.snowflake_step AS (statement text, locks text, rewrites boolean, size text, note text);
 
+-- A row of a report.
+CREATE TYPE snowflake_internal.snowflake_row AS (
+    kind text, object text, statement text, locks text, rewrites boolean, size text, note text, remedy text
+);
+
 -- Executes a plan, unless it is a dry run, and returns it, after the statement that locks the tables in the order in which
--- the call has locked them.
+-- the call has locked them. If it widens keys, with about as many locks as it takes: PostgreSQL locks the objects that it
+-- drops, which are four triggers of each foreign key that it rebuilds, for each of its ends.
 CREATE FUNCTION snowflake_internal.snowflake_convert_execute(
-    plan snowflake_internal.snowflake_step[], locked oid[], dry_run boolean
-) RETURNS TABLE (step integer, statement text, locks text, rewrites boolean, size text, note text)
+    plan snowflake_internal.snowflake_step[], locked oid[], dry_run boolean, widened snowflake_internal.snowflake_key[]
+) RETURNS SETOF snowflake_internal.snowflake_row
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    lock constant snowflake_internal.snowflake_step := (
+    all_locks  constant bigint := current_setting('max_locks_per_transaction')::bigint
+        * (current_setting('max_connections')::integer + current_setting('max_prepared_transactions')::integer);
+    lock_count constant bigint := (
+        WITH wide AS MATERIALIZED (
+            SELECT DISTINCT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(widened) k WHERE k.is_small
+        )
+        SELECT cardinality(locked) + 5 * cardinality(widened) + (SELECT 9 * count(DISTINCT w.relid) FROM wide w)
+            + (SELECT 3 * count(*) FROM pg_index i WHERE i.indrelid IN (SELECT w.relid FROM wide w))
+            + (SELECT 5 * count(*) FROM wide w JOIN pg_constraint f ON f.contype = 'f'
+               AND (f.conrelid = w.relid AND w.attnum = ANY (f.conkey)
+                   OR f.confrelid = w.relid AND w.attnum = ANY (f.confkey))));
+    lock       constant snowflake_internal.snowflake_step := (
         SELECT (format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(
                 c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
             'ACCESS EXCLUSIVE on these tables', false, NULL,
             'held until the transaction ends: nobody else can read or write these tables until then'
-        )::snowflake_internal.snowflake_step
+            || coalesce(format('; takes about %s locks, and max_locks_per_transaction allows all sessions %s',
+                               lock_count, all_locks), ''))::snowflake_internal.snowflake_step
         FROM pg_class c
         -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
         WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
             SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = ANY (locked)));
+    step       snowflake_internal.snowflake_step;
 BEGIN
-    step := 0;
-    FOREACH statement, locks, rewrites, size, note IN ARRAY lock || plan LOOP
-        step := step + 1;
+    FOREACH step IN ARRAY CASE plan WHEN '{}' THEN plan ELSE lock || plan END LOOP
         IF NOT dry_run THEN
-            EXECUTE statement;
+            EXECUTE step.statement;
         END IF;
-        RETURN NEXT;
+        RETURN NEXT ('statement', NULL, step.statement, step.locks, step.rewrites, step.size, step.note,
+            CASE WHEN step = lock AND lock_count > all_locks / 2
+                THEN 'Convert fewer tables at a time, or raise max_locks_per_transaction and restart the server.' END
+        )::snowflake_internal.snowflake_row;
     END LOOP;
 END
 $$;
@@ -375,3 +373,4 @@ $$;
 COMMENT ON TYPE snowflake_internal.snowflake_key IS 'internal: a key of a conversion';
 COMMENT ON TYPE snowflake_internal.snowflake_refusal IS 'internal: a reason to refuse a call';
 COMMENT ON TYPE snowflake_internal.snowflake_step IS 'internal: a statement of a plan';
+COMMENT ON TYPE snowflake_internal.snowflake_row IS 'internal: a row of a report';

@@ -1,17 +1,12 @@
 -- The rest of the report of a conversion: code and columns to check, statements that drop obstacles and create them again,
 -- and statements that restore the keys.
 
--- A row of the report.
-CREATE TYPE snowflake_internal.snowflake_row AS (kind text, object text, statement text, note text, remedy text);
-
 -- Code that may not work with bigint, or that names what is dropped. It runs nothing, and proves nothing: PL/pgSQL and most
 -- SQL functions are texts to PostgreSQL.
 CREATE FUNCTION snowflake_internal.snowflake_convert_code(
     keys snowflake_internal.snowflake_key[], keep_sequence boolean
 ) RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH columns AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attname, k.is_key
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
@@ -69,46 +64,41 @@ BEGIN
                 OR lower(f.proname) IN (SELECT w.word FROM words w JOIN reasons r ON r.class = w.class AND r.id = w.id))
         ) AS r
         GROUP BY r.class, r.id
-    ), checked (functions) AS (
-        SELECT array_agg(f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C")
+    ), lines (n, object, statement, note, remedy) AS (
+        SELECT r.n, o.object, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
+            THEN 'Look for variables, parameters, casts and arrays of the old type, and for currval, lastval and nextval.'
+            ELSE 'Replace it.' END
+        FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
+        UNION ALL
+        SELECT 4, 'extension plpgsql_check',
+            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
+                   'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
+                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c', array_agg(
+                       f.oid::regprocedure ORDER BY f.oid::regprocedure::text COLLATE "C"), coalesce(n.nspname, 'public')),
+            CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
+                ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
         FROM found r JOIN functions f ON r.class = 'pg_proc'::regclass AND f.oid = r.id AND f.lanname = 'plpgsql'
         -- The planner executes immutable functions that a checked one calls.
         JOIN pg_roles o ON o.oid = f.proowner AND (o.rolsuper OR current_setting('is_superuser') = 'off')
+        LEFT JOIN pg_extension x ON x.extname = 'plpgsql_check'
+        LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
         WHERE f.prorettype <> 'event_trigger'::regtype AND (f.prorettype <> 'trigger'::regtype OR EXISTS (
             SELECT FROM pg_trigger t WHERE t.tgfoid = f.oid AND NOT t.tgisinternal))
-    ), lines (n, row) AS (
-        SELECT r.n, ('check', o.object, NULL, r.why, CASE r.class WHEN 'pg_proc'::regclass
-            THEN 'Look for variables, parameters, casts and arrays of the old type, and for currval, lastval and nextval.'
-            ELSE 'Replace it.' END)::snowflake_internal.snowflake_row
-        FROM found r, pg_describe_object(r.class, r.id, 0) AS o (object)
+        GROUP BY x.oid, n.nspname
         UNION ALL
-        SELECT 4, ('check', 'extension plpgsql_check',
-            format('SELECT f.oid::regprocedure AS function, c.* FROM unnest(%L::regprocedure[]) AS f (oid) '
-                   'LEFT JOIN pg_trigger t ON t.tgfoid = f.oid AND NOT t.tgisinternal, '
-                   'LATERAL %I.plpgsql_check_function(f.oid, coalesce(t.tgrelid, 0)) AS c',
-                   c.functions, coalesce(n.nspname, 'public')),
-            CASE WHEN x.oid IS NULL THEN 'it is not installed, and would find errors in functions'
-                ELSE 'it is installed' END, 'Execute the statement before and after the conversion.'
-            )::snowflake_internal.snowflake_row
-        FROM checked c LEFT JOIN pg_extension x ON x.extname = 'plpgsql_check'
-        LEFT JOIN pg_namespace n ON n.oid = x.extnamespace
-        WHERE c.functions IS NOT NULL
+        SELECT 5, 'applications', NULL,
+            'they may use lastval() or currval(), hold a key in 32 bits, or pair inserted rows with sorted keys',
+            'Use RETURNING, widen variables, and declare the default in the models of an ORM. Reconnect pools afterwards.'
+        WHERE keys <> '{}'
     )
-    SELECT (l.row).* FROM lines l ORDER BY l.n, (l.row).object COLLATE "C";
-
-    RETURN QUERY SELECT 'check', 'applications', NULL::text,
-        'they may use lastval() or currval(), hold a key in 32 bits, or pair inserted rows with sorted keys',
-        'Use RETURNING, widen variables, and declare the default in the models of an ORM. Reconnect pools afterwards.'
-    WHERE keys <> '{}';
-END
+    SELECT 'check', l.object, l.statement, NULL, NULL::boolean, NULL, l.note, l.remedy
+    FROM lines l ORDER BY l.n, l.object COLLATE "C"
 $$;
 
 -- The columns of tables that the call does not change, although they may be keys or hold IDs.
 CREATE FUNCTION snowflake_internal.snowflake_convert_left_out(keys snowflake_internal.snowflake_key[], tables oid[])
     RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH columns AS MATERIALIZED (
         SELECT k.relid, k.attnum FROM snowflake_internal.snowflake_convert_columns(keys) k
     ), candidates AS (
@@ -132,13 +122,14 @@ BEGIN
     )
     -- With the rights of another role, a statement would execute what the table's owner has defined.
     SELECT 'left out', format('column %I of table %s', c.attname, c.relid),
-        CASE c.rolname WHEN current_user THEN r.statement END, r.note,
+        CASE c.rolname WHEN current_user THEN r.statement END, NULL, NULL::boolean, NULL, r.note,
         CASE WHEN c.rolname <> current_user THEN format('The table belongs to %I.', c.rolname) END
     FROM candidates c,
     LATERAL format('SELECT * FROM %s.snowflake_convert(%L, %L)', '@extschema@', c.relid, c.attname) AS convert,
     LATERAL (VALUES
         (1, c.has_sequence AND c.attnum = ANY (c.primary_key), 'the call leaves the table out', convert),
-        (2, c.has_sequence, 'it has a sequence, but is not in the primary key', convert),
+        (2, c.has_sequence AND (c.attnum = ANY (c.primary_key)) IS NOT TRUE,
+            'it has a sequence, but is not in the primary key', convert),
         (3, ARRAY[c.attnum] = c.primary_key AND NOT (c.has_sequence OR c.has_default), 'the key has no sequence', convert),
         (4, NOT c.has_sequence AND c.atttypid <> 'bigint'::regtype AND (c.is_array OR c.attname ~ '(_ids?|I[dD]s?)$'),
             CASE WHEN c.is_array THEN 'its numbers may be IDs: these need bigint'
@@ -146,37 +137,38 @@ BEGIN
             format('ALTER TABLE %s ALTER COLUMN %I TYPE bigint%s', c.relid, c.attname,
                    CASE WHEN c.is_array THEN '[]' ELSE '' END))
     ) AS r (n, is_so, note, statement)
-    WHERE r.is_so AND (r.n <> 2 OR (c.attnum = ANY (c.primary_key)) IS NOT TRUE)
-    ORDER BY c.relid::text COLLATE "C", c.attnum, r.n;
-END
+    WHERE r.is_so ORDER BY c.relid::text COLLATE "C", c.attnum, r.n
 $$;
 
 -- The statements that bring the keys back as they are now, in the order of their execution. The columns become narrow again
 -- only while no value exceeds their type, and between the statements that drop obstacles and create them again.
 CREATE FUNCTION snowflake_internal.snowflake_convert_back(
-    keys snowflake_internal.snowflake_key[],
-    drops snowflake_internal.snowflake_row[], creates snowflake_internal.snowflake_row[]
+    keys snowflake_internal.snowflake_key[], keep_sequence boolean, script snowflake_internal.snowflake_row[]
 ) RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-    WITH sequences AS MATERIALIZED (
-        -- snowflake_revert() gives a new sequence this name.
-        SELECT s.relid, s.attname, s.seqrelid, format('sequence %s', s.seqrelid) AS label, q.seqtypid, q.seqincrement,
-            q.seqstart, q.seqcache, c.relowner, c.relacl
-        FROM snowflake_internal.snowflake_convert_sequences(keys) s
-        JOIN pg_sequence q ON q.seqrelid = s.seqrelid
-        JOIN pg_class c ON c.oid = s.seqrelid
-        JOIN pg_class t ON t.oid = s.relid AND c.relname = concat_ws('_', t.relname, s.attname, 'seq')
-        WHERE NOT s.stays
-    ), narrow AS MATERIALIZED (
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH narrow AS MATERIALIZED (
         SELECT DISTINCT k.relid, k.attnum, k.attname, k.type
         FROM snowflake_internal.snowflake_convert_columns(keys) k
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attnum = k.attnum AND a.attinhcount = 0
         WHERE k.is_small
+    ), sequences AS MATERIALIZED (
+        -- snowflake_revert() takes a sequence that the column owns, and gives that of an identity this name.
+        SELECT s.relid, s.attname, s.is_identity, s.seqrelid::text AS name, format('sequence %s', s.seqrelid) AS label,
+            c.relpersistence, q.*, n.relid IS NOT NULL AS is_narrow
+        FROM snowflake_internal.snowflake_convert_sequences(keys) s
+        JOIN pg_sequence q ON q.seqrelid = s.seqrelid
+        JOIN pg_class c ON c.oid = s.seqrelid
+        JOIN pg_class t ON t.oid = s.relid AND t.relnamespace = c.relnamespace
+            AND (NOT s.is_identity OR c.relname = concat_ws('_', t.relname, s.attname, 'seq'))
+        LEFT JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
+        WHERE NOT s.stays AND s.users IS NULL
     ), statements (part, n, object, statement, narrows) AS (
-        SELECT 1, row_number() OVER (ORDER BY k.relid::text COLLATE "C", k.attname),
-            format('column %I of table %s', k.attname, k.relid), CASE
+        SELECT 0, 0, s.label, format(CASE WHEN keep_sequence THEN 'ALTER SEQUENCE %s OWNED BY %s.%I'
+            WHEN s.relpersistence = 'u' THEN 'CREATE UNLOGGED SEQUENCE %s OWNED BY %s.%I'
+            ELSE 'CREATE SEQUENCE %s OWNED BY %s.%I' END, s.name, s.relid, s.attname), false
+        FROM sequences s WHERE NOT s.is_identity
+        UNION ALL
+        SELECT 1, 0, format('column %I of table %s', k.attname, k.relid), CASE
             WHEN a.attidentity = '' AND d.oid IS NULL
             THEN format('ALTER TABLE %s ALTER COLUMN %I DROP DEFAULT', k.relid, k.attname)
             ELSE format('SELECT * FROM %s.snowflake_revert(%L, %L, dry_run => false, becomes => %L)', '@extschema@', k.relid,
@@ -187,169 +179,97 @@ BEGIN
         JOIN pg_attribute a ON a.attrelid = k.relid AND a.attname = k.attname
         LEFT JOIN pg_attrdef d ON d.adrelid = k.relid AND d.adnum = a.attnum
         UNION ALL
-        SELECT 2, r.ordinality, r.object, r.statement, true FROM unnest(drops) WITH ORDINALITY AS r
+        SELECT CASE r.kind WHEN 'before' THEN 2 ELSE 8 END, r.ordinality, r.object, r.statement, true
+        FROM unnest(script) WITH ORDINALITY AS r
         UNION ALL
-        SELECT 3, v.ordinality, 'views', v.statement, true
-        FROM snowflake_internal.snowflake_convert_plan_views(keys, false, true) WITH ORDINALITY AS v
+        SELECT CASE WHEN p.drops THEN 3 ELSE 7 END, v.ordinality, 'views', v.statement, true
+        FROM (VALUES (true), (false)) AS p (drops),
+        LATERAL snowflake_internal.snowflake_convert_plan_readers(keys, false, p.drops) WITH ORDINALITY AS v
         UNION ALL
-        SELECT 4, row_number() OVER (ORDER BY n.relid::text COLLATE "C"), format('table %s', n.relid),
-            format('ALTER TABLE %s %s', n.relid, string_agg(format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', '
-                                                            ORDER BY n.attnum)), true
+        SELECT 4, 0, format('table %s', n.relid), format('ALTER TABLE %s %s', n.relid, string_agg(
+            format('ALTER COLUMN %I TYPE %s', n.attname, n.type), ', ' ORDER BY n.attnum)), true
         FROM narrow n GROUP BY n.relid
         UNION ALL
-        SELECT 5, row_number() OVER (ORDER BY s.seqrelid::text COLLATE "C"), s.label,
-            format('ALTER SEQUENCE %s%s INCREMENT BY %s START WITH %s CACHE %s', s.seqrelid,
-                   CASE WHEN n.relid IS NULL THEN '' ELSE ' AS ' || s.seqtypid::regtype END, s.seqincrement, s.seqstart,
-                   s.seqcache), n.relid IS NOT NULL
-        FROM sequences s LEFT JOIN narrow n ON n.relid = s.relid AND n.attname = s.attname
-        WHERE s.seqincrement > 0 AND s.seqstart > 0
+        SELECT 5, 0, s.label, format('ALTER SEQUENCE %s%s INCREMENT BY %s MINVALUE %s MAXVALUE %s START WITH %s CACHE %s%s',
+                s.name, CASE WHEN s.is_narrow THEN ' AS ' || s.seqtypid::regtype END, s.seqincrement, least(s.seqmin, 1),
+                s.seqmax, s.seqstart, s.seqcache, CASE WHEN s.seqcycle THEN ' CYCLE' END),
+            s.is_narrow OR s.seqmax < 9223372036854775807
+        FROM sequences s WHERE s.seqincrement > 0
         UNION ALL
-        SELECT 6, row_number() OVER (ORDER BY g.statement COLLATE "C"), g.label, g.statement, false
-        FROM (
-            SELECT s.label, format('GRANT %s ON SEQUENCE %s TO %s%s',
-                string_agg(a.privilege_type, ', ' ORDER BY a.n), s.seqrelid,
-                snowflake_internal.snowflake_grantee(a.grantee),
-                CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END) AS statement
-            FROM sequences s,
-            LATERAL aclexplode(s.relacl) WITH ORDINALITY AS a (grantor, grantee, privilege_type, is_grantable, n)
-            WHERE a.grantee <> s.relowner
-            GROUP BY s.label, s.seqrelid, a.grantee, a.is_grantable
-        ) AS g
-        UNION ALL
-        SELECT 7, v.ordinality, 'views', v.statement, true
-        FROM snowflake_internal.snowflake_convert_plan_views(keys, false, false) WITH ORDINALITY AS v
-        UNION ALL
-        SELECT 8, r.ordinality, r.object, r.statement, true FROM unnest(creates) WITH ORDINALITY AS r
+        SELECT 6, c.n, s.label, c.statement, false
+        FROM sequences s, LATERAL snowflake_internal.snowflake_convert_create('pg_class'::regclass, s.seqrelid, 0) c
+        WHERE c.n > 0
     )
-    SELECT 'revert', s.object, s.statement,
-        CASE WHEN s.narrows THEN 'leave it out once a value exceeds the old type' END, NULL::text
-    FROM statements s ORDER BY s.part, s.n;
-END
+    SELECT 'revert', s.object, s.statement, NULL, NULL::boolean, NULL,
+        CASE WHEN s.narrows THEN 'leave it out once a value exceeds the old type or sequence' END, NULL
+    FROM statements s ORDER BY s.part, s.n, s.object COLLATE "C", s.statement COLLATE "C"
 $$;
 
--- The statements that drop what keeps PostgreSQL from widening the columns, and those that create it again as it is now,
--- with comments and rights: rules, triggers, policies, SQL functions, materialized views with what reads them, and generated
--- columns, which come last in their tables afterwards. The last created is the first dropped.
+-- The statements that drop what keeps PostgreSQL from widening the columns, and those that create it again as it is now:
+-- rules, triggers, policies, SQL functions, materialized views with what reads them, and generated columns, which come last
+-- in their tables afterwards. The last created is the first dropped.
 --
 -- Only the caller's own objects: a definition of another role would be executed with the caller's rights, and a function
--- that is created again would belong to the caller, even as SECURITY DEFINER.
-CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[], drops boolean)
+-- that is created again would belong to the caller, even as SECURITY DEFINER. And no generated column that other tables
+-- inherit: these may have indexes, constraints and comments of their own on it.
+CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_row
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-    WITH self AS MATERIALIZED (
-        SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user
-    ), own AS MATERIALIZED (
-        SELECT c.oid FROM pg_class c JOIN self s ON s.oid = c.relowner
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH own AS MATERIALIZED (
+        SELECT c.oid FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner AND r.rolname = current_user
     ), narrow AS MATERIALIZED (
-        SELECT DISTINCT k.relid::oid, k.attnum
+        SELECT DISTINCT 'pg_class'::regclass::oid AS class, k.relid::oid AS id, k.attnum::integer
         FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
-    ), views AS MATERIALIZED (
-        SELECT v.relid::oid FROM snowflake_internal.snowflake_convert_views(keys, false) v
-        UNION
-        SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys, true) v
+    ), readers AS MATERIALIZED (
+        SELECT r.class, r.id
+        FROM (VALUES (true), (false)) AS s (stored), snowflake_internal.snowflake_convert_readers(keys, s.stored) r
     ), generated AS MATERIALIZED (
-        SELECT DISTINCT a.attrelid AS relid, a.attnum, a.attname, quote_ident(a.attname) AS name, a.attacl,
-            concat_ws(' ', format_type(a.atttypid, a.atttypmod), (
-                SELECT 'COLLATE ' || a.attcollation::regcollation
-                FROM pg_type t WHERE t.oid = a.atttypid AND t.typcollation <> a.attcollation),
-                format('GENERATED ALWAYS AS (%s) %s', pg_get_expr(g.adbin, g.adrelid),
-                       CASE a.attgenerated WHEN 's' THEN 'STORED' ELSE 'VIRTUAL' END),
-                CASE WHEN a.attnotnull THEN 'NOT NULL' END) AS definition
+        SELECT DISTINCT n.class, g.adrelid AS id, g.adnum::integer AS attnum
         FROM narrow n
-        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = n.relid AND d.refobjsubid = n.attnum
-        JOIN pg_attrdef g ON g.oid = d.objid
-        JOIN pg_attribute a ON a.attrelid = g.adrelid AND a.attnum = g.adnum AND a.attgenerated <> '' AND a.attinhcount = 0
-    ), dependents AS MATERIALIZED (
-        SELECT DISTINCT d.classid, d.objid
+        JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = n.class
+            AND d.refobjid = n.id AND d.refobjsubid = n.attnum
+        JOIN pg_attrdef g ON g.oid = d.objid AND (g.adrelid, g.adnum) <> (n.id, n.attnum)
+        WHERE g.adrelid IN (SELECT o.oid FROM own o) AND NOT EXISTS (
+            SELECT FROM pg_inherits i WHERE g.adrelid IN (i.inhrelid, i.inhparent))
+    ), parts (part, class, id, attnum, drop_it) AS (
+        SELECT DISTINCT 1, d.classid, d.objid, 0, (
+            SELECT format('DROP %s %s', upper(i.type), i.identity) FROM pg_identify_object(d.classid, d.objid, 0) AS i)
         FROM pg_depend d
-        LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
-        LEFT JOIN pg_type e ON e.typarray = t.oid
-        WHERE (d.refclassid = 'pg_class'::regclass AND ((d.refobjid, d.refobjsubid) IN (
-                SELECT n.relid, n.attnum FROM narrow n UNION SELECT g.relid, g.attnum FROM generated g)
-                OR d.refobjid IN (SELECT v.relid FROM views v))
-            OR coalesce(nullif(t.typrelid, 0), e.typrelid) IN (SELECT v.relid FROM views v))
-            AND d.deptype <> 'i'
-    ), parts (part, object, drop_it, create_it) AS (
-        SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP RULE %I ON %s', r.rulename, r.ev_class::regclass),
-            ARRAY[rtrim(pg_get_ruledef(r.oid), ';'), format('ALTER TABLE %s ', r.ev_class::regclass)
-                || CASE r.ev_enabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
-                || format(' RULE %I', r.rulename),
-                format('COMMENT ON RULE %I ON %s IS ', r.rulename, r.ev_class::regclass)
-                || quote_literal(obj_description(r.oid, 'pg_rewrite'))]
-        FROM dependents d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-            AND r.rulename <> '_RETURN'
-        WHERE r.ev_class IN (SELECT o.oid FROM own o) AND r.ev_class NOT IN (SELECT v.relid FROM views v)
-        UNION ALL
-        SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass),
-            ARRAY[pg_get_triggerdef(t.oid), format('ALTER TABLE %s ', t.tgrelid::regclass)
-                || CASE t.tgenabled WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' WHEN 'R' THEN 'ENABLE REPLICA' END
-                || format(' TRIGGER %I', t.tgname),
-                format('COMMENT ON TRIGGER %I ON %s IS ', t.tgname, t.tgrelid::regclass)
-                || quote_literal(obj_description(t.oid, 'pg_trigger'))]
-        FROM dependents d JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
+        LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
             AND NOT t.tgisinternal AND t.tgparentid = 0
-        WHERE t.tgrelid IN (SELECT o.oid FROM own o) AND t.tgrelid NOT IN (SELECT v.relid FROM views v)
+        LEFT JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid,
+        LATERAL coalesce(r.ev_class, t.tgrelid, p.polrelid) AS c (relid)
+        WHERE c.relid IN (SELECT o.oid FROM own o) AND c.relid NOT IN (SELECT s.id FROM readers s) AND (
+            (d.refclassid, d.refobjid, d.refobjsubid) IN (TABLE narrow UNION TABLE generated)
+            OR (d.refclassid, d.refobjid) IN (TABLE readers))
         UNION ALL
-        SELECT 1, pg_describe_object(d.classid, d.objid, 0), format('DROP POLICY %I ON %s', p.polname, p.polrelid::regclass),
-            ARRAY[format('CREATE POLICY %I ON %s AS %s FOR %s TO %s', p.polname, p.polrelid::regclass,
-                    CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
-                    CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE'
-                        ELSE 'ALL' END,
-                    (SELECT string_agg(snowflake_internal.snowflake_grantee(r), ', ')
-                     FROM unnest(p.polroles) AS r))
-                || coalesce(' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')', '')
-                || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', ''),
-                format('COMMENT ON POLICY %I ON %s IS ', p.polname, p.polrelid::regclass)
-                || quote_literal(obj_description(p.oid, 'pg_policy'))]
-        FROM dependents d JOIN pg_policy p ON d.classid = 'pg_policy'::regclass AND p.oid = d.objid
-        WHERE p.polrelid IN (SELECT o.oid FROM own o)
+        SELECT 3, g.class, g.id, g.attnum, format('ALTER TABLE %s DROP COLUMN %I', g.id::regclass, a.attname)
+        FROM generated g JOIN pg_attribute a ON a.attrelid = g.id AND a.attnum = g.attnum
         UNION ALL
-        SELECT 2, pg_describe_object(d.classid, d.objid, 0), format('DROP ROUTINE %s', p.oid::regprocedure),
-            ARRAY[rtrim(pg_get_functiondef(p.oid), E'\n'),
-                CASE WHEN p.proacl IS NOT NULL THEN format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', p.oid::regprocedure) END,
-                format('COMMENT ON ROUTINE %s IS ', p.oid::regprocedure) || quote_literal(obj_description(p.oid, 'pg_proc'))]
-            || ARRAY(SELECT format('GRANT EXECUTE ON ROUTINE %s TO %s%s', p.oid::regprocedure,
-                         snowflake_internal.snowflake_grantee(a.grantee),
-                         CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
-                     FROM aclexplode(p.proacl) AS a WHERE a.grantee <> p.proowner)
-        FROM dependents d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid AND p.prokind <> 'a'
-        JOIN self s ON s.oid = p.proowner
-        UNION ALL
-        SELECT 4, format('generated column %s of table %s', g.name, g.relid::regclass),
-            format('ALTER TABLE %s DROP COLUMN %s', g.relid::regclass, g.name),
-            ARRAY[format('ALTER TABLE %s ADD COLUMN %s %s', g.relid::regclass, g.name, g.definition),
-                format('COMMENT ON COLUMN %s.%s IS ', g.relid::regclass, g.name)
-                || quote_literal(col_description(g.relid, g.attnum))]
-            || ARRAY(SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', g.relid::regclass, n.conname,
-                                   pg_get_constraintdef(n.oid))
-                     FROM pg_constraint n
-                     WHERE n.conrelid = g.relid AND g.attnum = ANY (n.conkey) AND n.contype <> 'n' AND n.coninhcount = 0
-                     ORDER BY n.contype = 'f', n.conname)
-            || ARRAY(SELECT DISTINCT pg_get_indexdef(i.indexrelid)
-                     FROM pg_index i JOIN pg_depend x ON x.classid = 'pg_class'::regclass AND x.objid = i.indexrelid
-                         AND x.refclassid = 'pg_class'::regclass AND x.refobjid = g.relid AND x.refobjsubid = g.attnum
-                     WHERE i.indrelid = g.relid AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid))
-            || ARRAY(SELECT format('GRANT %s (%s) ON %s TO %s%s', a.privilege_type, g.name, g.relid::regclass,
-                         snowflake_internal.snowflake_grantee(a.grantee),
-                         CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' END)
-                     FROM aclexplode(g.attacl) AS a)
-        FROM generated g WHERE g.relid IN (SELECT o.oid FROM own o)
+        -- What is dropped with such a column: constraints, foreign keys after others, and their indexes.
+        SELECT DISTINCT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 2.6 WHEN n.contype = 'f' THEN 2.7 ELSE 2.8 END,
+            c.class, c.id, 0, NULL
+        FROM generated g
+        JOIN pg_depend d ON d.refclassid = g.class AND d.refobjid = g.id AND d.refobjsubid = g.attnum AND d.deptype = 'a'
+            AND d.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
+        LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid,
+        LATERAL (VALUES (d.classid, d.objid), ('pg_class'::regclass, n.conindid)) AS c (class, id)
+        WHERE c.id <> 0 AND n.contype IS DISTINCT FROM 'n' AND (c.class = d.classid OR n.contype <> 'f')
     ), lines (part, object, n, statement) AS (
-        SELECT p.part, p.object, 0, p.drop_it FROM parts p WHERE drops
+        SELECT s.part, CASE WHEN p.attnum > 0 THEN 'generated ' ELSE '' END || pg_describe_object(p.class, p.id, p.attnum),
+            s.n, s.statement
+        FROM parts p, LATERAL (
+            SELECT p.part - 10, 0, p.drop_it
+            UNION ALL
+            SELECT 10 - p.part, c.n, c.statement FROM snowflake_internal.snowflake_convert_create(p.class, p.id, p.attnum) c
+        ) AS s (part, n, statement)
         UNION ALL
-        SELECT -p.part, p.object, c.n, c.statement
-        FROM parts p, unnest(p.create_it) WITH ORDINALITY AS c (statement, n) WHERE NOT drops AND c.statement IS NOT NULL
-        UNION ALL
-        SELECT CASE WHEN drops THEN 3 ELSE -3 END, 'materialized views',
-            v.ordinality, v.statement
-        FROM snowflake_internal.snowflake_convert_plan_views(keys, true, drops) WITH ORDINALITY AS v
+        SELECT s.part, 'views and functions', v.ordinality, v.statement
+        FROM (VALUES (true, -8), (false, 8)) AS s (drops, part),
+        LATERAL snowflake_internal.snowflake_convert_plan_readers(keys, true, s.drops) WITH ORDINALITY AS v
     )
-    SELECT CASE WHEN drops THEN 'before' ELSE 'after' END, l.object, l.statement, NULL::text, NULL::text
-    FROM lines l ORDER BY l.part, l.object COLLATE "C", l.n;
-END
+    SELECT CASE WHEN l.part < 0 THEN 'before' ELSE 'after' END, l.object, l.statement, NULL, NULL::boolean, NULL, NULL, NULL
+    FROM lines l WHERE l.statement IS NOT NULL
+    ORDER BY l.part, l.object COLLATE "C", l.n
 $$;
-
-COMMENT ON TYPE snowflake_internal.snowflake_row IS 'internal: a row of a report';

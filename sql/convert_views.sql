@@ -1,15 +1,13 @@
 -- The views of a conversion. PostgreSQL changes no column that a view reads, so these are dropped, and created again with
 -- all that they had: definition, options, owner, rights, comments, defaults, triggers and rules.
 
--- The views that read a column that is widened, and the views on these; with the number of relations below each, by which
--- a view comes after those that it reads. Not temporary views, which may be another session's. With `stored`, the relations
--- that are obstacles: materialized views and what reads them, or reads a column that is generated from a widened one.
-CREATE FUNCTION snowflake_internal.snowflake_convert_views(keys snowflake_internal.snowflake_key[], stored boolean)
-    RETURNS TABLE (relid regclass, depth bigint)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
+-- What reads a column that is widened, and what reads that: views, and functions that PostgreSQL has parsed; with the number
+-- of objects below each, by which a view comes after those that it reads. Not temporary views, which may be another
+-- session's. With `stored`, what is an obstacle: materialized views, functions, and what reads these or a column that is
+-- generated from a widened one.
+CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_internal.snowflake_key[], stored boolean)
+    RETURNS TABLE (class oid, id oid, depth bigint)
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE columns (relid, attnum, is_generated) AS (
         SELECT k.relid::oid, k.attnum, false FROM snowflake_internal.snowflake_convert_columns(keys) k WHERE k.is_small
         UNION
@@ -18,227 +16,283 @@ BEGIN
         JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
             AND d.refobjid = k.relid AND d.refobjsubid = k.attnum
         JOIN pg_attrdef g ON g.oid = d.objid AND g.adnum <> k.attnum
-        WHERE k.is_small AND stored
-    ), readers (relid, is_stored, read, attnum) AS MATERIALIZED (
-        SELECT c.oid, c.relkind = 'm', d.refobjid, d.refobjsubid
-        FROM pg_rewrite r
-        JOIN pg_class c ON c.oid = r.ev_class AND (c.relkind = 'v' OR c.relkind = 'm' AND stored) AND c.relpersistence <> 't'
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        WHERE r.ev_type = '1' AND d.refobjid <> c.oid AND c.oid >= 16384
-    ), found (relid, is_stored) AS (
-        SELECT v.relid, v.is_stored OR k.is_generated
-        FROM columns k JOIN readers v ON v.read = k.relid AND v.attnum = k.attnum
+        WHERE k.is_small
+    ), parsed (part_class, part, class, id, is_stored) AS (
+        SELECT 'pg_rewrite'::regclass::oid, r.oid, 'pg_class'::regclass::oid, c.oid, c.relkind = 'm'
+        FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class AND c.relkind IN ('v', 'm') AND c.relpersistence <> 't'
+        WHERE r.ev_type = '1' AND c.oid >= 16384
+        UNION ALL
+        SELECT 'pg_proc'::regclass, p.oid, 'pg_proc'::regclass, p.oid, true
+        FROM pg_proc p WHERE p.oid >= 16384 AND p.prokind <> 'a'
+    ), readers (class, id, is_stored, read_class, read, attnum) AS MATERIALIZED (
+        -- The type of a row, or of an array of rows, stands for its view.
+        SELECT p.class, p.id, p.is_stored, CASE WHEN r.relid IS NULL THEN d.refclassid ELSE 'pg_class'::regclass END,
+            coalesce(r.relid, d.refobjid), d.refobjsubid
+        FROM parsed p
+        JOIN pg_depend d ON d.classid = p.part_class AND d.objid = p.part
+        LEFT JOIN pg_type t ON d.refclassid = 'pg_type'::regclass AND t.oid = d.refobjid
+        LEFT JOIN pg_type e ON e.typarray = t.oid,
+        LATERAL coalesce(nullif(t.typrelid, 0), e.typrelid) AS r (relid)
+    ), found (class, id, is_stored) AS (
+        SELECT r.class, r.id, r.is_stored OR k.is_generated
+        FROM columns k JOIN readers r ON r.read_class = 'pg_class'::regclass AND r.read = k.relid AND r.attnum = k.attnum
         UNION
-        SELECT v.relid, v.is_stored OR f.is_stored FROM found f JOIN readers v ON v.read = f.relid
-    ), chosen AS (
-        SELECT DISTINCT f.relid FROM found f WHERE f.is_stored = stored
-    ), below (relid, used) AS (
-        SELECT v.relid, v.relid FROM chosen v
+        SELECT r.class, r.id, r.is_stored OR f.is_stored
+        FROM found f JOIN readers r ON r.read_class = f.class AND r.read = f.id
+    ), below (class, id, used_class, used) AS (
+        SELECT f.class, f.id, f.class, f.id FROM found f WHERE f.is_stored = stored
         UNION
-        SELECT b.relid, d.refobjid
-        FROM below b
-        JOIN pg_rewrite r ON r.ev_class = b.used AND r.ev_type = '1'
-        JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        SELECT b.class, b.id, r.read_class, r.read
+        FROM below b JOIN readers r ON r.class = b.used_class AND r.id = b.used
     )
-    SELECT b.relid::regclass, count(*) FROM below b GROUP BY b.relid;
-END
+    SELECT b.class, b.id, count(*) FROM below b GROUP BY b.class, b.id
+$$;
+
+-- The statements that create an object as it is now, in the order of n: its definition (0), settings that a change of type
+-- resets (1), other settings (2), its comment (3), and in place of the rights that the default privileges give it (4), those
+-- that it has (5). A constraint defines its index, and a view its columns.
+CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oid, attnum integer)
+    RETURNS TABLE (n integer, statement text)
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE named AS MATERIALIZED (
+        SELECT i.identity AS name, CASE WHEN attnum > 0 THEN 'COLUMN' WHEN i.type = 'table constraint' THEN 'CONSTRAINT'
+            WHEN i.type = 'statistics object' THEN 'STATISTICS' ELSE upper(i.type) END AS kind
+        FROM pg_identify_object(class, object, attnum) AS i
+    ), triggers AS (
+        SELECT t.oid, t.tgname, t.tgrelid, t.tgenabled FROM pg_trigger t
+        WHERE class = 'pg_trigger'::regclass AND t.oid = object
+        UNION
+        SELECT t.oid, t.tgname, t.tgrelid, t.tgenabled FROM triggers p JOIN pg_trigger t ON t.tgparentid = p.oid
+    ), states (relid, state, name) AS (
+        SELECT t.tgrelid, t.tgenabled, format('TRIGGER %I', t.tgname) FROM triggers t
+        UNION ALL
+        SELECT r.ev_class, r.ev_enabled, format('RULE %I', r.rulename) FROM pg_rewrite r
+        WHERE class = 'pg_rewrite'::regclass AND r.oid = object
+    ), owned (owner, schema, kind, acl, of_what) AS (
+        SELECT c.relowner, c.relnamespace, CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relacl,
+            CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE '' END || o.name
+        FROM named o, pg_class c
+        WHERE class = 'pg_class'::regclass AND c.oid = object AND attnum = 0 AND c.relkind IN ('r', 'p', 'v', 'm', 'S')
+        UNION ALL
+        SELECT p.proowner, p.pronamespace, 'f', p.proacl, o.kind || ' ' || o.name
+        FROM named o, pg_proc p WHERE class = 'pg_proc'::regclass AND p.oid = object
+    ), rights (is_wanted, attname, of_what, privilege, is_grantable, label, n) AS MATERIALIZED (
+        SELECT a.is_wanted, a.attname, a.of_what, e.privilege_type, e.is_grantable,
+            snowflake_internal.snowflake_grantee(e.grantee), e.n
+        FROM (
+            SELECT true, NULL::name, o.of_what, coalesce(o.acl, acldefault(o.kind, o.owner)) FROM owned o
+            UNION ALL
+            SELECT true, a.attname, a.attrelid::regclass::text, a.attacl FROM pg_attribute a
+            WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0
+            UNION ALL
+            SELECT false, NULL, o.of_what, coalesce(d.defaclacl, CASE s.schema WHEN 0 THEN acldefault(o.kind, o.owner) END)
+            FROM owned o CROSS JOIN LATERAL (VALUES (0::oid), (o.schema)) AS s (schema)
+            LEFT JOIN pg_default_acl d ON d.defaclrole = o.owner AND d.defaclnamespace = s.schema
+                AND upper(d.defaclobjtype::text) = upper(o.kind::text)
+        ) AS a (is_wanted, attname, of_what, acl),
+        LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
+    ), changes AS (
+        SELECT r.* FROM rights r
+        WHERE r.attname IS NOT NULL OR NOT EXISTS (
+            SELECT FROM rights o WHERE o.is_wanted <> r.is_wanted AND o.attname IS NULL
+                AND (o.label, o.privilege, o.is_grantable) = (r.label, r.privilege, r.is_grantable))
+    )
+    SELECT 0, CASE class
+        WHEN 'pg_proc'::regclass THEN rtrim(pg_get_functiondef(object), E'\n')
+        WHEN 'pg_trigger'::regclass THEN pg_get_triggerdef(object)
+        WHEN 'pg_statistic_ext'::regclass THEN pg_get_statisticsobjdef(object)
+        WHEN 'pg_rewrite'::regclass THEN (
+            SELECT rtrim(pg_get_ruledef(r.oid), ';') FROM pg_rewrite r WHERE r.oid = object AND r.ev_type <> '1')
+        WHEN 'pg_constraint'::regclass THEN (
+            SELECT format('ALTER TABLE %s ADD CONSTRAINT %I %s', n.conrelid::regclass, n.conname, pg_get_constraintdef(n.oid))
+            FROM pg_constraint n WHERE n.oid = object)
+        WHEN 'pg_policy'::regclass THEN (
+            SELECT format('CREATE POLICY %I ON %s AS %s FOR %s TO %s', p.polname, p.polrelid::regclass,
+                CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
+                CASE p.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE' WHEN 'd' THEN 'DELETE'
+                    ELSE 'ALL' END,
+                (SELECT string_agg(snowflake_internal.snowflake_grantee(r), ', ') FROM unnest(p.polroles) AS r))
+                || coalesce(' USING (' || pg_get_expr(p.polqual, p.polrelid) || ')', '')
+                || coalesce(' WITH CHECK (' || pg_get_expr(p.polwithcheck, p.polrelid) || ')', '')
+            FROM pg_policy p WHERE p.oid = object)
+        ELSE coalesce((
+            SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i
+            WHERE i.indexrelid = object
+                AND NOT EXISTS (SELECT FROM pg_constraint n WHERE n.conindid = i.indexrelid AND n.contype IN ('p', 'u', 'x'))
+        ), (
+            SELECT CASE a.attgenerated
+                WHEN '' THEN format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', a.attrelid::regclass, a.attname,
+                                    e.expression)
+                ELSE concat_ws(' ', format('ALTER TABLE %s ADD COLUMN %I', a.attrelid::regclass, a.attname),
+                    format_type(a.atttypid, a.atttypmod),
+                    (SELECT 'COLLATE ' || a.attcollation::regcollation
+                     FROM pg_type t WHERE t.oid = a.atttypid AND t.typcollation <> a.attcollation),
+                    format('GENERATED ALWAYS AS (%s) %s', e.expression,
+                           CASE a.attgenerated WHEN 's' THEN 'STORED' ELSE 'VIRTUAL' END),
+                    -- From PostgreSQL 18 on, it has a name.
+                    (SELECT format('CONSTRAINT %I', n.conname) FROM pg_constraint n
+                     WHERE n.contype = 'n' AND n.conrelid = d.adrelid AND n.conkey = ARRAY[d.adnum]),
+                    CASE WHEN a.attnotnull THEN 'NOT NULL' END) END
+            FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum,
+            LATERAL pg_get_expr(d.adbin, d.adrelid) AS e (expression)
+            WHERE d.adrelid = object AND d.adnum = $3
+        ), (
+            SELECT format('CREATE %s %s%s AS %s%s', o.kind, o.name, concat(
+                (SELECT ' USING ' || quote_ident(m.amname) FROM pg_am m WHERE m.oid = c.relam),
+                (SELECT format(' WITH (%s)', string_agg(format('%s%I = %L', s.prefix, p.option_name, p.option_value), ', '))
+                 FROM (VALUES ('', c.reloptions),
+                              ('toast.', (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid))
+                     ) AS s (prefix, options), pg_options_to_table(s.options) AS p HAVING count(*) > 0),
+                (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
+            ), btrim(pg_get_viewdef(c.oid), E'; \n'), CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END)
+            FROM named o, pg_class c WHERE c.oid = object AND c.relkind IN ('v', 'm') AND $3 = 0
+        )) END
+    UNION ALL
+    SELECT 1, format('ALTER STATISTICS %s SET STATISTICS %s', o.name, x.stxstattarget)
+    FROM named o, pg_statistic_ext x
+    WHERE class = 'pg_statistic_ext'::regclass AND x.oid = object AND x.stxstattarget >= 0
+    UNION ALL
+    SELECT 1, format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', o.name, a.attnum, a.attstattarget)
+    FROM named o, pg_attribute a
+    WHERE o.kind = 'INDEX' AND a.attrelid = object AND a.attstattarget >= 0
+    UNION ALL
+    SELECT 1, format('ALTER %s %s DEPENDS ON EXTENSION %I', o.kind, o.name, e.extname)
+    FROM named o, pg_depend x JOIN pg_extension e ON e.oid = x.refobjid
+    WHERE x.classid = class AND x.objid = object AND x.deptype = 'x' AND x.refclassid = 'pg_extension'::regclass AND $3 = 0
+    UNION ALL
+    SELECT 2, format('ALTER TABLE %s %s %I', x.indrelid::regclass, s.setting, c.relname)
+    FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid,
+    LATERAL (VALUES (x.indisclustered, 'CLUSTER ON'), (x.indisreplident, 'REPLICA IDENTITY USING INDEX')) AS s (is_so, setting)
+    WHERE class = 'pg_class'::regclass AND x.indexrelid = object AND s.is_so
+    UNION ALL
+    SELECT 2, format('ALTER TABLE %s ALTER COLUMN %I SET %s', a.attrelid::regclass, a.attname, s.setting)
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid,
+    LATERAL (VALUES
+        ('STATISTICS ' || CASE WHEN a.attstattarget >= 0 THEN a.attstattarget END),
+        ('STORAGE ' || CASE WHEN a.attstorage <> t.typstorage THEN CASE a.attstorage WHEN 'p' THEN 'PLAIN'
+            WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END),
+        ('COMPRESSION ' || CASE a.attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' END),
+        ((SELECT format('(%s)', string_agg(format('%I = %L', p.option_name, p.option_value), ', '))
+          FROM pg_options_to_table(a.attoptions) AS p HAVING count(*) > 0))
+    ) AS s (setting)
+    WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0 AND s.setting IS NOT NULL
+    UNION ALL
+    SELECT 2, format('ALTER TABLE ONLY %s %s %s', s.relid::regclass,
+                     CASE s.state WHEN 'D' THEN 'DISABLE' WHEN 'A' THEN 'ENABLE ALWAYS' ELSE 'ENABLE REPLICA' END, s.name)
+    FROM states s WHERE s.state <> 'O'
+    UNION ALL
+    SELECT 3, format('COMMENT ON %s %s IS %L', o.kind, o.name, d.description)
+    FROM named o, pg_description d WHERE d.classoid = class AND d.objoid = object AND d.objsubid = attnum
+    UNION ALL
+    SELECT 4 + c.is_wanted::integer, format(
+        CASE WHEN c.is_wanted THEN 'GRANT %s ON %s TO %s%s' ELSE 'REVOKE %s ON %s FROM %s%s' END, string_agg(
+            c.privilege || CASE WHEN c.attname IS NULL THEN '' ELSE format(' (%I)', c.attname) END, ', ' ORDER BY c.n),
+        c.of_what, c.label, CASE WHEN c.is_wanted AND c.is_grantable THEN ' WITH GRANT OPTION' END)
+    FROM changes c GROUP BY c.is_wanted, c.of_what, c.label, c.attname, c.is_wanted AND c.is_grantable
 $$;
 
 -- Looks for views that cannot be created again as they are.
 CREATE FUNCTION snowflake_internal.snowflake_convert_check_views(keys snowflake_internal.snowflake_key[])
     RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    views constant oid[] := ARRAY(SELECT v.relid FROM snowflake_internal.snowflake_convert_views(keys, false) v);
-BEGIN
-    RETURN QUERY SELECT DISTINCT b.what, '2BP01', format('cannot drop view %s and create it again', c.oid::regclass),
-        format('The %s depends on it.', b.what),
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH views AS MATERIALIZED (
+        SELECT c.*, format('cannot drop view %s and create it again', c.oid::regclass) AS refusal
+        FROM snowflake_internal.snowflake_convert_readers(keys, false) r JOIN pg_class c ON c.oid = r.id
+    ), parts (view, classid, objid) AS MATERIALIZED (
+        -- The view itself, its rules, triggers and defaults.
+        SELECT v.oid, 'pg_class'::regclass::oid, v.oid FROM views v
+        UNION
+        SELECT v.oid, d.classid, d.objid
+        FROM views v JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid AND d.deptype IN ('a', 'i')
+    )
+    SELECT DISTINCT b.what, '2BP01', v.refusal, format('The %s depends on it.', b.what),
         'In one transaction, drop the object, convert, and create it again.', NULL::oid
-    FROM pg_class c
-    JOIN pg_type t ON t.oid = c.reltype
-    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+    FROM views v
+    JOIN pg_type t ON t.oid = v.reltype
+    JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = v.oid
         OR d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray),
     LATERAL replace(pg_describe_object(d.classid, d.objid, d.objsubid), 'rule _RETURN on ', '') AS b (what)
-    WHERE c.oid = ANY (views) AND d.deptype <> 'i'
-        AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-                            AND r.ev_class = ANY (views))
-        AND NOT EXISTS (SELECT FROM pg_trigger g WHERE d.classid = 'pg_trigger'::regclass AND g.oid = d.objid
-                            AND g.tgrelid = ANY (views))
-        AND NOT EXISTS (SELECT FROM pg_attrdef a WHERE d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
-                            AND a.adrelid = ANY (views));
-
-    RETURN QUERY SELECT format('view %s', c.oid::regclass), r.code, r.message, r.detail, r.hint, NULL::oid
-    FROM pg_class c
-    JOIN pg_namespace n ON n.oid = c.relnamespace,
-    LATERAL format('cannot drop view %s and create it again', c.oid::regclass) AS refusal,
+    WHERE d.deptype <> 'i' AND (d.classid, d.objid) NOT IN (SELECT p.classid, p.objid FROM parts p)
+    UNION ALL
+    SELECT format('view %s', v.oid::regclass), r.code, r.message, r.detail, r.hint, NULL
+    FROM views v
+    JOIN pg_namespace n ON n.oid = v.relnamespace,
     LATERAL (
         SELECT string_agg(DISTINCT quote_ident(s.nspname), ', ') AS missing
-        FROM (
-            SELECT 'pg_rewrite'::regclass, r.oid FROM pg_rewrite r WHERE r.ev_class = c.oid
-            UNION ALL
-            SELECT 'pg_attrdef'::regclass, a.oid FROM pg_attrdef a WHERE a.adrelid = c.oid
-            UNION ALL
-            SELECT 'pg_trigger'::regclass, g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid
-        ) AS part (class, id)
-        JOIN pg_depend u ON u.classid = part.class AND u.objid = part.id AND u.refobjid <> c.oid,
+        FROM parts p
+        JOIN pg_depend u ON u.classid = p.classid AND u.objid = p.objid AND u.refobjid <> v.oid,
         LATERAL pg_identify_object(u.refclassid, u.refobjid, 0) AS i
         JOIN pg_namespace s ON quote_ident(s.nspname) = i.schema
-        WHERE NOT has_schema_privilege(s.oid, 'USAGE')
+        WHERE p.view = v.oid AND NOT has_schema_privilege(s.oid, 'USAGE')
     ) AS used,
+    LATERAL (SELECT CASE
+        WHEN EXISTS (SELECT FROM parts p JOIN pg_depend d ON d.classid = p.classid AND d.objid = p.objid
+                     WHERE p.view = v.oid AND d.deptype IN ('e', 'x'))
+        THEN 'It or a trigger of it belongs to an extension or depends on one.'
+        WHEN EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = v.oid)
+        THEN 'It has a security label.'
+        WHEN EXISTS (SELECT FROM pg_type t WHERE t.oid = v.reltype
+                         AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL))
+        THEN 'Its row type has rights or a comment of its own.' END) AS lost (what),
     LATERAL (VALUES
-        (EXISTS (SELECT FROM pg_depend d WHERE d.deptype IN ('e', 'x') AND (
-                     d.classid = 'pg_class'::regclass AND d.objid = c.oid OR d.classid = 'pg_trigger'::regclass
-                         AND d.objid IN (SELECT g.oid FROM pg_trigger g WHERE g.tgrelid = c.oid))), '0A000', refusal,
-            'It or a trigger of it belongs to an extension or depends on one.',
-            'In one transaction, drop it, convert, and create it again.'),
-        (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = 'pg_class'::regclass AND s.objoid = c.oid), '0A000', refusal,
-            'It has a security label.', 'In one transaction, drop it, convert, and create it again.'),
-        (EXISTS (SELECT FROM pg_type t WHERE t.oid = c.reltype
-                     AND (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL)), '0A000', refusal,
-            'Its row type has rights or a comment of its own.',
-            'In one transaction, drop it, convert, and create it again.'),
-        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', refusal,
+        (lost.what IS NOT NULL, '0A000', v.refusal, lost.what, 'In one transaction, drop it, convert, and create it again.'),
+        (NOT has_schema_privilege(n.oid, 'CREATE'), '42501', v.refusal,
             format('%s may not create objects in the schema %I.', current_user, n.nspname),
             format('First run GRANT CREATE ON SCHEMA %I TO %I.', n.nspname, current_user)),
-        (used.missing IS NOT NULL, '42501', refusal,
+        (used.missing IS NOT NULL, '42501', v.refusal,
             format('%s has no right on schemas whose objects it uses: %s.', current_user, used.missing),
             format('First run GRANT USAGE ON SCHEMA %s TO %I.', used.missing, current_user)),
-        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
-            '42501', refusal, format('%s may not execute the function of one of its triggers.', current_user),
+        (EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = v.oid AND NOT has_function_privilege(g.tgfoid, 'EXECUTE')),
+            '42501', v.refusal, format('%s may not execute the function of one of its triggers.', current_user),
             format('First grant EXECUTE on that function to %I, or drop the trigger.', current_user)),
         (EXISTS (
-            SELECT FROM (SELECT c.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = c.oid) AS r (acl),
-            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> c.relowner), '42501', refusal,
+            SELECT FROM (SELECT v.relacl UNION ALL SELECT t.attacl FROM pg_attribute t WHERE t.attrelid = v.oid) AS r (acl),
+            LATERAL aclexplode(r.acl) AS a WHERE a.grantor <> v.relowner), '42501', v.refusal,
             'Another role granted rights on it, and only that role can grant them again.',
             'In one transaction, drop it, convert, and create it again with these rights; or revoke them first.')
     ) AS r (is_so, code, message, detail, hint)
-    WHERE c.oid = ANY (views) AND r.is_so;
-END
+    WHERE r.is_so
 $$;
 
--- The statements that drop the caller's views, or those that create them again.
-CREATE FUNCTION snowflake_internal.snowflake_convert_plan_views(
+-- The statements that drop the caller's views and functions, or those that create them again.
+CREATE FUNCTION snowflake_internal.snowflake_convert_plan_readers(
     keys snowflake_internal.snowflake_key[], stored boolean, drops boolean
 ) RETURNS SETOF snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
-    WITH views AS MATERIALIZED (
-        SELECT v.relid, v.depth, v.relid::text AS name, c.reloptions, c.relowner, c.relnamespace, c.relacl,
-            CASE c.relkind WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END AS kind, concat(
-                (SELECT ' USING ' || quote_ident(m.amname) FROM pg_am m WHERE m.oid = c.relam),
-                (SELECT format(' WITH (%s)', string_agg(format('%I = %L', o.option_name, o.option_value), ', '))
-                 FROM pg_options_to_table(c.reloptions) AS o HAVING count(*) > 0),
-                (SELECT ' TABLESPACE ' || quote_ident(t.spcname) FROM pg_tablespace t WHERE t.oid = c.reltablespace)
-            ) AS options, CASE WHEN NOT c.relispopulated THEN ' WITH NO DATA' END AS ending
-        FROM snowflake_internal.snowflake_convert_views(keys, stored) v JOIN pg_class c ON c.oid = v.relid
-        JOIN pg_roles o ON o.oid = c.relowner AND o.rolname = current_user
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH readers AS MATERIALIZED (
+        SELECT r.class, r.id, r.depth, i.identity AS name, upper(i.type) AS kind
+        FROM snowflake_internal.snowflake_convert_readers(keys, stored) r
+        LEFT JOIN pg_class c ON r.class = 'pg_class'::regclass AND c.oid = r.id
+        LEFT JOIN pg_proc p ON r.class = 'pg_proc'::regclass AND p.oid = r.id
+        JOIN pg_roles o ON o.oid = coalesce(c.relowner, p.proowner) AND o.rolname = current_user,
+        LATERAL pg_identify_object(r.class, r.id, 0) AS i
         -- The conversion does not find a view that had to be dropped before.
-        WHERE stored OR v.relid NOT IN (SELECT o.relid FROM snowflake_internal.snowflake_convert_views(keys, true) o)
-    ), rights AS MATERIALIZED (
-        -- What the owner has granted, and what the view would have right after its creation: the default privileges.
-        SELECT v.relid, a.is_wanted, a.attname, e.privilege_type AS privilege, e.is_grantable, e.n,
-            snowflake_internal.snowflake_grantee(e.grantee) AS label
-        FROM views v, LATERAL (
-            SELECT true, NULL::name, coalesce(v.relacl, acldefault('r', v.relowner))
-            UNION ALL
-            SELECT true, t.attname, t.attacl FROM pg_attribute t WHERE t.attrelid = v.relid
-            UNION ALL
-            SELECT false, NULL, coalesce((
-                SELECT d.defaclacl FROM pg_default_acl d
-                WHERE d.defaclrole = v.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace = 0
-            ), acldefault('r', v.relowner))
-            UNION ALL
-            SELECT false, NULL, d.defaclacl FROM pg_default_acl d
-            WHERE d.defaclrole = v.relowner AND d.defaclobjtype = 'r' AND d.defaclnamespace = v.relnamespace
-        ) AS a (is_wanted, attname, acl),
-        LATERAL aclexplode(a.acl) WITH ORDINALITY AS e (grantor, grantee, privilege_type, is_grantable, n)
-    ), parts (part, depth, relid, n, statement) AS (
-        -- A rule may name a view on its own view.
-        SELECT -1, v.depth, v.relid, 0, format('DROP RULE %I ON %s', r.rulename, v.name)
-        FROM views v JOIN pg_rewrite r ON r.ev_class = v.relid AND r.ev_type <> '1' AND EXISTS (
-            SELECT FROM pg_depend d JOIN views o ON o.relid = d.refobjid AND o.relid <> v.relid
-            WHERE d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass)
+        WHERE stored OR (r.class, r.id) NOT IN (
+            SELECT o.class, o.id FROM snowflake_internal.snowflake_convert_readers(keys, true) o)
+    ), members (part, n, reader, class, id, attnum) AS (
+        SELECT 1, 0, r.id, r.class, r.id, 0 FROM readers r
         UNION ALL
-        SELECT 0, -v.depth, v.relid, 0, format('DROP %s %s', v.kind, v.name)
-        FROM views v
+        SELECT 1, 2, a.attrelid, 'pg_class'::regclass, a.attrelid, a.attnum FROM pg_attribute a WHERE a.attnum > 0
+        UNION
+        -- Rules come after all views, because a rule may name a view on its own view.
+        SELECT CASE d.classid WHEN 'pg_rewrite'::regclass THEN 2 ELSE 1 END, CASE d.classid WHEN 'pg_class'::regclass THEN 1
+            WHEN 'pg_trigger'::regclass THEN 3 ELSE 2 END, d.refobjid, d.classid, d.objid, 0
+        FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND d.classid = ANY (
+            '{pg_class, pg_rewrite, pg_statistic_ext, pg_trigger}'::regclass[]::oid[])
+    ), parts (part, depth, name, n, statement) AS (
+        SELECT -1, r.depth, r.name, 0, format('DROP RULE %I ON %s', w.rulename, r.name)
+        FROM readers r JOIN pg_rewrite w ON w.ev_class = r.id AND w.ev_type <> '1'
         UNION ALL
-        SELECT 1, v.depth, v.relid, 0, format('CREATE %s %s%s AS %s%s', v.kind, v.name, v.options,
-                                              btrim(pg_get_viewdef(v.relid), E'; \n'), v.ending)
-        FROM views v
+        SELECT 0, -r.depth, r.name, 0, format('DROP %s %s', r.kind, r.name) FROM readers r
         UNION ALL
-        SELECT 1, v.depth, v.relid, i.n, i.statement
-        FROM views v
-        JOIN pg_index x ON x.indrelid = v.relid
-        LEFT JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = x.indexrelid AND d.objsubid = 0,
-        LATERAL (VALUES
-            (true, 1, pg_get_indexdef(x.indexrelid)),
-            (d.objoid IS NOT NULL, 2, format('COMMENT ON INDEX %s IS %L', x.indexrelid::regclass, d.description)),
-            (x.indisclustered, 2, format('ALTER MATERIALIZED VIEW %s CLUSTER ON %I', v.name, (
-                SELECT c.relname FROM pg_class c WHERE c.oid = x.indexrelid)))
-        ) AS i (is_so, n, statement)
-        WHERE i.is_so
-        UNION ALL
-        SELECT 1, v.depth, v.relid, 2, pg_get_statisticsobjdef(s.oid)
-        FROM views v JOIN pg_statistic_ext s ON s.stxrelid = v.relid
-        UNION ALL
-        SELECT 1, v.depth, v.relid, 2, format('ALTER VIEW %s ALTER COLUMN %I SET DEFAULT %s', v.name, a.attname,
-                                              pg_get_expr(d.adbin, d.adrelid))
-        FROM views v JOIN pg_attrdef d ON d.adrelid = v.relid
-        JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-        UNION ALL
-        SELECT 1, v.depth, v.relid, 3, format('COMMENT ON %s %s IS %L', v.kind, v.name, d.description)
-        FROM views v JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = v.relid AND d.objsubid = 0
-        UNION ALL
-        SELECT 1, v.depth, v.relid, 4, format('COMMENT ON COLUMN %s.%I IS %L', v.name, a.attname, d.description)
-        FROM views v JOIN pg_description d ON d.classoid = 'pg_class'::regclass AND d.objoid = v.relid
-        JOIN pg_attribute a ON a.attrelid = v.relid AND a.attnum = d.objsubid AND d.objsubid > 0
-        UNION ALL
-        -- What the default privileges of the owner give, and the view did not have.
-        SELECT 1, v.depth, v.relid, 5, format('REVOKE %s ON %s FROM %s', string_agg(r.privilege, ', ' ORDER BY r.n),
-                                              v.name, r.label)
-        FROM views v JOIN rights r ON r.relid = v.relid AND NOT r.is_wanted
-        WHERE NOT EXISTS (
-            SELECT FROM rights w
-            WHERE w.is_wanted AND w.attname IS NULL
-                AND (w.relid, w.label, w.privilege, w.is_grantable) = (r.relid, r.label, r.privilege, r.is_grantable))
-        GROUP BY v.depth, v.relid, v.name, r.label
-        UNION ALL
-        SELECT 1, v.depth, v.relid, 6, format('GRANT %s ON %s TO %s%s', string_agg(
-                r.privilege || CASE WHEN r.attname IS NULL THEN '' ELSE format(' (%I)', r.attname) END, ', ' ORDER BY r.n),
-            v.name, r.label, CASE WHEN r.is_grantable THEN ' WITH GRANT OPTION' END)
-        FROM views v JOIN rights r ON r.relid = v.relid AND r.is_wanted
-        WHERE r.attname IS NOT NULL OR NOT EXISTS (
-            SELECT FROM rights w
-            WHERE NOT w.is_wanted
-                AND (w.relid, w.label, w.privilege, w.is_grantable) = (r.relid, r.label, r.privilege, r.is_grantable))
-        GROUP BY v.depth, v.relid, v.name, r.label, r.is_grantable, r.attname
-        UNION ALL
-        -- Before the rights, because the owner may have given up the one to create triggers.
-        SELECT 1, v.depth, v.relid, s.n, s.statement
-        FROM views v
-        JOIN pg_trigger g ON g.tgrelid = v.relid AND NOT g.tgisinternal
-        LEFT JOIN pg_description d ON d.classoid = 'pg_trigger'::regclass AND d.objoid = g.oid,
-        LATERAL (VALUES
-            (true, 3, pg_get_triggerdef(g.oid)),
-            (d.objoid IS NOT NULL, 4, format('COMMENT ON TRIGGER %I ON %s IS %L', g.tgname, v.name, d.description))
-        ) AS s (is_so, n, statement)
-        WHERE s.is_so
-        UNION ALL
-        SELECT 2, v.depth, v.relid, s.n, s.statement
-        FROM views v
-        JOIN pg_rewrite r ON r.ev_class = v.relid
-        LEFT JOIN pg_description d ON d.classoid = 'pg_rewrite'::regclass AND d.objoid = r.oid,
-        LATERAL (VALUES
-            (r.ev_type <> '1', 1, rtrim(pg_get_ruledef(r.oid), ';')),
-            (d.objoid IS NOT NULL, 2, format('COMMENT ON RULE %I ON %s IS %L', r.rulename, v.name, d.description))
-        ) AS s (is_so, n, statement)
-        WHERE s.is_so
+        -- Rights come last, because the owner may have given up the one to create triggers.
+        SELECT m.part, r.depth, r.name, CASE WHEN s.n > 3 THEN 100 ELSE 10 * m.n END + s.n, s.statement
+        FROM readers r JOIN members m ON m.reader = r.id AND r.class IN (m.class, 'pg_class'::regclass),
+        LATERAL snowflake_internal.snowflake_convert_create(m.class, m.id, m.attnum) AS s
+        WHERE NOT drops AND s.statement IS NOT NULL
     )
-    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.relid), false, NULL,
+    SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.name), false, NULL,
         CASE WHEN drops THEN 'it is created again below' END
-    FROM parts p
-    WHERE (p.part <= 0) = drops
-    ORDER BY p.part, p.depth, p.relid::text COLLATE "C", p.n, p.statement COLLATE "C";
-END
+    FROM parts p WHERE (p.part <= 0) = drops
+    ORDER BY p.part, p.depth, p.name COLLATE "C", p.n, p.statement COLLATE "C"
 $$;

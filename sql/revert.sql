@@ -3,21 +3,14 @@
 
 -- The keys of tables that have a snowflake default; for an inherited column, the column of the topmost parent.
 CREATE FUNCTION snowflake_internal.snowflake_revert_find(tables regclass[]) RETURNS snowflake_internal.snowflake_key[]
-    STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN ARRAY(
+    STRICT LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY(
         WITH RECURSIVE up (relid, attname, attnum) AS (
             SELECT a.attrelid, a.attname, a.attnum
-            FROM pg_extension x
-            JOIN pg_depend e ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
-                AND e.classid = 'pg_proc'::regclass
-            JOIN pg_proc p ON p.oid = e.objid AND p.proname = 'snowflake_nextval'
-            JOIN pg_depend u ON u.refclassid = e.classid AND u.refobjid = p.oid AND u.classid = 'pg_attrdef'::regclass
-            JOIN pg_attrdef d ON d.oid = u.objid
+            FROM pg_attrdef d
             JOIN pg_class c ON c.oid = d.adrelid AND c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
             JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND a.attgenerated = ''
-            WHERE x.extname = 'snowflake_id' AND c.oid = ANY (tables)
-                AND pg_get_expr(d.adbin, d.adrelid) = p.oid::regprocedure::text
+            WHERE c.oid = ANY (tables) AND pg_get_expr(d.adbin, d.adrelid) = '@extschema@.snowflake_nextval()'
             UNION
             SELECT a.attrelid, a.attname, a.attnum
             FROM up JOIN pg_inherits i ON i.inhrelid = up.relid
@@ -25,8 +18,7 @@ BEGIN
         )
         SELECT (up.relid, up.attname, NULL)::snowflake_internal.snowflake_key
         FROM up JOIN pg_attribute a ON a.attrelid = up.relid AND a.attnum = up.attnum AND a.attinhcount = 0
-        ORDER BY 1);
-END
+        ORDER BY 1)
 $$;
 
 -- The sequence for each key. A sequence that the column still owns, or one that snowflake_convert() has kept under
@@ -37,11 +29,8 @@ CREATE FUNCTION snowflake_internal.snowflake_revert_sequences(keys snowflake_int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    key    record;
-    taken  text[] := '{}';
-    parts  text[];
-    bytes  integer[];
-    suffix text;
+    key   record;
+    taken text[] := '{}';
 BEGIN
     FOR key IN
         SELECT k.relid AS table_id, k.attname AS column_name, k.highest, c.relname, c.relowner AS owner, n.nspname, (
@@ -56,45 +45,33 @@ BEGIN
         relid := key.table_id;
         attname := key.column_name;
         first := greatest(key.highest, 0) + 1;
-        suffix := '';
-        LOOP
+        is_owned := key.owned IS NOT NULL;
+        FOR suffix IN 0..10000 LOOP
             -- PostgreSQL shortens the longer of the two names, byte by byte, and then to whole characters.
-            parts := ARRAY[key.relname, key.column_name, 'seq' || suffix];
-            bytes := ARRAY[octet_length(parts[1]), octet_length(parts[2])];
-            WHILE bytes[1] + bytes[2] + octet_length(parts[3]) + 2 > 63 LOOP
-                IF bytes[1] > bytes[2] THEN
-                    bytes[1] := bytes[1] - 1;
-                ELSE
-                    bytes[2] := bytes[2] - 1;
-                END IF;
-            END LOOP;
-            FOR i IN 1..2 LOOP
-                WHILE octet_length(parts[i]) > bytes[i] LOOP
-                    parts[i] := left(parts[i], -1);
-                END LOOP;
-            END LOOP;
-            name := format('%I.%I', key.nspname, array_to_string(parts, '_'));
-            IF suffix = '' THEN
-                is_owned := key.owned IS NOT NULL;
-                name := coalesce(key.owned::text, name);
-                -- Two keys may have the same such name, and each needs a sequence of its own.
-                is_there := is_owned OR name <> ALL (taken) AND EXISTS (
-                    SELECT FROM pg_class c
-                    WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
-                        SELECT FROM pg_depend d
-                        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
-                            OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
-                IF is_there THEN
-                    -- Others may have had its values: it never goes back.
-                    first := greatest(first, (
-                        SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
-                        WHERE s.position < 9223372036854775807));
-                    EXIT;
-                END IF;
-            END IF;
-            EXIT WHEN to_regclass(name) IS NULL AND name <> ALL (taken);
-            suffix := coalesce(nullif(suffix, '')::integer, 0) + 1;
+            name := coalesce(key.owned::text, (
+                SELECT format('%I.%I', key.nspname, string_agg((
+                    SELECT left(p.part, length(p.part) - n) FROM generate_series(0, 63) AS n
+                    WHERE octet_length(left(p.part, length(p.part) - n)) <= p.room ORDER BY n LIMIT 1), '_' ORDER BY p.n))
+                FROM concat('seq', nullif(suffix, 0)) AS ending, octet_length(key.relname::text) AS relname_length,
+                LATERAL least(octet_length(key.column_name::text), greatest(
+                    (61 - octet_length(ending)) / 2, 61 - octet_length(ending) - relname_length)) AS column_room,
+                LATERAL (VALUES (1, key.relname::text, 61 - octet_length(ending) - column_room),
+                    (2, key.column_name::text, column_room), (3, ending, 63)) AS p (n, part, room)));
+            -- Two keys may have the same such name, and each needs a sequence of its own.
+            is_there := is_owned OR suffix = 0 AND name <> ALL (taken) AND EXISTS (
+                SELECT FROM pg_class c
+                WHERE c.oid = to_regclass(name) AND c.relkind = 'S' AND c.relowner = key.owner AND NOT EXISTS (
+                    SELECT FROM pg_depend d
+                    WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+                        OR d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')));
+            EXIT WHEN is_there OR to_regclass(name) IS NULL AND name <> ALL (taken);
         END LOOP;
+        IF is_there THEN
+            -- Others may have had its values: it never goes back.
+            first := greatest(first, (
+                SELECT s.position + 1 FROM pg_sequence_last_value(name::regclass) AS s (position)
+                WHERE s.position < 9223372036854775807));
+        END IF;
         taken := taken || name;
         RETURN NEXT;
     END LOOP;
@@ -105,9 +82,8 @@ $$;
 CREATE FUNCTION snowflake_internal.snowflake_revert_check(
     keys snowflake_internal.snowflake_key[], becomes text, new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_refusal
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT described, r.code, r.message, r.detail, r.hint, NULL::oid
     FROM unnest(keys) AS k
     JOIN pg_class c ON c.oid = k.relid
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -137,35 +113,20 @@ BEGIN
             'Revert it with becomes => ''bigserial'', or drop that default or identity first.'),
         (k.highest = 9223372036854775807, '55000', format('%s has the highest value of its type', described),
             'No value is left for a sequence.', 'Remove that row first.')
-    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so;
-END
+    ) AS r (is_so, code, message, detail, hint) WHERE r.is_so
 $$;
 
 -- The statements that revert keys.
 CREATE FUNCTION snowflake_internal.snowflake_revert_plan(
     keys snowflake_internal.snowflake_key[], becomes text, locked oid[], new_default regprocedure
 ) RETURNS SETOF snowflake_internal.snowflake_step
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH family AS MATERIALIZED (
-        SELECT k.key_relid, k.key_attname, k.relid,
-            pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text AS is_snowflake
-        FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id
+        SELECT k.key_relid, k.key_attname, k.relid, s.is_snowflake,
+            bool_and(s.is_snowflake) OVER (PARTITION BY k.key_relid, k.key_attname) AS are_all_snowflake
+        FROM snowflake_internal.snowflake_convert_columns(keys) k LEFT JOIN pg_attrdef d ON d.oid = k.default_id,
+        LATERAL (SELECT pg_get_expr(d.adbin, d.adrelid) IS NOT DISTINCT FROM new_default::text) AS s (is_snowflake)
         WHERE k.is_key
-    ), targets AS (
-        -- One statement for a table and all that inherits from it, unless some of these have another default.
-        SELECT f.key_relid, f.key_attname, f.key_relid AS relid, '' AS only FROM family f
-        GROUP BY f.key_relid, f.key_attname HAVING bool_and(f.is_snowflake)
-        UNION ALL
-        SELECT f.key_relid, f.key_attname, f.relid, 'ONLY ' FROM family f
-        WHERE f.is_snowflake AND EXISTS (
-            SELECT FROM family o
-            WHERE o.key_relid = f.key_relid AND o.key_attname = f.key_attname AND NOT o.is_snowflake)
-    ), inserters AS (
-        SELECT f.key_relid, f.key_attname, i.role, i.label
-        FROM (SELECT DISTINCT key_relid, key_attname, relid FROM family) AS f,
-        LATERAL snowflake_internal.snowflake_convert_inserters(f.relid) AS i
     )
     SELECT p.statement, format('ACCESS EXCLUSIVE on %s', p.object), false, p.size, p.note
     FROM snowflake_internal.snowflake_revert_sequences(keys) s,
@@ -178,14 +139,17 @@ BEGIN
         FROM (SELECT) AS one LEFT JOIN pg_sequence q ON s.is_there AND q.seqrelid = to_regclass(s.name)
         WHERE becomes = 'bigserial'
         UNION ALL
-        SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', t.only, t.relid, s.attname, CASE becomes
+        -- One statement for a table and all that inherits from it, unless some of these have another default.
+        SELECT 2, format('ALTER TABLE %s%s ALTER COLUMN %I %s', CASE WHEN t.are_all_snowflake THEN '' ELSE 'ONLY ' END,
+                t.relid, s.attname, CASE becomes
                 WHEN 'bigserial' THEN format('SET DEFAULT nextval(%L::regclass)', s.name) ELSE 'DROP DEFAULT' END),
             t.relid::text, snowflake_internal.snowflake_convert_size(t.relid), (
                 SELECT 'a partition key has the column: the partition of the last ID gets all further rows'
                 FROM snowflake_internal.snowflake_convert_columns(keys) k
                 JOIN pg_partitioned_table p ON p.partrelid = k.relid AND p.partstrat <> 'h'
                 WHERE k.is_key AND k.is_partition AND k.key_relid = s.relid AND k.key_attname = s.attname LIMIT 1)
-        FROM targets t WHERE t.key_relid = s.relid AND t.key_attname = s.attname
+        FROM family t WHERE t.key_relid = s.relid AND t.key_attname = s.attname AND t.is_snowflake
+            AND (t.relid = s.relid OR NOT t.are_all_snowflake)
         UNION ALL
         SELECT 3, format('ALTER TABLE %s ALTER COLUMN %I ADD GENERATED %s AS IDENTITY (START WITH %s)', s.relid, s.attname,
                          CASE becomes WHEN 'identity always' THEN 'ALWAYS' ELSE 'BY DEFAULT' END, s.first),
@@ -200,13 +164,12 @@ BEGIN
         -- nextval() is called with the rights of the inserting role.
         SELECT 5, format('GRANT USAGE ON SEQUENCE %s TO %s', s.name, string_agg(DISTINCT i.label, ', ')), s.name, NULL,
             'these roles may insert rows'
-        FROM inserters i
-        WHERE becomes = 'bigserial' AND i.key_relid = s.relid AND i.key_attname = s.attname AND i.role <> (
+        FROM family f, snowflake_internal.snowflake_convert_inserters(f.relid) i
+        WHERE becomes = 'bigserial' AND f.key_relid = s.relid AND f.key_attname = s.attname AND i.role <> (
             SELECT c.relowner FROM pg_class c WHERE c.oid = s.relid)
         HAVING count(*) > 0
     ) AS p (n, statement, object, size, note)
-    ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C";
-END
+    ORDER BY array_position(locked, s.relid::oid), s.attname, p.n, p.statement COLLATE "C"
 $$;
 
 CREATE FUNCTION snowflake_internal.snowflake_revert_keys(
@@ -243,41 +206,37 @@ BEGIN
     END IF;
     PERFORM snowflake_internal.snowflake_refuse(ARRAY(
         SELECT r FROM snowflake_internal.snowflake_revert_check(keys, becomes, new_default) r));
-    RETURN QUERY SELECT e.step, e.statement, e.locks, e.size, e.note FROM snowflake_internal.snowflake_convert_execute(ARRAY(
-        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run) e;
+    RETURN QUERY SELECT e.ordinality::integer, e.statement, e.locks, e.size, e.note
+    FROM snowflake_internal.snowflake_convert_execute(ARRAY(
+        SELECT p FROM snowflake_internal.snowflake_revert_plan(keys, becomes, locked, new_default) p), locked, dry_run, NULL)
+        WITH ORDINALITY AS e;
 END
 $$;
 
 CREATE FUNCTION snowflake_revert(
     table_name regclass, column_name name, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
-        'snowflake_revert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, becomes);
-END
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
+        'snowflake_revert', ARRAY[(table_name, column_name, NULL)::snowflake_internal.snowflake_key], dry_run, becomes)
 $$;
 
 CREATE FUNCTION snowflake_revert_tables(
     tables regclass[], dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
         'snowflake_revert_tables', CASE WHEN NOT EXISTS (SELECT FROM unnest(tables) AS t WHERE t IS NULL)
-            THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes);
-END
+            THEN snowflake_internal.snowflake_revert_find(tables) END, dry_run, becomes)
 $$;
 
 CREATE FUNCTION snowflake_revert_schema(
     schema_name regnamespace, dry_run boolean DEFAULT true, becomes text DEFAULT 'bigserial'
 ) RETURNS TABLE (step integer, statement text, locks text, size text, note text)
-    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN QUERY SELECT * FROM snowflake_internal.snowflake_revert_keys(
+    VOLATILE CALLED ON NULL INPUT PARALLEL UNSAFE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM snowflake_internal.snowflake_revert_keys(
         'snowflake_revert_schema', snowflake_internal.snowflake_revert_find(
-            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, becomes);
-END
+            snowflake_internal.snowflake_convert_relations(schema_name)), dry_run, becomes)
 $$;
 
 REVOKE ALL ON FUNCTION snowflake_revert(regclass, name, boolean, text),

@@ -67,12 +67,71 @@ const OBSTACLES: &str = "
     CREATE VIEW app.v AS SELECT id, x FROM app.c;
     CREATE FUNCTION app.f() RETURNS SETOF app.v LANGUAGE sql AS 'SELECT * FROM app.v'";
 
+/// What obstacles have beside their definitions, and obstacles on obstacles.
+const DECORATED: &str = "
+    CREATE SCHEMA app;
+    CREATE TABLE app.a (id serial PRIMARY KEY, x text);
+    ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO reader;
+    CREATE FUNCTION app.z() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT max(id) FROM app.a; END;
+    REVOKE ALL ON FUNCTION app.z() FROM reader, CURRENT_USER;
+    ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM reader;
+    CREATE FUNCTION app.y() RETURNS bigint LANGUAGE sql BEGIN ATOMIC SELECT app.z() + count(*) FROM app.a; END;
+    GRANT EXECUTE ON FUNCTION app.y() TO reader WITH GRANT OPTION;
+    CREATE VIEW app.on_y AS SELECT app.y() AS y; CREATE TABLE app.other (x text);
+    CREATE POLICY p ON app.other USING (app.y() > 3);
+    CREATE MATERIALIZED VIEW app.m WITH (toast.autovacuum_enabled = false) AS SELECT id, x, x || 'b' AS xb FROM app.a;
+    ALTER MATERIALIZED VIEW app.m ALTER x SET STATISTICS 55, ALTER x SET STORAGE EXTERNAL, ALTER xb SET (n_distinct = 3),
+        ALTER xb SET COMPRESSION pglz;
+    CREATE STATISTICS app.m_stat ON id, x FROM app.m; ALTER STATISTICS app.m_stat SET STATISTICS 33;
+    COMMENT ON STATISTICS app.m_stat IS 'of m'; ALTER MATERIALIZED VIEW app.m DEPENDS ON EXTENSION plpgsql;
+    ALTER FUNCTION app.y() DEPENDS ON EXTENSION plpgsql;
+    CREATE INDEX m_next ON app.m ((id + 1)); ALTER INDEX app.m_next ALTER COLUMN 1 SET STATISTICS 44;
+    CREATE TABLE app.g (id serial PRIMARY KEY, n integer, g bigint GENERATED ALWAYS AS (id * 2) STORED NOT NULL,
+        h bigint GENERATED ALWAYS AS (id * 3) STORED, CONSTRAINT both_kept UNIQUE (g, h) DEFERRABLE);
+    ALTER TABLE app.g ALTER g SET STATISTICS 77, ALTER g SET (n_distinct = 5), ADD CONSTRAINT positive CHECK (g > 0);
+    CREATE INDEX ON app.g (n) WHERE g > 4; CREATE INDEX g_both ON app.g (h, g); ALTER TABLE app.g CLUSTER ON g_both; COMMENT ON INDEX app.g_both IS 'ordered';
+    CREATE UNIQUE INDEX g_one ON app.g (g); ALTER TABLE app.g REPLICA IDENTITY USING INDEX g_one;
+    CREATE STATISTICS app.g_stat ON n, g FROM app.g; COMMENT ON CONSTRAINT positive ON app.g IS 'always';
+    COMMENT ON CONSTRAINT both_kept ON app.g IS 'a pair';
+    CREATE TABLE app.part (id serial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+    CREATE TABLE app.part_1 PARTITION OF app.part DEFAULT;
+    CREATE FUNCTION app.t() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER t AFTER UPDATE OF id ON app.part FOR EACH ROW EXECUTE FUNCTION app.t(); ALTER TABLE app.part_1 DISABLE TRIGGER t";
+
+/// Executes the report as a script, and returns the statements of the way back.
+#[track_caller]
+fn script(session: &mut Client) -> Vec<String> {
+    run(session, "BEGIN; CREATE TEMPORARY TABLE report AS SELECT * FROM snowflake_convert_schema('app')");
+    let of_kind = |kind| format!("SELECT statement FROM report WHERE kind = '{kind}' ORDER BY step");
+    for statement in column::<String>(session, &of_kind("before")) {
+        run(session, &statement);
+    }
+    assert_eq!(rows(session, "_schema('app')", "obstacle"), [""; 0]);
+    run(session, "SELECT snowflake_convert_schema('app', dry_run => false)");
+    for statement in column::<String>(session, &of_kind("after")) {
+        run(session, &statement);
+    }
+    run(session, "COMMIT");
+    column(session, &of_kind("revert"))
+}
+
+/// The lines of a dump, without their order.
+fn sorted(dump: Vec<String>) -> Vec<String> {
+    let mut lines: Vec<String> = dump.iter().map(|line| line.trim_end_matches(',').to_owned()).collect();
+    lines.sort();
+    lines
+}
+
 #[test]
 fn a_dry_run_returns_all_obstacles_and_a_real_run_raises_the_first() {
     let database = database();
     let mut session = database.connect();
     // Its watcher reads all rows.
     run(&mut session, &OBSTACLES.replace(" WITH NO DATA", ""));
+    run(
+        &mut session,
+        "CREATE TABLE app.e (id bigserial PRIMARY KEY); CREATE INDEX narrow ON app.e ((id::integer))",
+    );
     let rows = database.unchanged_by("a dry run", || rows(&mut session, "_schema('app')", "obstacle"));
     let objects: Vec<&str> = rows.iter().filter_map(|row| row.split(" | ").next()).collect();
     assert_eq!(
@@ -85,6 +144,7 @@ fn a_dry_run_returns_all_obstacles_and_a_real_run_raises_the_first() {
             "rule r on table app.b",
             "trigger t on table app.b",
             "function app.f()",
+            "index app.narrow",
         ]
     );
     let reason =
@@ -93,10 +153,10 @@ fn a_dry_run_returns_all_obstacles_and_a_real_run_raises_the_first() {
     assert_has(&rows, "function app.f()", &["cannot drop view app.v and create it again"]);
 
     let call = "SELECT snowflake_convert_schema('app', dry_run => false)";
-    let error = session.batch_execute(call).expect_err("seven obstacles");
+    let error = session.batch_execute(call).expect_err("eight obstacles");
     let error = error.as_db_error().expect("an error of the server");
     assert_eq!(error.message(), "cannot widen column \"id\" of table app.a to bigint");
-    let detail = "The function app.highest() depends on it. This is the first of 7 obstacles.";
+    let detail = "The function app.highest() depends on it. This is the first of 8 obstacles.";
     assert_eq!(error.detail(), Some(detail));
     assert!(error.hint().is_some_and(|hint| hint.ends_with(" A dry run returns all.")), "{error:?}");
     assert_eq!(error.where_(), None, "no CONTEXT of the extension's functions");
@@ -109,20 +169,7 @@ fn the_printed_statements_drop_obstacles_and_create_them_again() {
     let mut session = database.connect();
     run(&mut session, OBSTACLES);
     let before = dumped(&database);
-    run(
-        &mut session,
-        "BEGIN; CREATE TEMPORARY TABLE report AS SELECT * FROM snowflake_convert_schema('app')",
-    );
-    let of_kind = |kind| format!("SELECT statement FROM report WHERE kind = '{kind}' ORDER BY step");
-    for statement in column::<String>(&mut session, &of_kind("before")) {
-        run(&mut session, &statement);
-    }
-    assert_eq!(rows(&mut session, "_schema('app')", "obstacle"), [""; 0]);
-    run(&mut session, "SELECT snowflake_convert_schema('app', dry_run => false)");
-    for statement in column::<String>(&mut session, &of_kind("after")) {
-        run(&mut session, &statement);
-    }
-    run(&mut session, "COMMIT");
+    let back = script(&mut session);
 
     // All but the keys is as it was, and the generated column comes last.
     let after = dumped(&database);
@@ -152,16 +199,50 @@ fn the_printed_statements_drop_obstacles_and_create_them_again() {
     assert_eq!(lines(&after), lines(&before));
     run(&mut session, "INSERT INTO app.c (x) VALUES ('new')");
     run(&mut session, "DELETE FROM app.c");
-    for statement in column::<String>(&mut session, &of_kind("revert")) {
+    for statement in back {
         run(&mut session, &statement);
     }
-    let sorted = |dump: Vec<String>| {
-        let mut lines: Vec<String> = dump.iter().map(|line| line.trim_end_matches(',').to_owned()).collect();
-        lines.sort();
-        lines
-    };
     assert_eq!(sorted(dumped(&database)), sorted(before), "with the sequences");
     run(&mut session, "INSERT INTO app.d (x) VALUES ('new'); REFRESH MATERIALIZED VIEW app.m");
+}
+
+#[test]
+fn obstacles_have_settings_comments_states_and_rights_again() {
+    let database = database();
+    let mut session = database.connect();
+    run(&mut session, DECORATED);
+    let before = sorted(dumped(&database));
+    // A function of these would be executable by reader.
+    run(
+        &mut session,
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA app GRANT ALL ON FUNCTIONS TO reader WITH GRANT OPTION",
+    );
+    let back = script(&mut session);
+    for statement in back {
+        run(&mut session, &statement);
+    }
+    run(&mut session, "ALTER DEFAULT PRIVILEGES IN SCHEMA app REVOKE ALL ON FUNCTIONS FROM reader");
+    assert_eq!(sorted(dumped(&database)), before);
+}
+
+/// Partitions and children may have indexes, constraints, comments and rights of their own on the column.
+#[test]
+fn a_generated_column_that_others_inherit_is_in_no_script() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE SCHEMA app;
+         CREATE TABLE app.part (id serial, at date, g bigint GENERATED ALWAYS AS (id * 2) STORED, PRIMARY KEY (id, at))
+             PARTITION BY RANGE (at);
+         CREATE TABLE app.part_1 PARTITION OF app.part DEFAULT; CREATE INDEX ON app.part (g);
+         CREATE TABLE app.up (id serial PRIMARY KEY, g bigint GENERATED ALWAYS AS (id * 2) STORED);
+         CREATE TABLE app.down (CHECK (g < 9)) INHERITS (app.up)",
+    );
+    assert_eq!(rows(&mut session, "_schema('app')", "obstacle").len(), 4);
+    for kind in ["before", "after"] {
+        assert_eq!(rows(&mut session, "_schema('app')", kind), [""; 0]);
+    }
 }
 
 #[test]
@@ -409,9 +490,14 @@ fn tables_are_excluded_by_names_and_patterns() {
         let words = ["the call leaves the table out", &format!("snowflake_convert('app.{table}', 'id')")];
         assert_has(&left_out, &format!("column id of table app.{table}"), &words);
     }
-    for (exclude, code) in
-        [("ARRAY['auth_usr']", "42P01"), ("ARRAY['log', NULL]", "22004"), ("NULL", "22004")]
-    {
+    for (exclude, code) in [
+        ("ARRAY['auth_usr']", "42P01"),
+        ("ARRAY['log', NULL]", "22004"),
+        ("NULL", "22004"),
+        (r"ARRAY['log', 'auth\']", "22023"),
+        (r"ARRAY['auth\\\']", "22023"),
+        (r"ARRAY['log', 'auth\\']", "42P01"),
+    ] {
         let call = format!("SELECT snowflake_convert_schema('app', exclude => {exclude})");
         let failure = fails(&mut session, code, &call);
         assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
@@ -548,6 +634,50 @@ fn the_printed_statements_bring_a_schema_back_as_it_was() {
         "SELECT count(*) FROM pg_sequence s JOIN pg_depend d ON d.objid = s.seqrelid AND d.refobjsubid > 0
          JOIN pg_class c ON c.oid = d.refobjid AND c.relnamespace = 'app'::regnamespace AND c.relkind = 'r'";
     assert_eq!(one::<i64>(&mut session, sequences), 5, "each key but the plain one has a sequence");
+}
+
+#[test]
+fn sequences_have_their_names_options_comments_and_rights_again() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE SCHEMA app; CREATE SCHEMA far; CREATE SEQUENCE far.lone; CREATE SEQUENCE app.\"Lone\" INCREMENT 3;
+         CREATE TABLE app.a (id serial PRIMARY KEY); ALTER SEQUENCE app.a_id_seq MAXVALUE 1000 CACHE 5 CYCLE;
+         COMMENT ON SEQUENCE app.a_id_seq IS 'of a'; CREATE TABLE app.b (id serial PRIMARY KEY);
+         ALTER SEQUENCE app.b_id_seq RENAME TO odd; GRANT USAGE ON SEQUENCE app.odd TO reader; CREATE TABLE app.c (id bigserial PRIMARY KEY);
+         REVOKE UPDATE ON SEQUENCE app.c_id_seq FROM CURRENT_USER; ALTER SEQUENCE app.c_id_seq MINVALUE -5 START -5;
+         CREATE TABLE app.e (id integer GENERATED ALWAYS AS IDENTITY (MAXVALUE 900 CYCLE) PRIMARY KEY);
+         COMMENT ON SEQUENCE app.e_id_seq IS 'of e'; INSERT INTO app.a DEFAULT VALUES; INSERT INTO app.b DEFAULT VALUES",
+    );
+    for (keep_sequence, identity) in [(false, ""), (true, "DROP TABLE app.e")] {
+        run(&mut session, identity);
+        let before = sorted(dumped(&database));
+        let call = format!("_schema('app', dry_run => false, keep_sequence => {keep_sequence})");
+        let back =
+            format!("SELECT statement FROM snowflake_convert{call} WHERE kind = 'revert' ORDER BY step");
+        for statement in column::<String>(&mut session, &back) {
+            run(&mut session, &statement);
+        }
+        assert_eq!(sorted(dumped(&database)), before);
+        assert_eq!(
+            one::<i32>(&mut session, "SELECT nextval('app.odd')::integer"),
+            2 + i32::from(keep_sequence)
+        );
+    }
+    // A sequence without an owner gets the column as its owner, if it is in the schema of the table.
+    run(
+        &mut session,
+        "CREATE TABLE app.d (id integer PRIMARY KEY DEFAULT nextval('app.\"Lone\"'));
+         CREATE TABLE app.f (id integer PRIMARY KEY DEFAULT nextval('far.lone'))",
+    );
+    let back = "SELECT statement FROM snowflake_convert_tables('{app.d,app.f}', false) WHERE kind = 'revert' ORDER BY step";
+    for statement in column::<String>(&mut session, back) {
+        run(&mut session, &statement);
+    }
+    let sequences = "SELECT concat_ws(' ', pg_get_serial_sequence('app.d', 'id'), seqincrement, pg_get_serial_sequence('app.f', 'id'))
+        FROM pg_sequence WHERE seqrelid = 'app.\"Lone\"'::regclass";
+    assert_eq!(one::<String>(&mut session, sequences), "app.\"Lone\" 3 app.f_id_seq");
 }
 
 #[test]
