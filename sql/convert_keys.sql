@@ -350,8 +350,8 @@ DECLARE
                 c.oid::regclass::text, ', ' ORDER BY array_position(locked, c.oid))),
             'ACCESS EXCLUSIVE on these tables', false, NULL,
             'held until the transaction ends: nobody else can read or write these tables until then'
-            || coalesce(format('; takes about %s locks, and max_locks_per_transaction allows all sessions %s',
-                               lock_count, all_locks), ''))::snowflake_internal.snowflake_step
+            || coalesce('; takes about ' || lock_count || ' locks, and max_locks_per_transaction allows all sessions '
+                            || all_locks, ''))::snowflake_internal.snowflake_step
         FROM pg_class c
         -- LOCK TABLE reaches the partitions of a table, and the tables that inherit from it.
         WHERE c.oid = ANY (locked) AND c.relkind NOT IN ('S', 'v') AND NOT EXISTS (
