@@ -3,6 +3,7 @@
 mod adopt;
 mod architecture;
 mod availability;
+mod base62;
 mod breaks;
 mod common;
 mod explorer;
