@@ -11,4 +11,6 @@ mod refusals;
 mod report;
 mod rights;
 mod sets;
+mod views;
+mod way_back;
 mod widening;
