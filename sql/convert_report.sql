@@ -247,7 +247,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_script(keys snowflake_inter
         SELECT 3, g.class, g.id, g.attnum, format('ALTER TABLE %s DROP COLUMN %I', g.id::regclass, a.attname)
         FROM generated g JOIN pg_attribute a ON a.attrelid = g.id AND a.attnum = g.attnum
         UNION ALL
-        -- What is dropped with such a column: constraints, foreign keys after others, and their indexes.
+        -- Dropped with such a column: constraints, foreign keys after others, and their indexes.
         SELECT DISTINCT CASE WHEN c.class <> 'pg_constraint'::regclass THEN 2.6 WHEN n.contype = 'f' THEN 2.7 ELSE 2.8 END,
             c.class, c.id, 0, NULL
         FROM generated g

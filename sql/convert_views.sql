@@ -1,10 +1,10 @@
 -- The views of a conversion. PostgreSQL changes no column that a view reads, so these are dropped, and created again with
 -- all that they had: definition, options, owner, rights, comments, defaults, triggers and rules.
 
--- What reads a column that is widened, and what reads that: views, and functions that PostgreSQL has parsed; with the number
--- of objects below each, by which a view comes after those that it reads. Not temporary views, which may be another
--- session's. With `stored`, what is an obstacle: materialized views, functions, and what reads these or a column that is
--- generated from a widened one.
+-- The objects that read a column that is widened, or that read another of these: views, and functions that PostgreSQL has
+-- parsed. `depth`: the number of objects below each, which orders a view after those that it reads. Temporary views are left
+-- out, because they may be another session's. With `stored`, those that are obstacles: materialized views, functions, and the
+-- readers of these or of a column that is generated from a widened one.
 CREATE FUNCTION snowflake_internal.snowflake_convert_readers(keys snowflake_internal.snowflake_key[], stored boolean)
     RETURNS TABLE (class oid, id oid, depth bigint)
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -172,8 +172,9 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_create(class oid, object oi
         ('STORAGE ' || CASE WHEN a.attstorage <> t.typstorage THEN CASE a.attstorage WHEN 'p' THEN 'PLAIN'
             WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END),
         ('COMPRESSION ' || CASE a.attcompression WHEN 'p' THEN 'pglz' WHEN 'l' THEN 'lz4' END),
+        -- PostgreSQL keeps options of its own there: 17.12 has pg_attver, for every column.
         ((SELECT format('(%s)', string_agg(format('%I = %L', p.option_name, p.option_value), ', '))
-          FROM pg_options_to_table(a.attoptions) AS p HAVING count(*) > 0))
+          FROM pg_options_to_table(a.attoptions) AS p WHERE NOT starts_with(p.option_name, 'pg_') HAVING count(*) > 0))
     ) AS s (setting)
     WHERE class = 'pg_class'::regclass AND a.attrelid = object AND a.attnum = $3 AND $3 > 0 AND s.setting IS NOT NULL
     UNION ALL

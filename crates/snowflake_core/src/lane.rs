@@ -78,7 +78,7 @@ impl<'m> Lane<'m> {
         self.memory.current_tick.load(Ordering::Acquire)
     }
 
-    /// What calls may issue.
+    /// The ticks and the worker that calls may use.
     #[inline]
     pub(crate) fn permit(&self) -> Permit {
         Permit::of_word(self.memory.permit.load(Ordering::Acquire))

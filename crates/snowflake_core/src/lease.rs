@@ -51,7 +51,7 @@ pub enum Answer {
     Granted {
         /// The registry.
         registry: Uuid,
-        /// What it granted.
+        /// The lease that it granted.
         lease: Lease,
     },
     /// The node's lease is over: a copy of the node, or its successor, made a later contact.

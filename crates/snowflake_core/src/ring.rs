@@ -55,8 +55,8 @@ impl Shape {
 struct Entry(u64);
 
 impl Entry {
-    /// Time and sequence together have at most 63 bits, so the top bit tells a used entry from an empty one. Entries
-    /// compare as their positions do, and the empty entry is below them all.
+    /// Time and sequence together have at most 63 bits, so the top bit marks a used entry. Entries compare as their
+    /// positions do, and the empty entry is below them all.
     const USED: u64 = 1 << 63;
     const EMPTY: Self = Self(0);
 

@@ -88,7 +88,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Of a server that has no workers yet.
+    /// Those of a server that has no workers yet.
     pub(crate) const NONE: Self = Self { origins: [0; MAX_LANES], lanes: 0 };
 
     pub(crate) fn new(layout: &Layout, datacenter: i64, workers: Workers) -> Self {

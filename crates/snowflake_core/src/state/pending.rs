@@ -59,8 +59,8 @@ impl PendingRecord {
         }
     }
 
-    /// What follows a record that was read from `slot`, for the lanes of these workers. A lane whose worker the record
-    /// does not have gets the record's floor.
+    /// The successor of a record that was read from `slot`, for the lanes of these workers. A lane whose worker the
+    /// record does not have gets the record's floor.
     pub(crate) fn of(record: &Record, slot: usize, layout: &Layout, origins: &[i64]) -> Self {
         let known = |worker: &i64| record.marks.get(worker).copied().unwrap_or(record.floor_us);
         let mut marks = [-1; MAX_LANES];

@@ -1,6 +1,6 @@
 //! The decision of a start: where each lane begins, and on which lane the server goes on.
 //!
-//! A *run* is one start and all processes that generate IDs by it. What is here keeps this promise:
+//! A *run* is one start and all processes that generate IDs by it. The rules below keep this promise:
 //!
 //! > If two runs of one worker never overlap, no ID repeats, unless the newest state was lost or replaced **and** a
 //! > clock was behind. Either the state or the clock is right: that suffices.

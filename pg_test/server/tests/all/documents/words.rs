@@ -142,6 +142,25 @@ fn only_the_messages_report() {
     assert!(files.is_empty(), "{files:?}");
 }
 
+/// Comments name a role, a session, a server or a mechanism, and files do not speak.
+#[test]
+fn comments_of_the_product_name_their_subjects() {
+    let vague = r"(?m)(?://[/!]?|--) (?:.*\. )?(?:(?:Of|Who|Whoever|What) |(?:.*[^a-z])?(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hatever|[Aa]new|[Tt]old|[Tt]ells?|[Hh]ears?)(?-u:\b)).*$";
+    let vague = Regex::new(vague).expect("a pattern");
+    let sql =
+        ["sql", "portable"].iter().flat_map(|folder| fs::read_dir(root().join(folder)).expect("a folder"));
+    let sql = sql.map(|file| file.expect("a file").path()).filter(|file| file.is_file());
+    let rust = ["src", "crates/snowflake_core/src", "crates/snowflake_contact/src"];
+    let files: Vec<_> = rust.iter().flat_map(|folder| sources(root().join(folder))).chain(sql).collect();
+    assert!(files.len() >= 100, "{}", files.len());
+    let mut found = Vec::new();
+    for file in files {
+        let source = fs::read_to_string(&file).expect("a source");
+        found.extend(vague.find_iter(&source).map(|line| format!("{}: {}", file.display(), line.as_str())));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 #[test]
 fn faults_in_texts_are_found() {
     let is_found =
