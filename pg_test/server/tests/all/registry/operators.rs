@@ -111,7 +111,9 @@ fn servers_that_are_gone_are_retired_and_none_of_a_server_that_runs() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut nodes = ["gone", "gone", "runs", "runs"].map(Node::small);
-    nodes.iter_mut().for_each(|node| drop(node.granted(&mut session)));
+    for node in &mut nodes {
+        node.granted(&mut session);
+    }
     server.clock().forward(days(2));
     nodes[3].granted(&mut session);
     let statement = PAGE.split("```").find(|block| block.contains("SELECT snowflake_registry_retire("));
