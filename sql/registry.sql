@@ -66,11 +66,12 @@ CREATE TABLE snowflake_internal.snowflake_registry_groups (
         AND number IS NOT NULL AND nonce IS NOT NULL)
 ) WITH (fillfactor = 50); -- A renewal changes no indexed column, so with room on its page it writes no index.
 
--- One row per lease that has ended.
+-- One row per lease that has ended. The worker is part of the key, so that ending a node's lease does not wait for its claim.
 CREATE TABLE snowflake_internal.snowflake_registry_leases (
-    node_id       uuid PRIMARY KEY,
+    node_id       uuid NOT NULL,
     node_name     text NOT NULL,
-    datacenter_id integer NOT NULL, worker_id integer NOT NULL, floor bigint NOT NULL, until bigint NOT NULL
+    datacenter_id integer NOT NULL, worker_id integer NOT NULL, floor bigint NOT NULL, until bigint NOT NULL,
+    PRIMARY KEY (node_id, worker_id)
 );
 CREATE INDEX snowflake_registry_leases_until
     ON snowflake_internal.snowflake_registry_leases (datacenter_id, worker_id, until);

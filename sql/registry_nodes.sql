@@ -161,7 +161,7 @@ BEGIN
         -- If a claim comes twice at once, the second waits, and gets the same lease. It waits for the key of a row that
         -- the first deletes at once: any role could hold an advisory lock.
         INSERT INTO snowflake_internal.snowflake_registry_leases
-        VALUES (asked.node_id, asked.node_name, -1, -1, -1, -1) ON CONFLICT DO NOTHING;
+        VALUES (asked.node_id, asked.node_name, -1, -1, -1, -1);
         DELETE FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id AND l.worker_id = -1;
     END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
@@ -286,8 +286,8 @@ BEGIN
             )::snowflake_internal.snowflake_registry_groups, releases) AS a;
     END IF;
     hint := CASE CASE WHEN registry_id <> fleet.id THEN 'other' ELSE reason END
-        WHEN 'other' THEN 'Correct snowflake_id.registry; or if this registry replaces the server''s, which is lost, stop the '
-            'server, delete its folder snowflake_id, and start it.'
+        WHEN 'other' THEN 'Correct snowflake_id.registry; or if this registry was created with replaces_lost => true in place '
+            'of the server''s, stop the server, delete its folder snowflake_id, and start it.'
         WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
             'this server.'
         WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '

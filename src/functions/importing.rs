@@ -64,7 +64,8 @@ fn snowflake_import_span(
 ) -> pgrx::composite_type!('static, "record") {
     let settings = settings_for(worker);
     let layout = &settings.layout;
-    let tick = tick_of(ts).saturating_add(later);
+    // Every role may call this function, with any number.
+    let tick = tick_of(ts).saturating_add(later.max(0));
     if tick > layout.max_tick() {
         tick_outside(layout, layout.max_tick() + 1);
     }

@@ -66,12 +66,20 @@ pub fn not_preloaded() -> Error {
 
 /// The libraries that the server has preloaded, for a role that may see the setting.
 fn preloaded() -> Option<String> {
-    // SAFETY: within a transaction, as all callers are; the text is PostgreSQL's own, and is copied.
+    // SAFETY: the text is PostgreSQL's own, and is copied.
     unsafe {
-        let is_visible =
-            pg_sys::has_privs_of_role(pg_sys::GetUserId(), pg_sys::ROLE_PG_READ_ALL_SETTINGS.into());
         let libraries = pg_sys::shared_preload_libraries_string;
-        (is_visible && !libraries.is_null()).then(|| quote(CStr::from_ptr(libraries).to_bytes()))
+        (sees_all_settings() && !libraries.is_null()).then(|| quote(CStr::from_ptr(libraries).to_bytes()))
+    }
+}
+
+/// Whether the reader may see settings that others may not, such as `snowflake_id.registry` and `data_directory`, and so
+/// texts that repeat them. What a process without a database reports goes to the log.
+fn sees_all_settings() -> bool {
+    // SAFETY: a plain read; with a database within a transaction, as all callers are.
+    unsafe {
+        pg_sys::MyDatabaseId == pg_sys::InvalidOid
+            || pg_sys::has_privs_of_role(pg_sys::GetUserId(), pg_sys::ROLE_PG_READ_ALL_SETTINGS.into())
     }
 }
 
@@ -133,9 +141,15 @@ pub fn no_lease(why: Option<LeaseFailure>) -> Error {
     )
 }
 
-/// Detail about a last contact that brought no lease.
+/// Detail about a last contact that brought no lease. The cause may name hosts, role and database.
 fn last_contact(why: &LeaseFailure) -> String {
-    format!("The last contact with the registry brought no lease: {}.", why.error.trim_end_matches('.'))
+    match sees_all_settings() {
+        true => format!(
+            "The last contact with the registry brought no lease: {}.",
+            why.error.trim_end_matches('.')
+        ),
+        false => "The last contact with the registry brought no lease.".to_owned(),
+    }
 }
 
 /// Detail and hint: when the lease ended, and why it was not renewed. Without a cause, no contact has failed: the clock was
@@ -304,11 +318,11 @@ pub fn taken(directory: Option<String>) -> Error {
                 "End the processes of the last run. This server then generates IDs without a restart.",
             );
         }
-        Some(directory) => format!(
+        Some(directory) if sees_all_settings() => format!(
             "The server in data directory \"{}\" has locked one of this server's workers.",
             shown(directory.as_bytes())
         ),
-        None => "Another server had locked one of this server's workers when this server started.".to_owned(),
+        _ => "Another server had locked one of this server's workers when this server started.".to_owned(),
     };
     not_ready(
         "cannot generate a snowflake ID: another server on this host generates IDs with this worker",

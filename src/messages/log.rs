@@ -157,7 +157,7 @@ fn describe(event: Event) -> Text {
         ),
         Event::WriteFailed(errno) => text(
             format!("snowflake_id: could not write file \"{STATE_FILE}\": {}", os_error(errno)),
-            "The server generates IDs up to the time that is reserved on disk, and then refuses.",
+            "The server generates no IDs beyond the time that is reserved on disk.",
             UNWRITABLE_HINT,
         ),
         Event::WriteRecovered => text(

@@ -347,6 +347,9 @@ fn a_clone_beside_its_original_waits_for_a_restart_and_a_worker_of_its_own_opens
     let mut clone = clone_of(&original);
     clone.start();
     closed_beside(&clone, &original);
+    run(&mut clone.connect(), "CREATE ROLE stranger LOGIN");
+    let told = fails(&mut clone.connect_as("stranger"), "55000", "SELECT snowflake_nextval()");
+    assert!(told.message.contains(TAKEN) && !told.detail.contains("data directory"), "{told}");
     let adopted = fails(&mut clone.connect(), "55000", "SELECT snowflake_adopt()");
     assert!(adopted.text().contains(TAKEN), "{adopted}");
     let line = format!("cannot generate IDs: {TAKEN}");

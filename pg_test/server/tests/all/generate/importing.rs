@@ -195,6 +195,14 @@ fn rows_that_would_repeat_ids_or_lose_their_time_are_refused() {
     for time in ["2023-12-31 23:59:59.999Z", "infinity", "2093-09-06 15:47:35.552Z"] {
         fails(&mut session, "22008", &format!("SELECT snowflake_at('{time}', 900) OVER ()"));
     }
+    // The internal function takes any number of ticks later.
+    let span = |later: i64| {
+        format!(
+            "SELECT s::text FROM snowflake_internal.snowflake_import_span('2025-01-01Z', 900, '{later}') AS s"
+        )
+    };
+    assert_eq!(one::<String>(&mut session, &span(i64::MIN)), one::<String>(&mut session, &span(0)));
+    fails(&mut session, "22008", &span(i64::MAX));
     // The last tick has room for 4,096 rows.
     let last = "SELECT count(id) FROM (SELECT snowflake_at('2093-09-06 15:47:35.551Z', 900) OVER () AS id
                                        FROM generate_series(1, $)) AS rows";

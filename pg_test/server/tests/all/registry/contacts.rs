@@ -167,8 +167,7 @@ fn each_refusal_has_the_hint_of_its_cause() {
     let settings = "Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id";
     told(&mut Node { datacenter: 1, ..small() }, &mut session, "settings", settings);
     told(&mut Node::new("b"), &mut session, "settings", settings);
-    let other =
-        "Correct snowflake_id.registry; or if this registry replaces the server's, which is lost, stop";
+    let other = "Correct snowflake_id.registry; or if this registry was created with replaces_lost => true in place of the";
     told(&mut Node { registry: Some(draw()), ..small() }, &mut session, "settings", other);
     let clocks = "Compare the clocks of this server and of the registry with the true time";
     for wrong in ["+ interval '2 h'", "- interval '1 day'"] {
@@ -352,6 +351,29 @@ fn a_claim_sent_again_before_the_first_one_ends_waits_for_its_answer() {
         let again = again.join().expect("an answer");
         let lease = again.lease.expect("a lease");
         assert_eq!((lease.worker, lease.floor), (first.worker, first.floor));
+    });
+}
+
+/// The claim has the key for which a claim of the same node would wait, and waits for the row that the operator has locked.
+#[test]
+fn a_claim_sent_again_while_its_node_is_retired_stops_no_operator() {
+    let server = registry("");
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::new("a");
+    node.granted(&mut session);
+    let claim = Node { lease: None, ..node };
+    run(&mut operator, "BEGIN");
+    run(
+        &mut operator,
+        "SELECT FROM snowflake_internal.snowflake_registry_groups WHERE node_id IS NOT NULL FOR UPDATE",
+    );
+    thread::scope(|scope| {
+        let again = scope.spawn(|| claim.send(&mut session));
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        wait_until("the claim", secs(60), || one::<bool>(&mut server.connect(), waits).then_some(()));
+        run(&mut operator, "SELECT snowflake_registry_retire('a')");
+        run(&mut operator, "COMMIT");
+        assert_eq!(again.join().expect("an answer").answer, "over");
     });
 }
 

@@ -1,8 +1,11 @@
 //! What operators do to a registry: they reserve workers and retire nodes.
 
 use super::nodes::{AFTER_GRANT, GRANT, MINUTE, Node, now, single_registry, small_registry};
-use snowflake_server_tests::ms;
-use snowflake_server_tests::sql::{fails, one, run};
+use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::{days, ms};
+
+/// The manual's page on registries.
+const PAGE: &str = include_str!("../../../../../docs/registry.md");
 
 /// With leases of one name that end at different times.
 #[test]
@@ -99,4 +102,24 @@ fn a_retired_node_is_over_and_its_group_is_free_after_its_until() {
     server.clock().forward(AFTER_GRANT);
     let next = other.granted(&mut session);
     assert!(next.floor >= lease.until, "{next:?} after {lease:?}");
+}
+
+/// By the statement of the manual. A server that a crash has moved to another worker has a lease that nobody renews, beside
+/// its own.
+#[test]
+fn servers_that_are_gone_are_retired_and_none_of_a_server_that_runs() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut nodes = ["gone", "gone", "runs", "runs"].map(Node::small);
+    for node in &mut nodes {
+        node.granted(&mut session);
+    }
+    server.clock().forward(days(2));
+    nodes[3].granted(&mut session);
+    let statement = PAGE.split("```").find(|block| block.contains("SELECT snowflake_registry_retire("));
+    run(&mut operator, statement.and_then(|block| block.strip_prefix("sql")).expect("the manual has it"));
+    let left: Vec<String> = column(&mut operator, "SELECT node_name FROM snowflake_fleet");
+    assert_eq!(left, ["runs", "runs"]);
+    nodes[3].granted(&mut session);
+    nodes[0].over(&mut session);
 }

@@ -370,3 +370,23 @@ fn a_server_whose_lease_is_over_goes_on_with_another_worker_without_a_restart() 
     all.assert_unique();
     assert!(server.log().contains("the registry ended this server's lease"), "{}", server.log());
 }
+
+/// They may name what only some roles see in `snowflake_id.registry`.
+#[test]
+fn causes_of_a_missing_lease_are_told_only_to_roles_that_see_all_settings() {
+    let server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", "host=/nowhere user=node")
+        .start_with_extension();
+    let mut operator = server.connect();
+    run(&mut operator, "CREATE ROLE stranger LOGIN; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher");
+    wait_until("a contact", secs(60), || {
+        one::<bool>(&mut operator, "SELECT registry_error IS NOT NULL FROM snowflake_status").then_some(())
+    });
+    for (role, is_told) in [("stranger", false), ("watcher", true)] {
+        let refusal = error(&mut server.connect_as(role));
+        assert!(refusal.message.contains("the registry has assigned no worker"), "{refusal}");
+        assert_eq!(refusal.detail.contains("/nowhere"), is_told, "{refusal}");
+        assert!(refusal.hint.contains("Check the hosts"), "{refusal}");
+    }
+}
