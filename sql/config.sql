@@ -59,8 +59,8 @@ BEGIN
         END IF;
         -- This call raises the error about the missing layout.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
-        END IF;
-        IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
+    END IF;
+    IF num_nulls(NEW.layout, NEW.tick_ms, NEW.epoch) > 0 THEN
         RAISE EXCEPTION USING
             ERRCODE = '23502',
             MESSAGE = 'layout, tick_ms and epoch of snowflake_config must not be null',

@@ -74,7 +74,7 @@ fn preloaded() -> Option<String> {
 }
 
 /// Whether the reader may see settings that others may not, such as `snowflake_id.registry` and `data_directory`, and so
-/// texts that repeat them. What a process without a database reports goes to the log.
+/// texts that repeat them. A process without a database reports to the log.
 fn sees_all_settings() -> bool {
     // SAFETY: a plain read; with a database within a transaction, as all callers are.
     unsafe {
