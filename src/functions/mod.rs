@@ -70,7 +70,7 @@ extension_sql_file!("../../sql/replication.sql", name = "replication", requires 
 extension_sql_file!(
     "../../sql/convert_keys.sql",
     name = "convert_keys",
-    requires = ["replication", snowflake_nextval, snowflake_drop_context]
+    requires = ["importing", snowflake_nextval, snowflake_drop_context]
 );
 extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", requires = ["convert_keys"]);
 extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);
@@ -81,7 +81,7 @@ extension_sql_file! {
     "../../sql/internal.sql",
     name = "internal_functions",
     requires = [
-        "registry_nodes", "importing", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
+        "registry_nodes", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
         snowflake_status_row, snowflake_workers_rows
     ]
 }
