@@ -175,8 +175,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM snowflake_internal.snowflake_config) THEN
         -- This call raises the error about the missing layout.
         PERFORM snowflake_internal.snowflake_between_from(clock_timestamp());
-        END IF;
-        EXCEPTION WHEN object_not_in_prerequisite_state THEN
+    END IF;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     RAISE WARNING USING
         MESSAGE = SQLERRM, DETAIL = detail, HINT = concat_ws(' ', 'A database for a registry alone needs nothing.', hint);

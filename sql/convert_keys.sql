@@ -309,7 +309,7 @@ BEGIN
     END LOOP;
     FOR i IN 1..cardinality(rest) LOOP
         -- A text, whose column can have the default too, would not be compared as a number. An index of narrower numbers
-        -- knows the highest of these alone.
+        -- finds their maximum only without the cast.
         EXECUTE format(CASE WHEN goes_back THEN 'SELECT max(%I::bigint) FROM %s' ELSE 'SELECT max(%I) FROM %s' END,
                        rest[i].attname, rest[i].relid) INTO highest;
         rest[i].highest := highest;

@@ -29,8 +29,8 @@ static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut
 static TABLE: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next one
-/// tries again.
+    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next
+    /// one tries again.
     static UNMARKED: Cell<Option<Statement>> = const { Cell::new(None) };
 }
 

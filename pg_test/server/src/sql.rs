@@ -1,5 +1,6 @@
 //! Shorthands for what tests ask of a server.
 
+use crate::{secs, wait_until};
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Error};
 use std::fmt;
@@ -93,6 +94,15 @@ pub fn fails(client: &mut Client, code: &str, statement: &str) -> Failure {
 #[track_caller]
 pub fn next(client: &mut Client) -> i64 {
     one(client, "SELECT snowflake_nextval()")
+}
+
+/// Waits until another session of this database waits for a lock. The client must not be in a transaction, in which
+/// PostgreSQL would show the same activity again.
+#[track_caller]
+pub fn wait_for_lock(client: &mut Client) {
+    let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity
+                     WHERE wait_event_type = 'Lock' AND datname = current_database())";
+    wait_until("a session to wait for a lock", secs(60), || one::<bool>(client, waits).then_some(()));
 }
 
 /// Many IDs of one session, in the order in which they were generated, in one response with 8 bytes per ID.

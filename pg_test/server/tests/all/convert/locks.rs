@@ -1,8 +1,7 @@
 //! Conversions beside other sessions: locks, transactions, and statements that were prepared before.
 
 use super::calls::{convert, database, insert, kind_of};
-use snowflake_server_tests::sql::{fails, one, run};
-use snowflake_server_tests::{Database, ms, secs, wait_until};
+use snowflake_server_tests::sql::{fails, one, run, wait_for_lock};
 
 #[test]
 fn a_dry_run_stands_in_nobodys_way() {
@@ -27,17 +26,6 @@ fn a_dry_run_stands_in_nobodys_way() {
     convert(&mut session, "'t', 'id'", false);
 }
 
-/// Waits until somebody waits for a lock of a table.
-fn wait_for_lock(database: &Database) {
-    let mut watcher = database.connect();
-    wait_until("somebody to wait for a lock", secs(30), || {
-        let waits = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
-                     WHERE NOT granted AND datname = current_database()";
-        std::thread::sleep(ms(10));
-        (one::<i64>(&mut watcher, waits) > 0).then_some(())
-    });
-}
-
 #[test]
 fn every_table_is_locked_before_any_value_is_looked_at() {
     let database = database();
@@ -48,7 +36,7 @@ fn every_table_is_locked_before_any_value_is_looked_at() {
     let waits = std::thread::spawn(move || {
         fails(&mut session, "55000", "SELECT snowflake_convert('t', 'id', false)")
     });
-    wait_for_lock(&database);
+    wait_for_lock(&mut database.connect());
     run(&mut writer, "COMMIT");
     let failure = waits.join().expect("it was refused");
     assert!(failure.detail.contains("9223372036854775807"), "{failure}");
@@ -65,7 +53,7 @@ fn what_begins_to_reference_a_widened_column_meanwhile_is_widened_too() {
     );
     run(&mut writer, "BEGIN; ALTER TABLE v ADD FOREIGN KEY (u) REFERENCES u");
     let waits = std::thread::spawn(move || convert(&mut session, "'t', 'id'", false));
-    wait_for_lock(&database);
+    wait_for_lock(&mut database.connect());
     run(&mut writer, "COMMIT");
     let done = waits.join().expect("it was converted");
     assert!(done.contains(&"ALTER TABLE public.v ALTER COLUMN u TYPE bigint".to_owned()), "{done:?}");
@@ -91,7 +79,7 @@ fn a_table_that_takes_the_name_meanwhile_is_not_converted() {
             let call = format!("SELECT snowflake_convert('t', 'id', {})", name == "v");
             fails(&mut session, "55006", &call)
         });
-        wait_for_lock(&database);
+        wait_for_lock(&mut database.connect());
         run(&mut writer, "COMMIT");
         let failure = waits.join().expect("it was refused");
         let message = format!("could not lock public.{name}: it was renamed or moved");

@@ -1,8 +1,8 @@
 //! Conversions of tables with views: a view keeps all that it had, or the conversion is refused.
 
 use super::sets::{SHOP, calls, database, refused};
-use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Database, Server, pg_version, secs, wait_until};
+use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::{Database, Server, pg_version};
 use std::thread;
 
 /// A view with all that it can have, and views on it.
@@ -278,11 +278,7 @@ fn a_view_that_gets_another_owner_meanwhile_keeps_it() {
     let call = "SELECT snowflake_convert('t', 'id', false)";
     thread::scope(|scope| {
         let conversion = scope.spawn(|| fails(&mut session, "55006", call));
-        let waits = "SELECT count(*) > 0 FROM pg_stat_activity
-                     WHERE wait_event_type = 'Lock' AND datname = current_database()";
-        wait_until("the conversion's wait", secs(60), || {
-            one::<bool>(&mut database.connect(), waits).then_some(())
-        });
+        wait_for_lock(&mut database.connect());
         run(&mut other, "COMMIT");
         conversion.join().expect("the conversion ends");
     });
@@ -320,11 +316,7 @@ fn a_right_that_is_revoked_meanwhile_does_not_come_back() {
                 run(&mut session, "ROLLBACK");
                 is_left
             });
-            let waits = "SELECT count(*) > 0 FROM pg_stat_activity
-                     WHERE wait_event_type = 'Lock' AND datname = current_database()";
-            wait_until("the conversion's wait", secs(60), || {
-                one::<bool>(&mut database.connect(), waits).then_some(())
-            });
+            wait_for_lock(&mut database.connect());
             run(&mut other, "COMMIT");
             assert!(!conversion.join().expect("the conversion ends"), "{revoke}");
         });

@@ -1,7 +1,7 @@
 //! Logical replication of all tables includes the extension's own table, which keeps its single row.
 
 use postgres::Client;
-use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
 use snowflake_server_tests::{Builder, Server, secs, wait_until};
 
 /// A node that publishes all its tables. Each order reaches a node once, whichever way it took.
@@ -215,10 +215,7 @@ fn no_session_gets_a_second_row_in() {
     run(&mut session, &format!("BEGIN; {fill}"));
     // Neither node sees the other's row.
     let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
-    let mut watcher = server.connect();
-    wait_until("the other to wait", secs(30), || {
-        one::<bool>(&mut watcher, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
-    });
+    wait_for_lock(&mut server.connect());
     run(&mut session, "COMMIT");
     waits.join().expect("the other was refused");
     // A restore that switches triggers off cannot get around this.

@@ -3,8 +3,8 @@
 
 use postgres::Client;
 use snowflake_server_tests::ids::Ids;
-use snowflake_server_tests::sql::{column, fails, one, run};
-use snowflake_server_tests::{Server, pg_version, secs, wait_until};
+use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::{Server, pg_version};
 use std::io::Read;
 
 /// Rows in another order than their dates', which a parallel scan reads, and a parallel sort sorts.
@@ -412,9 +412,7 @@ fn what_writes_rows_computes_a_call_for_each_column_and_row() {
             let mut session = server.connect();
             move || one::<Vec<i64>>(&mut session, &update)
         });
-        wait_until("the update to wait", secs(30), || {
-            one::<bool>(&mut session, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").then_some(())
-        });
+        wait_for_lock(&mut session);
         let before: i64 = one(&mut session, &format!("SELECT {call}"));
         run(&mut other, "COMMIT");
         let ids = waits.join().unwrap();

@@ -5,8 +5,8 @@ use super::nodes::{
     small_registry,
 };
 use postgres::Client;
-use snowflake_server_tests::sql::{Failure, column, fails, one, run};
-use snowflake_server_tests::{Server, alone, secs, wait_until};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::{Server, alone, secs};
 use std::sync::Barrier;
 use std::thread;
 
@@ -345,8 +345,7 @@ fn a_claim_sent_again_before_the_first_one_ends_waits_for_its_answer() {
     let first = node.send(&mut session).lease.expect("a lease");
     thread::scope(|scope| {
         let again = scope.spawn(|| node.send(&mut server.connect_as("node")));
-        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        wait_until("the second claim", secs(60), || one::<bool>(&mut operator, waits).then_some(()));
+        wait_for_lock(&mut operator);
         run(&mut session, "COMMIT");
         let again = again.join().expect("an answer");
         let lease = again.lease.expect("a lease");
@@ -369,8 +368,7 @@ fn a_claim_sent_again_while_its_node_is_retired_stops_no_operator() {
     );
     thread::scope(|scope| {
         let again = scope.spawn(|| claim.send(&mut session));
-        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        wait_until("the claim", secs(60), || one::<bool>(&mut server.connect(), waits).then_some(()));
+        wait_for_lock(&mut server.connect());
         run(&mut operator, "SELECT snowflake_registry_retire('a')");
         run(&mut operator, "COMMIT");
         assert_eq!(again.join().expect("an answer").answer, "over");
