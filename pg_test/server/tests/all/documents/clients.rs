@@ -178,8 +178,8 @@ fn typeorm_drops_the_default_if_its_model_lacks_it() {
     let server = server();
     run(
         &mut server.connect(),
-        "CREATE TABLE orders (id serial PRIMARY KEY, customer text NOT NULL); ALTER TABLE orders OWNER TO app;
-         SELECT snowflake_convert('orders', 'id', dry_run => false)",
+        "CREATE TABLE orders (id serial PRIMARY KEY, customer text NOT NULL);
+         SELECT snowflake_convert('orders', 'id', dry_run => false); ALTER TABLE orders OWNER TO app",
     );
     for (argument, expected) in
         [("none", "ALTER TABLE \"orders\" ALTER COLUMN \"id\" DROP DEFAULT\n"), ("default", "")]
