@@ -391,7 +391,7 @@ build_and_install() {
 
 can_install() {
     [[ -w $("$PG_CONFIG" --pkglibdir) ]] ||
-        die "the extension would go into $("$PG_CONFIG" --pkglibdir), where only root can write: set another PG_CONFIG"
+        die "the extension would go into $("$PG_CONFIG" --pkglibdir), where only root can write: be root, or set PG_CONFIG to yours"
 }
 
 # build_library COMMAND [OPTION...]: has cargo-pgrx build what is shipped, for PG_CONFIG, and install or lay it out.
