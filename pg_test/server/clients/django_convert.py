@@ -22,11 +22,6 @@ MODELS = """
 from django.contrib.auth.models import User
 from django.db import models
 
-class SnowflakeNextval(models.Func):
-    function = "snowflake_nextval"
-    template = "%(function)s()"
-    output_field = models.BigIntegerField()
-
 class Tag(models.Model):
     {key}
     name = models.TextField()
@@ -67,7 +62,7 @@ settings.configure(
 )
 models = project / "shop/models.py"
 if os.environ["STEP"] == "after":
-    key = "id = models.BigIntegerField(primary_key=True, db_default=SnowflakeNextval(), editable=False)"
+    key = "id = models.BigAutoField(primary_key=True)"
     models.write_text(MODELS.format(key=key) + f"""
 class Item(models.Model):
     {key}

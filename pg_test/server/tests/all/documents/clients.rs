@@ -131,7 +131,11 @@ fn the_example_for_django_works() {
 /// A program of `pg_test/server/clients`, as the owner of its tables, who may convert them.
 #[track_caller]
 fn client_of_a_conversion(server: &Server, program: &str, argument: &str) -> Command {
-    let mut command = python_of("python");
+    client(python_of("python"), server, program, argument)
+}
+
+/// A program of `pg_test/server/clients`, run by that interpreter.
+fn client(mut command: Command, server: &Server, program: &str, argument: &str) -> Command {
     command
         .arg(root().join("pg_test/server/clients").join(program))
         .arg(argument)
@@ -152,6 +156,37 @@ fn django_migrates_after_a_conversion_that_excludes_its_own_tables() {
         let server = server();
         run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_convert_schema TO app");
         let mut program = client_of_a_conversion(&server, "django_convert.py", argument);
+        let printed = checked(argument, &program.output().expect("it can be started"));
+        assert_eq!(printed, expected, "{argument}");
+    }
+}
+
+#[test]
+fn django_keeps_its_own_keys_if_a_migration_converts_them() {
+    let server = server();
+    run(&mut server.connect(), "GRANT EXECUTE ON FUNCTION snowflake_convert TO app");
+    let mut program = client_of_a_conversion(&server, "django_auto.py", "");
+    let printed = checked("django_auto.py", &program.output().expect("it can be started"));
+    assert_eq!(printed, "bulk_create: 1000 1000\nsnowflakes: True\na join: 1000\n");
+}
+
+#[test]
+fn typeorm_drops_the_default_if_its_model_lacks_it() {
+    if !has_node_20() {
+        return;
+    }
+    let server = server();
+    run(
+        &mut server.connect(),
+        "CREATE TABLE orders (id serial PRIMARY KEY, customer text NOT NULL);
+         SELECT snowflake_convert('orders', 'id', dry_run => false); ALTER TABLE orders OWNER TO app",
+    );
+    for (argument, expected) in
+        [("none", "ALTER TABLE \"orders\" ALTER COLUMN \"id\" DROP DEFAULT\n"), ("default", "")]
+    {
+        let mut node = Command::new("node");
+        node.env("NODE_PATH", companions("node").join("node_modules"));
+        let mut program = client(node, &server, "typeorm_convert.js", argument);
         let printed = checked(argument, &program.output().expect("it can be started"));
         assert_eq!(printed, expected, "{argument}");
     }
@@ -290,6 +325,22 @@ fn the_example_for_active_record_works() {
     assert_made(&mut server.connect(), "activerecord_orders", 1001, &printed);
 }
 
+#[test]
+fn rails_loads_fixtures_with_the_recipe_only() {
+    companions("ruby");
+    let server = server();
+    let run = |argument| {
+        let mut program = client(Command::new("ruby"), &server, "rails_fixtures.rb", argument);
+        program.output().expect("it can be started")
+    };
+    let refused = run("alone");
+    assert!(!refused.status.success());
+    let complaint = String::from_utf8_lossy(&refused.stderr);
+    assert!(complaint.contains(r#"relation "public" does not exist"#), "{complaint}");
+    // Serial keys go on after the highest of a fixture.
+    assert_eq!(checked("recipe", &run("recipe")), "Ada Grace\n42\n");
+}
+
 /// Prints a schema.rb of PGDATABASE, or loads the one that it reads.
 const SCHEMA_RB: &str = r#"
     require "active_record"
@@ -348,18 +399,56 @@ fn the_example_for_pgx_works() {
     assert_made(&mut server.connect(), "pgx_orders", 1001, &printed);
 }
 
-/// JDBC knows no Unix sockets.
-#[test]
-fn the_example_for_jdbc_works() {
-    companions("java");
+/// A server, and the last argument of a program in Java: JDBC knows no Unix sockets.
+fn server_for_java() -> (Server, String) {
     let address = loopback_address();
     let server = Server::builder().setting("listen_addresses", &address).start_with_extension();
     run(&mut server.connect(), ROLE);
+    (server, format!("jdbc:postgresql://{address}/postgres?user=app"))
+}
+
+#[test]
+fn the_example_for_jdbc_works() {
+    companions("java");
+    let (server, url) = server_for_java();
     let mut java = Command::new("java");
-    java.args(["-cp", "/usr/share/java/postgresql.jar"]).arg(root().join("examples/java/JdbcOrders.java"));
-    java.arg(format!("jdbc:postgresql://{address}/postgres?user=app"));
+    java.args(["-cp", "/usr/share/java/postgresql.jar"]);
+    java.arg(root().join("examples/java/JdbcOrders.java")).arg(url);
     let printed = play(&server, java);
     assert_made(&mut server.connect(), "jdbc_orders", 1001, &printed);
+}
+
+#[test]
+fn the_example_for_eclipselink_works() {
+    let built = companions("eclipselink").display().to_string();
+    let jars = ["eclipselink", "eclipselink-jpa-2.1-spec", "org.eclipse.persistence.jpa.jpql", "postgresql"];
+    let jars = jars.map(|jar| format!(":/usr/share/java/{jar}.jar")).concat();
+    let (server, url) = server_for_java();
+    let mut java = Command::new("java");
+    java.args(["-cp", &(built + &jars), "EclipseLinkOrders", &url]);
+    let printed = play(&server, java);
+    assert_made(&mut server.connect(), "eclipselink_orders", 3, &printed);
+}
+
+fn php(program: &str) -> Command {
+    companions("php");
+    let mut command = Command::new("php");
+    command.arg(root().join("examples/php").join(program));
+    command
+}
+
+#[test]
+fn the_example_for_doctrine_works() {
+    let server = server();
+    let printed = play(&server, php("doctrine_orders.php"));
+    assert_made(&mut server.connect(), "doctrine_orders", 3, &printed);
+}
+
+#[test]
+fn the_example_for_eloquent_works() {
+    let server = server();
+    let printed = play(&server, php("eloquent_orders.php"));
+    assert_made(&mut server.connect(), "eloquent_orders", 4, &printed);
 }
 
 #[test]
