@@ -279,11 +279,11 @@ CREATE OR REPLACE FUNCTION "snowflake".snowflake_min(ts timestamp with time zone
         WHEN ts IS NOT NULL AND "snowflake".snowflake_error('22008', 'timestamp is out of range for layout 41/10/12',
             pg_catalog.format('The timestamp is %s. The layout starts at 2024-01-01 00:00:00+00 and ends before 2093-09-06 15:47:35.552+00.', ts),
             'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint END;
-COMMENT ON FUNCTION "snowflake".snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
+COMMENT ON FUNCTION "snowflake".snowflake_min(timestamp with time zone) IS 'returns the lowest ID of the tick that contains a time';
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_max(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN "snowflake".snowflake_min(ts) OPERATOR(pg_catalog.|) 4194303;
-COMMENT ON FUNCTION "snowflake".snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
+COMMENT ON FUNCTION "snowflake".snowflake_max(timestamp with time zone) IS 'returns the highest ID of the tick that contains a time';
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_between_from(ts timestamp with time zone) RETURNS bigint
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
@@ -291,7 +291,7 @@ CREATE OR REPLACE FUNCTION "snowflake".snowflake_between_from(ts timestamp with 
         WHEN ts OPERATOR(pg_catalog.>) timestamp with time zone '2093-09-06 15:47:35.551+00' THEN 9223372036854775807
         WHEN ts IS NOT NULL THEN
             ((((extract(epoch FROM ts AT TIME ZONE 'UTC') OPERATOR(pg_catalog.*) 1000000)::bigint OPERATOR(pg_catalog.-) (1704067200000000)) OPERATOR(pg_catalog.+) 999) OPERATOR(pg_catalog./) 1000) OPERATOR(pg_catalog.<<) 22 END;
-COMMENT ON FUNCTION "snowflake".snowflake_between_from(timestamptz) IS
+COMMENT ON FUNCTION "snowflake".snowflake_between_from(timestamp with time zone) IS
     'internal: the lowest ID created at or after a time, for snowflake_between';
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_between_until(ts timestamp with time zone) RETURNS bigint
@@ -301,14 +301,14 @@ CREATE OR REPLACE FUNCTION "snowflake".snowflake_between_until(ts timestamp with
         WHEN ts IS NOT NULL THEN
             (((((extract(epoch FROM ts AT TIME ZONE 'UTC') OPERATOR(pg_catalog.*) 1000000)::bigint OPERATOR(pg_catalog.-) (1704067200000000)) OPERATOR(pg_catalog.+) 999) OPERATOR(pg_catalog./) 1000) OPERATOR(pg_catalog.<<) 22)
             OPERATOR(pg_catalog.-) 1 END;
-COMMENT ON FUNCTION "snowflake".snowflake_between_until(timestamptz) IS
+COMMENT ON FUNCTION "snowflake".snowflake_between_until(timestamp with time zone) IS
     'internal: the highest ID created before a time, for snowflake_between';
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_between(id bigint, since timestamp with time zone, until timestamp with time zone)
     RETURNS boolean IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN id OPERATOR(pg_catalog.>=) "snowflake".snowflake_between_from(since)
         AND id OPERATOR(pg_catalog.<=) "snowflake".snowflake_between_until(until);
-COMMENT ON FUNCTION "snowflake".snowflake_between(bigint, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION "snowflake".snowflake_between(bigint, timestamp with time zone, timestamp with time zone) IS
     'returns whether an ID was created at or after since, and before until';
 
 CREATE OR REPLACE FUNCTION "snowflake".snowflake_decode(id bigint) RETURNS "snowflake".snowflake_parts

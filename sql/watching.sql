@@ -83,6 +83,9 @@ BEGIN
 END
 $$;
 
+-- Conversions call it in PL/pgSQL, which pg_depend does not show.
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_min(timestamptz) TO PUBLIC;
+
 -- Roles that dump a database or execute snowflake_convert look up names there. Each object has its own rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
 -- Every role that may dump a database must be able to read these tables. snowflake_registry_create revokes this for the

@@ -30,11 +30,11 @@ COMMENT ON FUNCTION {s}snowflake_server(bigint) IS
             AND ts OPERATOR(pg_catalog.<) timestamp with time zone '{end}+00'
         THEN ({us_of_ts} OPERATOR(pg_catalog./) {tick_us}) OPERATOR(pg_catalog.<<) {shift}
         {no_time} END;
-COMMENT ON FUNCTION {s}snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
+COMMENT ON FUNCTION {s}snowflake_min(timestamp with time zone) IS 'returns the lowest ID of the tick that contains a time';
 
 {create} {s}snowflake_max(ts timestamp with time zone) RETURNS bigint IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN {s}snowflake_min(ts) OPERATOR(pg_catalog.|) {below_time};
-COMMENT ON FUNCTION {s}snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
+COMMENT ON FUNCTION {s}snowflake_max(timestamp with time zone) IS 'returns the highest ID of the tick that contains a time';
 
 {create} {s}snowflake_between_from(ts timestamp with time zone) RETURNS bigint
     IMMUTABLE PARALLEL SAFE LANGUAGE sql
@@ -42,7 +42,7 @@ COMMENT ON FUNCTION {s}snowflake_max(timestamptz) IS 'returns the highest ID of 
         WHEN ts OPERATOR(pg_catalog.>) timestamp with time zone '{last_tick}+00' THEN {beyond}
         WHEN ts IS NOT NULL THEN
             (({us_of_ts} OPERATOR(pg_catalog.+) {last_us}) OPERATOR(pg_catalog./) {tick_us}) OPERATOR(pg_catalog.<<) {shift} END;
-COMMENT ON FUNCTION {s}snowflake_between_from(timestamptz) IS
+COMMENT ON FUNCTION {s}snowflake_between_from(timestamp with time zone) IS
     'internal: the lowest ID created at or after a time, for snowflake_between';
 
 {create} {s}snowflake_between_until(ts timestamp with time zone) RETURNS bigint
@@ -52,12 +52,12 @@ COMMENT ON FUNCTION {s}snowflake_between_from(timestamptz) IS
         WHEN ts IS NOT NULL THEN
             ((({us_of_ts} OPERATOR(pg_catalog.+) {last_us}) OPERATOR(pg_catalog./) {tick_us}) OPERATOR(pg_catalog.<<) {shift})
             OPERATOR(pg_catalog.-) 1 END;
-COMMENT ON FUNCTION {s}snowflake_between_until(timestamptz) IS
+COMMENT ON FUNCTION {s}snowflake_between_until(timestamp with time zone) IS
     'internal: the highest ID created before a time, for snowflake_between';
 
 {create} {s}snowflake_between(id bigint, since timestamp with time zone, until timestamp with time zone)
     RETURNS boolean IMMUTABLE PARALLEL SAFE LANGUAGE sql
     RETURN id OPERATOR(pg_catalog.>=) {s}snowflake_between_from(since)
         AND id OPERATOR(pg_catalog.<=) {s}snowflake_between_until(until);
-COMMENT ON FUNCTION {s}snowflake_between(bigint, timestamptz, timestamptz) IS
+COMMENT ON FUNCTION {s}snowflake_between(bigint, timestamp with time zone, timestamp with time zone) IS
     'returns whether an ID was created at or after since, and before until';

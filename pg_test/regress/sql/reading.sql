@@ -149,7 +149,7 @@ FROM generate_series(0, 99) AS n;
 SELECT count(*), bool_and((snowflake_decode(id, layout)).worker_id = CASE WHEN layout LIKE '41/s12%' THEN n ELSE 5 END) AS same,
     bool_and(snowflake_timestamp(id, layout) = '2015-01-01 00:00:00.007+00'::timestamptz
         + CASE WHEN layout LIKE '41/s12%' THEN 2922 ELSE 0 END * interval '24 h') AS same_time
-FROM (SELECT n, layout, 7::bigint << 22 | 5 << 12 | n AS id FROM l) AS ids;
+FROM (SELECT n, layout, (7::bigint << 22) + (5 << 12) + n AS id FROM l) AS ids;
 CREATE TABLE padded AS SELECT '41/10/12 1ms 2015-01-01' || repeat(' ', 9000) AS layout;
 SELECT pg_column_size(layout) < 1000 AS is_compressed, left(error_of('snowflake_timestamp(1, layout) FROM padded'), 40) AS error_of
 FROM padded;
