@@ -16,7 +16,7 @@ BEGIN
         JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
         JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
         WHERE e.extname = 'snowflake_id' AND 'text'::regtype <> ALL (p.proargtypes::oid[]) AND p.proname IN (
-            'snowflake_timestamp', 'snowflake_datacenter', 'snowflake_worker', 'snowflake_sequence', 'snowflake_owner',
+            'snowflake_timestamp', 'snowflake_datacenter', 'snowflake_worker', 'snowflake_sequence', 'snowflake_server',
             'snowflake_encode', 'snowflake_min', 'snowflake_max', 'snowflake_between_from', 'snowflake_between_until')
         UNION
         SELECT o.classid, o.objid, o.objsubid

@@ -17,15 +17,6 @@ COMMENT ON FUNCTION snowflake_nextval_range(integer) IS
 COMMENT ON FUNCTION snowflake_horizon() IS
     'returns the ID below which no transaction of this server adds a row any more, and what breaks that order';
 COMMENT ON FUNCTION snowflake_lastval() IS 'returns the last ID that this session generated';
-COMMENT ON TYPE snowflake_parts IS 'the fields of an ID';
-COMMENT ON FUNCTION snowflake_decode(bigint) IS 'returns the fields of an ID in this server''s layout';
-COMMENT ON FUNCTION snowflake_timestamp(bigint) IS 'returns the creation time of an ID: the start of its tick';
-COMMENT ON FUNCTION snowflake_datacenter(bigint) IS
-    'returns the datacenter number of an ID, or null if the layout has none';
-COMMENT ON FUNCTION snowflake_worker(bigint) IS 'returns the number of the worker that generated an ID';
-COMMENT ON FUNCTION snowflake_sequence(bigint) IS 'returns the sequence of an ID within its tick';
-COMMENT ON FUNCTION snowflake_owner(bigint) IS
-    'returns the home worker and lane of an ID under the current backup_workers, or nulls if no lane has its worker';
 COMMENT ON VIEW snowflake_status IS 'state, clock and counters of this server''s generator; one row';
 COMMENT ON VIEW snowflake_workers IS 'workers of this server, one row per lane';
 COMMENT ON TYPE snowflake_internal.snowflake_status_fields IS 'internal: the columns of the view snowflake_status';
@@ -72,26 +63,28 @@ END
 $$;
 
 -- Default privileges may give PUBLIC no EXECUTE. A grant on the function that a role calls must then suffice, so PUBLIC
--- gets those that it calls in turn: those of snowflake_internal from which this script revokes no right, and some readers.
+-- gets those that it calls in turn, if this script revokes no right on them: those of snowflake_internal, and the readers
+-- in the bodies of other functions.
 DO $$
 DECLARE
     statement text;
 BEGIN
     FOR statement IN
         SELECT format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', f.oid::regprocedure) FROM pg_proc f
-        WHERE f.pronamespace = 'snowflake_internal'::regnamespace
+        WHERE (f.pronamespace = 'snowflake_internal'::regnamespace OR EXISTS (
+                SELECT FROM pg_depend d JOIN pg_depend e ON (e.classid, e.objid) = (d.classid, d.objid)
+                JOIN pg_extension x ON e.refclassid = 'pg_extension'::regclass AND e.refobjid = x.oid AND e.deptype = 'e'
+                WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid AND d.classid = 'pg_proc'::regclass
+                    AND x.extname = 'snowflake_id'))
             AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = f.oid)
     LOOP
         EXECUTE statement;
     END LOOP;
 END
 $$;
-GRANT EXECUTE ON FUNCTION @extschema@.snowflake_timestamp(bigint), @extschema@.snowflake_datacenter(bigint),
-    @extschema@.snowflake_worker(bigint), @extschema@.snowflake_sequence(bigint),
-    @extschema@.snowflake_timestamp(bigint, text), @extschema@.snowflake_datacenter(bigint, text),
-    @extschema@.snowflake_worker(bigint, text), @extschema@.snowflake_sequence(bigint, text),
-    @extschema@.snowflake_min(timestamptz), @extschema@.snowflake_to_base62(bigint),
-    @extschema@.snowflake_from_base62(text) TO PUBLIC;
+
+-- Conversions call it in PL/pgSQL, which pg_depend does not show.
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_min(timestamptz) TO PUBLIC;
 
 -- Roles that dump a database or execute snowflake_convert look up names there. Each object has its own rights.
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;

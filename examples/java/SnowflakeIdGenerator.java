@@ -1,6 +1,6 @@
 // Hibernate 6 and later: IDs from a pool, fetched 50 at a time in one round trip. Annotate the key of an entity with
-// @SnowflakeId, and set hibernate.jdbc.batch_size = 50. No test compiles this; one runs the pool's arithmetic, in
-// ../python/pooled_lo.py.
+// @SnowflakeId, and set hibernate.jdbc.batch_size = 50. No test compiles this; one runs the same pool, in
+// ../python/pooled.py.
 
 @IdGeneratorType(SnowflakeIdGenerator.class)
 @Retention(RetentionPolicy.RUNTIME)
@@ -10,25 +10,23 @@
 public class SnowflakeIdGenerator implements IdentifierGenerator {
     private static final int SIZE = 50;
 
-    private long next;
-    private long end; // one past the last ID
+    private final Queue<Long> ids = new ArrayDeque<>(SIZE);
 
     @Override
     public synchronized Object generate(SharedSessionContractImplementor session, Object entity) {
-        if (next == end) {
+        if (ids.isEmpty()) {
             session.doReturningWork(connection -> {
-                try (var statement =
-                        connection.prepareStatement("SELECT first, last FROM snowflake_nextval_range(?)")) {
+                try (var statement = connection.prepareStatement("SELECT snowflake_nextval_batch(?)")) {
                     statement.setInt(1, SIZE);
-                    try (var range = statement.executeQuery()) {
-                        range.next();
-                        next = range.getLong(1);
-                        end = range.getLong(2) + 1;
+                    try (var batch = statement.executeQuery()) {
+                        while (batch.next()) {
+                            ids.add(batch.getLong(1));
+                        }
                         return null;
                     }
                 }
             });
         }
-        return next++;
+        return ids.remove();
     }
 }

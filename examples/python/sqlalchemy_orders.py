@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from pooled_lo import PooledLo
+from pooled import Pool
 
 
 class Base(DeclarativeBase):
@@ -76,14 +76,13 @@ class PooledOrder(Base3):
 engine = create_engine("postgresql+psycopg://")
 
 
-def take_range(n: int) -> tuple[int, int]:
+def take_batch(n: int) -> list[int]:
     # On a connection of its own: a default may be asked for while the session's is busy.
     with engine.connect() as connection:
-        range_of = select(func.snowflake_nextval_range(n).table_valued("first", "last"))
-        return tuple(connection.execute(range_of).one())
+        return list(connection.scalars(select(func.snowflake_nextval_batch(n))))
 
 
-pool = PooledLo(500, take_range)
+pool = Pool(500, take_batch)
 
 
 def removed_tables(**options) -> list[str]:

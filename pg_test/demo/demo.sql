@@ -12,7 +12,7 @@ CREATE TABLE orders (
 );
 -- Every ID that the demo makes, read back with snowflake_decode.
 CREATE VIEW made AS
-    SELECT source, id, (snowflake_decode(id)).*
+    SELECT source, id, snowflake_server(id) AS server, (snowflake_decode(id)).*
     FROM (SELECT 'pgbench_history' AS source, id FROM pgbench_history
           UNION ALL
           SELECT 'orders', id FROM orders) AS ids;
@@ -24,17 +24,17 @@ CREATE VIEW made AS
 \! pgbench -n -c 8 -j 2 -T 10 -P 2 -s 10 -f pg_test/demo/transaction.sql | grep -E 'actually|failed|latency average|^tps'
 
 \echo
-\echo == What the IDs tell by themselves, through snowflake_decode(id)
-\echo IDs per second and worker (UTC):
-SELECT to_char(date_trunc('second', created_at), 'HH24:MI:SS') AS second, worker_id,
+\echo == What the IDs tell by themselves, through snowflake_decode(id) and snowflake_server(id)
+\echo IDs per second and server (UTC):
+SELECT to_char(date_trunc('second', created_at), 'HH24:MI:SS') AS second, server,
        count(*) AS ids,
        count(*) FILTER (WHERE source = 'pgbench_history') AS "in pgbench_history",
        count(*) FILTER (WHERE source = 'orders') AS "in orders"
 FROM made GROUP BY 1, 2 ORDER BY 1, 2;
 \echo The busiest millisecond:
-SELECT to_char(created_at, 'HH24:MI:SS.MS') AS millisecond, worker_id, count(*) AS ids,
+SELECT to_char(created_at, 'HH24:MI:SS.MS') AS millisecond, server, count(*) AS ids,
        min(sequence) AS "first sequence", max(sequence) AS "last sequence"
-FROM made GROUP BY created_at, worker_id ORDER BY ids DESC, created_at LIMIT 1;
+FROM made GROUP BY created_at, server ORDER BY ids DESC, created_at LIMIT 1;
 \echo The first and the last:
 (SELECT 'first' AS "which", made.* FROM made ORDER BY id LIMIT 1)
 UNION ALL

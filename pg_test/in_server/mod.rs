@@ -27,8 +27,10 @@ mod tests {
             Spi::get_two::<i64, i64>("SELECT * FROM snowflake_nextval_range(300)").expect("a range");
         assert_eq!(last.zip(first).map(|(last, first)| last - first), Some(299));
         assert_eq!(one::<i64>("SELECT (snowflake_nextval_range(NULL)).first"), None);
-        let owner = "SELECT (snowflake_owner($1)).lane";
-        assert_eq!(Spi::get_one_with_args::<i32>(owner, &[(773_i64 << 12).into()]), Ok(Some(3)));
+        let server = "SELECT snowflake_server($1)";
+        assert_eq!(Spi::get_one_with_args::<i32>(server, &[(773_i64 << 12).into()]), Ok(Some(5)));
+        let other = one::<i32>("SELECT (snowflake_decode(7, '41/10/12 1ms 2024-01-01')).sequence");
+        assert_eq!(other, Some(7));
     }
 
     /// The largest values, the smallest, and those that administrators call.
@@ -36,12 +38,11 @@ mod tests {
     fn no_call_overflows_or_reads_what_is_not_there() {
         for call in [
             "snowflake_nextval_range(4096), snowflake_lastval(), snowflake_rotate(), snowflake_adopt()",
-            "snowflake_decode(9223372036854775807), snowflake_owner(9223372036854775807), snowflake_decode(0)",
+            "snowflake_decode(9223372036854775807), snowflake_server(9223372036854775807), snowflake_decode(0)",
             "snowflake_encode('2093-09-06 15:47:35.551+00', 1023, 4095), snowflake_min('2024-01-01 00:00+00')",
             "snowflake_between(9223372036854775807, '4714-11-24 00:00+00 BC', '294276-12-31 23:59:59.999999+00')",
             "snowflake_from_base62(snowflake_to_base62(9223372036854775807)), snowflake_to_base62(0)",
             "snowflake_decode(9223372036854775807, name) FROM snowflake_layouts",
-            "snowflake_time_decoder(snowflake_time_encoder('2026-01-01'))",
             "snowflake_generator_sql(1023), snowflake_reader_sql()",
             "snowflake_reset_stats(), status, workers FROM snowflake_status AS status, snowflake_workers AS workers",
         ] {

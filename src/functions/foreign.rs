@@ -1,5 +1,6 @@
 //! Reading IDs by another system's layout. A session that has not preloaded the library loads it at the first call.
 
+use super::row::record;
 use super::text::GivenText;
 use super::{function_info, hot_reader};
 use crate::messages::reading;
@@ -33,22 +34,10 @@ fn created_at(parts: ForeignParts) -> TimestampWithTimeZone {
     timestamp(parts.created_at_us)
 }
 
-fn datacenter(parts: ForeignParts) -> Option<i32> {
-    parts.datacenter.map(|value| value as i32)
-}
-
-fn worker(parts: ForeignParts) -> Option<i32> {
-    parts.worker.map(|value| value as i32)
-}
-
-fn sequence(parts: ForeignParts) -> Option<i32> {
-    parts.sequence.map(|value| value as i32)
-}
-
-/// Reads a field of an ID, or raises the error why it cannot be read.
-fn read_foreign<T>(id: i64, layout: GivenText<'_>, field: impl Fn(ForeignParts) -> T) -> T {
+/// Reads an ID, or raises the error why it cannot be read.
+fn unpack(id: i64, layout: GivenText<'_>) -> ForeignParts {
     let parts = foreign_layout(layout).unpack(id);
-    field(parts.unwrap_or_else(|| reading::not_foreign_id(id, &layout.quote()).raise()))
+    parts.unwrap_or_else(|| reading::not_foreign_id(id, &layout.quote()).raise())
 }
 
 /// As `try_read`, if the layout is that of the last call.
@@ -80,45 +69,32 @@ unsafe fn try_read_foreign<T>(
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_timestamp_hot';
+COMMENT ON FUNCTION snowflake_timestamp(bigint, text) IS
+    'returns the creation time of another system''s ID: the start of its tick';
 "#)]
 fn foreign_timestamp(id: i64, layout: GivenText<'_>) -> TimestampWithTimeZone {
-    read_foreign(id, layout, created_at)
+    created_at(unpack(id, layout))
 }
 hot_reader! {
     foreign_timestamp_hot, pg_finfo_foreign_timestamp_hot, foreign_timestamp_wrapper, try_read_foreign, created_at
 }
 
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_datacenter(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_datacenter_hot';
+#[pg_extern(requires = ["snowflake_parts"], sql = r#"
+CREATE FUNCTION snowflake_decode(id bigint, layout text) RETURNS snowflake_parts
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_decode_wrapper';
+COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+    'returns the fields of an ID in another system''s layout: a name from snowflake_layouts, or a layout written out';
 "#)]
-fn foreign_datacenter(id: i64, layout: GivenText<'_>) -> Option<i32> {
-    read_foreign(id, layout, datacenter)
-}
-hot_reader! {
-    foreign_datacenter_hot, pg_finfo_foreign_datacenter_hot, foreign_datacenter_wrapper, try_read_foreign, datacenter
-}
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_worker(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_worker_hot';
-"#)]
-fn foreign_worker(id: i64, layout: GivenText<'_>) -> Option<i32> {
-    read_foreign(id, layout, worker)
-}
-hot_reader! {
-    foreign_worker_hot, pg_finfo_foreign_worker_hot, foreign_worker_wrapper, try_read_foreign, worker
-}
-
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_sequence(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'foreign_sequence_hot';
-"#)]
-fn foreign_sequence(id: i64, layout: GivenText<'_>) -> Option<i32> {
-    read_foreign(id, layout, sequence)
-}
-hot_reader! {
-    foreign_sequence_hot, pg_finfo_foreign_sequence_hot, foreign_sequence_wrapper, try_read_foreign, sequence
+fn foreign_decode(
+    id: i64,
+    layout: GivenText<'_>,
+    call: pg_sys::FunctionCallInfo,
+) -> pgrx::composite_type!('static, "record") {
+    let parts = unpack(id, layout);
+    let [datacenter, worker, sequence] = [parts.datacenter, parts.worker, parts.sequence]
+        .map(|field| field.map(|value| value as i32).into_datum());
+    // SAFETY: PostgreSQL's own pointer to this call; the type snowflake_parts has these four columns.
+    unsafe { record(call, [created_at(parts).into_datum(), datacenter, worker, sequence]) }
 }
 
 #[pg_extern(sql = r#"

@@ -158,7 +158,6 @@ fn statements(layout: &Layout, worker: i64, schema: &str) -> String {
         ("{time_mask}", time_mask.to_string()),
         ("{step}", (1_i64 << time_bits).to_string()),
         ("{full}", (sequences << time_bits).to_string()),
-        ("{sequences}", sequences.to_string()),
         ("{max_tick}", layout.max_tick().to_string()),
         ("{max_ahead_us}", limits.max_ahead_us.to_string()),
         ("{patience_us}", limits.max_wait_us.max(layout.tick().micros()).to_string()),

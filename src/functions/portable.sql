@@ -1,5 +1,5 @@
 -- A generator of snowflake IDs in PL/pgSQL: layout {layout}, tick {tick}, epoch {epoch} UTC.
--- For PostgreSQL 12 or later, where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role
+-- For PostgreSQL 14 or later, where the library of snowflake_id cannot be loaded. Run it as one transaction, as the role
 -- that will own the generator. If you run it again, for a later version or another worker, the generator keeps its state.
 --
 -- Why no ID comes out twice: the value of the sequence is count << {time_bits} | tick, and its increment is
@@ -48,15 +48,12 @@ BEGIN
             HINT = 'Run this as the role that owns schema and generator, or choose a schema of this role in which no '
                 'other can create objects.';
     END IF;
-    IF to_regtype('{s_literal}snowflake_base62') IS NULL THEN
-        CREATE DOMAIN {s}snowflake_base62 AS text COLLATE pg_catalog."C" CHECK (
-            VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.~) '^[0-9A-Za-z]{11}$'
-            AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.<=) 'AzL8n0Y58m7');
-    END IF;
     IF to_regtype('{s_literal}snowflake_parts') IS NULL THEN
         CREATE TYPE {s}snowflake_parts AS
             (created_at timestamptz, datacenter_id integer, worker_id integer, sequence integer);
     END IF;
+    COMMENT ON TYPE {s}snowflake_parts IS 'fields of a snowflake ID';
+    COMMENT ON COLUMN {s}snowflake_parts.created_at IS 'start of the ID''s tick; up to max_ahead (2 s) late';
 END
 $do$;
 
@@ -69,6 +66,7 @@ CREATE TABLE IF NOT EXISTS {s}snowflake_config (
 -- A restore of data, or replication, may add the row a second time.
 INSERT INTO {s}snowflake_config SELECT '{layout}', {tick_ms}, '{epoch}+00'
 WHERE NOT EXISTS (SELECT FROM {s}snowflake_config);
+COMMENT ON TABLE {s}snowflake_config IS 'layout of the snowflake IDs in this schema; snowflake_move locks the table';
 DO $do$
 DECLARE
     own record;
@@ -85,12 +83,14 @@ BEGIN
 END
 $do$;
 CREATE SEQUENCE IF NOT EXISTS {s}snowflake_state AS bigint INCREMENT {step} MINVALUE 0 START 0 NO CYCLE;
+COMMENT ON SEQUENCE {s}snowflake_state IS 'state of the snowflake generator; only its functions may change it';
 
 -- ---- generating IDs ----
 
 -- The worker of this generator. No other server or database may generate IDs with the same number.
 CREATE OR REPLACE FUNCTION {s}snowflake_generator_worker() RETURNS bigint
-    IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$ SELECT {own_worker}::bigint $$;
+    IMMUTABLE PARALLEL SAFE LANGUAGE sql RETURN {own_worker}::bigint;
+COMMENT ON FUNCTION {s}snowflake_generator_worker() IS 'internal: the worker number of this generator';
 
 CREATE OR REPLACE FUNCTION {s}snowflake_error(state text, message text, detail text, hint text) RETURNS boolean
     IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -98,17 +98,12 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail, HINT = hint;
 END
 $$;
+COMMENT ON FUNCTION {s}snowflake_error(text, text, text, text) IS 'internal: raises an error';
 
--- The system clock in microseconds since the epoch.
-CREATE OR REPLACE FUNCTION {s}snowflake_clock() RETURNS bigint VOLATILE PARALLEL SAFE LANGUAGE sql AS $$
-    SELECT {clock}
-$$;
-
--- Makes n positions of one tick current, and returns the ID of the first. Each attempt is a block that ends with an
--- exception: that releases the lock even within a long transaction, and does not undo setval(). With exit_on_error the
--- exception would end the session. With client_min_messages = debug the server would send messages while it holds the
--- lock, and wait for a client that does not read.
-CREATE OR REPLACE FUNCTION {s}snowflake_move(n bigint) RETURNS bigint
+-- Each attempt is a block that ends with an exception: that releases the lock even within a long transaction, and does not
+-- undo setval(). With exit_on_error the exception would end the session. With client_min_messages = debug the server would
+-- send messages while it holds the lock, and wait for a client that does not read.
+CREATE OR REPLACE FUNCTION {s}snowflake_move() RETURNS bigint
     VOLATILE PARALLEL UNSAFE LANGUAGE plpgsql SET client_min_messages = error SET exit_on_error = off AS $$
 DECLARE
     clock   bigint; -- in microseconds since the epoch
@@ -127,17 +122,8 @@ BEGIN
             tick := state OPERATOR(pg_catalog.&) {time_mask};
             missing := tick OPERATOR(pg_catalog.*) {tick_us} OPERATOR(pg_catalog.-) clock
                 OPERATOR(pg_catalog.-) {max_ahead_us};
-            IF missing OPERATOR(pg_catalog.<=) 0
+            IF state OPERATOR(pg_catalog.<) {full} AND missing OPERATOR(pg_catalog.<=) 0
                 AND (tick OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.*) {tick_us} OPERATOR(pg_catalog.>) clock
-                -- The last of n positions is inside the field.
-                AND (state OPERATOR(pg_catalog.>>) {time_bits}) OPERATOR(pg_catalog.+) n
-                    OPERATOR(pg_catalog.<=) {sequences}
-                -- Other sessions may take some of them meanwhile; then these stay unused.
-                AND (n OPERATOR(pg_catalog.=) 1 OR (
-                    SELECT pg_catalog.max(pg_catalog.nextval('{s_literal}snowflake_state'))
-                    FROM pg_catalog.generate_series(2, n)
-                ) OPERATOR(pg_catalog.=) (state OPERATOR(pg_catalog.+)
-                    ((n OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.*) {step})))
             THEN
                 RAISE EXCEPTION USING ERRCODE = 'SFID1';
             END IF;
@@ -150,9 +136,7 @@ BEGIN
             missing := tick OPERATOR(pg_catalog.*) {tick_us} OPERATOR(pg_catalog.-) clock
                 OPERATOR(pg_catalog.-) {max_ahead_us};
             IF missing OPERATOR(pg_catalog.<=) 0 AND tick OPERATOR(pg_catalog.<=) {max_tick} THEN
-                state := pg_catalog.setval('{s_literal}snowflake_state',
-                    (n OPERATOR(pg_catalog.-) 1) OPERATOR(pg_catalog.<<) {time_bits} OPERATOR(pg_catalog.|) tick);
-                state := tick;
+                state := pg_catalog.setval('{s_literal}snowflake_state', tick);
                 RAISE EXCEPTION USING ERRCODE = 'SFID1';
             END IF;
             -- Refused: the present tick becomes just full, so that this session's value is one that snowflake_lastval()
@@ -187,6 +171,7 @@ BEGIN
     END LOOP;
 END
 $$;
+COMMENT ON FUNCTION {s}snowflake_move() IS 'internal: moves the generator to a later tick, and returns its first ID';
 
 -- A full tick has no further counts, or else calls that fail to move it would use up those of the sequence.
 -- Operators are named with their schema instead of a search_path for the function, which would double a call's cost.
@@ -203,39 +188,20 @@ BEGIN
     THEN
         RETURN {id_of_state};
     END IF;
-    -- With the declared type, because an overload that another role has created could match an integer better.
-    RETURN {s}snowflake_move(1::bigint);
+    RETURN {s}snowflake_move();
 END
 $$;
+COMMENT ON FUNCTION {s}snowflake_nextval() IS 'generates an ID; use it as a column''s default';
 
--- Checks the argument of snowflake_nextval_batch, which PostgreSQL could not stream if it were in PL/pgSQL.
-CREATE OR REPLACE FUNCTION {s}snowflake_batch_size(n integer) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF n < 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'n must not be negative', DETAIL = format('n is %s.', n);
-    END IF;
-    RETURN n;
-END
-$$;
-
+-- ROWS 1, because PostgreSQL puts Memoize over a set-returning function by cost, and one ID would serve many rows. With
+-- ROWS 1, Memoize costs more than it saves.
 CREATE OR REPLACE FUNCTION {s}snowflake_nextval_batch(n integer) RETURNS SETOF bigint
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE sql AS $$
-    SELECT {s}snowflake_nextval() FROM pg_catalog.generate_series(1, {s}snowflake_batch_size(n))
+    VOLATILE STRICT PARALLEL UNSAFE ROWS 1 LANGUAGE sql AS $$
+    SELECT {s}snowflake_nextval() FROM pg_catalog.generate_series(1, CASE WHEN n OPERATOR(pg_catalog.<) 0
+        AND {s}snowflake_error('22023', 'n must not be negative', pg_catalog.format('n is %s.', n), 'Pass the number of IDs.')
+        THEN 0 ELSE n END)
 $$;
-
-CREATE OR REPLACE FUNCTION {s}snowflake_nextval_range(n integer, OUT "first" bigint, OUT "last" bigint)
-    VOLATILE STRICT PARALLEL UNSAFE SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF n NOT BETWEEN 1 AND {sequences} THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'n must be between 1 and {sequences}',
-            DETAIL = format('n is %s. A range lies within one tick, which has room for {sequences} IDs.', n),
-            HINT = 'Ask for fewer IDs, or call snowflake_nextval_batch, which has no limit.';
-    END IF;
-    "first" := {s}snowflake_move(n::bigint);
-    "last" := "first" + (n - 1);
-END
-$$;
+COMMENT ON FUNCTION {s}snowflake_nextval_batch(integer) IS 'generates n IDs, one per row';
 
 CREATE OR REPLACE FUNCTION {s}snowflake_lastval() RETURNS bigint
     VOLATILE STRICT PARALLEL RESTRICTED SECURITY DEFINER LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -254,16 +220,16 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
         HINT = 'Call snowflake_nextval first, or insert a row whose default calls it.';
 END
 $$;
+COMMENT ON FUNCTION {s}snowflake_lastval() IS 'returns the last ID that this session generated';
 
 -- ---- reading IDs ----
 
 {readers}
-
 CREATE OR REPLACE FUNCTION {s}snowflake_decode(id bigint) RETURNS {s}snowflake_parts
-    IMMUTABLE PARALLEL SAFE LANGUAGE sql AS $$
-    SELECT ROW({s}snowflake_timestamp(id), {s}snowflake_datacenter(id), {s}snowflake_worker(id),
-        {s}snowflake_sequence(id))::{s}snowflake_parts
-$$;
+    IMMUTABLE PARALLEL SAFE LANGUAGE sql
+    RETURN ROW({s}snowflake_timestamp(id), {s}snowflake_datacenter(id), {s}snowflake_worker(id),
+        {s}snowflake_sequence(id))::{s}snowflake_parts;
+COMMENT ON FUNCTION {s}snowflake_decode(bigint) IS 'returns the fields of an ID';
 
 CREATE OR REPLACE FUNCTION {s}snowflake_encode(ts timestamptz, worker integer, sequence integer) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -281,98 +247,14 @@ BEGIN
         | (worker::bigint << {sequence_bits}) | sequence;
 END
 $$;
-
--- IDs for rows that have times of their own, after those in a table: as the extension's.
-CREATE OR REPLACE FUNCTION {s}snowflake_next_at(
-    ts timestamptz, worker integer, table_name regclass, column_name name DEFAULT 'id') RETURNS bigint
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    first   bigint;
-    last    bigint;
-    highest bigint;
-    later   bigint := 0; -- ticks after the time's own, which are full
-BEGIN
-    IF worker = {s}snowflake_generator_worker() THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('worker %s belongs to this generator', worker),
-            DETAIL = 'The generator may have generated the same ID with it, or may do so later.',
-            HINT = 'Pass a worker that no server has.';
-    ELSIF NOT EXISTS (
-        SELECT FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid AND i.indkey[0] = a.attnum
-        WHERE a.attrelid = table_name AND a.attname = column_name AND a.atttypid = 'bigint'::regtype
-            AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL
-    ) THEN
-        RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = 'snowflake_next_at needs a bigint column with a unique index of its own',
-            DETAIL = format('Column %I of %s is none.', column_name, table_name),
-            HINT = 'Add a primary key or a unique index on this column alone, or pass another column.';
-    END IF;
-    PERFORM pg_advisory_xact_lock(table_name::oid::integer, worker);
-    LOOP
-        first := {s}snowflake_encode(ts + later * interval '{tick_ms} ms', worker, 0);
-        last := first + {last_sequence};
-        EXECUTE format('SELECT max(%1$I) FROM %2$s WHERE %1$I BETWEEN $1 AND $2', column_name, table_name)
-            INTO highest USING first, last;
-        IF highest IS NULL THEN
-            RETURN first;
-        ELSIF highest < last THEN
-            RETURN highest + 1;
-        END IF;
-        later := later + 1;
-    END LOOP;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION {s}snowflake_to_base62(id bigint) RETURNS {s}snowflake_base62
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    digits constant text := '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-    rest   bigint := id;
-    result text := '';
-BEGIN
-    IF id < 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s is not a snowflake ID', id),
-            DETAIL = 'A snowflake ID is never negative.';
-    END IF;
-    FOR i IN 1..11 LOOP
-        result := substr(digits, (rest % 62)::integer + 1, 1) || result;
-        rest := rest / 62;
-    END LOOP;
-    RETURN result;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION {s}snowflake_from_base62(base62 text) RETURNS bigint
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    digits constant text := '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-    result bigint := 0;
-BEGIN
-    -- An overflow is caught before it happens: the texts sort as the IDs do.
-    IF octet_length(base62) <> 11 OR base62 COLLATE "C" !~ '^[0-9A-Za-z]{11}$'
-        OR base62 COLLATE "C" > 'AzL8n0Y58m7'
-    THEN
-        RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('invalid base62 snowflake ID: "%s"', left(base62, 64)),
-            DETAIL = 'A base62 ID has 11 of the digits 0 to 9, A to Z and a to z, and is at most AzL8n0Y58m7.',
-            HINT = 'Pass the 11 characters that snowflake_to_base62 returned, including leading zeros.';
-    END IF;
-    FOR i IN 1..11 LOOP
-        result := result * 62 + (strpos(digits, substr(base62, i, 1)) - 1);
-    END LOOP;
-    RETURN result;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION {s}snowflake_time_encoder(ts timestamptz) RETURNS {s}snowflake_base62
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT {s}snowflake_to_base62({s}snowflake_min(ts)) $$;
-
-CREATE OR REPLACE FUNCTION {s}snowflake_time_decoder(base62 text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT {s}snowflake_timestamp({s}snowflake_from_base62(base62)) $$;
+COMMENT ON FUNCTION {s}snowflake_encode(timestamptz, integer, integer) IS
+    'returns the ID of a time, a worker and a sequence';
 
 -- ---- reading the IDs of other systems ----
 
 CREATE OR REPLACE VIEW {s}snowflake_layouts (name, layout, expires_at, note) AS VALUES
 {presets};
+COMMENT ON VIEW {s}snowflake_layouts IS 'systems whose IDs snowflake_decode can read by name';
 
 -- The fields of an ID of another system: see the view snowflake_layouts for how a layout is written.
 CREATE OR REPLACE FUNCTION {s}snowflake_decode(id bigint, layout text) RETURNS {s}snowflake_parts
@@ -419,37 +301,33 @@ BEGIN
     RETURN parts;
 END
 $$;
+COMMENT ON FUNCTION {s}snowflake_decode(bigint, text) IS
+    'returns the fields of an ID in another system''s layout: a name from snowflake_layouts, or a layout written out';
 
 CREATE OR REPLACE FUNCTION {s}snowflake_timestamp(id bigint, layout text) RETURNS timestamptz
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).created_at $$;
-CREATE OR REPLACE FUNCTION {s}snowflake_datacenter(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).datacenter_id $$;
-CREATE OR REPLACE FUNCTION {s}snowflake_worker(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).worker_id $$;
-CREATE OR REPLACE FUNCTION {s}snowflake_sequence(id bigint, layout text) RETURNS integer
-    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql AS $$ SELECT ({s}snowflake_decode(id, layout)).sequence $$;
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE sql RETURN ({s}snowflake_decode(id, layout)).created_at;
+COMMENT ON FUNCTION {s}snowflake_timestamp(bigint, text) IS 'returns the creation time of another system''s ID';
 
 -- ---- watching ----
 
 CREATE OR REPLACE VIEW {s}snowflake_status AS
-SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'recovery'
-        WHEN s.lead_us OPERATOR(pg_catalog.>) {max_ahead_us} THEN 'closed' ELSE 'open' END AS state,
-    CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'A standby cannot generate IDs.'
-        WHEN s.lead_us OPERATOR(pg_catalog.>) {max_ahead_us} THEN 'The system clock moved backwards.' END AS reason,
+SELECT CASE WHEN pg_is_in_recovery() THEN 'recovery'
+        WHEN s.lead_us > {max_ahead_us} THEN 'closed' ELSE 'open' END AS state,
+    CASE WHEN pg_is_in_recovery() THEN 'A standby cannot generate IDs.'
+        WHEN s.lead_us > {max_ahead_us} THEN 'The system clock moved backwards.' END AS reason,
     {s}snowflake_generator_worker()::integer AS worker_id,
-    CASE WHEN s.tick OPERATOR(pg_catalog.>) 0 THEN {time_of_tick} END AS last_id_at,
-    greatest(s.lead_us OPERATOR(pg_catalog./) 1000, 0) AS ahead_ms,
+    CASE WHEN s.tick > 0 THEN {time_of_tick} END AS last_id_at,
+    greatest(s.lead_us / 1000, 0) AS ahead_ms,
     text '{layout} {tick}' AS layout,
     timestamp with time zone '{epoch}+00' AS epoch,
     timestamp with time zone '{end}+00' AS expires_at
 FROM (
-    SELECT last_value OPERATOR(pg_catalog.&) {time_mask} AS tick,
-        (last_value OPERATOR(pg_catalog.&) {time_mask}) OPERATOR(pg_catalog.*) {tick_us}
-            OPERATOR(pg_catalog.-) {s}snowflake_clock() AS lead_us
+    SELECT last_value & {time_mask} AS tick, (last_value & {time_mask}) * {tick_us} - {clock} AS lead_us
     FROM {s}snowflake_state
 ) AS s;
+COMMENT ON VIEW {s}snowflake_status IS 'state of the snowflake generator in this schema';
 
--- ---- rights and comments ----
+-- ---- rights ----
 
 -- Revokes what default privileges granted: a stray nextval() would use up counts, and a setval() repeat IDs.
 DO $do$
@@ -485,55 +363,6 @@ $do$;
 GRANT SELECT ON {s}snowflake_config, {s}snowflake_state, {s}snowflake_layouts TO PUBLIC;
 GRANT SELECT ON {s}snowflake_status TO pg_monitor;
 
-COMMENT ON TABLE {s}snowflake_config IS 'layout of the snowflake IDs in this schema; snowflake_move locks the table';
-COMMENT ON SEQUENCE {s}snowflake_state IS 'state of the snowflake generator; only its functions may change it';
-COMMENT ON VIEW {s}snowflake_status IS 'state of the snowflake generator in this schema';
-COMMENT ON VIEW {s}snowflake_layouts IS 'systems whose IDs snowflake_decode can read by name';
-COMMENT ON TYPE {s}snowflake_parts IS 'fields of a snowflake ID';
-COMMENT ON DOMAIN {s}snowflake_base62 IS 'an ID as 11 base62 characters that sort as the IDs do';
-COMMENT ON FUNCTION {s}snowflake_nextval() IS 'generates an ID; use it as a column''s default';
-COMMENT ON FUNCTION {s}snowflake_nextval_batch(integer) IS 'generates n IDs';
-COMMENT ON FUNCTION {s}snowflake_nextval_range(integer) IS 'generates n consecutive IDs and returns the first and last';
-COMMENT ON FUNCTION {s}snowflake_lastval() IS 'returns the last ID that this session generated';
-COMMENT ON FUNCTION {s}snowflake_decode(bigint) IS 'returns the fields of an ID';
-COMMENT ON FUNCTION {s}snowflake_timestamp(bigint) IS 'returns the creation time of an ID: the start of its tick';
-COMMENT ON FUNCTION {s}snowflake_datacenter(bigint) IS 'returns the datacenter number of an ID, or null if the layout has none';
-COMMENT ON FUNCTION {s}snowflake_worker(bigint) IS 'returns the worker number of an ID';
-COMMENT ON FUNCTION {s}snowflake_sequence(bigint) IS 'returns the sequence of an ID';
-COMMENT ON FUNCTION {s}snowflake_owner(bigint) IS
-    'returns home worker and lane of the server that owns an ID''s worker';
-COMMENT ON FUNCTION {s}snowflake_encode(timestamptz, integer, integer) IS
-    'returns the ID of a time, a worker and a sequence';
-COMMENT ON FUNCTION {s}snowflake_next_at(timestamptz, integer, regclass, name) IS
-    'returns the next ID of a time and a worker that no server has, after those in a table';
-COMMENT ON FUNCTION {s}snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
-COMMENT ON FUNCTION {s}snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
-COMMENT ON FUNCTION {s}snowflake_between(bigint, timestamptz, timestamptz) IS
-    'returns whether an ID was created at or after since, and before until';
-COMMENT ON FUNCTION {s}snowflake_to_base62(bigint) IS 'converts an ID to 11 base62 characters that sort as the IDs do';
-COMMENT ON FUNCTION {s}snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
-COMMENT ON FUNCTION {s}snowflake_time_encoder(timestamptz) IS
-    'returns the lowest ID of the tick that contains a time, in base62; p_time_encoder for pg_partman';
-COMMENT ON FUNCTION {s}snowflake_time_decoder(text) IS
-    'returns the creation time of an ID in base62; p_time_decoder for pg_partman';
-COMMENT ON FUNCTION {s}snowflake_decode(bigint, text) IS
-    'returns the fields of an ID in another system''s layout: a name from snowflake_layouts, or a layout written out';
-COMMENT ON FUNCTION {s}snowflake_timestamp(bigint, text) IS 'returns the creation time of another system''s ID';
-COMMENT ON FUNCTION {s}snowflake_datacenter(bigint, text) IS
-    'returns the datacenter number of another system''s ID, or null if that system has none';
-COMMENT ON FUNCTION {s}snowflake_worker(bigint, text) IS
-    'returns the worker number of another system''s ID, or null if that system has none';
-COMMENT ON FUNCTION {s}snowflake_sequence(bigint, text) IS
-    'returns the sequence of another system''s ID, or null if that system has none';
-COMMENT ON FUNCTION {s}snowflake_generator_worker() IS 'internal: the worker number of this generator';
-COMMENT ON FUNCTION {s}snowflake_move(bigint) IS 'internal: moves the generator to a later tick';
-COMMENT ON FUNCTION {s}snowflake_clock() IS 'internal: the system clock in microseconds since the epoch';
-COMMENT ON FUNCTION {s}snowflake_batch_size(integer) IS 'internal: checks the argument of snowflake_nextval_batch';
-COMMENT ON FUNCTION {s}snowflake_error(text, text, text, text) IS 'internal: raises an error';
-COMMENT ON FUNCTION {s}snowflake_between_from(timestamptz) IS
-    'internal: the lowest ID created at or after a time, for snowflake_between';
-COMMENT ON FUNCTION {s}snowflake_between_until(timestamptz) IS
-    'internal: the highest ID created before a time, for snowflake_between';
 {keep_state}
 DO $do$
 BEGIN

@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 use snowflake_core::{Layout, Workers};
 use std::fmt::Display;
 
-/// The readers, with placeholders for the layout's numbers and the edition's syntax.
+/// The readers, with placeholders for the layout's numbers, the schema, and what follows a value that is none.
 const TEMPLATE: &str = include_str!("readers.sql");
 
 const HEAD: &str = "\
@@ -25,24 +25,18 @@ COMMENT ON FUNCTION snowflake_reader_sql() IS
     'returns statements that create readers of this server''s IDs in plain SQL, for a server without the extension';
 "#)]
 fn snowflake_reader_sql() -> String {
-    // Without a usable `backup_workers`, no worker has an owner.
+    // Without a usable `backup_workers`, no server owns a worker.
     let workers = layout_guard::for_owners().ok().map(|settings| settings.workers);
+    let numbers = numbers(layout(), workers);
     // Bodies are bound when they are created, so their calls need no schema.
-    let syntax = [
-        ("{create}", "CREATE FUNCTION"),
-        ("{s}", ""),
-        ("{begin}", "RETURN"),
-        ("{done}", ""),
-        ("{no_timestamp}", ""),
-        ("{no_integer}", ""),
-        ("{no_time}", ""),
-    ];
-    let text = format!("{HEAD}{TEMPLATE}").replace("\n        {no_timestamp}", "");
-    let text = text.replace("\n        {no_integer}", "").replace("\n        {no_time}", "");
-    fill(&fill(&text, &syntax), &numbers(layout(), workers))
+    let edition = [("{create}", "CREATE FUNCTION"), ("{s}", "")];
+    let text = ["timestamp", "integer", "time"]
+        .iter()
+        .fold(TEMPLATE.to_owned(), |text, result| text.replace(&format!("\n        {{no_{result}}}"), ""));
+    format!("{}{}", fill(HEAD, &numbers), fill(&fill(&text, &edition), &numbers))
 }
 
-/// The readers of the portable generator: for PostgreSQL 12 or later, with the errors of the extension's.
+/// The readers of the portable generator, with the errors of the extension's.
 pub(super) fn portable_readers(schema: &str) -> String {
     let no_id = |result: &str| {
         format!(
@@ -57,18 +51,16 @@ pub(super) fn portable_readers(schema: &str) -> String {
     let no_time = format!(
         "WHEN ts IS NOT NULL AND {schema}snowflake_error('22008', 'timestamp is out of range for layout {{layout}}',
             pg_catalog.format('The timestamp is %s. The layout starts at {{epoch}}+00 and ends before {{end}}+00.', ts),
-            'To compare IDs with any timestamp, use snowflake_between; to import an older row, pass the start.') THEN NULL::bigint"
+            'To compare IDs with any timestamp, use snowflake_between.') THEN NULL::bigint"
     );
-    let syntax = [
+    let edition = [
         ("{create}", "CREATE OR REPLACE FUNCTION"),
         ("{s}", schema),
-        ("{begin}", "AS $$ SELECT"),
-        ("{done}", " $$"),
         ("{no_timestamp}", &no_id("timestamp with time zone")),
         ("{no_integer}", &no_id("integer")),
         ("{no_time}", &no_time),
     ];
-    fill(TEMPLATE, &syntax)
+    fill(TEMPLATE, &edition)
 }
 
 /// A template with these names replaced.
@@ -126,8 +118,7 @@ fn masked(shift: u32, width: u32) -> String {
     apply(shifted, "&", mask(width))
 }
 
-/// The microseconds from the epoch to a time: seconds with six decimals, which PostgreSQL 14 and later return as an exact
-/// number and earlier ones as a floating-point number that is exact when it is rounded to them.
+/// The microseconds from the epoch to a time. PostgreSQL returns the seconds as an exact number with six decimals.
 fn us_of_ts(layout: &Layout) -> String {
     let unix = format!("({})::bigint", apply("extract(epoch FROM ts AT TIME ZONE 'UTC')", "*", 1_000_000));
     format!("({})", apply(unix, "-", format!("({})", layout.epoch_us())))

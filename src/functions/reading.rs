@@ -1,12 +1,11 @@
 //! Reading IDs by this server's layout, and writing them as text. `sql/reading.sql` has the functions that the planner can
-//! inline, and the comments. Reading needs the settings, and so preloading; base62 does not.
+//! inline. Reading needs the settings, and so preloading; base62 does not.
 
-use super::row::record;
 use super::text::GivenText;
 use super::{function_info, hot_reader};
 use crate::layout_guard;
 use crate::messages::reading;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::time::{from_postgres, timestamp};
 use pgrx::prelude::*;
 use snowflake_core::base62;
@@ -23,22 +22,31 @@ CREATE DOMAIN snowflake_base62 AS text COLLATE pg_catalog."C"
         AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.~) '^[0-9A-Za-z]{11}$'
         AND VALUE COLLATE pg_catalog."C" OPERATOR(pg_catalog.<=) 'AzL8n0Y58m7'
     );
+COMMENT ON DOMAIN snowflake_base62 IS 'an ID as 11 base62 characters that sort as the IDs do';
 "#,
     name = "snowflake_base62"
 );
+extension_sql!(
+    r#"
+CREATE TYPE snowflake_parts AS (
+    created_at    timestamptz,
+    datacenter_id integer,
+    worker_id     integer,
+    sequence      integer
+);
+COMMENT ON TYPE snowflake_parts IS 'the fields of an ID';
+COMMENT ON COLUMN snowflake_parts.created_at IS 'start of the ID''s tick; up to max_ahead (2 s) late, as after each start';
+"#,
+    name = "snowflake_parts"
+);
+// Only what the bodies call.
 extension_sql_file! {
     "../../sql/reading.sql",
     requires = [
-        snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence, snowflake_encode, snowflake_min,
-        snowflake_max, snowflake_between_from, snowflake_between_until, snowflake_to_base62, snowflake_from_base62,
-        foreign_timestamp, foreign_datacenter, foreign_worker, foreign_sequence, snowflake_layouts_rows
+        "snowflake_parts", snowflake_timestamp, snowflake_datacenter, snowflake_worker, snowflake_sequence,
+        snowflake_between_from, snowflake_between_until, snowflake_layouts_rows
     ]
 }
-
-extension_sql_file!(
-    "../../sql/partitions.sql",
-    requires = [snowflake_timestamp, snowflake_min, snowflake_to_base62, snowflake_from_base62]
-);
 
 /// The settings, or the error why no ID can be read.
 fn layout_settings() -> &'static Settings {
@@ -54,26 +62,26 @@ fn unpack(id: i64) -> Parts {
     layout().unpack(id).unwrap_or_else(|| reading::not_an_id(id).raise())
 }
 
-fn created_at(layout: &Layout, parts: Parts) -> TimestampWithTimeZone {
-    timestamp(layout.starts_at(parts.tick))
+fn created_at(settings: &Settings, parts: Parts) -> TimestampWithTimeZone {
+    timestamp(settings.layout.starts_at(parts.tick))
 }
 
 /// `None` in a layout without datacenters.
-fn datacenter(layout: &Layout, parts: Parts) -> Option<i32> {
-    (layout.bits().datacenter > 0).then_some(parts.datacenter as i32)
+fn datacenter(settings: &Settings, parts: Parts) -> Option<i32> {
+    (settings.layout.bits().datacenter > 0).then_some(parts.datacenter as i32)
 }
 
-fn worker(_: &Layout, parts: Parts) -> i32 {
+fn worker(_: &Settings, parts: Parts) -> i32 {
     parts.worker as i32
 }
 
-fn sequence(_: &Layout, parts: Parts) -> i32 {
+fn sequence(_: &Settings, parts: Parts) -> i32 {
     parts.sequence as i32
 }
 
 /// Reads a field of an ID, or raises the error why it cannot be read.
-fn read<T>(id: i64, field: impl Fn(&Layout, Parts) -> T) -> T {
-    field(layout(), unpack(id))
+fn read<T>(id: i64, field: impl Fn(&Settings, Parts) -> T) -> T {
+    field(layout_settings(), unpack(id))
 }
 
 /// Reads a field of the ID of a call, if that needs neither an error nor a call of PostgreSQL.
@@ -81,16 +89,17 @@ fn read<T>(id: i64, field: impl Fn(&Layout, Parts) -> T) -> T {
 /// # Safety
 /// The function is STRICT, and its first argument is a bigint.
 #[inline(always)]
-unsafe fn try_read<T>(call: pg_sys::FunctionCallInfo, field: impl Fn(&Layout, Parts) -> T) -> Option<T> {
+unsafe fn try_read<T>(call: pg_sys::FunctionCallInfo, field: impl Fn(&Settings, Parts) -> T) -> Option<T> {
     // SAFETY: by this function's contract, the argument is present and not null.
     let id = unsafe { (*call).args.as_slice(1)[0].value.value() as i64 };
-    let layout = &layout_guard::known_for_reading()?.layout;
-    layout.unpack(id).map(|parts| field(layout, parts))
+    let settings = layout_guard::known_for_reading()?;
+    settings.layout.unpack(id).map(|parts| field(settings, parts))
 }
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_timestamp(id bigint) RETURNS timestamptz
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_timestamp_hot';
+COMMENT ON FUNCTION snowflake_timestamp(bigint) IS 'returns the creation time of an ID: the start of its tick';
 "#)]
 fn snowflake_timestamp(id: i64) -> TimestampWithTimeZone {
     read(id, created_at)
@@ -102,6 +111,8 @@ hot_reader! {
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_datacenter(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_datacenter_hot';
+COMMENT ON FUNCTION snowflake_datacenter(bigint) IS
+    'returns the datacenter number of an ID, or null if the layout has none';
 "#)]
 fn snowflake_datacenter(id: i64) -> Option<i32> {
     read(id, datacenter)
@@ -113,6 +124,7 @@ hot_reader! {
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_worker(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_worker_hot';
+COMMENT ON FUNCTION snowflake_worker(bigint) IS 'returns the number of the worker that generated an ID';
 "#)]
 fn snowflake_worker(id: i64) -> i32 {
     read(id, worker)
@@ -124,6 +136,7 @@ hot_reader! {
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_sequence(id bigint) RETURNS integer
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_sequence_hot';
+COMMENT ON FUNCTION snowflake_sequence(bigint) IS 'returns the sequence of an ID within its tick';
 "#)]
 fn snowflake_sequence(id: i64) -> i32 {
     read(id, sequence)
@@ -132,16 +145,38 @@ hot_reader! {
     snowflake_sequence_hot, pg_finfo_snowflake_sequence_hot, snowflake_sequence_wrapper, try_read, sequence
 }
 
+/// As `try_read`, if `backup_workers` can be used, too.
+///
+/// # Safety
+/// As `try_read`.
+#[inline(always)]
+unsafe fn try_read_server(
+    call: pg_sys::FunctionCallInfo,
+    field: impl Fn(&Settings, Parts) -> Option<i32>,
+) -> Option<Option<i32>> {
+    if !settings::bad_values().is_empty() {
+        return None;
+    }
+    // SAFETY: by this function's contract.
+    unsafe { try_read(call, field) }
+}
+
+fn server(settings: &Settings, parts: Parts) -> Option<i32> {
+    settings.workers.owner(parts.worker).map(|(home, _)| home as i32)
+}
+
 #[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_owner(id bigint, OUT home_worker_id integer, OUT lane integer)
-    STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+CREATE FUNCTION snowflake_server(id bigint) RETURNS integer
+    STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_server_hot';
+COMMENT ON FUNCTION snowflake_server(bigint) IS
+    'returns the home worker of the server that owns an ID''s worker, or null if no server can own it';
 "#)]
-fn snowflake_owner(id: i64, call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {
+fn snowflake_server(id: i64) -> Option<i32> {
     let settings = layout_guard::for_owners().unwrap_or_else(|error| error.raise());
-    let owner = settings.workers.owner(unpack(id).worker);
-    let (home, lane) = (owner.map(|(home, _)| home as i32), owner.map(|(_, lane)| lane as i32));
-    // SAFETY: PostgreSQL's own pointer to this call; the SQL above declares two integers.
-    unsafe { record(call, [home.into_datum(), lane.into_datum()]) }
+    server(settings, unpack(id))
+}
+hot_reader! {
+    snowflake_server_hot, pg_finfo_snowflake_server_hot, snowflake_server_wrapper, try_read_server, server
 }
 
 // ---- from a time to IDs ----
@@ -154,7 +189,12 @@ pub(super) fn tick_of(ts: TimestampWithTimeZone) -> i64 {
 }
 
 /// In a layout with datacenters, the ID is one of this server's datacenter.
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_encode(ts timestamptz, worker integer, sequence integer) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_encode(timestamptz, integer, integer) IS
+    'returns the ID of a time, a worker and a sequence, in this server''s datacenter if the layout has one';
+"#)]
 fn snowflake_encode(ts: TimestampWithTimeZone, worker: i32, sequence: i32) -> i64 {
     let Settings { layout, datacenter, .. } = layout_settings();
     let tick = tick_of(ts);
@@ -169,12 +209,20 @@ fn snowflake_encode(ts: TimestampWithTimeZone, worker: i32, sequence: i32) -> i6
     layout.pack(parts).expect("every field was checked")
 }
 
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_min(ts timestamptz) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_min(timestamptz) IS 'returns the lowest ID of the tick that contains a time';
+"#)]
 fn snowflake_min(ts: TimestampWithTimeZone) -> i64 {
     layout().lowest_id(tick_of(ts))
 }
 
-#[pg_extern(immutable, parallel_safe)]
+#[pg_extern(sql = r#"
+CREATE FUNCTION snowflake_max(ts timestamptz) RETURNS bigint
+    IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_max(timestamptz) IS 'returns the highest ID of the tick that contains a time';
+"#)]
 fn snowflake_max(ts: TimestampWithTimeZone) -> i64 {
     layout().highest_id(tick_of(ts))
 }
@@ -204,6 +252,7 @@ fn snowflake_between_until(until: TimestampWithTimeZone) -> i64 {
     sql = r#"
 CREATE FUNCTION snowflake_to_base62(id bigint) RETURNS snowflake_base62
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_to_base62(bigint) IS 'converts an ID to 11 base62 characters that sort as the IDs do';
 "#
 )]
 fn snowflake_to_base62(id: i64) -> String {
@@ -213,6 +262,7 @@ fn snowflake_to_base62(id: i64) -> String {
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_from_base62(base62 text) RETURNS bigint
     IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
+COMMENT ON FUNCTION snowflake_from_base62(text) IS 'converts the result of snowflake_to_base62 back to the ID';
 "#)]
 fn snowflake_from_base62(base62: GivenText<'_>) -> i64 {
     let id = base62.read().and_then(|text| match base62.is_ascii() {

@@ -1,6 +1,6 @@
 -- Generating IDs, in every way that a table can ask for them.
 CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), item text);
-INSERT INTO orders (item) VALUES ('a'), ('b') RETURNING (snowflake_owner(id)).home_worker_id, item;
+INSERT INTO orders (item) VALUES ('a'), ('b') RETURNING snowflake_server(id), item;
 WITH made AS (INSERT INTO orders (item) SELECT 'bulk' FROM generate_series(1, 5000) RETURNING id)
 SELECT count(*), bool_and(id > before) AS ascending FROM (SELECT id, lag(id) OVER () AS before FROM made) steps;
 COPY orders (item) FROM stdin;
@@ -16,7 +16,7 @@ EXECUTE one;
 SELECT count(*), count(DISTINCT id), min(id) > 0 AS positive FROM orders;
 
 -- of this server's worker, and of the time of the call
-SELECT (snowflake_owner(id)).home_worker_id,
+SELECT snowflake_server(id),
     snowflake_timestamp(id) BETWEEN before - interval '1 ms' AND clock_timestamp() + interval '2 s' AS of_now
 FROM (SELECT clock_timestamp() AS before, snowflake_nextval() AS id OFFSET 0) made;
 

@@ -5,7 +5,7 @@ CREATE TABLE t (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
 GRANT INSERT, SELECT ON t TO ordinary_user;
 
 SET ROLE ordinary_user;
-INSERT INTO t DEFAULT VALUES RETURNING (snowflake_owner(id)).home_worker_id;
+INSERT INTO t DEFAULT VALUES RETURNING snowflake_server(id);
 SELECT count(*) FROM t WHERE snowflake_between(id, '-infinity', 'infinity');
 SELECT count(*) > 0 AS may_read FROM snowflake_layouts;
 SELECT snowflake_rotate();

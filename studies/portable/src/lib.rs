@@ -13,7 +13,7 @@
 //! | waits -> holds | `LOCK TABLE` |
 //! | holds -> draws again, or drew | it has read the sequence: there is room, or what it has read is full |
 //! | draws again -> drew | `nextval` |
-//! | drew -> issued, or more, or moves | it reads the clock: the tick serves, or a range draws more, or the tick is old |
+//! | drew -> issued, or moves | it reads the clock: the tick serves, or is old or full |
 //! | moves -> issued, or idle | `setval`: a larger tick, or, where that would be too late, the present one's end |
 
 use stateright::{Model, Property};
@@ -25,8 +25,6 @@ pub enum Mutant {
     NoLock,
     /// A move sets the tick of the clock even if that is the present one, or below it.
     TickNotLarger,
-    /// A move sets the present tick again while a range has too little room in it.
-    SameTick,
     /// The increment of the sequence is 1: it changes the tick.
     IncrementOfOne,
     /// A call does not compare the tick with the clock.
@@ -35,8 +33,6 @@ pub enum Mutant {
     CountUnchecked,
     /// A call draws a count of a full tick.
     FullTickCounted,
-    /// A range does not look whether others took positions in between.
-    GapUnchecked,
     /// A refused move leaves room in the present tick.
     RoomWhenRefused,
     /// After a crash the sequence is what it was before the last change.
@@ -44,15 +40,13 @@ pub enum Mutant {
 }
 
 /// Every mutant.
-pub const MUTANTS: [Mutant; 10] = [
+pub const MUTANTS: [Mutant; 8] = [
     Mutant::NoLock,
     Mutant::TickNotLarger,
-    Mutant::SameTick,
     Mutant::IncrementOfOne,
     Mutant::TickUnchecked,
     Mutant::CountUnchecked,
     Mutant::FullTickCounted,
-    Mutant::GapUnchecked,
     Mutant::RoomWhenRefused,
     Mutant::WalLost,
 ];
@@ -60,8 +54,8 @@ pub const MUTANTS: [Mutant; 10] = [
 /// How much of everything there is.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// How many positions each session asks for at once: 1, or a range.
-    pub sessions: &'static [u8],
+    /// Sessions that call.
+    pub sessions: usize,
     /// Ticks end here: a session that would need a later one is refused.
     pub last_tick: u8,
     /// IDs of a tick.
@@ -94,16 +88,7 @@ enum Session {
     Holds,
     DrawsAgain,
     Drew(Value),
-    /// The first of a range, the last so far, and how many are missing.
-    More {
-        first: Value,
-        last: Value,
-        missing: u8,
-        clock: u8,
-    },
-    Moves {
-        to: u8,
-    },
+    Moves { to: u8 },
 }
 
 /// A state of the model.
@@ -163,24 +148,21 @@ impl Scope {
         value.count >= self.field && !self.is(Mutant::FullTickCounted)
     }
 
-    fn serves(&self, value: Value, n: u8, clock: u8) -> bool {
+    fn serves(&self, value: Value, clock: u8) -> bool {
         (value.tick >= clock || self.is(Mutant::TickUnchecked))
-            && (value.count + n <= self.field || self.is(Mutant::CountUnchecked))
+            && (value.count < self.field || self.is(Mutant::CountUnchecked))
     }
 
-    /// A call has n positions from this one on.
-    fn issue(&self, state: &mut State, first: Value, n: u8, clock: u8) {
-        for count in first.count..first.count + n {
-            let value = Value { tick: first.tick, count };
-            match state.issued.binary_search(&value) {
-                Ok(_) => state.breach = Some("an ID twice"),
-                Err(place) => state.issued.insert(place, value),
-            }
+    /// A call has this position.
+    fn issue(&self, state: &mut State, value: Value, clock: u8) {
+        match state.issued.binary_search(&value) {
+            Ok(_) => state.breach = Some("an ID twice"),
+            Err(place) => state.issued.insert(place, value),
         }
-        if first.tick < clock {
+        if value.tick < clock {
             state.breach = Some("a tick before the clock");
         }
-        if first.count + n > self.field {
+        if value.count >= self.field {
             state.breach = Some("a count beyond the field");
         }
     }
@@ -199,17 +181,17 @@ impl Scope {
 
     /// `None` where the session cannot go on.
     fn step(&self, state: &mut State, who: usize) -> Option<()> {
-        let (n, clock) = (self.sessions[who], state.clock);
+        let clock = state.clock;
         let (session, calls) = state.sessions[who];
         state.sessions[who].0 = match session {
             Session::Idle if calls == self.calls => return None,
             Session::Idle => {
                 state.sessions[who].1 += 1;
-                if n == 1 && !self.is_full(state.sequence) { Session::Draws } else { Session::Waits }
+                if !self.is_full(state.sequence) { Session::Draws } else { Session::Waits }
             }
             Session::Draws => self.draw(state, Session::Drawn),
-            Session::Drawn(value) if self.serves(value, 1, clock) => {
-                self.issue(state, value, 1, clock);
+            Session::Drawn(value) if self.serves(value, clock) => {
+                self.issue(state, value, clock);
                 Session::Idle
             }
             Session::Drawn(_) => Session::Waits,
@@ -221,29 +203,14 @@ impl Scope {
             Session::Holds if self.is_full(state.sequence) => Session::Drew(state.sequence),
             Session::Holds => Session::DrawsAgain,
             Session::DrawsAgain => self.draw(state, Session::Drew),
-            Session::Drew(first) if self.serves(first, n, clock) => {
-                Session::More { first, last: first, missing: n - 1, clock }
+            Session::Drew(value) if self.serves(value, clock) => {
+                self.issue(state, value, clock);
+                Self::end(state, who);
+                return Some(());
             }
             Session::Drew(value) => {
                 let later = if value.tick >= clock { value.tick + 1 } else { clock };
-                let to = match self.mutant {
-                    Some(Mutant::TickNotLarger) => clock,
-                    Some(Mutant::SameTick) => later.min(value.tick.max(clock)),
-                    _ => later,
-                };
-                Session::Moves { to }
-            }
-            Session::More { first, last, missing: 0, clock } => {
-                let is_whole = (last.tick, last.count) == (first.tick, first.count + n - 1);
-                if is_whole || self.is(Mutant::GapUnchecked) {
-                    self.issue(state, first, n, clock);
-                    Self::end(state, who);
-                    return Some(());
-                }
-                Session::Moves { to: last.tick + 1 }
-            }
-            Session::More { first, missing, clock, .. } => {
-                self.draw(state, |last| Session::More { first, last, missing: missing - 1, clock })
+                Session::Moves { to: if self.is(Mutant::TickNotLarger) { clock } else { later } }
             }
             Session::Moves { to } if to > self.last_tick => {
                 state.before = state.sequence;
@@ -253,9 +220,9 @@ impl Scope {
             }
             Session::Moves { to } => {
                 state.before = state.sequence;
-                state.sequence = Value { tick: to, count: n - 1 };
+                state.sequence = Value { tick: to, count: 0 };
                 // The clock that the move has read is at most the tick.
-                self.issue(state, Value { tick: to, count: 0 }, n, 0);
+                self.issue(state, state.sequence, 0);
                 Self::end(state, who);
                 return Some(());
             }
@@ -276,7 +243,7 @@ impl Model for Scope {
             before: sequence,
             clock: 1,
             holder: None,
-            sessions: vec![(Session::Idle, 0); self.sessions.len()],
+            sessions: vec![(Session::Idle, 0); self.sessions],
             crashes: 0,
             issued: Vec::new(),
             breach: None,
@@ -284,10 +251,10 @@ impl Model for Scope {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        actions.extend((0..self.sessions.len()).map(Action::Step));
+        actions.extend((0..self.sessions).map(Action::Step));
         actions.extend((1..=self.last_tick).filter(|clock| *clock != state.clock).map(Action::Clock));
         let is_busy = |who: &usize| state.sessions[*who].0 != Session::Idle;
-        actions.extend((0..self.sessions.len()).filter(is_busy).map(Action::Fail));
+        actions.extend((0..self.sessions).filter(is_busy).map(Action::Fail));
         if state.crashes < self.crashes {
             actions.push(Action::Crash);
         }
@@ -301,7 +268,7 @@ impl Model for Scope {
             Action::Fail(who) => Self::end(&mut next, who),
             Action::Crash => {
                 next.crashes += 1;
-                (0..self.sessions.len()).for_each(|who| Self::end(&mut next, who));
+                (0..self.sessions).for_each(|who| Self::end(&mut next, who));
                 next.sequence = match self.is(Mutant::WalLost) {
                     true => next.before,
                     false => Value { count: next.sequence.count + 1, ..next.sequence },

@@ -497,9 +497,8 @@ fn a_standby_that_becomes_a_subscriber_makes_ids_once_it_is_adopted() {
     wait_until("the publisher's rows", secs(20), || {
         (one::<i64>(&mut in_shop(&subscriber), arrived) == all).then_some(())
     });
-    let workers = "SELECT array_agg(DISTINCT (snowflake_owner(id)).home_worker_id ORDER BY
-                       (snowflake_owner(id)).home_worker_id) FROM orders";
-    assert_eq!(one::<Vec<i32>>(&mut in_shop(&subscriber), workers), [1, 2]);
+    let servers = "SELECT array_agg(DISTINCT snowflake_server(id) ORDER BY snowflake_server(id)) FROM orders";
+    assert_eq!(one::<Vec<i32>>(&mut in_shop(&subscriber), servers), [1, 2]);
 }
 
 // ---- pg_upgrade ----

@@ -52,7 +52,7 @@ fn generator_sql(of: &Database, arguments: &str) -> String {
     one(&mut of.connect(), &format!("SELECT snowflake_generator_sql({arguments})"))
 }
 
-const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(700), Kind::Range(100), Kind::Range(4_096)];
+const CLIENTS: [Kind; 4] = [Kind::One, Kind::Batch(700), Kind::One, Kind::Batch(4_096)];
 
 #[test]
 fn the_file_is_what_the_function_returns() {
@@ -150,7 +150,7 @@ fn a_clock_that_moves_backwards_repeats_no_id_and_is_told() {
     server.step_back(hours(1));
     let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
     // What a call has left behind that generated no ID is none.
-    for call in ["nextval()", "nextval_range(2)"] {
+    for call in ["nextval()", "nextval_batch(2)"] {
         fails(&mut session, "55000", &format!("SELECT snowflake_{call}"));
         fails(&mut session, "55000", last);
     }
@@ -222,13 +222,13 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
     let mut app = server.connect_as("app");
     run(&mut app, "INSERT INTO orders (note) SELECT 'x' FROM generate_series(1, 100)");
     assert!(one::<bool>(&mut app, "SELECT bool_and(snowflake_worker(id) = 0) FROM orders"));
-    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_range(5), snowflake_nextval_batch(5)");
+    run(&mut app, "SELECT snowflake_lastval(), snowflake_nextval_batch(5)");
     for role in ["app", "mallory"] {
         let mut session = server.connect_as(role);
         for statement in [
             "SELECT nextval('snowflake.snowflake_state')",
             "SELECT setval('snowflake.snowflake_state', 1)",
-            "SELECT snowflake.snowflake_move(1)",
+            "SELECT snowflake.snowflake_move()",
             "DO $$ BEGIN LOCK TABLE snowflake.snowflake_config IN EXCLUSIVE MODE; END $$",
             "DELETE FROM snowflake.snowflake_config",
         ] {
@@ -250,7 +250,8 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
              AS 'SELECT evil(1, 1) > 0';
          CREATE DOMAIN pg_temp.text AS varchar CHECK (evil(1, 1) > 0);
          SET search_path = public, pg_catalog, snowflake;
-         SELECT snowflake_nextval(), snowflake_nextval_range(7), snowflake_lastval()",
+         SELECT snowflake_nextval(), snowflake_lastval(); SELECT pg_sleep(0.01);
+         SELECT snowflake_nextval(), snowflake_nextval_batch(7)",
     );
     let failure = fails(&mut mallory, "22023", "SELECT snowflake_timestamp(-1)");
     assert!(failure.message.contains("-1 is not a snowflake ID"), "{failure}");
@@ -258,13 +259,13 @@ fn a_role_without_rights_inserts_and_cannot_change_the_sequence() {
 
 /// A client that sends its query and then reads nothing: the server blocks as soon as it has sent more than the socket
 /// takes.
-fn client_that_does_not_read(server: &Server, role: &str, query: &str) -> UnixStream {
+fn client_that_does_not_read(server: &Server, query: &str) -> UnixStream {
     let mut socket = UnixStream::connect(server.folder().join(".s.PGSQL.5432")).expect("a socket");
     let send = |socket: &mut UnixStream, kind: &[u8], body: &[u8]| {
         let length = (body.len() as i32 + 4).to_be_bytes();
         socket.write_all(&[kind, &length, body].concat()).expect("a message is sent");
     };
-    let startup = format!("user\0{role}\0database\0postgres\0\0");
+    let startup = "user\0postgres\0database\0postgres\0\0";
     send(&mut socket, b"", &[&196_608_i32.to_be_bytes(), startup.as_bytes()].concat());
     loop {
         let mut head = [0; 5];
@@ -282,15 +283,14 @@ fn client_that_does_not_read(server: &Server, role: &str, query: &str) -> UnixSt
 /// What a caller's settings have the server send while it holds the lock, it does not send.
 #[test]
 fn a_client_that_does_not_read_keeps_no_other_from_generating_ids() {
-    const MOVES: &str =
-        "SELECT count(snowflake.snowflake_nextval_range(4096)) FROM generate_series(1, 20000)";
+    const MOVES: &str = "SELECT count(snowflake.snowflake_move()) FROM generate_series(1, 20000)";
     let server = with_generator(plain());
     let mut session = server.connect();
-    run(&mut session, "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA snowflake TO app");
+    // As its owner, who may call snowflake_move() itself: each call takes the lock.
     run(&mut session, "SET statement_timeout = '5s'");
     let mut faults = Vec::new();
     let mut others_wait = |what: &str| {
-        let waits = session.batch_execute("SELECT snowflake_nextval_range(1)").is_err();
+        let waits = session.batch_execute("SELECT snowflake_move()").is_err();
         if waits {
             faults.push(what.to_owned());
         }
@@ -305,7 +305,7 @@ fn a_client_that_does_not_read_keeps_no_other_from_generating_ids() {
         for before in 0..6 {
             let before = "DO $$ BEGIN RAISE LOG 'x'; END $$;".repeat(before);
             let query = format!("{settings}; {before} {MOVES}");
-            clients.push(client_that_does_not_read(&server, "app", &query));
+            clients.push(client_that_does_not_read(&server, &query));
             std::thread::sleep(ms(300));
             if others_wait(settings) {
                 break;
@@ -316,9 +316,9 @@ fn a_client_that_does_not_read_keeps_no_other_from_generating_ids() {
     let mut clients = Vec::new();
     for length in (8..160).map(|step| step * 2_000) {
         let query = format!(
-            "SET exit_on_error = on; SELECT repeat('x', {length}); SELECT snowflake.snowflake_nextval_range(1)"
+            "SET exit_on_error = on; SELECT repeat('x', {length}); SELECT snowflake.snowflake_move()"
         );
-        clients.push(client_that_does_not_read(&server, "app", &query));
+        clients.push(client_that_does_not_read(&server, &query));
         if clients.len() == 20 {
             if others_wait("exit_on_error") {
                 break;
@@ -420,24 +420,50 @@ fn its_installation_calls_nothing_of_others() {
     assert!(server.log().contains("trapped postgres"), "it would have been noticed");
 }
 
+/// One object of each kind that a schema has, under a name that the text uses.
 #[test]
 fn nothing_of_another_role_becomes_a_part_of_the_generator() {
+    const PLANTED: [&str; 12] = [
+        "FUNCTION snowflake.snowflake_error(text, text, text, text, anyelement) RETURNS anyelement LANGUAGE sql AS 'SELECT $5'",
+        "PROCEDURE snowflake.snowflake_move() LANGUAGE sql AS 'SELECT 1'",
+        "AGGREGATE snowflake.snowflake_min(bigint) (SFUNC = int8larger, STYPE = bigint)",
+        "DOMAIN snowflake.snowflake_parts AS text",
+        "TYPE snowflake.snowflake_parts AS (created_at timestamptz, datacenter_id integer, worker_id integer, sequence integer)",
+        "TYPE snowflake.snowflake_parts AS ENUM ('a')",
+        "TYPE snowflake.snowflake_parts AS RANGE (SUBTYPE = bigint)",
+        "TABLE snowflake.snowflake_config (layout text, tick_ms integer, epoch timestamptz)",
+        "SEQUENCE snowflake.snowflake_state",
+        "VIEW snowflake.snowflake_status AS SELECT 1 AS one",
+        "VIEW snowflake.snowflake_layouts AS SELECT 1 AS one",
+        "MATERIALIZED VIEW snowflake.snowflake_status AS SELECT 1 AS one",
+    ];
     let server = plain().start();
     let mut owner = server.connect();
     run(&mut owner, "CREATE ROLE mallory LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA snowflake");
-    run(&mut owner, "GRANT CREATE, USAGE ON SCHEMA snowflake TO mallory, app");
     run(
-        &mut server.connect_as("mallory"),
-        "CREATE FUNCTION snowflake.snowflake_error(text, text, text, text, anyelement) RETURNS anyelement
-         LANGUAGE sql AS 'SELECT $5'",
+        &mut owner,
+        "GRANT USAGE ON SCHEMA snowflake TO mallory, app; GRANT CREATE ON SCHEMA snowflake TO app",
     );
+    let text = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
     let mut app = server.connect_as("app");
-    // Not of a superuser's either.
-    for session in [&mut app, &mut owner] {
-        let text = shipped().replace("CREATE SCHEMA IF NOT EXISTS \"snowflake\";", "");
-        let failure = fails(session, "42501", &text);
-        assert!(failure.text().contains("belongs to role mallory"), "{failure}");
+    for planted in PLANTED {
+        run(
+            &mut owner,
+            &format!(
+                "GRANT CREATE ON SCHEMA snowflake TO mallory; SET ROLE mallory; CREATE {planted}; RESET ROLE;
+                 REVOKE CREATE ON SCHEMA snowflake FROM mallory"
+            ),
+        );
+        // Not of a superuser's generator either.
+        for session in [&mut app, &mut owner] {
+            let failure = fails(session, "42501", &text);
+            // The functions of a range belong to the superuser that initialized the cluster.
+            assert!(failure.message.contains("among objects of another role"), "{planted}: {failure}");
+            assert!(failure.detail.contains(" belongs to role "), "{planted}: {failure}");
+        }
+        run(&mut owner, "DROP OWNED BY mallory");
     }
+    run(&mut app, &format!("BEGIN; {text} COMMIT"));
 }
 
 /// Who owns the schema can put another one in its place, and the generator calls its functions with its owner's rights.
@@ -471,6 +497,67 @@ fn its_schema_belongs_to_nobody_who_could_not_act_as_its_owner_anyway() {
         run(&mut owner, &format!("REVOKE CREATE ON SCHEMA snowflake FROM {role}"));
     }
     run(&mut app, &format!("BEGIN; {existing} COMMIT"));
+}
+
+/// PostgreSQL may keep the rows of a set-returning function for equal arguments.
+#[test]
+fn a_batch_for_each_row_of_a_table_returns_other_ids() {
+    let server = with_generator(plain());
+    let mut session = server.connect();
+    run(
+        &mut session,
+        "CREATE TABLE lines (qty integer); INSERT INTO lines SELECT n % 5 + 1 FROM generate_series(1, 20000) AS n;
+         ANALYZE lines",
+    );
+    let row = session
+        .query_one(
+            "SELECT count(*), count(DISTINCT id) FROM lines AS l, LATERAL snowflake_nextval_batch(l.qty) AS id",
+            &[],
+        )
+        .expect("the counts");
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (60_000, 60_000));
+    assert!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(0)").is_empty());
+    assert!(column::<i64>(&mut session, "SELECT snowflake_nextval_batch(NULL)").is_empty());
+    let failure = fails(&mut session, "22023", "SELECT snowflake_nextval_batch(-2)");
+    assert!(failure.detail.contains("n is -2"), "{failure}");
+}
+
+#[test]
+fn its_status_agrees_with_the_clock_and_the_last_id() {
+    let server = with_generator(plain().faketime(true));
+    let mut session = server.connect();
+    // The extension's columns of the same names have the same types.
+    let library = database();
+    let columns = |session: &mut Client, schema: &str| -> Vec<String> {
+        column(
+            session,
+            &format!(
+                "SELECT attname || ' ' || atttypid::regtype FROM pg_attribute
+                 WHERE attrelid = '{schema}.snowflake_status'::regclass AND attnum > 0"
+            ),
+        )
+    };
+    let all = columns(&mut library.connect(), "public");
+    assert!(columns(&mut session, "snowflake").iter().all(|column| all.contains(column)), "{all:?}");
+
+    let status = |session: &mut Client| -> (String, Option<i64>, i64) {
+        let row = session
+            .query_one("SELECT state, (extract(epoch FROM last_id_at) * 1000)::bigint, ahead_ms FROM snowflake_status", &[])
+            .expect("the status");
+        (row.get(0), row.get(1), row.get(2))
+    };
+    assert_eq!(status(&mut session), ("open".to_owned(), None, 0), "before the first ID");
+    let id = next(&mut session);
+    assert_eq!(status(&mut session).1, Some(at_ms(id)));
+    server.step_forward(hours(1));
+    assert_eq!(status(&mut session), ("open".to_owned(), Some(at_ms(id)), 0), "idle for an hour");
+    server.step_back(hours(1));
+    server.step_back(secs(1));
+    let (state, _, ahead) = status(&mut session);
+    assert!(state == "open" && (0..=1_000).contains(&ahead), "{state} {ahead}");
+    server.step_back(hours(1));
+    let (state, _, ahead) = status(&mut session);
+    assert!(state == "closed" && ahead > 3_500_000, "{state} {ahead}");
 }
 
 #[test]
@@ -530,6 +617,32 @@ fn outcome(session: &mut Client, expression: &str) -> String {
     }
 }
 
+/// A value of an argument: of a number that may be an ID, times around it and beyond all IDs.
+fn argument(name: &str, type_: &str, id: i64, random: &mut impl Rng) -> String {
+    const LAYOUTS: [&str; 8] = [
+        "twitter",
+        "mastodon",
+        "sonyflake",
+        "Instagram ",
+        "39/s8/w16 10ms 2014-09-01",
+        "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
+        "nothing",
+        "41/10/12 1ms",
+    ];
+    match (name, type_) {
+        ("layout", _) => format!("'{}'", LAYOUTS[random.random_range(0..LAYOUTS.len())]),
+        (_, "bigint") => format!("'{id}'::bigint"),
+        (_, "integer") => (id >> random.random_range(0..60)).clamp(-5, 5_000).to_string(),
+        (_, "timestamp with time zone") => match random.random_range(0..10) {
+            0 => "NULL".to_owned(),
+            1 => "'infinity'".to_owned(),
+            2 => "'-infinity'".to_owned(),
+            _ => format!("(timestamptz 'epoch' + {} * interval '1 s')", id >> 30),
+        },
+        _ => panic!("no value for {name} {type_}"),
+    }
+}
+
 /// A name can end the quotation of a literal or a body.
 #[test]
 fn its_schema_may_have_any_name() {
@@ -544,8 +657,8 @@ fn its_schema_may_have_any_name() {
         run(&mut session, &format!("BEGIN; {} COMMIT", generator_sql(&database, &format!("3, '{literal}'"))));
         run(&mut session, &format!("SET search_path = \"{}\"", name.replace('"', "\"\"")));
         let id = next(&mut session);
-        let same = "snowflake_timestamp(id) = snowflake_time_decoder(snowflake_time_encoder(snowflake_timestamp(id)))
-                    AND snowflake_worker(id, 'twitter') = 3 AND (snowflake_decode(id)).worker_id = 3";
+        let same = "snowflake_timestamp(id) = snowflake_timestamp(snowflake_min(snowflake_timestamp(id)))
+                    AND (snowflake_decode(id, 'twitter')).worker_id = 3 AND (snowflake_decode(id)).worker_id = 3";
         assert!(
             one::<bool>(&mut session, &format!("SELECT {same} FROM (VALUES ({id}::bigint)) AS v (id)")),
             "{name}"
@@ -616,56 +729,29 @@ fn its_functions_return_what_the_extensions_functions_return() {
         );
         let mut ids: Vec<i64> = vec![-1, 0, 1, of_portable, of_library, i64::MAX, i64::MIN];
         ids.extend((0..40).map(|_| random.random::<i64>() >> random.random_range(1..60)));
-        let mut expressions = Vec::new();
-        for id in &ids {
-            let at = format!("(timestamptz 'epoch' + {} * interval '1 s')", id >> 30);
-            let layout = [
-                "twitter",
-                "mastodon",
-                "sonyflake",
-                "Instagram ",
-                "39/s8/w16 10ms 2014-09-01",
-                "41/5+5/12 1ms 2020-01-01T01:00:00+01:00",
-                "nothing",
-                "41/10/12 1ms",
-            ][(id & 7) as usize];
-            expressions.extend([
-                format!("snowflake_decode({id})"),
-                format!("extract(epoch FROM snowflake_timestamp({id}))"),
-                format!("snowflake_datacenter({id}), snowflake_worker({id}), snowflake_sequence({id})"),
-                format!("snowflake_owner({id})"),
-                format!("snowflake_min({at})"),
-                format!("snowflake_max({at})"),
-                format!(
-                    "snowflake_between({id}, {at}, 'infinity'), snowflake_between({id}, '-infinity', {at})"
-                ),
-                format!("snowflake_between({id}, NULL, {at})"),
-                format!("snowflake_encode({at}, {}, {})", id & 1_023, id >> 40 & 4_095),
-                format!("snowflake_encode({at}, {}, 0)", id >> 34),
-                format!("snowflake_to_base62({id})"),
-                format!("snowflake_from_base62(snowflake_to_base62({id}))"),
-                format!("snowflake_from_base62('{}')", id),
-                format!("snowflake_time_encoder({at})"),
-                format!("snowflake_decode({id}, '{layout}')"),
-                format!("snowflake_worker({id}, '{layout}'), snowflake_sequence({id}, '{layout}')"),
-            ]);
+        // Each function that reads or composes IDs, so each that could return something else.
+        let readers = other
+            .query(
+                "SELECT proname::text, proargnames, proargtypes::regtype[]::text[] FROM pg_proc
+                 WHERE pronamespace = '\"my schema\"'::regnamespace AND provolatile <> 'v'
+                     AND obj_description(oid) NOT LIKE 'internal%'",
+                &[],
+            )
+            .expect("the functions");
+        assert!(readers.len() >= 12, "{}", readers.len());
+        let mut expressions = vec!["snowflake_nextval_batch(-1)".to_owned()];
+        for reader in &readers {
+            let name: String = reader.get(0);
+            let arguments: Vec<(String, String)> =
+                reader.get::<_, Vec<String>>(1).into_iter().zip(reader.get::<_, Vec<String>>(2)).collect();
+            let nulls: Vec<String> = arguments.iter().map(|(_, type_)| format!("NULL::{type_}")).collect();
+            expressions.push(format!("{name}({})", nulls.join(", ")));
+            for id in &ids {
+                let given: Vec<String> =
+                    arguments.iter().map(|(name, type_)| argument(name, type_, *id, &mut random)).collect();
+                expressions.push(format!("{name}({})", given.join(", ")));
+            }
         }
-        expressions.extend(
-            ["AzL8n0Y58m7", "AzL8n0Y58m8", "zzzzzzzzzzz", "0000000000é", ""]
-                .map(|text| format!("snowflake_from_base62('{text}'), snowflake_time_decoder('{text}')")),
-        );
-        expressions.extend(
-            [
-                "snowflake_decode(NULL)",
-                "snowflake_timestamp(NULL)",
-                "snowflake_min(NULL)",
-                "snowflake_to_base62(NULL)",
-                "snowflake_nextval_batch(-1)",
-                "snowflake_nextval_range(0)",
-                "snowflake_nextval_range(2000000000)",
-            ]
-            .map(str::to_owned),
-        );
         for expression in &expressions {
             let (real, here) = (outcome(&mut own, expression), outcome(&mut other, expression));
             assert_eq!(here, real, "{bits} {tick}: {expression}");
@@ -690,7 +776,7 @@ fn its_functions_return_what_the_extensions_functions_return() {
         };
         let (all, here) = (signatures(&mut own, "public"), signatures(&mut other, "\"my schema\""));
         let missing: Vec<&String> = here.iter().filter(|function| !all.contains(function)).collect();
-        assert!(missing.is_empty() && here.len() > 20, "{missing:?} are none of the extension's");
+        assert!(missing.is_empty() && here.len() >= 15, "{missing:?} are none of the extension's");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Rights that roles have on the extension's objects, from defaults and from grants. Who may call what is in
 //! `pg_test/regress/sql/rights.sql`, conversions in `convert/rights.rs`, settings in `generate/setting_rights.rs`.
 
+use super::calls::{Call, TABLES, calls};
 use super::planted_objects::MEMBERS;
 use postgres::{Client, NoTls};
 use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::{Failure, column, fails, one, run};
+use snowflake_server_tests::sql::{column, fails, one, run};
 
 // ---- rights that others have on the extension's objects ----
 
@@ -67,52 +68,6 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
     }
 }
 
-/// A call of each function that a role may be granted, for a role with nothing but this grant and what rows with a
-/// snowflake default need.
-const GRANTED: [&str; 41] = [
-    "SELECT snowflake_nextval()",
-    "SELECT snowflake_nextval_batch(3)",
-    "SELECT snowflake_nextval_range(3)",
-    "SELECT snowflake_lastval()",
-    "SELECT snowflake_decode(id) FROM filled",
-    "SELECT (snowflake_decode(id, 'twitter')).* FROM filled",
-    "SELECT snowflake_timestamp(id) FROM filled",
-    "SELECT snowflake_timestamp(id, 'twitter') FROM filled",
-    "SELECT snowflake_datacenter(id) FROM filled",
-    "SELECT snowflake_datacenter(id, 'twitter') FROM filled",
-    "SELECT snowflake_worker(id) FROM filled",
-    "SELECT snowflake_worker(id, 'twitter') FROM filled",
-    "SELECT snowflake_sequence(id) FROM filled",
-    "SELECT snowflake_sequence(id, 'twitter') FROM filled",
-    "SELECT snowflake_owner(id) FROM filled",
-    "SELECT snowflake_encode(now(), 1, 1)",
-    "SELECT snowflake_min(now())",
-    "SELECT snowflake_max(now())",
-    "SELECT FROM filled WHERE snowflake_between(id, now() - interval '1 day', now())",
-    "SELECT snowflake_to_base62(id) FROM filled",
-    "SELECT snowflake_from_base62('00000000001')",
-    "SELECT snowflake_time_encoder(now())",
-    "SELECT snowflake_time_decoder('00000000001')",
-    "SELECT snowflake_reader_sql()",
-    "SELECT snowflake_generator_sql(1)",
-    "CREATE TRIGGER guard BEFORE INSERT ON filled FOR EACH ROW EXECUTE FUNCTION snowflake_refuse_own_worker()",
-    "SELECT snowflake_rotate()",
-    "SELECT snowflake_adopt(now() - interval '1 day')",
-    "SELECT snowflake_reset_stats()",
-    "SELECT snowflake_convert('plain', 'id', dry_run => false)",
-    "SELECT snowflake_convert_tables('{plain}', dry_run => false)",
-    "SELECT snowflake_convert_schema('own', dry_run => false)",
-    "SELECT snowflake_revert('filled', 'id', dry_run => false)",
-    "SELECT snowflake_revert_tables('{filled}', dry_run => false)",
-    "SELECT snowflake_revert_schema('own', dry_run => false)",
-    "SELECT snowflake_layout_steps()",
-    "SELECT snowflake_server_layout()",
-    "SELECT snowflake_origin(1)",
-    "SELECT snowflake_at(now(), 900) OVER ()",
-    "SELECT snowflake_next_at(now(), 900, 'filled')",
-    "SELECT snowflake_horizon()",
-];
-
 /// Where untrusted roles run SQL of their own.
 #[test]
 fn after_the_revoke_that_the_security_policy_names_nobody_uses_up_ids() {
@@ -124,108 +79,19 @@ fn after_the_revoke_that_the_security_policy_names_nobody_uses_up_ids() {
     run(&mut session, revoke.expect("the statement"));
     run(
         &mut session,
-        "CREATE ROLE app LOGIN;
-         CREATE TABLE plain (id bigserial PRIMARY KEY);
-         CREATE TABLE filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
-         INSERT INTO filled DEFAULT VALUES;
-         ALTER TABLE plain OWNER TO app; ALTER TABLE filled OWNER TO app",
+        &format!(
+            "CREATE ROLE app LOGIN; {TABLES}; ALTER TABLE plain OWNER TO app; ALTER TABLE filled OWNER TO app"
+        ),
     );
+    let calls = calls(&mut session, "public");
     let issued = "SELECT issued FROM snowflake_status";
     let before: i64 = one(&mut session, issued);
     let mut app = server.config().user("app").connect(NoTls).unwrap();
-    for call in GRANTED {
+    for Call { sql, .. } in calls {
         // Most of them are allowed, or fail for want of a right.
-        let _ = app.batch_execute(call);
-        assert_eq!(one::<i64>(&mut session, issued), before, "{call}");
+        let _ = app.batch_execute(&sql);
+        assert_eq!(one::<i64>(&mut session, issued), before, "{sql}");
     }
-}
-
-#[test]
-fn where_execute_is_revoked_by_default_one_grant_suffices() {
-    let server = Server::builder().start();
-    let mut session = server.connect();
-    run(
-        &mut session,
-        "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
-         CREATE ROLE app LOGIN; CREATE ROLE inserter LOGIN;
-         CREATE EXTENSION snowflake_id",
-    );
-    run(&mut session, "SET ROLE app");
-    for call in ["snowflake_nextval()", "snowflake_max(now())", "snowflake_between(1, now(), now())"] {
-        fails(&mut session, "42501", &format!("SELECT {call}"));
-    }
-    run(&mut session, "RESET ROLE");
-    let functions = session
-        .query(
-            "SELECT oid::regprocedure::text, proname::text FROM pg_proc
-             WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'snowflake%'
-             -- Only superusers may call these.
-                 AND proname NOT LIKE 'snowflake_registry_%'",
-            &[],
-        )
-        .unwrap();
-    assert_eq!(functions.len(), GRANTED.len());
-    let mut faults = Vec::new();
-    run(
-        &mut session,
-        "CREATE SCHEMA own AUTHORIZATION app;
-         CREATE TABLE own.plain (id bigserial PRIMARY KEY);
-         CREATE TABLE own.filled (id bigint PRIMARY KEY DEFAULT snowflake_nextval());
-         INSERT INTO own.filled DEFAULT VALUES;
-         ALTER TABLE own.plain OWNER TO app; ALTER TABLE own.filled OWNER TO app",
-    );
-    let mut app = server.config().user("app").connect(NoTls).unwrap();
-    run(&mut app, "SET search_path = own, public");
-    for function in &functions {
-        let (signature, name): (String, String) = (function.get(0), function.get(1));
-        let has_layout = signature.ends_with("(bigint,text)");
-        let calls = GRANTED.iter().filter(|call| {
-            let (_, after) = call.split_once(&format!("{name}(")).unwrap_or_default();
-            !after.is_empty() && after.contains("'twitter'") == has_layout
-        });
-        let call = calls.collect::<Vec<_>>();
-        assert_eq!(call.len(), 1, "{signature}");
-        // Whoever inserts rows with the default may call it, and needs no more.
-        let also = if name.contains("convert") || name.contains("revert") {
-            "GRANT EXECUTE ON FUNCTION snowflake_nextval() TO app"
-        } else {
-            ""
-        };
-        run(&mut session, &format!("GRANT EXECUTE ON FUNCTION {signature} TO app; {also}"));
-        run(&mut app, "BEGIN");
-        if let Err(e) = app.batch_execute(call[0]) {
-            let failure = Failure::from(&e);
-            // Without a registry there is nothing to ask; but it has been called.
-            if name != "snowflake_origin" || failure.code == "42501" {
-                faults.push(format!("{}: {failure}", call[0]));
-            }
-        }
-        run(&mut app, "ROLLBACK");
-        run(&mut session, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM app");
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-    // A view needs no grant on what it calls.
-    run(&mut session, "SET ROLE app");
-    assert!(one::<i64>(&mut session, "SELECT count(*) FROM snowflake_layouts") > 5);
-    run(&mut session, "RESET ROLE");
-    // Of what users call, only those readers are open that others need.
-    let open: Vec<String> = column(
-        &mut session,
-        "SELECT DISTINCT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace
-             AND proname LIKE 'snowflake%' AND has_function_privilege('public', oid, 'EXECUTE') ORDER BY 1",
-    );
-    let readers = ["datacenter", "from_base62", "min", "sequence", "timestamp", "to_base62", "worker"];
-    assert_eq!(open, readers.map(|reader| format!("snowflake_{reader}")));
-    // COPY calls another function in the place of the default.
-    run(
-        &mut session,
-        "CREATE TABLE copied (id bigint DEFAULT snowflake_nextval(), note text);
-         GRANT INSERT ON copied TO inserter; GRANT EXECUTE ON FUNCTION snowflake_nextval() TO inserter",
-    );
-    let mut inserter = server.connect_as("inserter");
-    let mut copy = inserter.copy_in("COPY copied (note) FROM STDIN").unwrap();
-    std::io::Write::write_all(&mut copy, b"a\nb\n").unwrap();
-    assert_eq!(copy.finish().unwrap(), 2);
 }
 
 #[test]

@@ -458,17 +458,17 @@ fn the_example_for_sqlx_works() {
     assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
 }
 
-/// The server counts every ID that it generated, so the count shows that the allocator asked for no more ranges than it
+/// The server counts every ID that it generated, so the count shows that the pool asked for no more batches than it
 /// should.
 #[test]
-fn the_example_of_a_pooled_allocator_works() {
+fn the_example_of_a_pool_works() {
     let server = server();
     let mut session = server.connect();
     run(&mut session, "SELECT snowflake_reset_stats()");
-    play(&server, python("pooled_lo.py"));
+    play(&server, python("pooled.py"));
     let issued: i64 = one(&mut session, "SELECT issued FROM snowflake_status");
-    // 120 IDs took 3 ranges of 50. The first pool had 30 of them left, and its threads needed 2,000 more, so 40 ranges;
-    // the second pool's threads did too. Then came a batch of 1,000, and two more ranges.
+    // 120 IDs took 3 batches of 50. The first pool had 30 of them left, and its threads needed 2,000 more, so 40 batches;
+    // the second pool's threads did too. Then came a batch of 1,000, and two more.
     assert_eq!(issued, 3 * 50 + 40 * 50 + 40 * 50 + 1000 + 2 * 50);
 }
 

@@ -24,9 +24,12 @@ fn raised() -> Vec<(String, String)> {
     let raise = r"(?s)(?:ERRCODE = '([0-9A-Za-z_]+)',[ \n]*)?MESSAGE = (.*?),[ \n]*(?:DETAIL|HINT) =";
     let call = r"_error\('([0-9A-Z]+)',[ \n]*(?:pg_catalog\.format\()?('(?:[^']|'')*')";
     let mut found = Vec::new();
-    for (file, pattern) in
-        [("sql/config.sql", raise), ("portable/snowflake_id.sql", raise), ("portable/snowflake_id.sql", call)]
-    {
+    for (file, pattern) in [
+        ("sql/config.sql", raise),
+        ("sql/importing.sql", raise),
+        ("portable/snowflake_id.sql", raise),
+        ("portable/snowflake_id.sql", call),
+    ] {
         for raised in Regex::new(pattern).expect("a pattern").captures_iter(&read(file)) {
             let state = match raised.get(1).map_or("WARNING", |state| state.as_str()) {
                 "insufficient_privilege" => "42501",

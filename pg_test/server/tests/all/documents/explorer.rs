@@ -221,26 +221,23 @@ fn the_page_reads_ids_as_the_server_does() {
     assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
 }
 
-/// A server of its own reads the default layout, with its home workers and lanes.
+/// A server of its own reads the default layout.
 #[test]
-fn the_page_tells_home_workers_as_the_server_does() {
+fn the_page_names_servers_as_the_server_does() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
     let pairs: Vec<String> = column(
         &mut session,
-        "SELECT concat_ws(':', id, home_worker_id, lane)
-         FROM generate_series(0, 1023, 13) AS worker, snowflake_encode('2026-01-01Z', worker, 0) AS id,
-             snowflake_owner(id)",
+        "SELECT concat_ws(':', id, snowflake_server(id))
+         FROM generate_series(0, 1023, 13) AS worker, snowflake_encode('2026-01-01Z', worker, 0) AS id",
     );
     let entries: Vec<Value> = pairs
         .iter()
-        .map(|pair| json!({"values": [["id", pair.split(':').next()]], "shown": ["owner"]}))
+        .map(|pair| json!({"values": [["id", pair.split(':').next()]], "shown": ["server"]}))
         .collect();
     let shown = in_chromium(&entries);
     for (pair, shown) in pairs.iter().zip(shown["entries"].as_array().expect("a list")) {
-        let mut parts = pair.split(':').skip(1);
-        let owner = format!("{}, lane {}", parts.next().expect("a home"), parts.next().expect("a lane"));
-        assert_eq!(shown["owner"], owner, "{pair}");
+        assert_eq!(shown["server"].as_str(), pair.split(':').nth(1), "{pair}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The manual, and the programs that it speaks of.
 
 mod clients;
+mod drawing;
 mod errors;
 mod examples;
 mod explorer;

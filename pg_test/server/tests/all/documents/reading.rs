@@ -383,7 +383,7 @@ fn other_systems_are_read_without_preloading() {
     for truth in [
         "snowflake_decode(175928847299117063, 'discord') = ROW('2016-04-30 11:18:25.796+00', 1, 0, 7)::snowflake_parts",
         "snowflake_timestamp(136169504773242881, 'pgedge') = '2024-01-11 18:08:59.845+00'",
-        "snowflake_worker(7, '41/10/0 1ms 2015-01-01') = 7",
+        "(snowflake_decode(7, '41/10/0 1ms 2015-01-01')).worker_id = 7",
         "snowflake_from_base62(snowflake_to_base62(362388381519879)) = 362388381519879",
         "(SELECT count(*) FROM snowflake_layouts) = 9",
     ] {

@@ -40,7 +40,7 @@ fn a_negative_id_is_refused() {
     for id in ["-1", "-9223372036854775808"] {
         for function in [
             "snowflake_decode",
-            "snowflake_owner",
+            "snowflake_server",
             "snowflake_timestamp",
             "snowflake_worker",
             "snowflake_sequence",
@@ -101,7 +101,7 @@ fn no_error_has_a_text_of_rust() {
         calls.push(format!("snowflake_from_base62('{text}')"));
     }
     for id in ["-1", "-9223372036854775808"] {
-        for function in ["snowflake_decode", "snowflake_owner", "snowflake_timestamp", "snowflake_to_base62"]
+        for function in ["snowflake_decode", "snowflake_server", "snowflake_timestamp", "snowflake_to_base62"]
         {
             calls.push(format!("{function}('{id}'::bigint)"));
         }

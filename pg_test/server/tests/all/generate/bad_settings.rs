@@ -108,8 +108,7 @@ fn a_worker_outside_its_range_closes_the_generator_and_the_range_is_told() {
     let mut session = server.connect();
     assert_eq!(one::<Option<i32>>(&mut session, "SELECT home_worker_id FROM snowflake_status"), None);
     // The server still knows the owners of the other workers.
-    let owner = "SELECT (home_worker_id, lane) = (5, 3) FROM snowflake_owner(773::bigint << 12)";
-    assert!(one::<bool>(&mut session, owner));
+    assert_eq!(one::<i32>(&mut session, "SELECT snowflake_server(773::bigint << 12)"), 5);
 }
 
 /// Two sources of one number: which of them counts is nothing to guess.
@@ -156,7 +155,7 @@ fn a_number_of_backups_that_cannot_be_closes_the_generator() {
     all_fail(&mut session, "55000", &[backups, "\"3\"", "2 workers", "needs 4"]);
     assert_eq!(one::<i32>(&mut session, "SELECT snowflake_worker(1 << 12)"), 1);
     // The owner of a worker depends on that number.
-    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_owner(1 << 12)"), &[backups]);
+    assert_tells(&fails(&mut session, "55000", "SELECT snowflake_server(1 << 12)"), &[backups]);
     new.set(backups, "0");
     new.restart();
     next(&mut new.connect());
@@ -279,7 +278,7 @@ fn without_preloading_the_extension_can_be_created_but_makes_no_ids() {
     let failure = fails(&mut server.connect_as("clerk"), "55000", "SELECT snowflake_nextval()");
     assert!(!failure.text().contains("plpgsql"), "{failure}");
     // Reading by this server's own layout needs its settings.
-    for call in ["snowflake_timestamp(1)", "snowflake_owner(1)", "snowflake_decode(1)"] {
+    for call in ["snowflake_timestamp(1)", "snowflake_server(1)", "snowflake_decode(1)"] {
         let failure = fails(&mut session, "55000", &format!("SELECT {call}"));
         assert_tells(&failure, &["shared_preload_libraries = 'snowflake_id'"]);
     }

@@ -336,24 +336,12 @@ fn transactions_at_one_time_get_different_ids() {
 }
 
 #[test]
-fn the_portable_generator_has_rows_that_come_one_by_one() {
+fn plain_sql_gives_a_set_the_ids_of_snowflake_at() {
     let source = Server::builder().start_with_extension();
     let statements: String = one(&mut source.connect(), "SELECT snowflake_generator_sql(7)");
     let server = Server::builder().without_library().setting("timezone", "UTC").start();
     let mut session = server.connect();
     run(&mut session, &format!("BEGIN; {statements} COMMIT"));
-    run(&mut session, "CREATE TABLE target (id bigint PRIMARY KEY, small integer)");
-    let rows = "INSERT INTO target SELECT snowflake_next_at('2025-01-01 00:00:00.0009Z', 900, 'target')
-                FROM generate_series(1, 5000)";
-    run(&mut session, rows);
-    let span = "SELECT (count(*), min(id) = snowflake_encode('2025-01-01Z', 900, 0),
-                        max(id) = snowflake_encode('2025-01-01 00:00:00.001Z', 900, 5000 - 4096 - 1))::text FROM target";
-    assert_eq!(one::<String>(&mut session, span), "(5000,t,t)");
-    let failure = fails(&mut session, "22023", "SELECT snowflake_next_at('2025-01-01Z', 7, 'target')");
-    assert_eq!(failure.message, "worker 7 belongs to this generator");
-    fails(&mut session, "55000", "SELECT snowflake_next_at('2025-01-01Z', 900, 'target', 'small')");
-    fails(&mut session, "22008", "SELECT snowflake_next_at('2023-01-01Z', 900, 'target')");
-    // In plain SQL, a set gets the IDs of snowflake_at.
     run(&mut session, ROWS);
     let of_set = format!(
         "SELECT (count(DISTINCT id), md5(string_agg(id::text, ' ' ORDER BY n)))::text FROM ({PLAIN}) AS p"
