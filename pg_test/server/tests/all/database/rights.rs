@@ -95,7 +95,9 @@ const GRANTED: [&str; 41] = [
     "SELECT snowflake_time_decoder('00000000001')",
     "SELECT snowflake_reader_sql()",
     "SELECT snowflake_generator_sql(1)",
-    "CREATE TRIGGER guard BEFORE INSERT ON filled FOR EACH ROW EXECUTE FUNCTION snowflake_refuse_own_worker()",
+    "SELECT snowflake_is_own(id) FROM filled",
+    "CREATE TRIGGER guard BEFORE INSERT ON filled FOR EACH ROW WHEN (snowflake_is_own(NEW.id))
+         EXECUTE FUNCTION snowflake_refuse_own_worker()",
     "SELECT snowflake_rotate()",
     "SELECT snowflake_adopt(now() - interval '1 day')",
     "SELECT snowflake_reset_stats()",
