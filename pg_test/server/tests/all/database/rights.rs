@@ -69,7 +69,7 @@ fn default_privileges_open_nothing_that_is_not_for_everybody() {
 
 /// A call of each function that a role may be granted, for a role with nothing but this grant and what rows with a
 /// snowflake default need.
-const GRANTED: [&str; 41] = [
+const GRANTED: [&str; 42] = [
     "SELECT snowflake_nextval()",
     "SELECT snowflake_nextval_batch(3)",
     "SELECT snowflake_nextval_range(3)",
