@@ -67,6 +67,10 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
             is_reloaded = true;
             log_pending_registry();
         }
+        if host_lock::is_lost() || !is_locked {
+            // A session may hold the locks of the workers, in a file that it opened: retry until it exits.
+            is_locked = generator.lock_again();
+        }
         if !generator.is_open() {
             round = open(generator, &mut logged);
             continue;
@@ -78,10 +82,6 @@ pub extern "C-unwind" fn snowflake_keeper_main(_argument: pg_sys::Datum) {
         if wakeup::take_request(BackgroundProcess::Keeper) || !is_idle || std::mem::take(&mut is_reloaded) {
             // A failure is logged where it happens, and snowflake_status shows it.
             let _ = generator.run_keeper();
-        }
-        if host_lock::is_lost() || !is_locked {
-            // A session may hold the locks of the workers, in a file that it opened: retry until it exits.
-            is_locked = generator.lock_again();
         }
         round = if is_idle { IDLE_ROUND } else { ROUND };
     }

@@ -69,7 +69,7 @@ pub fn install_hooks() {
         PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
         pg_sys::shmem_startup_hook = Some(startup);
     }
-    settings::publish_reloads_with(publish);
+    settings::PUBLISH.set(publish).expect("called once");
 }
 
 /// The offsets of the segment's parts, in bytes.
@@ -97,9 +97,10 @@ impl Plan {
 }
 
 /// Publishes the limits that a reload changed.
-fn publish(change: &dyn Fn(Limits) -> Limits) {
+fn publish(change: &dyn Fn(&mut Limits)) {
     let Some(generator) = generator() else { return };
-    let wanted = change(generator.asked_limits());
+    let mut wanted = generator.asked_limits();
+    change(&mut wanted);
     generator.set_limits(wanted);
     let clamped_us = generator.asked_limits().max_ahead_us;
     if clamped_us < wanted.max_ahead_us {

@@ -1,29 +1,19 @@
 //! Waiting inside a server process: it ends at once on cancel and terminate, and the monotonic clock bounds it.
 
-use crate::messages::{Awaited, gate};
+use crate::messages::Awaited;
 use pgrx::bgworkers::BackgroundWorker;
 use pgrx::prelude::*;
-use std::cell::Cell;
-use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Sleeps for about this long. Unwinds with the error of a cancel, a termination or a statement timeout, and ends a
 /// background worker after SIGTERM.
-///
-/// PostgreSQL times `statement_timeout` by the wall clock. If that steps back, which is just when a generator waits,
-/// the timeout comes late by as much. So the waits check it by the monotonic clock too.
 pub fn nap(length: Duration, awaited: Awaited) {
     let end = Instant::now() + length;
     loop {
         pg_sys::check_for_interrupts!();
         exit_if_terminated();
-        let now = Instant::now();
-        let left = match statement_deadline(now) {
-            Some(deadline) if deadline <= now => gate::statement_timeout(awaited).raise(),
-            Some(deadline) => deadline.min(end).saturating_duration_since(now),
-            None => end.saturating_duration_since(now),
-        };
+        let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
         }
@@ -76,51 +66,6 @@ pub fn until_readable(file: RawFd, length: Duration, awaited: Awaited) {
     }
 }
 
-unsafe extern "C" {
-    // PostgreSQL's function for a timer of this process, which pgrx does not declare.
-    fn get_timeout_active(timer: c_int) -> bool;
-    fn get_timeout_start_time(timer: c_int) -> pg_sys::TimestampTz;
-    fn get_timeout_finish_time(timer: c_int) -> pg_sys::TimestampTz;
-}
-
-/// PostgreSQL's timer of this name.
-const STATEMENT_TIMEOUT: c_int = 3;
-
-/// When `statement_timeout` ends this statement, by the monotonic clock. Counted from the statement's first wait, so
-/// PostgreSQL's own timeout comes earlier, unless the clock stepped back.
-fn statement_deadline(now: Instant) -> Option<Instant> {
-    thread_local! {
-        static FIRST_WAIT: Cell<Option<(pg_sys::TimestampTz, Instant)>> = const { Cell::new(None) };
-    }
-    let (statement, timeout) = statement_timeout()?;
-    let first = match FIRST_WAIT.get() {
-        Some((of, first)) if of == statement => first,
-        _ => {
-            FIRST_WAIT.set(Some((statement, now)));
-            now
-        }
-    };
-    Some(first + timeout)
-}
-
-/// When the statement began, and its timeout; `None` if it has none. A session has set its timer, which starts again with
-/// each statement of a message, and which a later value of the setting does not change. A parallel worker has no timer.
-fn statement_timeout() -> Option<(pg_sys::TimestampTz, Duration)> {
-    // SAFETY: plain reads of process-local variables of PostgreSQL.
-    unsafe {
-        if pg_sys::ParallelWorkerNumber >= 0 {
-            let timeout = u64::try_from(pg_sys::StatementTimeout).ok().filter(|timeout| *timeout > 0)?;
-            return Some((pg_sys::GetCurrentStatementStartTimestamp(), Duration::from_millis(timeout)));
-        }
-        if !get_timeout_active(STATEMENT_TIMEOUT) {
-            return None;
-        }
-        let began = get_timeout_start_time(STATEMENT_TIMEOUT);
-        let micros = get_timeout_finish_time(STATEMENT_TIMEOUT).saturating_sub(began);
-        Some((began, Duration::from_micros(micros.max(0) as u64)))
-    }
-}
-
 /// The wait event that `pg_stat_activity` shows.
 fn wait_event(awaited: Awaited) -> u32 {
     #[cfg(any(feature = "pg15", feature = "pg16"))]
@@ -131,7 +76,7 @@ fn wait_event(awaited: Awaited) -> u32 {
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     {
         thread_local! {
-            static EVENTS: [Cell<u32>; 3] = const { [const { Cell::new(0) }; 3] };
+            static EVENTS: [std::cell::Cell<u32>; 3] = const { [const { std::cell::Cell::new(0) }; 3] };
         }
         let name = match awaited {
             Awaited::Clock => c"SnowflakeClock",

@@ -29,7 +29,7 @@ fn settings_for(worker: i32) -> &'static Settings {
     if !(0..workers).contains(&i64::from(worker)) {
         reading::field_outside("worker", worker, workers - 1).raise();
     }
-    let configured = settings.has_worker.then(|| settings.workers.worker(0));
+    let configured = settings.configured_home();
     // An ended lease counts, too, until the server has another one.
     let leased = shmem::generator().and_then(|generator| generator.lease_end()).map(|(home, _)| home);
     if let Some((home, _)) = settings.workers.owner(worker.into())

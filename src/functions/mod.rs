@@ -66,7 +66,11 @@ extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap
 // In a chain: pgrx orders independent parts at random, and each build of a package must be the same.
 extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
 extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
-extension_sql_file!("../../sql/replication.sql", name = "replication", requires = ["layout"]);
+extension_sql_file!(
+    "../../sql/replication.sql",
+    name = "replication",
+    requires = ["layout", snowflake_is_own]
+);
 extension_sql_file!(
     "../../sql/convert_keys.sql",
     name = "convert_keys",
@@ -80,9 +84,6 @@ extension_sql_file!("../../sql/revert.sql", name = "revert", requires = ["conver
 extension_sql_file! {
     "../../sql/internal.sql",
     name = "internal_functions",
-    requires = [
-        "registry_nodes", snowflake_nextval, snowflake_between_from, snowflake_between_until, snowflake_layouts_rows,
-        snowflake_status_row, snowflake_workers_rows
-    ]
+    requires = ["registry_nodes"]
 }
 extension_sql_file!("../../sql/watching.sql", finalize);

@@ -4,9 +4,10 @@ use super::row::record;
 use crate::contact_status::{self, ContactStatus, Outcome};
 use crate::database;
 use crate::display::os_error;
+use crate::settings::{self, Settings};
 use crate::time::{clock_us, timestamp};
 use crate::wakeup::{self, BackgroundProcess};
-use crate::{generator, settings, shmem};
+use crate::{generator, shmem};
 use pgrx::iter::TableIterator;
 use pgrx::prelude::*;
 
@@ -109,7 +110,7 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
 }
 
 fn configured_home() -> Option<i64> {
-    settings::get().filter(|settings| settings.has_worker).map(|settings| settings.workers.worker(0))
+    settings::get().and_then(Settings::configured_home)
 }
 
 /// This server as a node of a fleet with a registry.

@@ -8,7 +8,7 @@ use crate::time::clock_us;
 use crate::wakeup::{self, BackgroundProcess};
 use pgrx::PgSqlErrorCode::{
     ERRCODE_INVALID_PARAMETER_VALUE as INVALID, ERRCODE_INVALID_TRANSACTION_STATE as WRONG_STATE,
-    ERRCODE_QUERY_CANCELED as CANCELED, ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
+    ERRCODE_READ_ONLY_SQL_TRANSACTION as READ_ONLY,
 };
 use pgrx::pg_sys;
 use snowflake_core::{ClosedReason, Errno, NoLane, Refusal};
@@ -172,24 +172,6 @@ pub fn lease_ended(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> Er
         detail,
         hint,
     )
-}
-
-pub fn statement_timeout(awaited: Awaited) -> Error {
-    let (detail, hint) = match awaited {
-        Awaited::Clock => (
-            "The statement was waiting for the system clock to reach the next snowflake ID.",
-            "Check the view snowflake_status, and compare the server's clock with the true time.",
-        ),
-        Awaited::State => (
-            "The statement was waiting for the next snowflake IDs to be reserved on disk.",
-            "Check the view snowflake_status, and the disk that holds the data directory.",
-        ),
-        Awaited::Registry => (
-            "The statement was waiting for the registry to assign a worker to this server.",
-            "Check the view snowflake_status, and the registry's database.",
-        ),
-    };
-    error(CANCELED, "canceling statement due to statement timeout", detail, hint)
 }
 
 // ---- a call that gets no ID ----

@@ -4,29 +4,31 @@
 //! default. But another layout or number of backup workers would change the meaning of every ID. So each value is read
 //! here first. A bad value does not stop the server, but keeps the generator's gate closed.
 //!
-//! `values` has the variables and their valid values, `guc` the hooks that run when one is set or reloaded, `table` a row
-//! per setting.
+//! `table` has a row per setting, and the hooks that run when one is set or reloaded.
 
-mod guc;
 mod table;
-mod values;
 
-pub use guc::publish_reloads_with;
-pub use values::{EPOCH_HINT, LAYOUT_HINT, TICK_HINT, TICKS};
+pub use table::PUBLISH;
 
 use crate::display::shown;
 use pgrx::GucSetting;
 use pgrx::prelude::*;
 use snowflake_core::layout::parse_epoch;
 use snowflake_core::workers::WorkersError;
-use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, WorkerSource, Workers};
+use snowflake_core::{Bits, Config, Layout, Limits, SequenceStart, Tick, WorkerSource, Workers};
 use std::ffi::{CStr, CString};
+use std::iter::zip;
 use std::sync::OnceLock;
-use table::SETTINGS;
-use values::{
-    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, MAX_AHEAD, MAX_WAIT, NODE_NAME, REGISTRY, ROLLBACK_POLICY,
-    RollbackPolicy, SEQUENCE_START, SequenceStartName, TICK, WORKER_ID,
+use table::{
+    BACKUP_WORKERS, DATACENTER_ID, EPOCH, LAYOUT, LIMITS, NODE_NAME, REGISTRY, SEQUENCE_START, SETTINGS,
+    SequenceStartName, Setting, TICK, WORKER_ID,
 };
+
+pub const TICKS: &str = "A tick must be 1ms, 10ms or 1s.";
+pub const TICK_HINT: &str = "Use 1ms, 10ms or 1s.";
+pub const EPOCH_HINT: &str = "Use a date and time with an explicit offset, for example 2024-01-01T00:00:00Z.";
+pub const LAYOUT_HINT: &str =
+    "Use time/worker/sequence widths with a sum of at most 63 bits, for example 41/10/12.";
 
 /// The settings that are fixed while the server runs, checked.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +37,19 @@ pub struct Settings {
     pub datacenter: i64,
     /// With home worker 0 if none is configured, for functions that need only the fleet's numbers.
     pub workers: Workers,
-    pub has_worker: bool,
-    /// The server was started with a registry.
-    pub has_registry: bool,
+    /// Where this server's workers come from: its settings or a registry; `None` without either.
+    pub source: Option<WorkerSource>,
     sequence_start: SequenceStart,
     ring_ticks: usize,
 }
 
-static CHECKED: OnceLock<Settings> = OnceLock::new();
+/// The settings, and the values that cannot be used.
+static CHECKED: OnceLock<(Settings, Vec<BadValue>)> = OnceLock::new();
 
 /// The settings; `None` if the library was not preloaded. Defaults replace values that cannot be used.
 #[inline]
 pub fn get() -> Option<&'static Settings> {
-    CHECKED.get()
+    CHECKED.get().map(|(settings, _)| settings)
 }
 
 /// A value in the server's files that cannot be used. No IDs are generated until it is corrected.
@@ -60,11 +62,15 @@ pub struct BadValue {
     pub hint: &'static str,
 }
 
-static BAD_VALUES: OnceLock<Vec<BadValue>> = OnceLock::new();
+impl BadValue {
+    fn new(name: &'static str, value: impl ToString, detail: impl ToString, hint: &'static str) -> Self {
+        Self { name, value: value.to_string(), detail: detail.to_string(), hint }
+    }
+}
 
 /// The values that keep the generator closed.
 pub fn bad_values() -> &'static [BadValue] {
-    BAD_VALUES.get().map_or(&[], Vec::as_slice)
+    CHECKED.get().map_or(&[], |(_, bad)| bad)
 }
 
 /// The bad value of one of these settings.
@@ -86,18 +92,14 @@ pub fn layout() -> Option<Layout> {
 }
 
 impl Settings {
-    /// Where this server's workers come from: its settings or a registry; `None` without either.
-    pub fn source(&self) -> Option<WorkerSource> {
-        match (self.has_worker, self.has_registry) {
-            (_, true) => Some(WorkerSource::Registry),
-            (true, false) => Some(WorkerSource::Configured),
-            (false, false) => None,
-        }
+    /// The home worker of the settings, if they have one.
+    pub fn configured_home(&self) -> Option<i64> {
+        (self.source == Some(WorkerSource::Configured)).then(|| self.workers.worker(0))
     }
 
     /// The generator's configuration; `None` without a source of workers, or if a value cannot be used.
     pub fn config(&self) -> Option<Config> {
-        let source = self.source().filter(|_| bad_values().is_empty())?;
+        let source = self.source.filter(|_| bad_values().is_empty())?;
         Some(Config {
             layout: self.layout,
             datacenter: self.datacenter,
@@ -110,18 +112,9 @@ impl Settings {
     }
 }
 
-/// The settings that a reload may change, as this process sees them.
-pub fn limits() -> Limits {
-    Limits {
-        policy: policy(ROLLBACK_POLICY.get()),
-        max_ahead_us: micros(MAX_AHEAD.get()),
-        max_wait_us: micros(MAX_WAIT.get()),
-    }
-}
-
 /// Whether the server was started with a registry.
 pub fn has_registry() -> bool {
-    get().is_some_and(|settings| settings.has_registry)
+    get().is_some_and(|settings| settings.source == Some(WorkerSource::Registry))
 }
 
 /// The registry's connection string, as this process sees it; `None` without a registry.
@@ -146,35 +139,28 @@ pub fn node_name() -> String {
     format!("{}:{port}", shown(name.to_bytes()))
 }
 
-/// A setting in milliseconds.
-fn micros(millis: i32) -> i64 {
-    i64::from(millis) * 1_000
-}
-
-fn policy(name: RollbackPolicy) -> Policy {
-    match name {
-        RollbackPolicy::hold => Policy::Hold,
-        RollbackPolicy::replay => Policy::Replay,
-    }
+/// The settings that a reload may change, as this process sees them.
+pub fn limits() -> Limits {
+    LIMITS.get()
 }
 
 /// Defines the settings and checks them.
 pub fn define() {
     // Before PostgreSQL replaces bad values by its defaults.
-    let found = SETTINGS.iter().filter_map(table::Setting::find_bad_value).collect();
-    SETTINGS.iter().for_each(table::Setting::define);
+    let texts: Vec<_> = SETTINGS.iter().map(Setting::configured_text).collect();
+    SETTINGS.iter().for_each(Setting::define);
+    let given = zip(&SETTINGS, &texts).filter_map(|(setting, text)| Some((setting, text.as_ref()?)));
+    let found = given.filter_map(|(setting, text)| setting.find_bad_value(text)).collect();
     // SAFETY: the prefix is a static C string, and all settings under it are defined by now.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"snowflake_id".as_ptr()) };
 
-    let (settings, bad) = read(found);
-    CHECKED.set(settings).expect("the library is loaded once");
-    BAD_VALUES.set(bad).expect("the library is loaded once");
+    CHECKED.set(read(found)).expect("the library is loaded once");
 }
 
 /// Takes the default layout in pg_upgrade, into a cluster that does not preload the library (yet). It recreates indexes,
 /// and evaluates the constants in them, but drops the values because it copies no rows. So any layout will do.
 pub fn assume_defaults() {
-    CHECKED.get_or_init(|| read(Vec::new()).0);
+    CHECKED.get_or_init(|| read(Vec::new()));
 }
 
 /// The settings as one value, checked against each other. `bad` has those that cannot be used by themselves, which
@@ -191,40 +177,42 @@ fn read(mut bad: Vec<BadValue>) -> (Settings, Vec<BadValue>) {
     let layout = layout_text.parse::<Bits>().and_then(|bits| Layout::new(bits, tick, epoch_us));
     let layout = layout.unwrap_or_else(|problem| {
         // The layout was checked with the shortest tick, so its time field is too wide for this tick.
-        bad.push(BadValue {
-            name: LAYOUT_NAME,
-            value: layout_text,
-            detail: problem.to_string(),
-            hint: LAYOUT_HINT,
-        });
+        bad.push(BadValue::new(LAYOUT_NAME, layout_text, problem, LAYOUT_HINT));
         Layout::default()
     });
 
     // The other settings are not checked against the default that replaces a bad layout.
     let is_layout_known = !is_bad(&bad, &LAYOUT_NAMES);
     let (home, backups) = (WORKER_ID.get(), BACKUP_WORKERS.get());
-    let workers = Workers::new(&layout, home.max(0).into(), backups as usize).unwrap_or_else(|error| {
-        if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
-            bad.push(bad_workers(error, &layout, home, backups));
-        }
-        // Which server owns a worker does not depend on this server's own worker, so any home worker will do.
-        let without_worker =
-            Workers::new(&layout, 0, backups as usize).or_else(|_| Workers::new(&layout, 0, 0));
-        without_worker.expect("any layout has a worker")
-    });
-    let outside = bad_datacenter(&layout, DATACENTER_ID.get());
+    if is_layout_known && !is_bad(&bad, &[BACKUP_WORKERS_NAME]) {
+        bad.extend(bad_workers(&layout, backups, home));
+    }
+    // Which server owns a worker does not depend on this server's own worker, so any home worker will do.
+    let workers = [(home.max(0), backups), (0, backups), (0, 0)]
+        .map(|(home, backups)| Workers::new(&layout, home.into(), backups as usize).ok());
+    let workers = workers.into_iter().flatten().next().expect("any layout has a worker");
+    let outside = bad_datacenter(&layout, backups, DATACENTER_ID.get());
     let datacenter = if outside.is_some() { 0 } else { DATACENTER_ID.get().into() };
     bad.extend(outside.filter(|_| is_layout_known));
     let has_registry = registry().is_some();
     if has_registry && home >= 0 {
-        bad.push(worker_beside_registry(home));
+        bad.push(BadValue::new(
+            WORKER_NAME,
+            home,
+            "snowflake_id.registry is set, and the registry assigns this server's worker.",
+            "Remove snowflake_id.worker_id. To generate IDs without the registry, remove snowflake_id.registry instead, \
+             and use a number that the registry has reserved.",
+        ));
     }
     let settings = Settings {
         layout,
         datacenter,
         workers,
-        has_worker: workers.worker(0) == i64::from(home),
-        has_registry,
+        source: match workers.worker(0) == i64::from(home) {
+            _ if has_registry => Some(WorkerSource::Registry),
+            true => Some(WorkerSource::Configured),
+            false => None,
+        },
         sequence_start: match SEQUENCE_START.get() {
             SequenceStartName::zero => SequenceStart::Zero,
             SequenceStartName::spread => SequenceStart::Spread,
@@ -241,51 +229,33 @@ pub fn too_few_workers(bits: Bits, workers: i64, backups: i32) -> String {
     format!("Layout {bits} has {workers} {of_layout}; backup_workers = {backups} needs {needed}.")
 }
 
-/// Why these numbers cannot be used with the layout.
-fn bad_workers(error: WorkersError, layout: &Layout, home: i32, backups: i32) -> BadValue {
+/// The error for numbers that cannot be used with the layout.
+fn bad_workers(layout: &Layout, backups: i32, home: i32) -> Option<BadValue> {
     let bits = layout.bits();
-    match error {
-        WorkersError::TooManyLanes(workers) => BadValue {
-            name: BACKUP_WORKERS_NAME,
-            value: backups.to_string(),
-            detail: too_few_workers(bits, workers, backups),
-            hint: "Reduce snowflake_id.backup_workers, or use a layout with more worker bits.",
-        },
-        WorkersError::HomeOutside(highest) => BadValue {
-            name: WORKER_NAME,
-            value: home.to_string(),
-            detail: format!(
-                "With layout {bits} and {backups} backup workers, worker_id must be 0 to {highest}."
-            ),
-            hint: "Use a number in this range that no other server has. Fewer backup workers, the same number on \
-                   all servers of the fleet, leave room for more servers.",
-        },
-    }
-}
-
-/// The error for a configured worker beside a registry.
-fn worker_beside_registry(home: i32) -> BadValue {
-    BadValue {
-        name: WORKER_NAME,
-        value: home.to_string(),
-        detail: "snowflake_id.registry is set, and the registry assigns this server's worker.".to_owned(),
-        hint: "Remove snowflake_id.worker_id. To generate IDs without the registry, remove snowflake_id.registry instead, and \
-               use a number that the registry has reserved.",
-    }
+    Some(match Workers::new(layout, home.max(0).into(), backups as usize).err()? {
+        WorkersError::TooManyLanes(workers) => BadValue::new(
+            BACKUP_WORKERS_NAME,
+            backups,
+            too_few_workers(bits, workers, backups),
+            "Reduce snowflake_id.backup_workers, or use a layout with more worker bits.",
+        ),
+        WorkersError::HomeOutside(highest) => BadValue::new(
+            WORKER_NAME,
+            home,
+            format!("With layout {bits} and {backups} backup workers, worker_id must be 0 to {highest}."),
+            "Use a number in this range that no other server has. Fewer backup workers, the same number on all servers \
+             of the fleet, leave room for more servers.",
+        ),
+    })
 }
 
 /// The error for a datacenter that the layout does not have. A layout without datacenter bits allows only 0: if another
 /// number were ignored, servers of two datacenters could share a worker.
-fn bad_datacenter(layout: &Layout, datacenter: i32) -> Option<BadValue> {
-    let is_outside = i64::from(datacenter) >= layout.datacenters();
-    is_outside.then(|| BadValue {
-        name: "snowflake_id.datacenter_id",
-        value: datacenter.to_string(),
-        detail: format!(
-            "With layout {}, datacenter_id must be at most {}.",
-            layout.bits(),
-            layout.datacenters() - 1
-        ),
-        hint: "Use a lower number, or a layout with more datacenter bits.",
+fn bad_datacenter(layout: &Layout, _backups: i32, datacenter: i32) -> Option<BadValue> {
+    let (bits, highest) = (layout.bits(), layout.datacenters() - 1);
+    (i64::from(datacenter) > highest).then(|| {
+        let detail = format!("With layout {bits}, datacenter_id must be at most {highest}.");
+        let hint = "Use a lower number, or a layout with more datacenter bits.";
+        BadValue::new("snowflake_id.datacenter_id", datacenter, detail, hint)
     })
 }

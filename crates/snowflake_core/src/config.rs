@@ -46,12 +46,19 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// How many of the limits are times.
+    pub(crate) const TIMES: usize = 2;
+
+    /// The limits that are times, in microseconds, in the order in which shared memory keeps them.
+    pub(crate) fn times_mut(&mut self) -> [&mut i64; Self::TIMES] {
+        [&mut self.max_ahead_us, &mut self.max_wait_us]
+    }
+
     /// The limits that can be met: `max_ahead` up to a quarter of the ring, and times whose sums do not overflow.
-    pub(crate) fn clamped_to(self, ring_ticks: usize, layout: &Layout) -> Self {
-        let most_us = ring_ticks as i64 / 4 * layout.tick().micros();
-        let bounded = |us: i64| us.clamp(0, 1 << 60);
-        let max_ahead_us = self.max_ahead_us.clamp(0, most_us);
-        Self { max_ahead_us, max_wait_us: bounded(self.max_wait_us), ..self }
+    pub(crate) fn clamped_to(mut self, ring_ticks: usize, layout: &Layout) -> Self {
+        self.times_mut().into_iter().for_each(|us| *us = (*us).clamp(0, 1 << 60));
+        self.max_ahead_us = self.max_ahead_us.min(ring_ticks as i64 / 4 * layout.tick().micros());
+        self
     }
 }
 

@@ -20,6 +20,7 @@ use crate::refusal::ClosedReason;
 use crate::state_writer::StateWriter;
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::lock_api::{Mutex, RawMutex};
+use std::iter::zip;
 
 /// Read by every call and written by almost none.
 #[derive(Debug)]
@@ -29,20 +30,18 @@ pub(crate) struct Switch {
     until: AtomicI64,
     /// The `max_ahead` in force.
     max_ahead_us: AtomicI64,
-    /// The `max_ahead` of the settings.
-    asked_ahead_us: AtomicI64,
-    max_wait_us: AtomicI64,
+    /// The limits of the settings that are times.
+    asked_us: [AtomicI64; Limits::TIMES],
     replay: AtomicUsize,
 }
 
 impl Switch {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: Limits) -> Self {
         let switch = Self {
             active: AtomicUsize::new(0),
             until: AtomicI64::new(i64::MAX),
             max_ahead_us: AtomicI64::new(limits.max_ahead_us),
-            asked_ahead_us: AtomicI64::new(0),
-            max_wait_us: AtomicI64::new(0),
+            asked_us: std::array::from_fn(|_| AtomicI64::new(0)),
             replay: AtomicUsize::new(0),
         };
         switch.set_limits(limits);
@@ -89,14 +88,14 @@ impl Switch {
             0 => Policy::Hold,
             _ => Policy::Replay,
         };
-        let max_ahead_us = self.asked_ahead_us.load(Ordering::Relaxed);
-        Limits { policy, max_ahead_us, max_wait_us: self.max_wait_us.load(Ordering::Relaxed) }
+        let mut limits = Limits { policy, ..Limits::default() };
+        zip(limits.times_mut(), &self.asked_us).for_each(|(us, asked)| *us = asked.load(Ordering::Relaxed));
+        limits
     }
 
-    pub(crate) fn set_limits(&self, limits: &Limits) {
+    pub(crate) fn set_limits(&self, mut limits: Limits) {
         self.replay.store((limits.policy == Policy::Replay) as usize, Ordering::Relaxed);
-        self.asked_ahead_us.store(limits.max_ahead_us, Ordering::Relaxed);
-        self.max_wait_us.store(limits.max_wait_us, Ordering::Relaxed);
+        zip(limits.times_mut(), &self.asked_us).for_each(|(us, asked)| asked.store(*us, Ordering::Relaxed));
     }
 }
 
@@ -243,7 +242,7 @@ impl<R: RawMutex> Control<R> {
             is_keeper_stuck: false,
         };
         Self {
-            switch: Switch::new(&config.limits.clamped_to(config.ring_ticks, &config.layout)),
+            switch: Switch::new(config.limits.clamped_to(config.ring_ticks, &config.layout)),
             order: Order::new(),
             counters: Counters::new(now_us),
             cold: Mutex::from_raw(lock, cold),

@@ -5,7 +5,7 @@ CREATE EXTENSION snowflake_id;
 -- what the planner is to inline; for pruning, snowflake_between and its helpers are immutable.
 SELECT pg_describe_object(classid, objid, 0) AS "Object description", provolatile AS volatile, proisstrict AS strict,
     proparallel AS parallel, has_function_privilege('public', pg_proc.oid, 'EXECUTE') AS public,
-    obj_description(objid, classid::regclass::name) LIKE 'internal: %' AS internal
+    coalesce(obj_description(objid, classid::regclass::name), 'internal: ') LIKE 'internal: %' AS internal
 FROM pg_depend LEFT JOIN pg_type ON classid = 'pg_type'::regclass AND pg_type.oid = objid
     LEFT JOIN pg_proc ON classid = 'pg_proc'::regclass AND pg_proc.oid = objid
 WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'snowflake_id')

@@ -150,7 +150,7 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
     /// Changes the limits for every generator on this memory. `max_ahead` is clamped to a quarter of the ring.
     pub fn set_limits(&self, limits: Limits) {
         let ring_ticks = self.lanes[0].ring_ticks() as usize;
-        self.control.switch.set_limits(&limits.clamped_to(ring_ticks, &self.layout));
+        self.control.switch.set_limits(limits.clamped_to(ring_ticks, &self.layout));
         if self.host.disk().is_none() {
             self.control.switch.set_max_ahead(self.asked_limits().max_ahead_us);
         }

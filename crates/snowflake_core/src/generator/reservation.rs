@@ -33,8 +33,10 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let index = self.active();
         let lane = &self.lanes[index];
         let now_us = self.now_us();
-        let tick = lane.current_tick().max(self.layout.tick().containing(now_us));
-        let Some(permitted) = lane.permitted() else { return Ok(()) };
+        let now = self.layout.tick().containing(now_us);
+        let tick = lane.current_tick().max(now);
+        // The mark of a clock past the layout's end would outlive its correction.
+        let Some(permitted) = lane.permitted().filter(|_| now <= self.max_tick) else { return Ok(()) };
         let is_half_used = permitted - tick < cold.reserved_ticks / 2 + 1;
         let has_more = permitted < self.last_tick();
         let can_be_issued = tick <= self.latest_tick(now_us).min(self.last_tick());

@@ -26,20 +26,23 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Moves from the active lane `from`, which has no room for `n` IDs.
     pub(super) fn rotate(&self, cold: &mut ColdState, from: usize, n: i64) -> Result<Event, Refusal> {
+        let now_us = self.now_us();
+        let now = self.layout.tick().containing(now_us);
+        // The marks of a clock past the layout's end would outlive its correction.
+        if now > self.max_tick {
+            return Err(Refusal::Exhausted);
+        }
         let allowed_us = self.control.switch.max_ahead_us() + self.layout.tick().micros();
         let behind_us = Some(self.behind_us(from)).filter(|us| *us > allowed_us).unwrap_or(0);
         let to = self.next_lane(cold, from, n)?;
         // A call that is still under way on the old lane claims in that lane's own ring, at or below that lane's own
         // reservation, so its IDs are unique and durable.
         cold.writer.raise_mark(from, self.mark(cold, from));
-        let now_us = self.now_us();
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
         self.reserve(cold, to, first, to)?;
-        // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past
-        // the layout's end must not use up the lane.
-        let now = self.layout.tick().containing(now_us);
-        self.lanes[to].raise_to(if now <= self.max_tick { now } else { 0 });
+        // Calls begin no lower than this, even if the clock goes back once more before the first of them.
+        self.lanes[to].raise_to(now);
         self.break_order(cold, self.lanes[to].current_tick(), || self.control.switch.activate(to));
         self.control.counters.add_rotation();
         let workers = self.workers(cold);

@@ -168,6 +168,26 @@ fn since_covers_breaks_that_follow_one_another_within_a_day() {
     assert_eq!(later.breaks, start.breaks + 3);
 }
 
+/// A reader that looks once a day may have seen none of them, although the first was two days before the last.
+#[test]
+fn since_covers_three_breaks_that_are_23_hours_apart() {
+    let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
+    let world = Machine::starting_at(10 * DAY);
+    let generator = opened(&config, world);
+    world.pass(5 * DAY);
+    generator.next_id().unwrap();
+    world.step(-MINUTE);
+    let lowest = generator.next_id().unwrap();
+    for breaks in 2..=4 {
+        world.pass(23 * HOUR);
+        generator.rotate_now().unwrap();
+        generator.next_id().unwrap();
+        let found = horizon(&generator);
+        assert!(found.since <= lowest, "{found:?} after {breaks} breaks, and {lowest}");
+        assert!(tick(&config, found.since) >= 10 * DAY / MS, "of this run");
+    }
+}
+
 /// Also where its ID is of the lowest tick of the run, and of a lower worker than the reader's.
 #[test]
 fn transaction_that_lives_through_breaks_holds_the_horizon_below_its_ids() {

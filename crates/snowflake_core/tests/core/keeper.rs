@@ -124,11 +124,15 @@ fn a_keeper_that_is_stuck_is_waited_for_once() {
 fn a_call_is_refused_when_the_keeper_cannot_write() {
     let machine = Rc::new(Machine::alone(plain()));
     machine.start_up();
-    with_keeper(&machine, 1);
+    let waits = with_keeper(&machine, 1);
     machine.pass(10 * SECOND);
     break_disk(&machine, 0, EIO, |_| true);
     for _ in 0..3 {
+        waits.set(0);
         assert_eq!(machine.try_id(), Err(Refusal::NotDurable(EIO)));
+        assert_eq!(waits.get(), 1, "a call that is refused waits for the keeper once");
+        assert_eq!(machine.try_id(), Err(Refusal::NotDurable(EIO)));
+        assert_eq!(waits.get(), 1, "and not at all within a second after the failure");
         machine.pass(SECOND);
     }
     machine.disk.heal();

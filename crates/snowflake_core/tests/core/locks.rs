@@ -157,6 +157,25 @@ fn deleted_lock_is_made_again() {
     assert_eq!(machine.disk.host_lock.held(), [0; 0]);
 }
 
+/// Another server of the host could take the workers in those two seconds.
+#[test]
+fn lock_deleted_while_the_start_settles_is_made_again() {
+    let machine = crashed();
+    machine.step(-SECOND);
+    machine.boot_up();
+    assert!(matches!(machine.open(), Err(Unopened::Settling(_))));
+    machine.disk.host_lock.forget();
+    assert!(machine.with(|generator| generator.lock_again()));
+    assert_eq!(machine.disk.host_lock.held().len(), 8);
+    machine.settle();
+    assert_eq!(machine.disk.host_lock.signed(SYSTEM, 0), machine.disk.said().unwrap().token);
+
+    let copy = clone_of(&crashed(), false);
+    copy.why_closed();
+    assert!(!copy.with(|generator| generator.lock_again()), "a closed gate holds no lock");
+    assert_eq!(copy.disk.host_lock.held(), [0; 0]);
+}
+
 #[test]
 fn host_without_a_lock_opens_without_a_token() {
     let machine = crashed();

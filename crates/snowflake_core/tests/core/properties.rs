@@ -6,7 +6,7 @@ mod layouts;
 mod ranges;
 mod threads;
 
-use crate::common::{Gen, generators};
+use crate::common::{Gen, generators, limits};
 use crate::simulation::world::Machine;
 use proptest::prelude::*;
 use ranges::{NAP, Op, SECOND, cases, runs};
@@ -512,7 +512,7 @@ fn replaying(bits: Bits, backups: usize, ring_ticks: usize, max_ahead_us: i64, m
         layout,
         workers: Workers::new(&layout, 0, backups).unwrap(),
         ring_ticks,
-        limits: Limits { policy: Policy::Replay, max_ahead_us, max_wait_us },
+        limits: limits(Policy::Replay, max_ahead_us, max_wait_us),
         ..Config::default()
     }
 }

@@ -370,6 +370,89 @@ fn shorter_max_ahead_repeats_nothing_in_a_state_that_is_put_back() {
     assert!(next.worker == last.worker && next.tick > last.tick, "{next:?} after {last:?}");
 }
 
+/// Lanes that the run enters once the clock is right again begin above where the start began.
+#[test]
+fn shorter_max_ahead_waits_for_the_begin_after_a_step_to_before_the_start() {
+    let machine = running(with_max_ahead(60 * SECOND));
+    machine.stop();
+    machine.start_up();
+    let begun = machine.wall() + 60 * SECOND;
+    machine.step(-2 * MINUTE);
+    assert_ne!(machine.id().worker, 0, "another lane, which has no restored mark");
+    set_max_ahead(&machine, MAX_AHEAD);
+    while machine.wall() < begun {
+        machine.keep();
+        assert_eq!(
+            max_ahead(&machine),
+            60 * SECOND,
+            "{} s before the begin",
+            (begun - machine.wall()) / SECOND
+        );
+        machine.pass(10 * SECOND);
+        machine.id();
+    }
+    machine.pass(SECOND);
+    machine.keep();
+    assert_eq!(max_ahead(&machine), MAX_AHEAD);
+}
+
+/// IDs of the longest one can lie ahead, whatever came after it.
+#[test]
+fn second_shorter_max_ahead_keeps_the_longest_in_the_record() {
+    let machine = lowered();
+    machine.pass(MINUTE);
+    machine.keep();
+    assert_eq!(max_ahead(&machine), MAX_AHEAD);
+    let longest = machine.wall() + 60 * SECOND;
+    machine.pass(SECOND);
+    machine.id();
+    machine.pass(3 * SECOND);
+    set_max_ahead(&machine, 0);
+    machine.keep();
+    assert_eq!(max_ahead(&machine), 0);
+    while machine.wall() < longest {
+        assert_eq!(recorded(&machine), 60 * SECOND);
+        machine.pass(SECOND);
+        machine.id();
+        machine.keep();
+    }
+    machine.pass(MINUTE);
+    machine.id();
+    machine.keep();
+    assert_eq!(recorded(&machine), 0);
+}
+
+/// A mark at the end of the time field would close the generator for good, after a crash.
+#[test]
+fn clock_past_the_layouts_end_raises_no_mark() {
+    for deed in ["rotate", "keep", "a longer max_ahead", "call"] {
+        let machine = running(plain());
+        let end = machine.config.borrow().layout.ends_at_us();
+        for past in [0, DAY] {
+            let step = end + past - machine.wall();
+            machine.step(step);
+            match deed {
+                "rotate" => {
+                    let rotated = machine.with(|generator| generator.rotate_now());
+                    assert_eq!(rotated, Err(Refusal::Exhausted));
+                }
+                "keep" => machine.keep(),
+                "call" => assert_eq!(machine.try_id(), Err(Refusal::Exhausted)),
+                _ => {
+                    set_max_ahead(&machine, 3 * SECOND + past / DAY);
+                    let _ = machine.with(|generator| generator.run_keeper());
+                }
+            }
+            machine.step(-step);
+            machine.id();
+        }
+        machine.go_down();
+        machine.pass(MINUTE);
+        machine.start_up();
+        assert!(machine.id().tick < tick(machine.wall() + 3 * SECOND), "after {deed}");
+    }
+}
+
 /// If the shorter one came into force at once, the next call would find its tick too far ahead, and leave the worker.
 #[test]
 fn shorter_max_ahead_waits_until_the_newest_id_is_within_it() {

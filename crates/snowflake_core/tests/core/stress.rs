@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::SharedClock;
+use crate::common::{SharedClock, limits};
 use crate::simulation::world::Lock;
 use snowflake_core::{Config, Generator, Host, Layout, Limits, Memory, Policy, Start};
 use snowflake_core::{SystemHost, Tick, Workers};
@@ -117,7 +117,7 @@ fn millions_of_ids_by_the_systems_clock() {
 /// Four IDs per tick and a ring of 64 ticks: the ring wraps, the threads compete for each tick, and calls wait.
 #[test]
 fn a_tiny_ring_under_the_systems_clock() {
-    let limits = Limits { policy: Policy::Hold, max_ahead_us: 16_000, max_wait_us: 10_000_000 };
+    let limits = limits(Policy::Hold, 16_000, 10_000_000);
     let config = config("41/10/2", 7, 64, limits);
     let outcome = hammer(&config, SystemHost, 4, 2_000);
     assert_eq!(outcome.rotations, 0);
@@ -127,7 +127,7 @@ fn a_tiny_ring_under_the_systems_clock() {
 
 #[test]
 fn nobody_exceeds_the_layout_by_more_than_max_ahead() {
-    let limits = Limits { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000 };
+    let limits = limits(Policy::Hold, 20_000, 10_000_000);
     let config = config("41/10/6", 0, 128, limits);
     let began = SystemHost.wall_us();
     let outcome = hammer(&config, SystemHost, 4, 8_000);
@@ -148,7 +148,7 @@ fn single_calls_go_on_beside_ranges_of_whole_ticks() {
 
 /// How many single IDs three threads generate while another one takes whole ticks.
 fn singles_beside(ranges: u64) -> u64 {
-    let limits = Limits { policy: Policy::Hold, max_ahead_us: 20_000, max_wait_us: 10_000_000 };
+    let limits = limits(Policy::Hold, 20_000, 10_000_000);
     let config = config("41/10/8", 0, 128, limits);
     let memory = Memory::<Lock>::new(&config);
     let generators: Vec<_> = (0..4).map(|_| Generator::new(&config, memory.view(), SystemHost)).collect();
@@ -191,7 +191,7 @@ fn stepping() -> SharedClock {
 #[test]
 fn millions_of_ids_in_order_by_a_clock_of_our_own() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 1_000_000 };
+        let limits = limits(policy, 4_000, 1_000_000);
         let config = config("41/10/2", 3, 64, limits);
         let outcome = hammer(&config, &stepping(), 4, 250_000);
         outcome.is_in_order();
@@ -204,7 +204,7 @@ fn millions_of_ids_in_order_by_a_clock_of_our_own() {
 #[test]
 fn millions_of_ids_while_somebody_steps_the_clock() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let limits = Limits { policy, max_ahead_us: 4_000, max_wait_us: 3_000 };
+        let limits = limits(policy, 4_000, 3_000);
         let config = config("41/10/3", 7, 64, limits);
         let clock = &stepping();
         let is_over = AtomicBool::new(false);
@@ -232,7 +232,7 @@ fn millions_of_ids_while_somebody_steps_the_clock() {
 #[test]
 fn a_hundred_threads_that_see_one_step_make_one_rotation() {
     for _ in 0..20 {
-        let limits = Limits { policy: Policy::Hold, max_ahead_us: 4_000, max_wait_us: 3_000 };
+        let limits = limits(Policy::Hold, 4_000, 3_000);
         let config = config("41/10/12", 7, 64, limits);
         let clock = &stepping();
         let memory = Memory::<Lock>::new(&config);

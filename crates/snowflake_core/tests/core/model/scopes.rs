@@ -1,5 +1,6 @@
 //! The scopes of the model: which actions a run takes from, how many, and under which faults and settings.
 
+use crate::common;
 use crate::simulation::disk::Breaches;
 use crate::simulation::world::config;
 use snowflake_core::{Config, Limits, Policy, Tick, WorkerSource};
@@ -42,7 +43,7 @@ pub const OFFSETS: [i64; 3] = [-900 * MS, 0, 900 * MS];
 pub const AHEADS: [i64; 3] = [8 * MS, 16 * MS, 0];
 
 pub fn limits(policy: Policy, max_ahead_us: i64) -> Limits {
-    Limits { policy, max_ahead_us, max_wait_us: 3 * MS }
+    common::limits(policy, max_ahead_us, 3 * MS)
 }
 
 pub fn settings(home: i64, backups: usize, limits: Limits, source: WorkerSource) -> Config {

@@ -1,5 +1,6 @@
 //! What the properties range over: layouts, settings, clocks and calls.
 
+use crate::common;
 use proptest::prelude::*;
 use snowflake_core::{Bits, Config, Layout, Limits, Policy, SequenceStart, Tick, Workers};
 
@@ -57,11 +58,7 @@ pub fn limits(tick: Tick) -> impl Strategy<Value = Limits> {
     let tick = tick.micros();
     let ahead = prop_oneof![Just(0), 0..=3 * tick, Just(10 * tick), 0..3 * SECOND];
     let wait = prop_oneof![Just(0), 0..=3 * tick, 0..=20 * tick];
-    (policies(), ahead, wait).prop_map(|(policy, max_ahead_us, max_wait_us)| Limits {
-        policy,
-        max_ahead_us,
-        max_wait_us,
-    })
+    (policies(), ahead, wait).prop_map(|(policy, ahead, wait)| common::limits(policy, ahead, wait))
 }
 
 /// A configuration with which ticks fill, rings wrap, lanes run out and time fields end within a short run.

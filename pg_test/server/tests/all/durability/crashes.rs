@@ -287,7 +287,7 @@ fn written_by(session: &mut Client) -> u64 {
 
 #[test]
 fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone() {
-    let server = Server::builder().start_with_extension();
+    let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
     next(&mut session);
     std::thread::sleep(secs(64));
@@ -303,6 +303,15 @@ fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone(
     wait_until("the same signatures", secs(60), || (fs::read(&lock).ok()? == signed).then_some(()));
     assert_eq!(modified(), before);
     assert_eq!(bytes(&written()), io);
+
+    // A reload is no ID, and its longer max_ahead has to be written.
+    server.reload("snowflake_id.max_ahead", "3s");
+    wait_until("the write of the longer max_ahead", secs(30), || (modified() > before).then_some(()));
+    let ahead =
+        "SELECT max(extract(epoch FROM snowflake_timestamp(r.last) - clock_timestamp()) * 1000)::float8
+                 FROM generate_series(1, 4000) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
+    let ahead: f64 = one(&mut session, ahead);
+    assert!(ahead > 2_100.0, "{ahead} ms ahead: the longer max_ahead is not in force");
 }
 
 // ---- the disk ----

@@ -54,6 +54,32 @@ fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says
     first_id(&mut server.connect());
 }
 
+/// An operator who removes one cause has to see the next.
+#[test]
+fn each_reason_for_a_closed_gate_is_logged_once() {
+    let mut server = Server::builder().start_with_extension();
+    let before = next(&mut server.connect());
+    server.stop(Stop::Fast);
+    let state = fs::read_to_string(file(&server)).expect("the state");
+    fs::set_permissions(file(&server), Permissions::from_mode(0)).expect("its mode");
+    server.start();
+    let lines = [
+        "snowflake_id: cannot generate IDs: could not access file \"snowflake_id/state\": Permission denied",
+        "snowflake_id: cannot generate IDs: file \"snowflake_id/state\" was written by a later version",
+    ];
+    server.wait_for_line(lines[0], secs(30));
+    fs::write(file(&server), state.replace("\"version\":1", "\"version\":7")).expect("a newer state");
+    fs::set_permissions(file(&server), Permissions::from_mode(0o600)).expect("its mode");
+    server.wait_for_line(lines[1], secs(30));
+    // Several rounds of the keeper.
+    std::thread::sleep(secs(4));
+    for line in lines {
+        assert_eq!(server.log().matches(line).count(), 1, "{line}: {}", server.log());
+    }
+    fs::write(file(&server), state).expect("the state");
+    assert!(first_id(&mut server.connect()) > before);
+}
+
 // ---- modes ----
 
 /// `initdb --allow-group-access`: members of the group may make backups, so they may read the state too.

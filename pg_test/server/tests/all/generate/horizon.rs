@@ -472,6 +472,27 @@ fn closed_gate_has_no_horizon() {
     assert_eq!(failure.message, "cannot execute snowflake_horizon: this data directory is a copy");
 }
 
+/// PostgreSQL refuses it, and nothing of it remains.
+#[test]
+fn one_prepared_transaction_too_many_is_postgresqls_error() {
+    let server = Server::builder().setting("max_prepared_transactions", "1").start_with_extension();
+    let mut session = server.connect();
+    run(&mut session, SCHEMA);
+    let keeper = server.keeper();
+    let begin = "BEGIN; INSERT INTO outbox (kind) VALUES ('prepared')";
+    for round in 0..200 {
+        run(&mut session, begin);
+        run(&mut session, "PREPARE TRANSACTION 'first'");
+        run(&mut session, begin);
+        let failure = fails(&mut session, "53400", "PREPARE TRANSACTION 'second'");
+        assert_eq!(failure.message, "maximum number of prepared transactions reached", "round {round}");
+        run(&mut session, "COMMIT PREPARED 'first'");
+    }
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM outbox WHERE kind = 'prepared'"), 200);
+    run(&mut session, "SELECT snowflake_horizon()");
+    assert_eq!(server.keeper(), keeper, "no process has crashed");
+}
+
 /// Until it ends, also after a crash of a session, which begins shared memory anew.
 #[test]
 fn transaction_prepared_before_the_start_leaves_no_horizon() {

@@ -1,7 +1,6 @@
-//! A call that waits for the clock holds no lock, is visible, and can be ended at any moment, even while the wall clock
-//! is back, which delays PostgreSQL's own timeouts.
+//! A call that waits for the clock holds no lock, is visible, and can be ended at any moment.
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::process::processor_ticks;
 use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status};
@@ -203,105 +202,6 @@ fn a_wait_answers_statement_timeout_while_the_clock_is_back() {
     });
     assert!(took.iter().all(|took| (ms(990)..secs(1) + AT_ONCE).contains(took)), "{took:?}");
     assert!(took.iter().any(|took| *took < secs(1) + SOON), "{took:?}");
-}
-
-#[test]
-fn a_wait_answers_statement_timeout_although_the_clock_goes_back_during_it() {
-    let server = server_that_waits();
-    // Beside it, a wait of PostgreSQL's own under the same timeout.
-    let mut other = server.connect();
-    let cancel_other = other.cancel_token();
-    let other_sleeps = std::thread::spawn(move || {
-        run(&mut other, "SET statement_timeout = '10s'");
-        fails(&mut other, "57014", "SELECT pg_sleep(90)")
-    });
-    let other_began = Instant::now();
-    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    let mut watcher = server.connect();
-    wait_until("the other session to sleep", secs(30), || {
-        (one::<i64>(&mut watcher, asleep) == 1).then_some(())
-    });
-
-    let mut session = server.connect();
-    run(&mut session, "SET statement_timeout = '2s'");
-    let waiting = Waiting::start(&server, session);
-    let began = waiting.began;
-    server.step_back(secs(60));
-    let (_, ended) = waiting.fails("57014");
-    let took = ended - began;
-    assert!((ms(1_990)..secs(2) + AT_ONCE).contains(&took), "{took:?}");
-
-    // PostgreSQL's own wait goes on, which is why the extension must not rely on that timeout.
-    std::thread::sleep(secs(12).saturating_sub(other_began.elapsed()));
-    assert!(!other_sleeps.is_finished(), "the timeout was not stretched: this shows nothing");
-    cancel_other.cancel_query(NoTls).unwrap();
-    other_sleeps.join().unwrap();
-}
-
-#[test]
-fn a_wait_answers_statement_timeout_after_the_clock_went_back_in_the_statement() {
-    let server =
-        Server::builder().faketime(true).setting("snowflake_id.max_wait", "300s").start_with_extension();
-    let mut session = server.connect();
-    next(&mut session);
-    run(&mut session, "CREATE TABLE go (x integer); SET statement_timeout = '2s'");
-    let began = Instant::now();
-    let thread = std::thread::spawn(move || {
-        let failure = fails(
-            &mut session,
-            "57014",
-            "DO $$ BEGIN
-                 LOOP
-                     PERFORM FROM go;
-                     EXIT WHEN FOUND;
-                 END LOOP;
-                 PERFORM snowflake_nextval();
-             END $$",
-        );
-        (failure, Instant::now())
-    });
-    std::thread::sleep(ms(500));
-    server.step_back(BEHIND);
-    run(&mut server.connect(), "INSERT INTO go VALUES (1)");
-    let went = began.elapsed();
-    let (_, ended) = thread.join().unwrap();
-    // At best 2 s after the statement's start, at worst 2 s after the wait's, but not a minute later.
-    let took = ended - began;
-    assert!((ms(1_990)..went + secs(2) + AT_ONCE).contains(&took), "{took:?}, of which {went:?} before");
-}
-
-/// PostgreSQL times each statement of a message anew, and by the value that the setting had when the statement began.
-#[test]
-fn a_wait_ends_no_sooner_than_postgresqls_own_timeout() {
-    let server = server_that_waits();
-    let mut session = server.connect();
-    run(
-        &mut session,
-        "CREATE TABLE took (call text, took interval);
-         CREATE FUNCTION hasty() RETURNS bigint LANGUAGE plpgsql SET statement_timeout = '10ms'
-             AS 'BEGIN RETURN snowflake_nextval(); END';
-         SET statement_timeout = '2s'",
-    );
-    let statement = |call: &str| {
-        format!(
-            "DO $$ DECLARE began timestamptz := clock_timestamp(); took interval; BEGIN
-                 PERFORM {call};
-             EXCEPTION WHEN query_canceled THEN
-                 took := clock_timestamp() - began;
-                 -- PostgreSQL's own timeout may come only now.
-                 BEGIN
-                     PERFORM pg_sleep(0.2);
-                 EXCEPTION WHEN query_canceled THEN
-                 END;
-                 INSERT INTO took VALUES ('{call}', took);
-             END $$;"
-        )
-    };
-    let calls = ["snowflake_nextval()", "snowflake_nextval()", "hasty()"];
-    run(&mut session, &calls.map(statement).concat());
-    let too_soon = "SELECT string_agg(took::text, ', ') FROM took WHERE took < interval '1.99 s'";
-    assert_eq!(one::<Option<String>>(&mut session, too_soon), None);
-    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM took"), 3);
 }
 
 #[test]
