@@ -135,8 +135,8 @@ impl FileIdentity {
 pub struct Loaded {
     /// The file that was read.
     pub identity: FileIdentity,
-    /// Its bytes, slot by slot.
-    pub slots: [Vec<u8>; SLOTS],
+    /// Its bytes, slot by slot; `None` for a slot that the device cannot read (EIO).
+    pub slots: [Option<Vec<u8>>; SLOTS],
 }
 
 /// Why a slot was not written.
@@ -152,17 +152,14 @@ pub enum WriteError {
 pub trait Disk {
     /// Reads the file; `None` if there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
-    /// Writes each loaded slot onto itself, and fsyncs the file.
-    ///
-    /// After a crash of the server alone, and even more after a failed fsync, pages can look written that never reached
-    /// the disk. So of two slots that look alike, one may not be durable, and nothing shows which. When each is written
-    /// onto itself, the durable one stays whole even in a crash, and the other becomes durable. Only then may one of
-    /// them be overwritten.
-    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
     /// Writes one slot of the expected file, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
-    /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
-    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
+    /// Makes the file's name durable.
+    fn sync_name(&self) -> Result<(), Errno>;
+    /// Creates a file under another name. [`install`](Self::install) writes it.
+    fn create(&self) -> Result<FileIdentity, Errno>;
+    /// Writes these bytes into both slots of the created file, replaces the file by it, and makes that durable.
+    fn install(&self, bytes: &[u8]) -> Result<(), Errno>;
     /// The host's lock on workers. Without one, no start is refused for a server beside it, and no lease goes on over a
     /// restart.
     fn host_lock(&self) -> Option<&dyn HostLock> {

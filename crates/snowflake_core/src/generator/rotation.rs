@@ -35,7 +35,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let now_us = self.now_us();
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
-        self.reserve(cold, to, first, to)?;
+        cold.writer.pending.active = to;
+        self.reserve(cold, to, first).inspect_err(|_| cold.writer.pending.active = from)?;
         // Calls begin no lower than this, even if the clock goes back once more before the first of them. A clock past
         // the layout's end must not use up the lane.
         let now = self.layout.tick().containing(now_us);
@@ -66,7 +67,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             behind_us: self.behind_us(from),
             worker: self.workers(cold).worker(lane),
             usable_at_us: self.usable_at(tick),
-            is_floor: cold.writer.pending.floor(&self.layout) > latest,
+            is_floor: cold.writer.pending.floor() > latest,
         }))
     }
 

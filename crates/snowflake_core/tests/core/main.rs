@@ -7,6 +7,7 @@ mod base62;
 mod breaks;
 mod common;
 mod explorer;
+mod guards;
 mod keeper;
 mod leasing;
 mod locks;
