@@ -2,8 +2,6 @@
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The surroundings of a generator.
@@ -77,30 +75,6 @@ pub enum Event {
     Adopted(i64),
     /// Neither slot of the state file can be read, so the state is lost.
     Unreadable,
-}
-
-/// The host of a plain process: the system's clocks, and a thread's sleep.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemHost;
-
-impl Host for SystemHost {
-    fn wall_us(&self) -> i64 {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => since.as_micros() as i64,
-            Err(before) => -(before.duration().as_micros() as i64),
-        }
-    }
-
-    fn boot_us(&self) -> i64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed().as_micros() as i64
-    }
-
-    fn wait(&self, micros: i64) {
-        std::thread::sleep(Duration::from_micros(micros as u64));
-    }
-
-    fn report(&self, _event: Event) {}
 }
 
 // ---- the disk ----

@@ -19,6 +19,7 @@ mod reservation;
 mod scale;
 mod scenarios;
 mod simulation;
+mod slow_disk;
 mod startup;
 mod steps;
 mod stress;
