@@ -26,6 +26,11 @@ BEGIN
             MESSAGE = 'snowflake_next_at needs a bigint column with a unique index of its own',
             DETAIL = format('Column %I of %s is none.', column_name, table_name),
             HINT = 'Add a primary key or a unique index on this column alone, or pass another column.';
+    ELSIF row_security_active(table_name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'snowflake_next_at needs a role that sees all rows of the table',
+            DETAIL = format('Row-level security of %s applies to role %I.', table_name, current_user),
+            HINT = 'Call it in a SECURITY DEFINER function of a role to which row-level security does not apply.';
     END IF;
     PERFORM pg_advisory_xact_lock(table_name::oid::integer, worker);
     LOOP

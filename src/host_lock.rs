@@ -54,7 +54,7 @@ pub fn is_lost() -> bool {
     !FILE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_in_place)
 }
 
-/// The data directory of another server that has locked one of these workers.
+/// The data directory that signed last for one of these workers that another process has locked.
 pub fn directory_of_other_server(workers: &[i64]) -> Option<String> {
     with_file(system_identifier(), |file| {
         let taken = workers.iter().find(|worker| is_taken(file, **worker));

@@ -10,7 +10,7 @@ use crate::waiting::WaitEvent;
 use snowflake_core::Errno;
 use snowflake_core::host::{Disk, FileIdentity, HostLock, Loaded, SLOT_BYTES, SLOTS, WriteError};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::time::UNIX_EPOCH;
 
@@ -23,11 +23,6 @@ pub struct StateFile;
 impl Disk for StateFile {
     fn load(&self) -> Result<Option<Loaded>, Errno> {
         read().map_err(|error| errno(&error))
-    }
-
-    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
-        let _event = WaitEvent::begin(Awaited::State);
-        write_again(loaded).map_err(|error| errno(&error))
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
@@ -50,9 +45,19 @@ impl Disk for StateFile {
         Some(&ShmLock)
     }
 
-    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
+    fn sync_name(&self) -> Result<(), Errno> {
         let _event = WaitEvent::begin(Awaited::State);
-        create(bytes).map_err(|error| {
+        [FOLDER, "."].iter().try_for_each(|folder| sync_folder(folder)).map_err(|error| errno(&error))
+    }
+
+    fn create(&self) -> Result<FileIdentity, Errno> {
+        let _event = WaitEvent::begin(Awaited::State);
+        create().map_err(|error| errno(&error))
+    }
+
+    fn install(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let _event = WaitEvent::begin(Awaited::State);
+        install(bytes).map_err(|error| {
             // A half-written file under another name is useless, and takes space on a disk that may be full.
             let _ = fs::remove_file(NEW_PATH);
             errno(&error)
@@ -62,50 +67,58 @@ impl Disk for StateFile {
 
 fn read() -> io::Result<Option<Loaded>> {
     no_link()?;
-    let mut file = match File::open(STATE_FILE) {
+    let file = match File::open(STATE_FILE) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     let identity = identity(&file.metadata()?);
-    let mut bytes = Vec::with_capacity(SLOTS * SLOT_BYTES);
-    file.read_to_end(&mut bytes)?;
-    let mut slots = bytes.chunks(SLOT_BYTES).map(<[u8]>::to_vec);
-    let mut slot = || slots.next().unwrap_or_default();
-    Ok(Some(Loaded { identity, slots: [slot(), slot()] }))
+    Ok(Some(Loaded { identity, slots: [read_slot(&file, 0)?, read_slot(&file, 1)?] }))
 }
 
-/// Writes the file's slots again, and makes its name durable.
-fn write_again(loaded: &Loaded) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(STATE_FILE)?;
-    for (i, bytes) in loaded.slots.iter().enumerate() {
-        file.write_all_at(bytes, (i * SLOT_BYTES) as u64)?;
+/// The bytes of a slot, fewer at the end of the file; `None` if the device cannot read them.
+fn read_slot(file: &File, slot: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; SLOT_BYTES];
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut bytes[length..], (slot * SLOT_BYTES + length) as u64) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(None),
+            Err(error) => return Err(error),
+        }
     }
-    file.sync_all()?;
-    File::open(FOLDER)?.sync_all()?;
-    File::open(".")?.sync_all()
+    bytes.truncate(length);
+    Ok(Some(bytes))
 }
 
-fn create(bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> io::Result<FileIdentity> {
+fn create() -> io::Result<FileIdentity> {
     // With the data directory's permissions: with group access, a member of the group may run backups.
     let folder_mode = fs::metadata(".")?.mode() & 0o777;
     let file_mode = folder_mode & 0o666;
     match DirBuilder::new().mode(folder_mode).create(FOLDER) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         // Even if the folder existed: a crash may have come between its creation and this.
-        _ => File::open(".")?.sync_all()?,
+        _ => sync_folder(".")?,
     }
     no_link()?;
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(file_mode).open(NEW_PATH)?;
-    let identity = identity(&file.metadata()?);
-    let slot = bytes(identity);
+    Ok(identity(&file.metadata()?))
+}
+
+fn install(slot: &[u8]) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(NEW_PATH)?;
     for i in 0..SLOTS {
-        file.write_all_at(&slot, (i * SLOT_BYTES) as u64)?;
+        file.write_all_at(slot, (i * SLOT_BYTES) as u64)?;
     }
     file.sync_all()?;
     fs::rename(NEW_PATH, STATE_FILE)?;
-    File::open(FOLDER)?.sync_all()?;
-    Ok(identity)
+    sync_folder(FOLDER)
+}
+
+fn sync_folder(folder: &str) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// Base backups skip a folder behind a symbolic link, and two data directories could share it.

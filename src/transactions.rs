@@ -53,8 +53,9 @@ pub fn own() -> (&'static Slot, u64) {
     // SAFETY: a process in a transaction has a PGPROC. Those of processes that can run SQL come first, so that each has a
     // slot, which `share` was given.
     unsafe {
-        let process = &*pg_sys::MyProc;
-        let number = ptr::from_ref(process).offset_from((*pg_sys::ProcGlobal).allProcs.cast_const());
+        // No reference, because other processes write there.
+        let process = pg_sys::MyProc.cast_const();
+        let number = process.offset_from((*pg_sys::ProcGlobal).allProcs.cast_const());
         debug_assert!((number as usize) < slots_needed().0);
         (&*RUNNING.load(Ordering::Relaxed).offset(number), name(process))
     }

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 /// The planner support function of `snowflake_nextval()` and its twin. Most plans of a call ask twice or more, so only COPY
-/// pays for pgrx's wrapper.
+/// pays for pgrx's wrapper. Without it, an error of PostgreSQL would end the server, so nothing here can raise one.
 ///
 /// # Safety
 /// Only PostgreSQL may call it, as a planner support function.
@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn snowflake_nextval_support_hot(
     unsafe {
         let request = (*call).args.as_ptr().cast::<pg_sys::NullableDatum>().read().value;
         match (*request.cast_mut_ptr::<pg_sys::Node>()).type_ {
-            T_SupportRequestSimplify if is_default_of_copy(request.cast_mut_ptr()) => {
+            T_SupportRequestSimplify if may_be_default_of_copy(request.cast_mut_ptr()) => {
                 snowflake_nextval_support_wrapper(call)
             }
             T_SupportRequestCost if is_of_twin(request.cast_mut_ptr()) => {
@@ -49,35 +49,38 @@ function_info!(pg_finfo_snowflake_nextval_support_hot);
 const NO_ANSWER: pg_sys::Datum = pg_sys::Datum::null();
 
 /// Whether COPY plans the call in a default: `root` is null, in COPY's memory context. COPY of a query has the same
-/// context, but a root. From PostgreSQL 19 on, COPY plans the checks of domains there, too, and keeps their plans for other
-/// roles: it reads them from `pg_constraint`, which is then open. False if `10 * cpu_operator_cost` is infinite: no cost
-/// would exceed it, and the planner could evaluate the twin twice.
+/// context, but a root. False if `10 * cpu_operator_cost` is infinite: no cost would exceed it, and the planner could
+/// evaluate the twin twice.
 ///
 /// # Safety
-/// `request` is PostgreSQL's, in a transaction.
-unsafe fn is_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> bool {
+/// `request` is PostgreSQL's.
+unsafe fn may_be_default_of_copy(request: *const pg_sys::SupportRequestSimplify) -> bool {
     // SAFETY: by this function's contract. There always is a current context, and each has a name.
     unsafe {
         (*request).root.is_null()
             && CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY"
-            && !is_open(pg_sys::ConstraintRelationId)
             && (10.0 * pg_sys::cpu_operator_cost).is_finite()
     }
 }
 
-/// Whether this session has a relation open.
-///
-/// # Safety
-/// Called in a transaction, with a relation that exists.
-unsafe fn is_open(relation: pg_sys::Oid) -> bool {
-    // SAFETY: by this function's contract; the reference that is taken here is given back.
+/// Whether COPY plans the check of a domain. From PostgreSQL 19 on, it does so in the same context as a default, and keeps
+/// the plan for other roles. It reads the check from `pg_constraint`, which is then open.
+#[cfg(feature = "pg19")]
+fn is_check_of_domain() -> bool {
+    // SAFETY: called in a transaction; the reference that is taken here is given back. Not table_open(), because COPY would
+    // wait for who has locked the table.
     unsafe {
-        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-        let entry = pg_sys::table_open(relation, lock);
-        let references = (*entry).rd_refcnt;
-        pg_sys::table_close(entry, lock);
+        let constraints = pg_sys::RelationIdGetRelation(pg_sys::ConstraintRelationId);
+        let references = (*constraints).rd_refcnt;
+        pg_sys::RelationClose(constraints);
         references > 1
     }
+}
+
+/// Before PostgreSQL 19, COPY plans these checks in another context.
+#[cfg(not(feature = "pg19"))]
+fn is_check_of_domain() -> bool {
+    false
 }
 
 /// # Safety
@@ -97,6 +100,9 @@ CREATE FUNCTION snowflake_internal.snowflake_nextval_support(internal) RETURNS i
     VOLATILE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', 'snowflake_nextval_support_hot';
 "#)]
 fn snowflake_nextval_support(request: Internal) -> Internal {
+    if is_check_of_domain() {
+        return Some(NO_ANSWER).into();
+    }
     // SAFETY: the caller has checked the request's type.
     let twin =
         unsafe { request.get::<pg_sys::SupportRequestSimplify>().and_then(|r| call_of_twin(&*r.fcall)) };

@@ -288,20 +288,23 @@ pub fn closed(why: ClosedReason) -> Error {
     }
 }
 
-/// Another server on this host has one of the workers; `directory` is its data directory.
+/// Another process on this host has locked one of the workers. `directory` is the data directory that signed for the lock
+/// last: that of the process, unless another server has taken the lock since and has yet to sign.
 pub fn taken(directory: Option<String>) -> Error {
     let own = std::env::current_dir().unwrap_or_default();
     let detail = match directory {
         Some(directory) if Some(directory.as_str()) == own.to_str() => {
             return not_ready(
-                "cannot generate a snowflake ID: a process of this server's last run has not ended",
-                "It still has the lock of this server's workers. The logging collector, for one, lives as long as a program \
-                 that a session has started.",
-                "End the processes of the last run. This server then generates IDs without a restart.",
+                "cannot generate a snowflake ID: this server's workers are still locked on this host",
+                "This server signed for the lock last. Either a process of its last run still has the lock, or another server \
+                 has just taken it.",
+                "\"fuser -v /dev/shm/snowflake_id.*\" lists the processes that have it. A logging collector ends with the last \
+                 program that sessions have started: find these with \"ps -ef\", and end them. IDs then follow without a \
+                 restart.",
             );
         }
         Some(directory) if sees_all_settings() => format!(
-            "The server in data directory \"{}\" has locked one of this server's workers.",
+            "The server in data directory \"{}\" signed last for the lock on one of this server's workers.",
             shown(directory.as_bytes())
         ),
         _ => "Another server had locked one of this server's workers when this server started.".to_owned(),

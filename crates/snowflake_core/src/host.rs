@@ -2,8 +2,6 @@
 
 use crate::refusal::{Errno, NoLane};
 use serde::{Deserialize, Serialize};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The surroundings of a generator.
@@ -79,30 +77,6 @@ pub enum Event {
     Unreadable,
 }
 
-/// The host of a plain process: the system's clocks, and a thread's sleep.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemHost;
-
-impl Host for SystemHost {
-    fn wall_us(&self) -> i64 {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => since.as_micros() as i64,
-            Err(before) => -(before.duration().as_micros() as i64),
-        }
-    }
-
-    fn boot_us(&self) -> i64 {
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed().as_micros() as i64
-    }
-
-    fn wait(&self, micros: i64) {
-        std::thread::sleep(Duration::from_micros(micros as u64));
-    }
-
-    fn report(&self, _event: Event) {}
-}
-
 // ---- the disk ----
 
 /// The size of a slot: a whole block, so that writing one slot does not touch the other.
@@ -135,8 +109,8 @@ impl FileIdentity {
 pub struct Loaded {
     /// The file that was read.
     pub identity: FileIdentity,
-    /// Its bytes, slot by slot.
-    pub slots: [Vec<u8>; SLOTS],
+    /// Its bytes, slot by slot; `None` for a slot that the device cannot read (EIO).
+    pub slots: [Option<Vec<u8>>; SLOTS],
 }
 
 /// Why a slot was not written.
@@ -152,17 +126,14 @@ pub enum WriteError {
 pub trait Disk {
     /// Reads the file; `None` if there is none.
     fn load(&self) -> Result<Option<Loaded>, Errno>;
-    /// Writes each loaded slot onto itself, and fsyncs the file.
-    ///
-    /// After a crash of the server alone, and even more after a failed fsync, pages can look written that never reached
-    /// the disk. So of two slots that look alike, one may not be durable, and nothing shows which. When each is written
-    /// onto itself, the durable one stays whole even in a crash, and the other becomes durable. Only then may one of
-    /// them be overwritten.
-    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno>;
     /// Writes one slot of the expected file, and fsyncs it.
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError>;
-    /// Creates the file, or replaces the whole file, with the same bytes in both slots, and makes it durable.
-    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno>;
+    /// Makes the file's name durable.
+    fn sync_name(&self) -> Result<(), Errno>;
+    /// Creates a file under another name. [`install`](Self::install) writes it.
+    fn create(&self) -> Result<FileIdentity, Errno>;
+    /// Writes these bytes into both slots of the created file, replaces the file by it, and makes that durable.
+    fn install(&self, bytes: &[u8]) -> Result<(), Errno>;
     /// The host's lock on workers. Without one, no start is refused for a server beside it, and no lease goes on over a
     /// restart.
     fn host_lock(&self) -> Option<&dyn HostLock> {

@@ -5,20 +5,6 @@
 //! it can lie on the heap of one process or in a segment that many processes map. The clock, the waiting and the disk
 //! are the [`Host`]'s; the lock of the slow path is any [`lock_api::RawMutex`].
 //!
-//! ```
-//! use snowflake_core::{Config, Generator, Memory, Start, SystemHost};
-//!
-//! let config = Config::default();
-//! let memory = Memory::<parking_lot::RawMutex>::new(&config);
-//! let generator = Generator::new(&config, memory.view(), SystemHost);
-//! generator.open(&Start::of_timeline(1)).unwrap();
-//!
-//! let first = generator.next_id().unwrap();
-//! let second = generator.next_id().unwrap();
-//! assert!(first < second);
-//! assert_eq!(config.layout.unpack(first).unwrap().worker, 0);
-//! ```
-//!
 //! # The guarantees
 //!
 //! Comments and tests cite them by their numbers.
@@ -102,7 +88,7 @@ pub mod workers;
 pub use config::{Config, Limits, Policy, SequenceStart, WorkerSource};
 pub use generator::{Generator, Horizon, LaneStatus, Range, Status};
 pub use horizon::{Slot, Slots};
-pub use host::{Disk, Event, Host, SystemHost};
+pub use host::{Disk, Event, Host};
 pub use lane::LaneMemory;
 pub use layout::{Bits, Layout, LayoutError, Parts, Tick};
 pub use lease::{Answer, Answered, Contact, Lease};

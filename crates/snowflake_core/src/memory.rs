@@ -235,7 +235,7 @@ impl<R: RawMutex> Control<R> {
             run: Run { start_us: i64::MIN, above: -1, longer_ahead_until_us: i64::MIN },
             since: i64::MAX,
             broke_at_us: 0,
-            writer: StateWriter::new(),
+            writer: StateWriter::new(config.layout),
             reserved_ticks: 0,
             reported: None,
             keeper_request: None,

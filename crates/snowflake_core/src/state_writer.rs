@@ -3,10 +3,12 @@
 //! A mark is raised in memory, then written, and only then published to calls (guarantee 2). It is never lowered, not
 //! even if its write failed, because it may have reached the disk. All of this happens under the cold lock.
 
-use crate::host::{Disk, Host, WriteError};
+use crate::host::{Disk, FileIdentity, Host, WriteError};
+use crate::layout::Layout;
 use crate::refusal::Errno;
-use crate::state::encode;
-use crate::state::pending::{Heading, PendingRecord};
+use crate::state::pending::PendingRecord;
+use crate::state::record::{Record, encode};
+use crate::workers::Origins;
 
 /// How far past `max_ahead` a reservation reaches, in microseconds.
 const RESERVE_US: i64 = 500_000;
@@ -27,8 +29,8 @@ pub(crate) struct StateWriter {
 }
 
 impl StateWriter {
-    pub(crate) const fn new() -> Self {
-        Self { pending: PendingRecord::empty(), failure: None, write_us: 0 }
+    pub(crate) const fn new(layout: Layout) -> Self {
+        Self { pending: PendingRecord::new(layout, Origins::NONE), failure: None, write_us: 0 }
     }
 
     /// Raises the mark of `lane` to `mark`, if it is lower. Returns the lane's mark.
@@ -55,21 +57,19 @@ impl StateWriter {
     }
 
     /// Writes the pending record, or returns the error of a write that has just failed.
-    pub(crate) fn write(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.just_failed(host).map_or_else(|| self.write_at_once(host, heading), Err)
+    pub(crate) fn write(&mut self, host: &impl Host) -> Result<(), Errno> {
+        self.just_failed(host).map_or_else(|| self.write_at_once(host), Err)
     }
 
     /// Writes the pending record, even if a write has just failed: into the existing file or, if that fails, into a new
     /// one.
-    pub(crate) fn write_at_once(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.timed(host, |pending, disk| {
-            into_slots(pending, disk, heading).or_else(|_| into_new_file(pending, disk, heading))
-        })
+    pub(crate) fn write_at_once(&mut self, host: &impl Host) -> Result<(), Errno> {
+        self.timed(host, |pending, disk| into_slot(pending, disk).or_else(|_| into_new_file(pending, disk)))
     }
 
-    /// Writes the pending record into a new file, because the existing one is not this server's.
-    pub(crate) fn replace_file(&mut self, host: &impl Host, heading: &Heading<'_>) -> Result<(), Errno> {
-        self.timed(host, |pending, disk| into_new_file(pending, disk, heading))
+    /// Writes the pending record into a new file, because the existing one is not this server's, or is damaged.
+    pub(crate) fn write_new_file(&mut self, host: &impl Host) -> Result<(), Errno> {
+        self.timed(host, into_new_file)
     }
 
     /// Begins the next record, and remembers how long the write took and whether it failed.
@@ -89,22 +89,24 @@ impl StateWriter {
     }
 }
 
-/// Writes first into the slot that does not hold the newest durable record, so that a torn write leaves that record
-/// whole, then into the other.
-fn into_slots(pending: &mut PendingRecord, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), WriteError> {
-    let bytes = encode(&pending.record(heading, pending.file));
-    let first = 1 - pending.newest;
-    disk.write(pending.file, first, &bytes)?;
-    pending.newest = first;
-    // The record is durable by now. If the second write fails, the next record goes to this slot first.
-    match disk.write(pending.file, 1 - first, &bytes) {
-        Err(WriteError::Replaced) => Err(WriteError::Replaced),
-        Ok(()) | Err(WriteError::Os(_)) => Ok(()),
-    }
+/// Writes into the slot that does not hold the newest durable record, so that a torn write leaves that record whole.
+/// After a failure, the next record goes to the same slot.
+fn into_slot(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), WriteError> {
+    let slot = 1 - pending.newest;
+    disk.write(pending.file, slot, &encode(&pending.record()))?;
+    pending.newest = slot;
+    Ok(())
 }
 
-fn into_new_file(pending: &mut PendingRecord, disk: &dyn Disk, heading: &Heading<'_>) -> Result<(), Errno> {
-    pending.file = disk.create(&|file| encode(&pending.record(heading, file)))?;
+fn into_new_file(pending: &mut PendingRecord, disk: &dyn Disk) -> Result<(), Errno> {
+    pending.file = replace_file(disk, pending.record())?;
     pending.newest = 0;
     Ok(())
+}
+
+/// Replaces the file by a new one with this record, and returns the new one's identity.
+pub(crate) fn replace_file(disk: &dyn Disk, mut record: Record) -> Result<FileIdentity, Errno> {
+    record.file = disk.create()?;
+    disk.install(&encode(&record))?;
+    Ok(record.file)
 }

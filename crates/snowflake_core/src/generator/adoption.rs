@@ -49,10 +49,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Raises every mark to `floor`, first on disk and then in memory. Replay lowers the current tick under the same
     /// lock, so it cannot come between the two.
     fn raise_marks(&self, cold: &mut ColdState, floor: i64) -> Result<(), Errno> {
-        cold.writer.pending.raise_all(&self.layout, floor);
+        cold.writer.pending.raise_all(floor);
         // Not delayed by a write that has just failed: an operator waits for the answer.
-        let heading = self.heading(cold, self.active());
-        cold.writer.write_at_once(&self.host, &heading)?;
+        cold.writer.write_at_once(&self.host)?;
         for lane in &self.lanes {
             lane.raise_floor(floor);
         }

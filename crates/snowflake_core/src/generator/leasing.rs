@@ -21,9 +21,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
             membership.begin(self.host.random());
-            let heading = self.heading(cold, self.active());
             // Even if it is pending since before: the last write may have failed.
-            cold.writer.write_at_once(&self.host, &heading)?;
+            cold.writer.write_at_once(&self.host)?;
             let membership = cold.writer.pending.membership;
             Ok(membership.map(|membership| membership.contact(self.host.wall_us())))
         })
@@ -131,8 +130,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         if let Some(disk) = self.host.disk() {
             self.lock_workers(disk, pending.system_identifier, &[]);
         }
-        let heading = self.heading(cold, self.active());
-        let _ = cold.writer.write_at_once(&self.host, &heading);
+        let _ = cold.writer.write_at_once(&self.host);
     }
 
     fn leave(&self, cold: &mut ColdState) {
@@ -153,7 +151,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.leave(cold);
         let first = self.configured.first_lane(pending.timeline);
         let origins = self.origins_of(lease.home);
-        let mut pending = pending.for_origins(&self.heading(cold, self.active()), &origins);
+        let mut pending = pending.for_origins(origins);
+        pending.active = first;
         pending.raise_lanes(lease.floor);
         if let Some(disk) = self.host.disk() {
             // A server whose lease of these workers is over may still have the lock. The registry keeps the two apart;
@@ -177,8 +176,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
     /// Makes `pending` durable, or keeps the pending record of before, which may be in the file as well.
     fn write_or_revert(&self, cold: &mut ColdState, pending: PendingRecord) -> Result<(), Errno> {
         let before = std::mem::replace(&mut cold.writer.pending, pending);
-        let heading = self.heading(cold, self.active());
-        let written = cold.writer.write_at_once(&self.host, &heading);
+        let written = cold.writer.write_at_once(&self.host);
         if written.is_err() {
             cold.writer.pending = before.after_failed_write(&cold.writer.pending);
         }

@@ -32,7 +32,6 @@ use crate::layout::Layout;
 use crate::memory::{ColdState, Control, View};
 use crate::refusal::Refusal;
 use crate::ring::Shape;
-use crate::state::pending::Heading;
 use crate::sync::AtomicU64;
 use crate::workers::{Origins, Workers};
 use hot_path::{Attempt, ClockCheck};
@@ -185,11 +184,6 @@ impl<'m, H: Host, R: RawMutex> Generator<'m, H, R> {
 
     fn active(&self) -> usize {
         self.control.switch.active()
-    }
-
-    /// The part of a record that [`PendingRecord`] does not have, with `active` as the active lane.
-    fn heading(&self, cold: &ColdState, active: usize) -> Heading<'_> {
-        Heading { layout: &self.layout, origins: self.origins(cold), active }
     }
 
     /// The workers of the home worker that is in use, or of the configured one.

@@ -18,7 +18,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             match cold.keeper_request.take() {
                 Some((blocked, mut patience)) => match self.next_step(&blocked, &mut patience) {
                     Step::Rotate => self.rotate(cold, blocked.lane, blocked.n).map(Some),
-                    Step::Reserve => self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| None),
+                    Step::Reserve => self.reserve(cold, blocked.lane, blocked.wanted).map(|()| None),
                     _ => self.extend_reservation(cold).map(|()| None),
                 },
                 None => self.extend_reservation(cold).map(|()| None),
@@ -42,7 +42,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let can_be_issued = tick <= self.latest_tick(now_us).min(self.last_tick());
         // A longer `max_ahead` is what an operator sets while the clock is behind, so it does not wait for the clock.
         if is_longer || is_half_used && has_more && can_be_issued {
-            self.reserve_for(cold, index, tick.min(self.last_tick()))
+            self.reserve(cold, index, tick.min(self.last_tick()))
         } else {
             Ok(())
         }
@@ -77,20 +77,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         self.lanes[self.active()].current_tick()
     }
 
-    /// Moves a lane's reservation ahead, at least to `wanted`.
-    pub(super) fn reserve_for(&self, cold: &mut ColdState, lane: usize, wanted: i64) -> Result<(), Refusal> {
-        self.reserve(cold, lane, wanted, self.active())
-    }
-
-    /// Extends the reservation of `lane` to `wanted` or beyond, with `active` as the active lane: first on disk, then
-    /// in memory (guarantee 2).
-    pub(super) fn reserve(
-        &self,
-        cold: &mut ColdState,
-        lane: usize,
-        wanted: i64,
-        active: usize,
-    ) -> Result<(), Refusal> {
+    /// Extends the reservation of `lane` to `wanted` or beyond: first on disk, then in memory (guarantee 2).
+    pub(super) fn reserve(&self, cold: &mut ColdState, lane: usize, wanted: i64) -> Result<(), Refusal> {
         if self.host.disk().is_none() {
             return Ok(());
         }
@@ -101,8 +89,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         let pending_us = &mut cold.writer.pending.max_ahead_us;
         *pending_us = (*pending_us).max(asked_us);
         let mark = cold.writer.raise_mark(lane, self.reservation_end(cold, wanted));
-        let heading = self.heading(cold, active);
-        cold.writer.write(&self.host, &heading).map_err(Refusal::NotDurable)?;
+        cold.writer.write(&self.host).map_err(Refusal::NotDurable)?;
         cold.reserved_ticks = mark - wanted;
         if asked_us > self.control.switch.max_ahead_us() {
             self.control.switch.set_max_ahead(asked_us);
@@ -135,7 +122,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             lane.close();
             *mark = lane.exact_mark();
         }
-        let heading = self.heading(&cold, self.active());
-        cold.writer.write_at_once(&self.host, &heading)
+        cold.writer.write_at_once(&self.host)
     }
 }

@@ -40,7 +40,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         cold.writer.raise_mark(from, self.mark(cold, from));
         let first = self.first_free(cold, to, from, now_us, n);
         self.lanes[to].raise_floor(self.entry_floor(cold, now_us));
-        self.reserve(cold, to, first, to)?;
+        cold.writer.pending.active = to;
+        self.reserve(cold, to, first).inspect_err(|_| cold.writer.pending.active = from)?;
         // Calls begin no lower than this, even if the clock goes back once more before the first of them.
         self.lanes[to].raise_to(now);
         self.break_order(cold, self.lanes[to].current_tick(), || self.control.switch.activate(to));
@@ -69,7 +70,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             behind_us: self.behind_us(from),
             worker: self.workers(cold).worker(lane),
             usable_at_us: self.usable_at(tick),
-            is_floor: cold.writer.pending.floor(&self.layout) > latest,
+            is_floor: cold.writer.pending.floor() > latest,
         }))
     }
 

@@ -140,7 +140,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             if self.ask_keeper(cold, blocked, patience) {
                 return Ok(Outcome::LeftToKeeper);
             }
-            self.reserve_for(cold, blocked.lane, blocked.wanted).map(|()| Outcome::Reserved)
+            self.reserve(cold, blocked.lane, blocked.wanted).map(|()| Outcome::Reserved)
         })?;
         self.finish(outcome, patience);
         Ok(())

@@ -7,10 +7,10 @@ use crate::host::{Disk, Event, Host, Loaded, Locked};
 use crate::lease::Membership;
 use crate::memory::{ColdState, Gate, Run};
 use crate::refusal::{ClosedReason, Refusal, Unopened};
-use crate::state::record::Record;
+use crate::state::pending::PendingRecord;
+use crate::state::record::{Record, newest};
 use crate::state::start::{Decision, Evidence, Found, Start};
-use crate::state::{encode, newest};
-use crate::state_writer::RETRY_US;
+use crate::state_writer::{RETRY_US, replace_file};
 use crate::workers::Origins;
 use parking_lot::lock_api::RawMutex;
 
@@ -106,9 +106,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             in_range(self.host.wall_us())?;
             let membership = (self.source == WorkerSource::Registry).then(|| self.new_node());
             let pending = &mut cold.writer.pending;
-            (pending.timeline, pending.membership) = (start.timeline, membership);
-            let decision =
-                Decision { pending: *pending, above: -1, active: first_lane, needs_new_file: false };
+            (pending.timeline, pending.membership, pending.active) = (start.timeline, membership, first_lane);
+            let decision = Decision { pending: *pending, above: -1, needs_new_file: false };
             self.begin_run(cold, decision, i64::MIN);
             return Ok([membership.is_none().then(|| self.opened(cold, false)), None]);
         };
@@ -134,9 +133,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 && let Some(Found { record, file, .. }) = find(&load()?)?
                 && !record.is_in_place(file, start.system_identifier)
             {
-                let system_identifier = start.system_identifier;
-                let own = |file| encode(&Record { file, system_identifier, ..record.clone() });
-                disk.create(&own).map_err(|errno| later(ClosedReason::Os(errno)))?;
+                let own = Record { system_identifier: start.system_identifier, ..record };
+                replace_file(disk, own).map_err(|errno| later(ClosedReason::Os(errno)))?;
             }
             // A forgotten clone must not take the place of a server that restarts.
             let retries = is_own_directory || start.made_timeline;
@@ -169,22 +167,19 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             adopted_us,
         };
         let mut decision = evidence.decide().map_err(later)?;
-        // A file that cannot be rewritten may not be durable, so a new file replaces it.
-        decision.needs_new_file |= loaded.is_some_and(|loaded| disk.write_again(&loaded).is_err());
+        decision.needs_new_file = decision.needs_new_file
+            || loaded.is_some_and(|loaded| !make_durable(disk, &decision.pending, &loaded));
         decision.pending.token = self.sign_workers(disk, &origins, locked);
-        let needs_new_file = decision.needs_new_file;
         let is_first = evidence.found.is_none();
-        let active = decision.active;
 
         cold.home = match membership {
             Some(membership) => membership.lease.map(|lease| lease.home),
             None => cold.home,
         };
         cold.writer.pending = decision.pending;
-        let heading = self.heading(cold, active);
-        let written = match needs_new_file {
-            true => cold.writer.replace_file(&self.host, &heading),
-            false => cold.writer.write_at_once(&self.host, &heading),
+        let written = match decision.needs_new_file {
+            true => cold.writer.write_new_file(&self.host),
+            false => cold.writer.write_at_once(&self.host),
         };
         written.map_err(|errno| later(ClosedReason::Os(errno)))?;
         self.begin_run(cold, decision, now_us);
@@ -207,7 +202,8 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
 
     /// Sets the lanes up for a run whose decision is durable. The gate stays closed.
     fn begin_run(&self, cold: &mut ColdState, decision: Decision, start_us: i64) {
-        let Decision { pending, above, active, .. } = decision;
+        let Decision { pending, above, .. } = decision;
+        let active = pending.active;
         cold.run = Run { start_us, above, longer_ahead_until_us: i64::MIN };
         for (lane, mark) in self.lanes.iter().zip(pending.marks) {
             lane.raise_floor(mark);
@@ -292,8 +288,7 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         // Marks that were raised meanwhile may be in memory only, if their write failed (guarantee 2).
         if cold.writer.failure().is_some() {
-            let heading = self.heading(cold, self.active());
-            let written = cold.writer.write(&self.host, &heading);
+            let written = cold.writer.write(&self.host);
             written.map_err(|errno| Unopened::Closed(ClosedReason::Os(errno)))?;
         }
         cold.gate = Gate::Open;
@@ -305,4 +300,16 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
         }
         Ok((self.source == WorkerSource::Registry).then(|| self.opened(cold, false)))
     }
+}
+
+/// Makes the record that a start has read durable, and the file's name, before the other slot is overwritten; `false` if
+/// that fails, or if a slot cannot be read.
+///
+/// After a crash of the server alone, and even more after a failed fsync, a page can look written that never reached the
+/// disk. So the newest slot may not be durable, and nothing shows it. Written onto itself, a durable slot stays whole
+/// even in a crash, and of one that is not durable the other slot has the newest durable record until then.
+fn make_durable(disk: &dyn Disk, pending: &PendingRecord, loaded: &Loaded) -> bool {
+    let PendingRecord { file, newest, .. } = *pending;
+    let [Some(first), Some(second)] = &loaded.slots else { return false };
+    disk.write(file, newest, [first, second][newest]).is_ok() && disk.sync_name().is_ok()
 }

@@ -2,7 +2,4 @@
 
 pub(crate) mod pending;
 pub(crate) mod record;
-mod slots;
 pub(crate) mod start;
-
-pub(crate) use slots::{encode, newest};

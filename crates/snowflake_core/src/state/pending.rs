@@ -1,5 +1,5 @@
-//! The pending record: what the next write of the state puts on disk. Plain data without a heap, because it is in
-//! memory that processes share.
+//! The pending record: the content of the next write of the state. Plain data without a heap, because it is in memory
+//! that processes share.
 
 use super::record::Record;
 use crate::host::FileIdentity;
@@ -20,6 +20,11 @@ pub(crate) struct PendingRecord {
     pub(crate) file: FileIdentity,
     /// The slot of the newest durable record.
     pub(crate) newest: usize,
+    layout: Layout,
+    /// The worker of each lane.
+    origins: Origins,
+    /// The active lane, or the one that a rotation makes active.
+    pub(crate) active: usize,
     pub(crate) timeline: u32,
     /// As in the record.
     pub(crate) max_ahead_us: i64,
@@ -33,22 +38,17 @@ pub(crate) struct PendingRecord {
     floor_us: i64,
 }
 
-/// The part of a record that [`PendingRecord`] does not have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heading<'a> {
-    pub(crate) layout: &'a Layout,
-    pub(crate) origins: Origins,
-    pub(crate) active: usize,
-}
-
 impl PendingRecord {
     /// Without any mark.
-    pub(crate) const fn empty() -> Self {
+    pub(crate) const fn new(layout: Layout, origins: Origins) -> Self {
         Self {
             generation: 0,
             system_identifier: 0,
             file: FileIdentity::NONE,
             newest: 0,
+            layout,
+            origins,
+            active: 0,
             timeline: 0,
             max_ahead_us: 0,
             token: None,
@@ -59,12 +59,12 @@ impl PendingRecord {
         }
     }
 
-    /// The successor of a record that was read from `slot`, for the lanes of these workers. A lane whose worker the
-    /// record does not have gets the record's floor.
-    pub(crate) fn of(record: &Record, slot: usize, layout: &Layout, origins: &[i64]) -> Self {
+    /// The successor of a record that was read from `slot`, for the lanes of these workers, of which the first is
+    /// active. A lane whose worker the record does not have gets the record's floor.
+    pub(crate) fn of(record: &Record, slot: usize, layout: Layout, origins: Origins) -> Self {
         let known = |worker: &i64| record.marks.get(worker).copied().unwrap_or(record.floor_us);
         let mut marks = [-1; MAX_LANES];
-        zip(&mut marks, origins).for_each(|(mark, worker)| *mark = mark_of(layout, known(worker)));
+        zip(&mut marks, &*origins).for_each(|(mark, worker)| *mark = mark_of(&layout, known(worker)));
         let mut others: Vec<_> = record
             .marks
             .iter()
@@ -79,6 +79,9 @@ impl PendingRecord {
             system_identifier: record.system_identifier,
             file: record.file,
             newest: slot,
+            layout,
+            origins,
+            active: 0,
             timeline: record.timeline,
             max_ahead_us: record.max_ahead_us,
             token: record.token,
@@ -90,8 +93,8 @@ impl PendingRecord {
     }
 
     /// The same for other lanes, as of another lease. The present workers join the `others`.
-    pub(crate) fn for_origins(&self, heading: &Heading<'_>, origins: &[i64]) -> Self {
-        Self::of(&self.record(heading, self.file), self.newest, heading.layout, origins)
+    pub(crate) fn for_origins(&self, origins: Origins) -> Self {
+        Self::of(&self.record(), self.newest, self.layout, origins)
     }
 
     /// The lease, if the node has one.
@@ -110,16 +113,16 @@ impl PendingRecord {
     }
 
     /// Raises the mark of every worker to `mark`, also of those that the record does not have.
-    pub(crate) fn raise_all(&mut self, layout: &Layout, mark: i64) {
+    pub(crate) fn raise_all(&mut self, mark: i64) {
         self.raise_lanes(mark);
-        let floor_us = layout.starts_at(mark + 1);
+        let floor_us = self.layout.starts_at(mark + 1);
         self.others.iter_mut().flatten().for_each(|(_, end_us)| *end_us = floor_us.max(*end_us));
         self.floor_us = floor_us.max(self.floor_us);
     }
 
     /// The mark of a worker that the record does not have.
-    pub(crate) fn floor(&self, layout: &Layout) -> i64 {
-        mark_of(layout, self.floor_us)
+    pub(crate) fn floor(&self) -> i64 {
+        mark_of(&self.layout, self.floor_us)
     }
 
     /// This record after the write of `attempted` failed, which is the newest that the file may hold.
@@ -128,16 +131,16 @@ impl PendingRecord {
         Self { file, generation, newest, ..self }
     }
 
-    /// The record for the file `file`.
-    pub(crate) fn record(&self, heading: &Heading<'_>, file: FileIdentity) -> Record {
-        let lanes = zip(heading.origins.iter().copied(), self.marks);
-        let ends = lanes.map(|(worker, mark)| (worker, heading.layout.starts_at(mark + 1)));
+    /// The record.
+    pub(crate) fn record(&self) -> Record {
+        let lanes = zip(self.origins.iter().copied(), self.marks);
+        let ends = lanes.map(|(worker, mark)| (worker, self.layout.starts_at(mark + 1)));
         Record {
             generation: self.generation,
             system_identifier: self.system_identifier,
-            file,
+            file: self.file,
             timeline: self.timeline,
-            active: heading.origins.get(heading.active).copied(),
+            active: self.origins.get(self.active).copied(),
             max_ahead_us: self.max_ahead_us,
             marks: ends.chain(self.others.into_iter().flatten()).collect(),
             floor_us: self.floor_us,

@@ -6,7 +6,8 @@
 //! > clock was behind. Either the state or the clock is right: that suffices.
 //!
 //! A clock was *behind* if the run's start read a clock that was behind one under which an earlier run of the worker
-//! generated IDs, or if, where the state was replaced, the clock was set back to before the run's start later on.
+//! generated IDs, or if, where the state was lost (a damaged newest slot counts) or replaced, the clock was set back to
+//! before the run's start later on.
 //!
 //! # The rules of a start
 //!
@@ -18,7 +19,7 @@
 //!    depends on whether the state is the newest. `max_ahead` is the longest of the record's and the settings'.
 //! 3. **A clock that moved back** to before the run's start: a lane that is entered then begins above its mark alone.
 //!    This is what backup workers are for.
-//! 4. **A state that cannot be the newest**: there is none, it cannot be read, another timeline wrote it, the server
+//! 4. **A state that cannot be the newest**: there is none, no slot of it can be read, another timeline wrote it, the server
 //!    did not use one of these workers last, or an operator adopts it. All lanes begin above the latest of the clock,
 //!    the last replayed commit and the replayed checkpoint, plus `max_ahead`, plus a second for clocks of hosts that
 //!    differ a little. These are durable marks, so that only the clock of *this* start has to be right. A lane that is
@@ -105,8 +106,6 @@ pub(crate) struct Decision {
     pub(crate) pending: PendingRecord,
     /// A lane that the run enters begins above this tick, while the clock is not before the start's (rule 2).
     pub(crate) above: i64,
-    /// The lane to go on with.
-    pub(crate) active: usize,
     /// The record was not read from a file that this server wrote.
     pub(crate) needs_new_file: bool,
 }
@@ -133,8 +132,8 @@ impl Evidence<'_> {
         let is_own_timeline = record.is_some_and(|record| record.timeline == start.timeline);
         let may_be_newest = self.membership.is_some() || is_in_place && is_own_timeline && active.is_some();
         let mut pending = match &self.found {
-            Some(found) => PendingRecord::of(&found.record, found.slot, layout, &self.origins),
-            None => PendingRecord::empty(),
+            Some(found) => PendingRecord::of(&found.record, found.slot, *layout, self.origins),
+            None => PendingRecord::new(*layout, self.origins),
         };
         for (mark, worker) in zip(&mut pending.marks, self.origins.iter()) {
             let is_missing = !record.is_some_and(|record| record.has_any(&[*worker]));
@@ -144,18 +143,14 @@ impl Evidence<'_> {
         }
         // The operator's floor is one for the workers that are no lane, too.
         if adopted_us.is_some() {
-            pending.raise_all(layout, floor);
+            pending.raise_all(floor);
         }
         pending.system_identifier = start.system_identifier;
         pending.timeline = start.timeline;
         pending.max_ahead_us = max_ahead_us;
         pending.membership = self.membership;
-        Ok(Decision {
-            pending,
-            above: mark_at(now_us),
-            active: active.filter(|_| may_be_newest).unwrap_or(self.first_lane),
-            needs_new_file: !is_in_place,
-        })
+        pending.active = active.filter(|_| may_be_newest).unwrap_or(self.first_lane);
+        Ok(Decision { pending, above: mark_at(now_us), needs_new_file: !is_in_place })
     }
 
     /// Whether the record was read from the file into which this cluster's server wrote it.

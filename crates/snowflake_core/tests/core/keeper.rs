@@ -178,27 +178,6 @@ fn a_file_that_is_deleted_or_replaced_while_running_is_made_anew() {
 }
 
 #[test]
-fn a_file_that_vanishes_between_the_slots_is_made_anew_too() {
-    let machine = Machine::alone(plain());
-    machine.start_up();
-    let twin = machine.clone();
-    let opened = Cell::new(0);
-    machine.disk.set_faults(move |point| {
-        if point == Point::Open {
-            opened.set(opened.get() + 1);
-            if opened.get() == 2 {
-                twin.disk.delete();
-            }
-        }
-        Fault::None
-    });
-    machine.pass(HOUR);
-    let parts = machine.id();
-    assert!(machine.disk.lowest(0).unwrap().mark(0) >= parts.tick, "guarantee 2");
-    machine.disk.heal();
-}
-
-#[test]
 fn a_start_that_fails_in_two_ways_does_not_tell_of_a_recovery() {
     let machine = crashed();
     machine.disk.set_faults(|point| match point {

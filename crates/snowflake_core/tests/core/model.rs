@@ -50,6 +50,11 @@ fn every_state_that_is_put_back_or_lost() {
 }
 
 #[test]
+fn every_slot_that_is_damaged() {
+    every_tape("damaged slots");
+}
+
+#[test]
 fn every_promotion_on_two_hosts() {
     every_tape("hosts");
 }
@@ -102,11 +107,6 @@ fn anything_at_random() {
 #[test]
 fn a_bad_disk_at_random() {
     random_tapes("bad disk");
-}
-
-#[test]
-fn the_second_slot_needs_no_fsync_of_its_own() {
-    random_tapes("sloppy disk");
 }
 
 /// The simulated disk guarantees little enough that a start without the fsync is caught.

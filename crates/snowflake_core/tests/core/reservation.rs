@@ -247,7 +247,7 @@ fn slow_disk_doubles_its_last_write() {
         let slow = Rc::downgrade(&machine);
         machine.disk.set_faults(move |point| {
             if matches!(point, Point::Sync(_)) {
-                slow.upgrade().expect("it runs").pass(write_us / 2);
+                slow.upgrade().expect("it runs").pass(write_us);
             }
             Fault::None
         });

@@ -1,14 +1,37 @@
 //! Real threads at full speed, compared with what a sequential generator would have generated.
 
 use std::collections::HashMap;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Barrier, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{SharedClock, limits};
 use crate::simulation::world::Lock;
-use snowflake_core::{Config, Generator, Host, Layout, Limits, Memory, Policy, Start};
-use snowflake_core::{SystemHost, Tick, Workers};
+use snowflake_core::{Config, Event, Generator, Host, Layout, Limits, Memory, Policy, Start, Tick, Workers};
+
+/// The system's clocks, and a thread's sleep.
+#[derive(Clone, Copy)]
+struct SystemHost;
+
+impl Host for SystemHost {
+    fn wall_us(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_micros() as i64,
+            Err(before) => -(before.duration().as_micros() as i64),
+        }
+    }
+
+    fn boot_us(&self) -> i64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_micros() as i64
+    }
+
+    fn wait(&self, micros: i64) {
+        std::thread::sleep(Duration::from_micros(micros as u64));
+    }
+
+    fn report(&self, _event: Event) {}
+}
 
 fn config(bits: &str, backups: usize, ring_ticks: usize, limits: Limits) -> Config {
     let layout = Layout::new(bits.parse().unwrap(), Tick::Millisecond, 1_704_067_200_000_000).unwrap();

@@ -1,10 +1,11 @@
 //! Writes that fail, are slow, or are torn by a loss of power.
 
 use crate::simulation::disk::{EIO, ENOSPC, Fault, Point, Power};
-use crate::simulation::fixtures::{break_disk, crashed, plain, promote, with_backups};
+use crate::simulation::fixtures::{break_disk, crashed, plain, promote, run_ahead, with_backups};
 use crate::simulation::server::{DAY, HOUR, MS, SECOND, Server};
 use crate::simulation::tape::Tape;
 use crate::simulation::world::Machine;
+use snowflake_core::host::{SLOT_BYTES, SLOTS};
 use snowflake_core::{ClosedReason, Event, Refusal, Unopened};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -67,25 +68,25 @@ fn failing_writes_let_ids_go_on_to_the_reservations_end_and_no_further() {
 }
 
 #[test]
-fn a_second_slot_that_fails_is_written_first_the_next_time() {
+fn records_take_turns_and_a_failed_one_keeps_its_slot() {
     let machine = Machine::alone(plain());
     machine.start_up();
-    let order = Rc::new(RefCell::new(Vec::new()));
-    let written = order.clone();
-    let count = Rc::new(Cell::new(0));
-    machine.disk.set_faults(move |point| {
-        let Point::Sync(slot) = point else { return Fault::None };
-        written.borrow_mut().push(slot);
-        count.set(count.get() + 1);
-        if count.get() == 2 { Fault::Fail(EIO) } else { Fault::None }
+    let slots = Rc::new(RefCell::new(Vec::new()));
+    let written = slots.clone();
+    machine.disk.set_faults(move |point| match point {
+        Point::Sync(slot) => {
+            written.borrow_mut().push(slot);
+            if written.borrow().len() == 3 { Fault::Fail(EIO) } else { Fault::None }
+        }
+        Point::Make => Fault::Fail(ENOSPC),
+        _ => Fault::None,
     });
-    for _ in 0..2 {
+    for round in 0..5 {
         machine.pass(HOUR);
-        machine.id();
+        assert_eq!(machine.try_id().is_err(), round == 2);
     }
-    let order = order.borrow();
-    assert_eq!(order[..2], [1 - order[1], order[1]]);
-    assert_eq!(order[2..4], [order[1], 1 - order[1]]);
+    let first = slots.borrow()[0];
+    assert_eq!(*slots.borrow(), [first, 1 - first, first, first, 1 - first]);
 }
 
 /// For example, a bad block.
@@ -115,10 +116,11 @@ fn a_start_overwrites_its_file_and_needs_no_room_for_another() {
     assert_eq!(machine.disk.identity(), identity);
 }
 
-/// Overwriting one slot could destroy the only durable copy.
+/// The newest record may not be durable, and overwriting the other slot could destroy the only durable one.
 #[test]
 fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another() {
-    for point in [Point::WriteAgain, Point::SyncAgain] {
+    let newest = crashed().disk.newest_slot().unwrap();
+    for point in [Point::Write(newest), Point::Sync(newest), Point::SyncFolder] {
         let machine = crashed();
         let identity = machine.disk.identity();
         let before = machine.disk.slots();
@@ -128,7 +130,10 @@ fn a_start_that_cannot_make_sure_of_its_file_leaves_it_alone_and_makes_another()
         machine.boot_up();
         assert_eq!(machine.open(), Err(Unopened::Closed(ClosedReason::Os(EIO))));
         assert_eq!((machine.disk.identity(), machine.disk.slots()), (identity, before), "{point:?}");
-        machine.disk.set_faults(move |at| if at == point { Fault::Fail(EIO) } else { Fault::None });
+        let has_failed = Cell::new(false);
+        machine.disk.set_faults(move |at| {
+            if at == point && !has_failed.replace(true) { Fault::Fail(EIO) } else { Fault::None }
+        });
         machine.pass(SECOND);
         machine.start_up();
         machine.id();
@@ -148,7 +153,7 @@ fn a_disk_whose_writes_take_longer_than_the_reservation_still_lets_ids_through()
             if matches!(point, Point::Sync(_))
                 && let Some(machine) = slow.upgrade()
             {
-                machine.pass(write_us / 2);
+                machine.pass(write_us);
             }
             Fault::None
         });
@@ -173,7 +178,7 @@ fn crashed_on_a_slow_disk(backups: usize, write_us: i64) -> Rc<Machine> {
         if matches!(point, Point::Sync(_))
             && let Some(machine) = slow.upgrade()
         {
-            machine.pass(write_us / 2);
+            machine.pass(write_us);
         }
         Fault::None
     });
@@ -190,7 +195,6 @@ fn crashed_on_a_slow_disk(backups: usize, write_us: i64) -> Rc<Machine> {
     machine
 }
 
-/// Each slot takes half of the write, so the mark lies twice the write past `max_ahead` of the clock before it.
 #[test]
 fn crash_on_a_slow_disk_waits_or_leaves_the_rest_to_the_ladder() {
     for (write_us, is_long) in [(SECOND, false), (2_500 * MS, true), (4 * SECOND, true), (20 * SECOND, true)]
@@ -252,50 +256,172 @@ fn a_failed_write_and_a_torn_one_leave_the_durable_record() {
     }
 }
 
-/// The newest record may be in a slot whose fsync failed and whose page looks clean. Then an fsync before reading
-/// proves nothing, and the first write after the start must not touch the other slot, which has the only copy.
+/// The newest record is in a slot whose fsync failed and whose page looks clean. Then an fsync before reading proves
+/// nothing, and the first write after the start must not touch the other slot, which has the only durable record.
 #[test]
-fn a_start_never_overwrites_the_only_durable_copy_of_the_newest_record() {
-    // The tape decides the slots' fates: 1 is lost, 2 is torn.
+fn a_start_never_overwrites_the_only_durable_record() {
+    // The tape decides the slot's fate: 1 is lost, 2 is torn. It looks clean.
     for fates in [[1, 0, 1], [1, 0, 2], [2, 0, 1], [2, 0, 2]] {
         for writes in 1..3 {
-            let tape = Rc::new(Tape::given(fates.to_vec(), 0));
-            let boot = Rc::new(Cell::new(77_000_000));
-            let machine = Machine::new(plain(), &boot, crate::simulation::disk::SimDisk::new(&tape));
-            machine.start_up();
-            for _ in 1..writes {
+            for power_fails_at in 1..=3 {
+                let tape = Rc::new(Tape::given(fates.to_vec(), 0));
+                let boot = Rc::new(Cell::new(77_000_000));
+                let machine = Machine::new(plain(), &boot, crate::simulation::disk::SimDisk::new(&tape));
+                machine.start_up();
+                for _ in 1..writes {
+                    machine.pass(HOUR);
+                    machine.id();
+                }
                 machine.pass(HOUR);
-                machine.id();
+                let last = machine.id();
+                machine.disk.set_faults(|point| match point {
+                    Point::Sync(_) | Point::Make => Fault::Fail(EIO),
+                    _ => Fault::None,
+                });
+                machine.pass(HOUR);
+                assert_eq!(machine.try_id(), Err(Refusal::NotDurable(EIO)));
+                machine.go_down();
+                let fsyncs = Cell::new(0);
+                machine.disk.set_faults(move |point| {
+                    let is_fsync = matches!(point, Point::Sync(_) | Point::SyncFolder);
+                    fsyncs.set(fsyncs.get() + is_fsync as u32);
+                    let fails = is_fsync && fsyncs.get() == power_fails_at;
+                    if fails { Fault::Down(Power::Machine) } else { Fault::None }
+                });
+                machine.boot_up();
+                catch_unwind(AssertUnwindSafe(|| machine.open())).expect_err("the power fails");
+                machine.go_down();
+                machine.disk.heal();
+                machine.disk.lose_power();
+                machine.step(-2 * HOUR);
+                machine.boot_up();
+                let _ = machine.open();
+                assert!(
+                    machine.mark(0) >= last.tick && machine.told(|event| *event == Event::Unreadable) == 0,
+                    "write {writes}, fsync {power_fails_at}, fates {fates:?}: tick {} is forgotten",
+                    last.tick
+                );
             }
-            // The fsync of the second slot fails: the record is durable, but only in the first.
-            let syncs = Cell::new(0);
-            machine.disk.set_faults(move |point| {
-                let is_sync = matches!(point, Point::Sync(_));
-                syncs.set(syncs.get() + is_sync as u32);
-                if is_sync && syncs.get() == 2 { Fault::Fail(EIO) } else { Fault::None }
-            });
-            machine.pass(HOUR);
-            let last = machine.id();
-            machine.go_down();
-            // The power fails during the next start's first write.
-            machine.disk.set_faults(|point| match point {
-                Point::Sync(_) | Point::Rename | Point::SyncFolder => Fault::Down(Power::Machine),
-                _ => Fault::None,
-            });
-            machine.boot_up();
-            let _ = catch_unwind(AssertUnwindSafe(|| machine.open()));
-            machine.go_down();
-            machine.disk.heal();
-            machine.disk.lose_power();
-            // An unreadable file falls under rule 4.
-            machine.start_up();
-            machine.pass(MS);
-            assert!(
-                machine.mark(0) >= last.tick,
-                "write {writes}, fates {fates:?}: tick {} is forgotten",
-                last.tick
-            );
         }
+    }
+}
+
+/// A machine whose disk loses its power during a write: a copy for each way in which the write may have been torn.
+fn torn_writes() -> (Rc<Machine>, Vec<[Vec<u8>; SLOTS]>) {
+    let machine = Machine::alone(plain());
+    machine.start_up();
+    machine.pass(HOUR);
+    machine.id();
+    let old = machine.disk.slots().unwrap();
+    let newest = machine.disk.newest_slot().unwrap();
+    let written = machine.clone();
+    let new: Rc<RefCell<Option<[Vec<u8>; SLOTS]>>> = Rc::default();
+    let seen = new.clone();
+    machine.disk.set_faults(move |point| {
+        if matches!(point, Point::Sync(_)) {
+            *seen.borrow_mut() = written.disk.slots();
+        }
+        Fault::None
+    });
+    machine.pass(HOUR);
+    machine.id();
+    machine.disk.heal();
+    machine.go_down();
+    let new = new.take().expect("a write");
+    assert_eq!(
+        (&new[newest], new[1 - newest] == old[1 - newest]),
+        (&old[newest], false),
+        "one slot is written"
+    );
+    let mixed = |is_new: &dyn Fn(usize) -> bool| {
+        let byte = |at| if is_new(at) { new[1 - newest][at] } else { old[1 - newest][at] };
+        let mut slots = old.clone();
+        slots[1 - newest] = (0..SLOT_BYTES).map(byte).collect();
+        slots
+    };
+    // Cut at each byte; and each subset of the sectors.
+    let cuts = (0..=SLOT_BYTES).map(|cut| mixed(&|at| at < cut));
+    let sectors = (0..256).map(|subset| mixed(&|at| subset >> (at / 512) & 1 == 1));
+    (machine, cuts.chain(sectors).collect())
+}
+
+/// Whatever the clock is.
+#[test]
+fn write_torn_at_any_byte_or_sector_leaves_the_record_before() {
+    let (machine, torn) = torn_writes();
+    let identity = machine.disk.identity().unwrap();
+    for (n, slots) in torn.into_iter().enumerate() {
+        machine.disk.put_as(slots, identity);
+        let durable = machine.mark(0);
+        let step = [0, -3 * HOUR, HOUR][n % 3];
+        machine.step(step);
+        machine.boot_up();
+        let _ = machine.open();
+        assert_eq!(machine.told(|event| *event == Event::Unreadable), 0, "torn in way {n}");
+        assert!(machine.mark(0) >= durable, "torn in way {n}");
+        machine.with(|generator| assert!(generator.current_tick() > durable, "torn in way {n}"));
+        machine.go_down();
+        machine.step(-step);
+    }
+}
+
+/// A server that has generated an ID an hour after its start and another right before it crashed, and both ticks.
+fn with_a_record_of_an_hour_ago() -> (Rc<Machine>, i64) {
+    let machine = Machine::alone(plain());
+    machine.start_up();
+    machine.pass(HOUR);
+    run_ahead(&machine);
+    let last = machine.id().tick;
+    machine.go_down();
+    (machine, last)
+}
+
+/// Garbage, or bytes that the device cannot read.
+const DAMAGES: [fn(&mut Vec<u8>); 2] = [|bytes| bytes.fill(7), Vec::clear];
+
+#[test]
+fn damaged_newest_slot_repeats_nothing_under_a_right_clock() {
+    for (damage, is_new_file) in DAMAGES.into_iter().zip([false, true]) {
+        let (machine, last) = with_a_record_of_an_hour_ago();
+        let (newest, identity) = (machine.disk.newest_slot().unwrap(), machine.disk.identity());
+        machine.disk.scribble(newest, damage);
+        assert!(machine.mark(0) < last, "the other slot has an earlier record");
+        // Rule 4 does not apply: the run goes on at once, on its lane.
+        assert!(machine.start_up() <= MS);
+        let parts = machine.id();
+        assert!((parts.worker, parts.tick > last) == (0, true), "{parts:?} after {last}");
+        assert_eq!(machine.told(|event| *event == Event::Unreadable), 0);
+        assert_eq!(machine.disk.identity() != identity, is_new_file);
+    }
+}
+
+#[test]
+fn damaged_older_slot_repeats_nothing_under_any_clock() {
+    for damage in DAMAGES {
+        for step in [0, -2 * HOUR, -1, HOUR] {
+            let (machine, last) = with_a_record_of_an_hour_ago();
+            machine.disk.scribble(1 - machine.disk.newest_slot().unwrap(), damage);
+            machine.step(step);
+            machine.start_up();
+            let issued = machine.try_id();
+            assert!(issued.is_err() || issued.is_ok_and(|it| it.worker != 0 || it.tick > last), "{issued:?}");
+        }
+    }
+}
+
+/// A disk that returns EIO for one slot must not close the gate, nor for both.
+#[test]
+fn slots_that_cannot_be_read_make_a_new_file() {
+    for unreadable in [&[0][..], &[1], &[0, 1]] {
+        let machine = crashed();
+        let identity = machine.disk.identity();
+        unreadable.iter().for_each(|slot| machine.disk.scribble(*slot, Vec::clear));
+        // The device cannot write the slots either.
+        break_disk(&machine, 0, EIO, |point| matches!(point, Point::Write(_)));
+        machine.start_up();
+        machine.id();
+        assert_ne!(machine.disk.identity(), identity, "{unreadable:?}");
+        assert_eq!(machine.told(|event| *event == Event::Unreadable), usize::from(unreadable.len() == 2));
     }
 }
 

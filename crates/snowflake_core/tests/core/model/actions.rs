@@ -102,6 +102,12 @@ pub fn act(world: &Rc<World>, action: Action) {
             server.run.borrow_mut().excuses += 1;
             server.reload(limits(server.limits.get().policy, ahead));
         }
+        Damage => {
+            if machine.is_up() {
+                server.down(Power::Server);
+            }
+            server.damage();
+        }
         Delete => {
             server.log(|| "the file is deleted".to_owned());
             server.replace(None, true);

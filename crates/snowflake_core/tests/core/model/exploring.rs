@@ -66,7 +66,9 @@ fn run(
     for (name, host) in scope.hosts.iter().enumerate() {
         let mut disk = SimDisk::numbered(tape, 1 + 1_000 * name as u64);
         disk.host_lock.host = hosts[*host].clone();
-        disk.set_breaches(scope.breaches);
+        if scope.trusts_page_cache {
+            disk.trust_page_cache();
+        }
         let machine = Machine::new(settings(0, backups, limits, scope.source), &boot, disk);
         machine.step(if *host == 1 { offset } else { 0 });
         machine.start.set(Start { system_identifier: SYSTEM, ..Start::of_timeline(1) });

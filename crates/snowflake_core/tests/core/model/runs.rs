@@ -131,6 +131,8 @@ pub struct Server {
     pub is_disturbed: Cell<bool>,
     /// The state has been replaced since the lingering process wrote it.
     pub is_replaced: Cell<bool>,
+    /// A slot of its file was damaged.
+    pub is_damaged: Cell<bool>,
     pub depth: Cell<u32>,
     /// No faults, and nobody else acts.
     pub is_quiet: Cell<bool>,
@@ -212,6 +214,7 @@ impl World {
             steps_back: Cell::new(0),
             is_disturbed: Cell::new(true),
             is_replaced: Cell::new(false),
+            is_damaged: Cell::new(false),
             depth: Cell::new(0),
             is_quiet: Cell::new(false),
             late: Cell::new(None),

@@ -1,7 +1,6 @@
 //! The scopes of the model: which actions a run takes from, how many, and under which faults and settings.
 
 use crate::common;
-use crate::simulation::disk::Breaches;
 use crate::simulation::world::config;
 use snowflake_core::{Config, Limits, Policy, Tick, WorkerSource};
 
@@ -88,6 +87,8 @@ pub enum Action {
     /// The server goes down, and its state is put back to an earlier one, replaced by that of another directory, or
     /// lost.
     PutBack,
+    /// The server goes down, and the slot of its newest record is damaged.
+    Damage,
     Delete,
     Adopt,
     /// A contact with the registry; its answer may get lost, or come late.
@@ -111,7 +112,8 @@ pub struct Scope {
     pub backups: &'static [usize],
     pub policies: &'static [Policy],
     pub steps: &'static [i64],
-    pub breaches: Breaches,
+    /// Starts omit the writes that they need.
+    pub trusts_page_cache: bool,
     pub source: WorkerSource,
     /// The host of each data directory.
     pub hosts: &'static [usize],
@@ -123,14 +125,6 @@ const HOLD: &[Policy] = &[Policy::Hold];
 
 const BOTH: &[Policy] = &[Policy::Hold, Policy::Replay];
 
-/// Omits an fsync that is not needed, because the next record goes to this slot first, and a start rewrites it.
-const SLOPPY: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: true };
-
-/// Omits an fsync that a start does need.
-const TRUSTING: Breaches = Breaches { page_cache_trusted: true, second_slot_not_synced: false };
-
-const HONEST: Breaches = Breaches { page_cache_trusted: false, second_slot_not_synced: false };
-
 const PLAIN: Scope = Scope {
     name: "",
     actions: &[],
@@ -141,14 +135,14 @@ const PLAIN: Scope = Scope {
     backups: &[1],
     policies: HOLD,
     steps: &FEW_STEPS,
-    breaches: HONEST,
+    trusts_page_cache: false,
     source: WorkerSource::Configured,
     hosts: &[0],
     forgets_lock: false,
 };
 
 /// The scopes that are explored completely.
-pub const SMALL: [Scope; 13] = [
+pub const SMALL: [Scope; 14] = [
     // Every point of the disk's protocol, with two faults.
     Scope {
         name: "disk",
@@ -182,6 +176,14 @@ pub const SMALL: [Scope; 13] = [
     Scope {
         name: "states",
         actions: &[Train, Rotate, PutBack, Aim, CrashServer],
+        policies: BOTH,
+        length: 5,
+        ..PLAIN
+    },
+    // A slot that is damaged, and clocks that are right and wrong.
+    Scope {
+        name: "damaged slots",
+        actions: &[Train, Rotate, Damage, Aim, Stop],
         policies: BOTH,
         length: 5,
         ..PLAIN
@@ -257,7 +259,7 @@ pub const SMALL: [Scope; 13] = [
 
 const BAD_DISK: Scope = Scope {
     name: "bad disk",
-    actions: &[Burst, Burst, Pass, Step, Rotate, CrashServer, CrashMachine, Stop, Delete],
+    actions: &[Burst, Burst, Pass, Step, Rotate, CrashServer, CrashMachine, Stop, Delete, Damage],
     length: 25,
     faults: 15,
     faulty_disk: true,
@@ -267,9 +269,8 @@ const BAD_DISK: Scope = Scope {
 };
 
 /// The scopes that are explored at random.
-pub const LARGE: [Scope; 7] = [
-    Scope { name: "sloppy disk", breaches: SLOPPY, ..BAD_DISK },
-    Scope { name: "trusting start", breaches: TRUSTING, ..BAD_DISK },
+pub const LARGE: [Scope; 6] = [
+    Scope { name: "trusting start", trusts_page_cache: true, ..BAD_DISK },
     BAD_DISK,
     Scope {
         name: "everything",

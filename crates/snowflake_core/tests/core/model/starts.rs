@@ -4,6 +4,7 @@ use super::runs::{Lingering, Run, Server, Snapshot};
 use super::scopes::{LONGEST_WAIT, MS, SECOND, settings};
 use crate::simulation::disk::Power;
 use crate::simulation::world::SYSTEM;
+use snowflake_core::host::SLOT_BYTES;
 use snowflake_core::{AdoptError, ClosedReason, Config, Event, Start, Unopened};
 
 impl Server {
@@ -24,7 +25,9 @@ impl Server {
     }
 
     pub fn end_run(&self) {
-        self.run.take();
+        // Each start ends with a durable slot, which no write overwrites before another is durable.
+        let was_open = self.run.take().is_open;
+        self.is_damaged.set(self.is_damaged.get() && !was_open);
         self.late.set(None);
         // A start after a crash makes no timeline.
         let start = self.machine.start.get();
@@ -103,7 +106,8 @@ impl Server {
             matches!(result, Ok(()) | Err(Unopened::Settling(_) | Unopened::NoLease)) || was_decided;
         assert!(was_decided || !is_decided || !self.is_copy(&start), "a copy opens");
         // However many writes fail, one slot stays whole.
-        assert!(!self.machine.events.borrow().contains(&Event::Unreadable), "no slot can be read");
+        let is_unreadable = self.machine.events.borrow().contains(&Event::Unreadable);
+        assert!(!is_unreadable || self.is_damaged.get(), "no slot can be read");
         if let Some(lease) =
             self.machine.with(|generator| generator.lease()).filter(|_| is_decided && !was_decided)
         {
@@ -261,6 +265,17 @@ impl Server {
         self.is_disturbed.set(true);
         self.adopted.set(-1);
         self.world().highest.borrow_mut().retain(|(_, name), _| *name != self.name);
+    }
+
+    /// Damages the slot of the newest record: it has other bytes, or none can be read.
+    pub fn damage(&self) {
+        let Some((mut slots, identity)) = self.state() else { return };
+        let Some(slot) = self.machine.disk.newest_slot() else { return };
+        let is_readable = self.world().tape.choose(2) == 0;
+        self.log(|| format!("slot {slot} is damaged, readable: {is_readable}"));
+        slots[slot] = if is_readable { vec![0; SLOT_BYTES] } else { Vec::new() };
+        self.replace(Some((slots, identity)), true);
+        self.is_damaged.set(true);
     }
 
     pub fn state(&self) -> Option<Snapshot> {

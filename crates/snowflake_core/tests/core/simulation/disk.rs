@@ -35,10 +35,6 @@ pub struct Down(pub Power);
 pub enum Point {
     /// Reading the file.
     Load,
-    /// Writing the loaded slots onto themselves.
-    WriteAgain,
-    /// The fsync after that.
-    SyncAgain,
     /// Opening the file to write a slot.
     Open,
     /// Writing a slot.
@@ -49,6 +45,8 @@ pub enum Point {
     Synced(usize),
     /// Creating a new file.
     Make,
+    /// Writing it.
+    WriteNew,
     /// The fsync of the new file.
     SyncNew,
     /// Renaming it to its final name.
@@ -67,26 +65,23 @@ pub enum Fault {
     Down(Power),
 }
 
-/// Ways in which a host could break the contract.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Breaches {
-    /// Slots are trusted as read, and not made durable first.
-    pub page_cache_trusted: bool,
-    /// The second slot is written but not fsynced.
-    pub second_slot_not_synced: bool,
-}
-
 type Bytes = Rc<[u8]>;
 
 #[derive(Clone)]
 struct File {
     identity: FileIdentity,
-    /// The bytes that a reader sees.
+    /// The bytes that a reader sees; none of a slot that the device cannot read.
     seen: [Bytes; SLOTS],
     /// The bytes after a loss of power, except for dirty slots.
     durable: [Bytes; SLOTS],
     /// Written but not fsynced: after a loss of power the old bytes, the new ones, or a torn mixture.
     dirty: [bool; SLOTS],
+}
+
+impl File {
+    fn new(identity: FileIdentity, slots: [Bytes; SLOTS]) -> Self {
+        Self { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] }
+    }
 }
 
 #[derive(Clone)]
@@ -244,9 +239,11 @@ pub struct SimDisk {
     /// Counts changes of any kind.
     changes: Cell<u64>,
     faults: RefCell<Rc<dyn Fn(Point) -> Fault>>,
-    breaches: Cell<Breaches>,
+    trusts_page_cache: Cell<bool>,
     lowest: Cell<((u64, i64), Option<i64>)>,
     read: RefCell<Vec<(Bytes, Option<Said>)>>,
+    /// A new file that has no bytes yet.
+    created: Cell<Option<FileIdentity>>,
     pub points: Cell<u64>,
     pub writes: Cell<u64>,
     /// The record that was loaded last, and its file.
@@ -263,9 +260,10 @@ impl SimDisk {
             next_inode: Cell::new(11),
             changes: Cell::new(1),
             faults: RefCell::new(Rc::new(|_| Fault::None)),
-            breaches: Cell::default(),
+            trusts_page_cache: Cell::default(),
             lowest: Cell::new(((0, 0), None)),
             read: RefCell::default(),
+            created: Cell::default(),
             points: Cell::new(0),
             writes: Cell::new(0),
             loaded: RefCell::default(),
@@ -281,8 +279,9 @@ impl SimDisk {
         disk
     }
 
-    pub fn set_breaches(&self, breaches: Breaches) {
-        self.breaches.set(breaches);
+    /// From now on it breaks the contract: a slot or a name that looks written is not written again.
+    pub fn trust_page_cache(&self) {
+        self.trusts_page_cache.set(true);
     }
 
     /// Sets the function that decides what happens at each point.
@@ -315,7 +314,7 @@ impl SimDisk {
         let text = String::from_utf8_lossy(new);
         let cut = |before: &str| -> Bytes {
             let at = text.find(before).unwrap_or(100);
-            [&new[..at], &old[at..]].concat().into()
+            [&new[..at], old.get(at..).unwrap_or_default()].concat().into()
         };
         let cuts = [cut("\"marks\""), cut("\"record\"")];
         let torn = cuts.into_iter().find(|torn| torn != old && torn != new);
@@ -377,7 +376,7 @@ impl SimDisk {
     pub fn put_as(&self, slots: [Vec<u8>; SLOTS], identity: FileIdentity) {
         let slots = slots.map(Bytes::from);
         let mut folder = self.folder();
-        folder.files.push(File { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] });
+        folder.files.push(File::new(identity, slots));
         folder.seen = Some(folder.files.len() - 1);
         folder.durable = folder.seen;
     }
@@ -426,6 +425,14 @@ impl SimDisk {
         said
     }
 
+    /// The slot of the record that a reader of the file sees.
+    pub fn newest_slot(&self) -> Option<usize> {
+        let said = self.said()?;
+        let folder = self.folder.borrow();
+        let file = &folder.files[folder.seen?];
+        (0..SLOTS).find(|slot| self.parse(&file.seen[*slot]).as_ref() == Some(&said))
+    }
+
     /// The record that a reader of the file sees.
     pub fn said(&self) -> Option<Said> {
         let folder = self.folder.borrow();
@@ -472,7 +479,7 @@ impl SimDisk {
     pub fn digest(&self) -> u64 {
         let folder = self.folder.borrow();
         let slots = folder.files.iter().rev().take(2).flat_map(|file| file.seen.iter().chain(&file.durable));
-        let crc = |crc, bytes: &Bytes| crc32c::crc32c_append(crc, &bytes[..512]);
+        let crc = |crc, bytes: &Bytes| crc32c::crc32c_append(crc, &bytes[..bytes.len().min(512)]);
         let dirty = folder.files.last().map_or(0, |file| file.dirty[0] as u64 + 2 * file.dirty[1] as u64);
         (slots.fold(0, crc) as u64) << 2 | dirty
     }
@@ -488,36 +495,8 @@ impl Disk for SimDisk {
         *self.loaded.borrow_mut() = self.identity().zip(self.said());
         let folder = self.folder.borrow();
         let Some(file) = folder.seen.map(|entry| &folder.files[entry]) else { return Ok(None) };
-        let slots = file.seen.clone().map(|bytes| bytes.to_vec());
+        let slots = file.seen.clone().map(|bytes| (!bytes.is_empty()).then(|| bytes.to_vec()));
         Ok(Some(Loaded { identity: file.identity, slots }))
-    }
-
-    /// A durable slot stays as it is, whatever happens meanwhile.
-    fn write_again(&self, loaded: &Loaded) -> Result<(), Errno> {
-        if self.breaches.get().page_cache_trusted {
-            return Ok(());
-        }
-        self.pass(Point::WriteAgain)?;
-        let entry = self.folder.borrow().seen.expect("it was just loaded");
-        let is_dirty = {
-            let file = &mut self.folder().files[entry];
-            assert_eq!(file.seen.clone().map(|bytes| bytes.to_vec()), loaded.slots, "what was loaded");
-            file.dirty = std::array::from_fn(|slot| file.seen[slot] != file.durable[slot]);
-            file.dirty
-        };
-        let synced = self.pass(Point::SyncAgain);
-        let mut folder = self.folder();
-        let file = &mut folder.files[entry];
-        for slot in (0..SLOTS).filter(|slot| is_dirty[*slot]) {
-            file.durable[slot] = match synced {
-                Ok(()) => file.seen[slot].clone(),
-                Err(_) => self.fate(&file.durable[slot], &file.seen[slot]),
-            };
-            file.dirty[slot] = synced.is_err() && self.tape.choose(2) == 1;
-        }
-        // The file's name becomes durable too.
-        folder.durable = if synced.is_ok() { folder.seen } else { folder.durable };
-        synced
     }
 
     fn write(&self, expected: FileIdentity, slot: usize, bytes: &[u8]) -> Result<(), WriteError> {
@@ -529,34 +508,36 @@ impl Disk for SimDisk {
         }
         let entry = self.folder.borrow().seen.expect("it was just found");
         let bytes: Bytes = bytes.into();
+        if self.trusts_page_cache.get() && self.folder.borrow().files[entry].seen[slot] == bytes {
+            return Ok(());
+        }
         if let Err(errno) = self.pass(Point::Write(slot)) {
             let mut folder = self.folder();
             let file = &mut folder.files[entry];
             let seen = file.seen[slot].clone();
-            if self.tape.choose(2) == 1 {
+            if seen != bytes && self.tape.choose(2) == 1 {
                 file.seen[slot] = self.torn(&seen, &bytes);
                 file.dirty[slot] = true;
             }
             return Err(WriteError::Os(errno));
         }
-        let is_second = {
+        {
             let mut folder = self.folder();
             let file = &mut folder.files[entry];
             file.seen[slot] = bytes.clone();
-            file.dirty[slot] = true;
-            file.seen[1 - slot][..] == bytes[..]
-        };
-        if is_second && self.breaches.get().second_slot_not_synced {
-            return Ok(());
+            // A durable slot that is written onto itself stays as it is, whatever happens meanwhile.
+            file.dirty[slot] = file.durable[slot] != bytes;
         }
         let synced = self.pass(Point::Sync(slot));
         {
             let mut folder = self.folder();
             let file = &mut folder.files[entry];
             if synced.is_err() {
-                // The kernel may forget that the page was never written; then it looks clean.
-                file.durable[slot] = self.fate(&file.durable[slot], &bytes);
-                file.dirty[slot] = self.tape.choose(2) == 1;
+                if file.durable[slot] != bytes {
+                    // The kernel may forget that the page was never written; then it looks clean.
+                    file.durable[slot] = self.fate(&file.durable[slot], &bytes);
+                    file.dirty[slot] = self.tape.choose(2) == 1;
+                }
             } else {
                 file.durable[slot] = bytes;
                 file.dirty[slot] = false;
@@ -567,18 +548,33 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn create(&self, bytes: &dyn Fn(FileIdentity) -> Vec<u8>) -> Result<FileIdentity, Errno> {
+    fn sync_name(&self) -> Result<(), Errno> {
+        if !self.trusts_page_cache.get() {
+            self.pass(Point::SyncFolder)?;
+            let mut folder = self.folder();
+            folder.durable = folder.seen;
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<FileIdentity, Errno> {
         self.writes.set(self.writes.get() + 1);
         self.pass(Point::Make)?;
         let identity = self.new_identity();
-        let bytes: Bytes = bytes(identity).into();
+        self.created.set(Some(identity));
+        Ok(identity)
+    }
+
+    fn install(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let identity = self.created.take().expect("a file was created");
+        let bytes: Bytes = bytes.into();
         assert_eq!(bytes.len(), SLOT_BYTES, "a slot is written as a whole");
+        self.pass(Point::WriteNew)?;
         self.pass(Point::SyncNew)?;
         self.pass(Point::Rename)?;
         {
             let mut folder = self.folder();
-            let slots = [bytes.clone(), bytes];
-            folder.files.push(File { identity, seen: slots.clone(), durable: slots, dirty: [false; SLOTS] });
+            folder.files.push(File::new(identity, [bytes.clone(), bytes]));
             folder.seen = Some(folder.files.len() - 1);
         }
         self.pass(Point::SyncFolder)?;
@@ -586,6 +582,6 @@ impl Disk for SimDisk {
         folder.durable = folder.seen;
         drop(folder);
         let _ = self.pass(Point::Made);
-        Ok(identity)
+        Ok(())
     }
 }

@@ -501,7 +501,8 @@ fn a_start_waits_for_the_last_process_of_its_own_directory_and_opens() {
         .expect("the log's collector");
     let last = Last::of(&mut server, collector);
     server.start();
-    closed(&server, "a process of this server's last run has not ended");
+    let failure = closed(&server, "this server's workers are still locked on this host");
+    assert!(failure.hint.contains("fuser -v /dev/shm/snowflake_id.*"), "{failure}");
     last.ends();
     all.add("after", ids(&server));
     all.assert_unique();

@@ -2,11 +2,11 @@
 //! server leaves in it.
 
 use postgres::Client;
-use snowflake_server_tests::ids::at_ms;
+use snowflake_server_tests::ids::{Ids, at_ms};
 use snowflake_server_tests::sql::{fails, next, one, run};
 use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 fn folder(server: &Server) -> PathBuf {
@@ -20,9 +20,13 @@ fn file(server: &Server) -> PathBuf {
 /// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
     let text = fs::read_to_string(file(server)).expect("the state file can be read");
-    let mark = text.split("\"marks\":{\"1\":").nth(1).expect("worker 1 has a mark");
-    let digits: String = mark.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse::<i64>().expect("a mark is a number") / 1_000
+    let number = |slot: &str, before: &str| -> i64 {
+        let (_, rest) = slot.split_once(before).expect("a record with marks");
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().expect("a number")
+    };
+    let newest = text.split("\"version\":").skip(1).max_by_key(|slot| number(slot, "\"generation\":"));
+    number(newest.expect("a slot"), "\"marks\":{\"1\":") / 1_000
 }
 
 /// The first ID of a new server, which has to wait for the clock.
@@ -239,7 +243,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     first_id(&mut session);
     let second = record.take();
     // The end of the first run comes before the start of the second.
-    let again = ["write state", "write state", "fsync state", "fsync folder", "fsync data"];
+    let again = ["write state", "fsync state", "fsync folder", "fsync data"];
     let start = second.windows(again.len()).position(|done| done == again);
     let start = start.unwrap_or_else(|| panic!("the file is not made sure of: {second:?}"));
     let (stopping, starting) = (&second[..start], &second[start + again.len()..]);
@@ -266,6 +270,70 @@ fn assert_each_write_is_synced(mut done: &[String]) {
         assert_eq!(done[..whole.len().min(done.len())], *whole, "in {done:?}");
         done = &done[whole.len()..];
     }
+}
+
+/// A read of a slot fails with EIO, if the file `BAD_SLOTS` has its number.
+const BAD_BLOCKS: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int is_bad(int file, off_t at)
+{
+    char link[64], path[4096], slots[8] = "";
+    FILE *told = fopen(getenv("BAD_SLOTS"), "r");
+    if (told) {
+        if (!fgets(slots, sizeof slots, told))
+            slots[0] = 0;
+        fclose(told);
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    path[size < 0 ? 0 : size] = 0;
+    return strstr(path, "/snowflake_id/state") && strchr(slots, '0' + (int) (at / 4096));
+}
+
+ssize_t pread64(int file, void *bytes, size_t size, off_t at)
+{
+    if (at < 8192 && is_bad(file, at)) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_pread64, file, bytes, size, at);
+}
+
+ssize_t pread(int file, void *bytes, size_t size, off_t at)
+{
+    return pread64(file, bytes, size, at);
+}
+"#;
+
+#[test]
+fn a_slot_that_cannot_be_read_makes_a_new_file() {
+    let mut server = Server::builder().create();
+    let bad = faults::new_folder().join("bad");
+    fs::write(&bad, "").unwrap();
+    server.preload(Preload::compile(BAD_BLOCKS, "BAD_SLOTS", bad.clone()));
+    server.start();
+    run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+    let mut ids = Ids::new();
+    ids.add("before", vec![first_id(&mut server.connect())]);
+    let inode = |server: &Server| fs::metadata(file(server)).expect("the state file").ino();
+    for slots in ["0", "1", "01"] {
+        server.stop(Stop::Immediate);
+        let before = inode(&server);
+        fs::write(&bad, slots).unwrap();
+        server.start();
+        fs::write(&bad, "").unwrap();
+        ids.add(slots, vec![first_id(&mut server.connect())]);
+        assert_ne!(inode(&server), before, "slots {slots}");
+    }
+    ids.assert_unique();
+    assert_eq!(server.log().matches("contains no valid record").count(), 1, "for both slots");
 }
 
 // ---- which marks are left ----

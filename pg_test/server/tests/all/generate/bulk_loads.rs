@@ -377,6 +377,24 @@ fn a_copy_that_failed_leaves_nothing_behind() {
     ));
 }
 
+/// An error of PostgreSQL in the planner's support function must not end the server. Besides, COPY needs no lock on this
+/// table, which VACUUM FULL may hold for long.
+#[test]
+fn copy_does_not_wait_for_pg_constraint() {
+    let mut pair = Pair::start(TABLE);
+    let load = pair.sql(LOAD);
+    // A first COPY, so that the table is in PostgreSQL's caches.
+    pair.sessions.iter_mut().for_each(|session| run(session, &format!("{load}; SET lock_timeout = '200ms'")));
+    for (at, session) in pair.sessions.iter_mut().enumerate() {
+        let mut other =
+            pair.server.config().dbname(["postgres", "without"][at]).connect(NoTls).expect("a session");
+        run(&mut other, "BEGIN; LOCK TABLE pg_catalog.pg_constraint IN ACCESS EXCLUSIVE MODE");
+        run(session, &load);
+        run(&mut other, "ROLLBACK");
+        assert_eq!(one::<i64>(session, "SELECT count(DISTINCT id) FROM t"), 2 * ROWS as i64);
+    }
+}
+
 /// COPY of a query plans it in the same memory context, but with a planner.
 #[test]
 fn copy_of_a_query_sees_a_volatile_function() {

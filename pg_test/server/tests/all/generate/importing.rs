@@ -291,6 +291,34 @@ fn a_column_without_a_unique_index_of_its_own_gets_no_ids() {
     fails(&mut session, "42501", "SELECT snowflake_next_at('2025-01-01Z', 900, 'target', 'n')");
 }
 
+/// It would return IDs that hidden rows have, for ever.
+#[test]
+fn next_at_refuses_a_role_under_row_security() {
+    let database = database();
+    let mut session = database.connect();
+    run(
+        &mut session,
+        "CREATE TABLE target (id bigint PRIMARY KEY, owner name); CREATE ROLE tenant; CREATE ROLE owner BYPASSRLS;
+         ALTER TABLE target ENABLE ROW LEVEL SECURITY; GRANT ALL ON target TO tenant, owner;
+         CREATE POLICY own ON target USING (owner = current_user);
+         INSERT INTO target VALUES (snowflake_next_at('2025-01-01Z', 900, 'target'), 'another');
+         SET ROLE tenant",
+    );
+    let id = "snowflake_next_at('2025-01-01Z', 900, 'target')";
+    let failure = fails(&mut session, "42501", &format!("INSERT INTO target VALUES ({id}, 'tenant')"));
+    assert_eq!(failure.message, "snowflake_next_at needs a role that sees all rows of the table");
+    assert_eq!(failure.detail, "Row-level security of public.target applies to role tenant.");
+    // What the hint says.
+    run(
+        &mut session,
+        &format!(
+            "RESET ROLE; CREATE FUNCTION next_id() RETURNS bigint LANGUAGE sql SECURITY DEFINER RETURN {id};
+             ALTER FUNCTION next_id() OWNER TO owner; SET ROLE tenant;
+             INSERT INTO target VALUES (next_id(), 'tenant')"
+        ),
+    );
+}
+
 const INSERT: &str =
     "INSERT INTO target VALUES (snowflake_next_at('2025-01-01Z', 900, 'target')) RETURNING id";
 

@@ -313,6 +313,16 @@ const PLACES: [(&str, &str, i64); 34] = [
          AS l",
         10,
     ),
+    (
+        "a set above the sort",
+        "SELECT count(DISTINCT id) FROM (SELECT {f} AS id, unnest(ARRAY[1, 2]) FROM o ORDER BY id OFFSET 0) AS q",
+        100,
+    ),
+    (
+        "a set above a group",
+        "SELECT count(DISTINCT id) FROM (SELECT {f} AS id, unnest(ARRAY[1, 2]) FROM o GROUP BY id OFFSET 0) AS q",
+        100,
+    ),
     ("a function that is declared IMMUTABLE", "SELECT count(DISTINCT immutable()) FROM o", 1),
     ("a function that is declared VOLATILE", "SELECT count(DISTINCT volatile()) FROM o", 100),
     // Again for the same row.
@@ -367,6 +377,48 @@ fn a_call_is_computed_as_often_as_nextval() {
             "42P17",
             &format!("CREATE TABLE bad (k bigint, id bigint GENERATED ALWAYS AS ({call}) STORED)"),
         );
+    }
+}
+
+/// Queries over the lines `l`, each with as many rows as its `qty` says.
+const BATCHES: [&str; 8] = [
+    "SELECT id FROM l, LATERAL {batch}(l.qty) AS id",
+    "SELECT id FROM l LEFT JOIN LATERAL {batch}(l.qty) AS b (id) ON true",
+    "SELECT id FROM l, LATERAL {batch}(l.qty) WITH ORDINALITY AS b (id, n)",
+    "SELECT id FROM l, LATERAL ROWS FROM ({batch}(l.qty), generate_series(1, l.qty)) AS b (id, n)",
+    "SELECT id FROM (SELECT qty FROM l ORDER BY qty OFFSET 0) AS l, LATERAL {batch}(l.qty) AS id",
+    "SELECT id FROM l JOIN ten ON ten.k = l.qty, LATERAL {batch}(ten.k) AS id",
+    "SELECT {batch}(qty) AS id FROM l",
+    "SELECT id FROM l, LATERAL (SELECT {batch}(l.qty) AS id) AS b",
+];
+
+/// PostgreSQL would put Memoize over the function if that cost less: then lines of one quantity would have one set of IDs.
+#[test]
+fn batches_in_from_give_each_row_an_id_of_its_own() {
+    let (_server, mut session) = start();
+    let portable: String = one(&mut session, "SELECT snowflake_generator_sql(7, 'portable')");
+    run(&mut session, &format!("CREATE SCHEMA portable; {portable}"));
+    run(
+        &mut session,
+        "CREATE TABLE l AS SELECT k % 5 + 1 AS qty FROM generate_series(1, 1000) AS k;
+         CREATE TABLE ten AS SELECT k FROM generate_series(1, 10) AS k; ANALYZE",
+    );
+    for costs in [
+        "",
+        "SET cpu_operator_cost = 0",
+        "SET cpu_operator_cost = 1e6",
+        "SET cpu_operator_cost = 0.0025; SET cpu_tuple_cost = 0",
+        "SET cpu_operator_cost = 0",
+        "RESET cpu_operator_cost; SET cpu_tuple_cost = 1e6",
+    ] {
+        run(&mut session, costs);
+        for batch in ["snowflake_nextval_batch", "portable.snowflake_nextval_batch"] {
+            for query in BATCHES {
+                let query = query.replace("{batch}", batch);
+                let counts = format!("SELECT (count(*), count(DISTINCT id))::text FROM ({query}) AS q");
+                assert_eq!(one::<String>(&mut session, &counts), "(3000,3000)", "{costs}: {query}");
+            }
+        }
     }
 }
 
