@@ -6,50 +6,47 @@
 -- 3. CREATE EXTENSION records the server's layout, or none and warns if it cannot be used: a database for a registry needs
 --    none, and a restore before the library is preloaded keeps the dump's.
 -- 4. A restore adds the layouts of its dump. Two layouts close the database under both, because rows precede the record in
---    a dump: columns were computed by the server's layout. pg_restore shows no warning, so a later row raises an error.
+--    a dump: columns were computed by the server's layout. pg_restore shows no warning, so a second table raises an error.
 -- 5. The owner of the database may add a layout; only a superuser may replace them. A text that is no layout is refused.
 
-CREATE FUNCTION snowflake_internal.snowflake_own_layouts() RETURNS SETOF text LANGUAGE sql STABLE AS 'SELECT NULL LIMIT 0';
+CREATE FUNCTION snowflake_internal.snowflake_own_layouts() RETURNS text LANGUAGE sql STABLE AS 'SELECT NULL::text';
 
 -- Citus refuses CREATE FUNCTION on workers, and in transactions that have used several connections.
 CREATE FUNCTION snowflake_internal.snowflake_set_layouts(layouts text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET citus.enable_ddl_propagation = off AS $$
 BEGIN
     PERFORM snowflake_internal.snowflake_lowest_id(l) FROM unnest(layouts) AS l;
-    EXECUTE format('CREATE OR REPLACE FUNCTION snowflake_internal.snowflake_own_layouts() RETURNS SETOF text '
-        'LANGUAGE sql STABLE AS %L', coalesce('VALUES ' || (
-            SELECT string_agg(format('(%L)', l), ', ' ORDER BY l) FROM unnest(layouts) AS l), 'SELECT NULL LIMIT 0'));
+    EXECUTE format('CREATE OR REPLACE FUNCTION snowflake_internal.snowflake_own_layouts() RETURNS text LANGUAGE sql STABLE '
+        'AS %L', format('SELECT %L::text', (SELECT string_agg(l, ', ' ORDER BY l COLLATE "C") FROM unnest(layouts) AS l)));
 END
 $$;
 
 -- A function of its own, because members of pg_write_all_data may insert into any table.
-CREATE FUNCTION snowflake_internal.snowflake_add_layout(layout text) RETURNS void
+CREATE FUNCTION snowflake_internal.snowflake_add_layouts(layouts text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT snowflake_internal.snowflake_set_layouts(
-        ARRAY(SELECT snowflake_internal.snowflake_own_layouts() UNION SELECT layout))
+    SELECT snowflake_internal.snowflake_set_layouts(ARRAY(
+        SELECT unnest(string_to_array(snowflake_internal.snowflake_own_layouts(), ', ')) UNION SELECT unnest(layouts)))
 $$;
 
--- Always empty: pg_dump reads their rows from the function, and a restore inserts them, each table in a transaction of its
--- own. The first adds, the second raises the error. pg_dump orders their data by the foreign key, also for parallel jobs.
-CREATE TABLE snowflake_internal.snowflake_config (layout text PRIMARY KEY, CHECK (false));
-CREATE TABLE snowflake_internal.snowflake_config_check (
-    layout text REFERENCES snowflake_internal.snowflake_config, CHECK (false));
+-- Always empty: pg_dump reads a row for each from the function, and a restore inserts it, each in a transaction of its own
+-- unless all is one. The row that comes first adds, and the other one raises the error: parallel jobs may swap the two.
+CREATE TABLE snowflake_internal.snowflake_config (layouts text, CHECK (false));
+CREATE TABLE snowflake_internal.snowflake_config_check (layouts text, CHECK (false));
 
 CREATE FUNCTION snowflake_internal.snowflake_config_row() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    recorded constant text[] := ARRAY(SELECT snowflake_internal.snowflake_own_layouts());
+    recorded constant text := snowflake_internal.snowflake_own_layouts();
+    dumped constant text[] := string_to_array(NEW.layouts, ', ');
 BEGIN
-    IF TG_TABLE_NAME = 'snowflake_config' THEN
-        IF NEW.layout <> ALL (recorded) THEN
-            PERFORM snowflake_internal.snowflake_add_layout(NEW.layout);
-        END IF;
-    ELSIF recorded <> ARRAY[NEW.layout] THEN
+    IF NOT dumped <@ coalesce(string_to_array(recorded, ', '), '{}') THEN
+        PERFORM snowflake_internal.snowflake_add_layouts(dumped);
+    ELSIF recorded LIKE '%, %' THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'the dump''s snowflake layout differs from this database''s',
-            DETAIL = format('The dump has %s; the database has %s. So it generates and reads no snowflake IDs.', NEW.layout,
-                coalesce(nullif(array_to_string(recorded, ', '), ''), 'none')),
+            DETAIL = format('The dump has %s; the database has %s. So it generates and reads no snowflake IDs.',
+                NEW.layouts, recorded),
             HINT = 'Restore the dump into a new database of a server with its snowflake_id.layout, tick and epoch. If this '
                 'database has no IDs of another layout than the server''s, a superuser calls snowflake_change_layout().';
     END IF;
@@ -66,9 +63,9 @@ ALTER TABLE snowflake_internal.snowflake_config_check ENABLE ALWAYS TRIGGER snow
 
 -- pg_dump appends this to its query of the rows.
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config',
-    'WHERE false UNION ALL SELECT * FROM snowflake_internal.snowflake_own_layouts()');
+    'WHERE false UNION ALL SELECT l FROM snowflake_internal.snowflake_own_layouts() AS l WHERE l IS NOT NULL');
 SELECT pg_catalog.pg_extension_config_dump('snowflake_internal.snowflake_config_check',
-    'WHERE false UNION ALL SELECT * FROM snowflake_internal.snowflake_own_layouts()');
+    'WHERE false UNION ALL SELECT l FROM snowflake_internal.snowflake_own_layouts() AS l WHERE l IS NOT NULL');
 
 CREATE FUNCTION snowflake_change_layout(has_ids boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -77,7 +74,7 @@ DECLARE
     higher text;
 BEGIN
     IF has_ids IS NOT FALSE THEN
-        SELECT l INTO higher FROM snowflake_internal.snowflake_own_layouts() AS l
+        SELECT l INTO higher FROM unnest(string_to_array(snowflake_internal.snowflake_own_layouts(), ', ')) AS l
         WHERE l <> own AND snowflake_internal.snowflake_lowest_id(l) >= snowflake_internal.snowflake_lowest_id(own) LIMIT 1;
     END IF;
     IF higher IS NOT NULL THEN
@@ -111,10 +108,10 @@ $$;
 SET LOCAL search_path = @extschema@, pg_temp;
 
 REVOKE ALL ON FUNCTION snowflake_change_layout(boolean), snowflake_internal.snowflake_set_layouts(text[]),
-    snowflake_internal.snowflake_add_layout(text), snowflake_internal.snowflake_config_row() FROM PUBLIC;
+    snowflake_internal.snowflake_add_layouts(text[]), snowflake_internal.snowflake_config_row() FROM PUBLIC;
 COMMENT ON FUNCTION snowflake_change_layout(boolean) IS
     'records this server''s layout as the only one of this database''s IDs; for superusers';
 COMMENT ON TABLE snowflake_internal.snowflake_config IS
-    'internal: always empty; a restore adds the layouts of its dump here';
+    'internal: always empty; a restore adds the layouts of its dump by a row';
 COMMENT ON TABLE snowflake_internal.snowflake_config_check IS
-    'internal: always empty; a restore of another layout fails here';
+    'internal: always empty; a restore of another layout fails by a row';

@@ -104,7 +104,7 @@ GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflak
 GRANT INSERT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_check,
     snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
     snowflake_internal.snowflake_registry_leases TO pg_database_owner;
-GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_add_layout(text) TO pg_database_owner;
+GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_add_layouts(text[]) TO pg_database_owner;
 -- The functions in a view are checked against the role that reads the view, so both need the grant.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;

@@ -38,10 +38,12 @@ static OWN_BODY: OnceLock<String> = OnceLock::new();
 /// processes inherit it.
 pub fn install_callback() {
     if let Some(layout) = settings::layout() {
-        OWN_BODY.get_or_init(|| format!("VALUES ('{layout}')"));
+        OWN_BODY.get_or_init(|| format!("SELECT '{layout}'::text"));
     }
     // SAFETY: the function is of the type that PostgreSQL calls, and ignores the first two arguments.
-    unsafe { pg_sys::CacheRegisterSyscacheCallback(PROCNAMEARGSNSP as _, Some(forget), pg_sys::Datum::null()) }
+    unsafe {
+        pg_sys::CacheRegisterSyscacheCallback(PROCNAMEARGSNSP as _, Some(forget), pg_sys::Datum::null())
+    }
 }
 
 #[cfg(feature = "pg19")]
@@ -85,7 +87,8 @@ fn recorded_body() -> Option<Vec<u8>> {
         let (column, mut is_null) = (pg_sys::Anum_pg_proc_prosrc as i16, false);
         let body = pg_sys::SysCacheGetAttr(PROCNAMEARGSNSP as _, function, column, &mut is_null);
         let body = pg_sys::pg_detoast_datum_slice(body.cast_mut_ptr(), 0, LONGEST_BODY as i32);
-        let bytes = std::slice::from_raw_parts(vardata_any(body).cast::<u8>(), varsize_any_exhdr(body)).to_vec();
+        let bytes =
+            std::slice::from_raw_parts(vardata_any(body).cast::<u8>(), varsize_any_exhdr(body)).to_vec();
         pg_sys::ReleaseSysCache(function);
         Some(bytes)
     }
@@ -115,7 +118,7 @@ pub fn compare() -> Result<&'static Settings, Error> {
             MAY_READ.store(true, Ordering::Relaxed);
             Ok(settings)
         }
-        None | Some(b"SELECT NULL LIMIT 0") => Err(reading::no_recorded_layout()),
+        None | Some(b"SELECT NULL::text") => Err(reading::no_recorded_layout()),
         Some(body) => Err(reading::other_database(&quote(body))),
     }
 }

@@ -61,7 +61,10 @@ impl FromStr for Tick {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Millisecond, Self::Centisecond, Self::Second].into_iter().find(|tick| tick.to_string() == text).ok_or(())
+        [Self::Millisecond, Self::Centisecond, Self::Second]
+            .into_iter()
+            .find(|tick| tick.to_string() == text)
+            .ok_or(())
     }
 }
 
