@@ -21,11 +21,22 @@ BEGIN
 END
 $$;
 
--- A function of its own, because members of pg_write_all_data may insert into any table.
-CREATE FUNCTION snowflake_internal.snowflake_add_layouts(layouts text[]) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT snowflake_internal.snowflake_set_layouts(ARRAY(
-        SELECT unnest(string_to_array(snowflake_internal.snowflake_own_layouts(), ', ')) UNION SELECT unnest(layouts)))
+-- Whether the record lacked one of these, which it has now. A function of its own, because members of pg_write_all_data may
+-- insert into any table.
+CREATE FUNCTION snowflake_internal.snowflake_add_layouts(layouts text[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    recorded text[];
+BEGIN
+    -- Parallel jobs may insert both rows at the same time: the second one waits for the record of the first one.
+    LOCK TABLE snowflake_internal.snowflake_config IN SHARE ROW EXCLUSIVE MODE;
+    recorded := string_to_array(coalesce(snowflake_internal.snowflake_own_layouts(), ''), ', ');
+    IF layouts <@ recorded THEN
+        RETURN false;
+    END IF;
+    PERFORM snowflake_internal.snowflake_set_layouts(ARRAY(SELECT unnest(recorded) UNION SELECT unnest(layouts)));
+    RETURN true;
+END
 $$;
 
 -- Always empty: pg_dump reads a row for each from the function, and a restore inserts it, each in a transaction of its own
@@ -36,17 +47,14 @@ CREATE TABLE snowflake_internal.snowflake_config_check (layouts text, CHECK (fal
 CREATE FUNCTION snowflake_internal.snowflake_config_row() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    recorded constant text := snowflake_internal.snowflake_own_layouts();
-    dumped constant text[] := string_to_array(NEW.layouts, ', ');
+    is_added constant boolean := snowflake_internal.snowflake_add_layouts(string_to_array(NEW.layouts, ', '));
 BEGIN
-    IF NOT dumped <@ coalesce(string_to_array(recorded, ', '), '{}') THEN
-        PERFORM snowflake_internal.snowflake_add_layouts(dumped);
-    ELSIF recorded LIKE '%, %' THEN
+    IF NOT is_added AND snowflake_internal.snowflake_own_layouts() LIKE '%, %' THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'the dump''s snowflake layout differs from this database''s',
             DETAIL = format('The dump has %s; the database has %s. So it generates and reads no snowflake IDs.',
-                NEW.layouts, recorded),
+                NEW.layouts, snowflake_internal.snowflake_own_layouts()),
             HINT = 'Restore the dump into a new database of a server with its snowflake_id.layout, tick and epoch. If this '
                 'database has no IDs of another layout than the server''s, a superuser calls snowflake_change_layout().';
     END IF;

@@ -350,7 +350,8 @@ fn an_open_query_outlives_drop_extension_without_a_crash() {
         format!("SELECT snowflake_to_base62(n) {numbers}"),
         format!("SELECT n {numbers} WHERE snowflake_between(n * 2, now() - interval '3 years', now())"),
         "SELECT snowflake_nextval_batch(10000)".to_owned(),
-        "SELECT state FROM snowflake_status, generate_series(1, 10000)".to_owned(),
+        // The view would be locked.
+        format!("SELECT (snowflake_internal.snowflake_status_row()).state {numbers}"),
     ];
     let gone = "this database has recorded no snowflake layout";
     let planted = "the snowflake layout of this database differs from this server's";
@@ -568,12 +569,14 @@ fn what_needs_a_hand_is_listed_for_its_owner_alone() {
          CREATE TEMPORARY TABLE gone (a bigint GENERATED ALWAYS AS (snowflake_min('2025-01-01Z')) STORED)",
     );
     assert_eq!(dependents(&mut server.connect()), [""; 0]);
+    let listed = dependents(&mut server.connect_as("merchant")).join("\n");
     assert_eq!(
-        dependents(&mut server.connect_as("merchant")),
+        // Later versions name the domain.
+        listed.replace(" on type d", "").split('\n').collect::<Vec<_>>(),
         [
             "-- by hand: table parts",
             "-- by hand: constraint since_2024 on table t",
-            "-- by hand: constraint of_worker_1 on type d",
+            "-- by hand: constraint of_worker_1",
             "-- by hand: column b of table fixed",
         ]
     );

@@ -313,7 +313,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         assert_eq!(one::<i64>(&mut session, traps), 2, "they were restored before the row");
         // The same in a session whose search_path has the traps first.
         run(&mut session, "SET search_path = public, pg_catalog");
-        let other =
+        let another =
             "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2021-01-01 00:00:00+00')";
         run(&mut session, another);
         let _ = session.batch_execute("SELECT snowflake_change_layout(false)");

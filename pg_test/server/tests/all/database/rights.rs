@@ -298,7 +298,7 @@ fn only_the_owner_adds_a_layout_and_only_superusers_replace() {
             "42501",
         ),
         ("app", "ALTER FUNCTION snowflake_internal.snowflake_own_layouts() VOLATILE".to_owned(), "42501"),
-        ("clerk", format!("{config} ({own})"), ""),
+        ("clerk", format!("{config} ({own})"), "42501"),
         ("clerk", format!("{config} ({other})"), "42501"),
         ("clerk", format!("{check} ({other})"), "42501"),
         ("clerk", format!("SET session_replication_role = replica; {config} ({other})"), "42501"),
