@@ -229,6 +229,7 @@ BEGIN
     FROM pg_depend d, LATERAL (
         SELECT format('table %s', c.relname), c.relowner, c.relacl FROM pg_class c
         WHERE d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind = 'r'
+            AND starts_with(c.relname, 'snowflake_registry')
         UNION ALL
         SELECT format('function %s', f.proname), f.proowner, coalesce(f.proacl, acldefault('f', f.proowner))
         FROM pg_proc f
@@ -239,7 +240,8 @@ BEGIN
     ) AS o (described, owner, acl), aclexplode(o.acl) AS a
     WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'
         AND a.grantee <> o.owner
-        AND NOT (a.privilege_type = 'SELECT' AND (a.grantee = 0 OR o.described = 'table snowflake_config'))
+        -- Taken away below.
+        AND (a.privilege_type, a.grantee) NOT IN (('SELECT', 0::oid), ('INSERT', 'pg_database_owner'::regrole))
         AND NOT (o.described IN ('function snowflake_fleet_time', 'function snowflake_fleet_free_from')
             AND a.grantee = 'pg_monitor'::regrole);
     SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ' ORDER BY r.rolname) INTO others
@@ -288,8 +290,8 @@ BEGIN
         -- Servers that had these workers before have IDs below this tick.
         snowflake_internal.snowflake_fleet_tick(clock_timestamp(), tick_ms, epoch),
         CASE WHEN replaces_lost THEN 'a registry that is lost' ELSE snowflake_internal.snowflake_fleet_location() END;
-    REVOKE SELECT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
-        snowflake_internal.snowflake_registry_leases FROM PUBLIC;
+    REVOKE SELECT, INSERT ON snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+        snowflake_internal.snowflake_registry_leases FROM PUBLIC, pg_database_owner;
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', (
         SELECT f.oid::regprocedure FROM pg_depend d JOIN pg_proc f ON f.oid = d.objid
         WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = installed.extension AND d.deptype = 'e'

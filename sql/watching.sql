@@ -90,9 +90,14 @@ GRANT EXECUTE ON FUNCTION @extschema@.snowflake_min(timestamptz) TO PUBLIC;
 GRANT USAGE ON SCHEMA snowflake_internal TO PUBLIC;
 -- Every role that may dump a database must be able to read these tables. snowflake_registry_create revokes this for the
 -- registry's own, because with a node's id and number a role could make the node's contacts.
-GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_dumped,
+GRANT SELECT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_check,
     snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
     snowflake_internal.snowflake_registry_leases, @extschema@.snowflake_layouts TO PUBLIC;
+-- So that the owner of a database can restore its dump, which names these tables even if it has no rows for them.
+GRANT INSERT ON snowflake_internal.snowflake_config, snowflake_internal.snowflake_config_check,
+    snowflake_internal.snowflake_registry, snowflake_internal.snowflake_registry_groups,
+    snowflake_internal.snowflake_registry_leases TO pg_database_owner;
+GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_add_layouts(text[]) TO pg_database_owner;
 -- The functions in a view are checked against the role that reads the view, so both need the grant.
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;

@@ -2,7 +2,7 @@
 
 use crate::time::to_postgres;
 use pgrx::prelude::*;
-use snowflake_core::{Errno, Layout};
+use snowflake_core::Errno;
 use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io;
@@ -29,11 +29,6 @@ pub fn duration(micros: i64) -> String {
         7_200..172_800 => format!("{hours} h {} min", minutes % 60),
         _ => format!("{} days {} h", hours / 24, hours % 24),
     }
-}
-
-/// A layout as text.
-pub fn layout(layout: &Layout) -> String {
-    format!("{} {} {}", layout.bits(), layout.tick(), timestamp(layout.epoch_us()))
 }
 
 /// The operating system's text for one of its errors, as PostgreSQL shows it, without the number that Rust adds.

@@ -158,10 +158,7 @@ fn compare_and_announce() -> &'static SharedGenerator {
         gate::in_recovery().raise();
     }
     layout_guard::for_generating(generator).unwrap_or_else(|error| error.raise());
-    announce_transaction().unwrap_or_else(|| {
-        announce(generator);
-        generator
-    })
+    announce_transaction().expect("the layouts were compared")
 }
 
 /// The generator, or the error why there is none.
@@ -278,7 +275,7 @@ pub fn state() -> (&'static str, Option<String>) {
     }
     let reason = match generator.open(&start::this()) {
         Err(why @ Unopened::Closed(_)) => Some(unopened(why).summary()),
-        _ if let Some(differs) = layout_guard::database_differs() => Some(differs.summary()),
+        _ if let Some(differs) = layout_guard::compare().err() => Some(differs.summary()),
         Ok(()) => generator.obstacle().map(|refusal| refused(refusal).summary()),
         Err(why) => Some(unopened(why).summary()),
     };

@@ -1,17 +1,20 @@
-//! Decides whether IDs may be generated and read by this server's layout: it must be that of the database's IDs.
+//! Decides whether IDs may be generated and read by this server's layout: it must be the only one that the database has
+//! recorded. `sql/layout.sql` has the rules, and the functions that change the record.
 //!
 //! A process compares before its first ID or reading, and caches only success: later calls pay nothing, and a refusal ends
-//! as soon as its cause does. A relcache invalidation of the table clears the cache. DDL and TRUNCATE send one, and a
-//! trigger does for a changed row. This session processes it at its next command and at a rollback. Other sessions, on
-//! standbys, too, receive it with the commit, and process it at their next lock, at the latest in their next transaction.
-//! The settings change only while the server is stopped.
+//! as soon as its cause does. An invalidation of the function whose body is the record clears the cache. This session
+//! processes it at its next command and at a rollback. Other sessions, on standbys, too, receive it with the commit, and
+//! process it at their next lock, at the latest in their next transaction. The settings change only while the server is
+//! stopped.
 
-use crate::database::{self, Compared};
-use crate::messages::{Error, gate};
+use crate::display::quote;
+use crate::messages::{Error, gate, reading};
 use crate::settings::{self, BACKUP_WORKERS_NAME, LAYOUT_NAMES, Settings};
 use crate::shmem::SharedGenerator;
+use pgrx::pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP;
 use pgrx::prelude::*;
-use std::cell::Cell;
+use pgrx::varlena::{vardata_any, varsize_any_exhdr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 // ---- the cache ----
@@ -19,57 +22,105 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 /// This process has compared the layouts, and IDs may be read.
 static MAY_READ: AtomicBool = AtomicBool::new(false);
 
-/// The generator, once this process has compared the layouts and may generate IDs in a database that is marked as used.
+/// The generator, once this process has compared the layouts and may generate IDs.
 static COMPARED: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
 /// As `COMPARED`, once this transaction is announced to readers of the horizon, too. A hot call reads nothing else here.
 static GENERATOR: AtomicPtr<SharedGenerator> = AtomicPtr::new(std::ptr::null_mut());
 
-/// OID of the table whose row was compared; 0: none.
-static TABLE: AtomicU32 = AtomicU32::new(0);
+/// Hash of the function's key, by which an invalidation names it.
+static KEY_HASH: AtomicU32 = AtomicU32::new(0);
 
-thread_local! {
-    /// The statement that generates IDs although `is_used` could not be stored, as in a read-only transaction. The next
-    /// one tries again.
-    static UNMARKED: Cell<Option<Statement>> = const { Cell::new(None) };
-}
+/// The body that the function has if the only recorded layout is this server's.
+static OWN_BODY: OnceLock<String> = OnceLock::new();
 
-/// Start times of the transaction and the statement: a procedure can run many transactions in one statement.
-type Statement = (pg_sys::TimestampTz, pg_sys::TimestampTz);
-
-fn statement() -> Statement {
-    // SAFETY: plain reads of process-local variables of PostgreSQL.
-    unsafe { (pg_sys::GetCurrentTransactionStartTimestamp(), pg_sys::GetCurrentStatementStartTimestamp()) }
-}
-
-/// Registers `forget` for relcache invalidations. Called once by the postmaster, while it loads libraries; the other
+/// Registers `forget` for invalidations of functions. Called once by the postmaster, while it loads libraries; the other
 /// processes inherit it.
 pub fn install_callback() {
-    // SAFETY: the function is of the type that PostgreSQL calls, and ignores the argument.
-    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(forget), pg_sys::Datum::null()) }
+    if let Some(layout) = settings::layout() {
+        OWN_BODY.get_or_init(|| format!("SELECT '{layout}'::text"));
+    }
+    // SAFETY: the function is of the type that PostgreSQL calls, and ignores the first two arguments.
+    unsafe {
+        pg_sys::CacheRegisterSyscacheCallback(PROCNAMEARGSNSP as _, Some(forget), pg_sys::Datum::null())
+    }
 }
 
-/// Clears the cache, if the invalidation is for the table that was compared, or for all tables.
+#[cfg(feature = "pg19")]
+type CacheId = pg_sys::SysCacheIdentifier::Type;
+#[cfg(not(feature = "pg19"))]
+type CacheId = std::ffi::c_int;
+
+/// Clears the cache, if the invalidation is for the function that was compared, or for all functions.
 #[pg_guard]
-unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, table: pg_sys::Oid) {
-    let compared = pg_sys::Oid::from(TABLE.load(Ordering::Relaxed));
-    if table == compared || table == pg_sys::InvalidOid {
+unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, _cache: CacheId, hash: u32) {
+    if hash == 0 || hash == KEY_HASH.load(Ordering::Relaxed) {
         MAY_READ.store(false, Ordering::Relaxed);
         COMPARED.store(std::ptr::null_mut(), Ordering::Relaxed);
         GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
-        UNMARKED.set(None);
-    }
-    if table == compared && table != pg_sys::InvalidOid {
         // Cached plans contain the results of immutable calls, such as the bounds of snowflake_between().
         // SAFETY: it marks plans, as PostgreSQL's own callbacks do.
         unsafe { pg_sys::ResetPlanCache() };
     }
 }
 
-fn compare(settings: &Settings) -> Result<Compared, Error> {
-    let compared = database::compare(&settings.layout)?;
-    TABLE.store(compared.table.map_or(0, pg_sys::Oid::to_u32), Ordering::Relaxed);
-    Ok(compared)
+// ---- the comparison ----
+
+/// Maximum number of bytes of the body that are read: more than any body with one layout has.
+const LONGEST_BODY: usize = 200;
+
+/// The beginning of the function's body; `None` without the function. Needs a transaction.
+fn recorded_body() -> Option<Vec<u8>> {
+    // SAFETY: static names, within a transaction. The column is a text that is never null, in a tuple that is released
+    // after its last use, or by PostgreSQL if an error ends the statement.
+    unsafe {
+        let schema = pg_sys::get_namespace_oid(c"snowflake_internal".as_ptr(), true);
+        let name = pg_sys::Datum::from(c"snowflake_own_layouts".as_ptr());
+        let no_arguments = pg_sys::Datum::from(pg_sys::buildoidvector(std::ptr::null(), 0));
+        let (schema, none) = (pg_sys::Datum::from(schema), pg_sys::Datum::null());
+        let hash = pg_sys::GetSysCacheHashValue(PROCNAMEARGSNSP as _, name, no_arguments, schema, none);
+        KEY_HASH.store(hash, Ordering::Relaxed);
+        let function = pg_sys::SearchSysCache3(PROCNAMEARGSNSP as _, name, no_arguments, schema);
+        if function.is_null() {
+            return None;
+        }
+        let (column, mut is_null) = (pg_sys::Anum_pg_proc_prosrc as i16, false);
+        let body = pg_sys::SysCacheGetAttr(PROCNAMEARGSNSP as _, function, column, &mut is_null);
+        let body = pg_sys::pg_detoast_datum_slice(body.cast_mut_ptr(), 0, LONGEST_BODY as i32);
+        let bytes =
+            std::slice::from_raw_parts(vardata_any(body).cast::<u8>(), varsize_any_exhdr(body)).to_vec();
+        pg_sys::ReleaseSysCache(function);
+        Some(bytes)
+    }
+}
+
+/// The settings, if the layout in them can be used.
+fn usable_settings() -> Result<&'static Settings, Error> {
+    let settings = settings::get().ok_or_else(gate::not_preloaded)?;
+    settings::bad_value_of(&LAYOUT_NAMES).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
+}
+
+/// This server's layout, as a database records it.
+pub fn server_layout() -> Result<String, Error> {
+    Ok(usable_settings()?.layout.to_string())
+}
+
+/// An error unless this database has recorded this server's layout and no other. Needs a transaction.
+pub fn compare() -> Result<&'static Settings, Error> {
+    let settings = usable_settings()?;
+    // SAFETY: a plain flag. pg_upgrade evaluates the expressions of indexes, but on no row of the database.
+    if unsafe { pg_sys::IsBinaryUpgrade } {
+        return Ok(settings);
+    }
+    let body = recorded_body();
+    match body.as_deref() {
+        Some(body) if OWN_BODY.get().is_some_and(|own| own.as_bytes() == body) => {
+            MAY_READ.store(true, Ordering::Relaxed);
+            Ok(settings)
+        }
+        None | Some(b"SELECT NULL::text") => Err(reading::no_recorded_layout()),
+        Some(body) => Err(reading::other_database(&quote(body))),
+    }
 }
 
 // ---- reading ----
@@ -77,11 +128,7 @@ fn compare(settings: &Settings) -> Result<Compared, Error> {
 /// The settings, for reading an ID: an error unless this database's IDs have their layout.
 #[inline]
 pub fn for_reading() -> Result<&'static Settings, Error> {
-    let settings = settings::get().ok_or_else(gate::not_preloaded)?;
-    if !MAY_READ.load(Ordering::Relaxed) {
-        check(settings)?;
-    }
-    Ok(settings)
+    known_for_reading().map_or_else(compare, Ok)
 }
 
 /// The settings, for reading an ID, if this process has compared the layouts before. Does not call PostgreSQL.
@@ -94,17 +141,6 @@ pub fn known_for_reading() -> Option<&'static Settings> {
 pub fn for_owners() -> Result<&'static Settings, Error> {
     let settings = for_reading()?;
     settings::bad_value_of(&[BACKUP_WORKERS_NAME]).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
-}
-
-#[cold]
-fn check(settings: &Settings) -> Result<(), Error> {
-    if let Some(bad) = settings::bad_value_of(&LAYOUT_NAMES) {
-        return Err(gate::bad_value(bad));
-    }
-    if compare(settings)?.table.is_some() {
-        MAY_READ.store(true, Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 // ---- generating ----
@@ -133,28 +169,10 @@ pub fn end_transaction() {
     GENERATOR.store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// Compares the database's layout with the generator's, and marks the database as used.
+/// Compares the database's layout with the generator's, which this process may use then.
 #[cold]
 pub fn for_generating(generator: &'static SharedGenerator) -> Result<(), Error> {
-    if UNMARKED.get() == Some(statement()) {
-        return Ok(());
-    }
-    let Some(settings) = settings::get() else { return Err(gate::not_preloaded()) };
-    let mut compared = compare(settings)?;
-    if !compared.is_used {
-        // The first ID of the database.
-        database::store_use(&settings.layout);
-        compared = compare(settings)?;
-    }
-    if compared.is_used {
-        COMPARED.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
-    } else {
-        UNMARKED.set(Some(statement()));
-    }
+    compare()?;
+    COMPARED.store(std::ptr::from_ref(generator).cast_mut(), Ordering::Relaxed);
     Ok(())
-}
-
-/// The error if the database's IDs have another layout than the generator's.
-pub fn database_differs() -> Option<Error> {
-    database::compare(&settings::get()?.layout).err()
 }

@@ -8,7 +8,6 @@ use pgrx::prelude::*;
 
 mod contact_status;
 mod control_file;
-mod database;
 mod display;
 mod functions;
 mod generator;

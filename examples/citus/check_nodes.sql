@@ -11,13 +11,10 @@ WITH nodes AS (
     SELECT array_agg(nodename) AS names, array_agg(nodeport) AS ports, array_agg(text $command$
         SELECT jsonb_build_object(
             'closed', CASE WHEN s.state <> 'open' THEN coalesce(s.reason, s.state::text) END,
-            'config', CASE WHEN c.layout IS NULL THEN 'is empty'
-                           WHEN (c.layout, c.tick_ms, c.epoch) <> (l.layout, l.tick_ms, l.epoch)
-                           THEN 'has another layout than the node' END,
             'layout', l.layout || format(' %sms since %s with %s backup workers', l.tick_ms, l.epoch AT TIME ZONE 'UTC',
                                          current_setting('snowflake_id.backup_workers', true)),
             'workers', ARRAY(SELECT concat(d.datacenter, worker_id) FROM snowflake_workers WHERE worker_id IS NOT NULL))
-        FROM snowflake_status AS s, snowflake_server_layout() AS l LEFT JOIN snowflake_internal.snowflake_config AS c ON true,
+        FROM snowflake_status AS s, snowflake_server_layout() AS l,
             LATERAL (SELECT CASE WHEN l.layout LIKE '%+%' THEN current_setting('snowflake_id.datacenter_id') || '+' END)
                 AS d (datacenter)
     $command$) AS commands FROM nodes
@@ -28,8 +25,6 @@ WITH nodes AS (
 SELECT name, 'cannot be checked: ' || result FROM answers WHERE NOT success
 UNION ALL
 SELECT name, 'generates no IDs: ' || (of->>'closed') FROM answers WHERE of->>'closed' IS NOT NULL
-UNION ALL
-SELECT name, 'snowflake_config ' || (of->>'config') FROM answers WHERE of->>'config' IS NOT NULL
 UNION ALL
 SELECT name, 'has layout ' || (of->>'layout') FROM answers
 WHERE success AND (SELECT count(DISTINCT of->>'layout') FROM answers) > 1

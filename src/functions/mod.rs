@@ -1,11 +1,11 @@
 //! SQL arguments in, core calls, SQL values out: a file per purpose. Comments and grants are in `sql/`.
 
 mod administering;
-mod config;
 mod converting;
 mod copying;
 mod foreign;
 mod importing;
+mod layouts;
 mod making;
 mod polling;
 mod portable;
@@ -64,8 +64,7 @@ use hot_reader;
 // If there is a schema of this name, it may be another role's, and this fails.
 extension_sql!("CREATE SCHEMA snowflake_internal;", name = "internal", bootstrap);
 // In a chain: pgrx orders independent parts at random, and each build of a package must be the same.
-extension_sql_file!("../../sql/config.sql", name = "config", requires = [snowflake_server_layout]);
-extension_sql_file!("../../sql/layout.sql", name = "layout", requires = ["config"]);
+extension_sql_file!("../../sql/layout.sql", name = "layout", requires = [server_layout, snowflake_lowest_id]);
 extension_sql_file!(
     "../../sql/replication.sql",
     name = "replication",

@@ -2,7 +2,6 @@
 
 use super::row::record;
 use crate::contact_status::{self, ContactStatus, Outcome};
-use crate::database;
 use crate::display::os_error;
 use crate::settings::{self, Settings};
 use crate::time::{clock_us, timestamp};
@@ -34,7 +33,6 @@ CREATE TYPE snowflake_internal.snowflake_status_fields AS (
     layout              text,
     epoch               timestamptz,
     expires_at          timestamptz,
-    layout_checked      boolean,
     keeper_pid          integer,
     write_error         text,
     stats_reset         timestamptz,
@@ -95,7 +93,6 @@ fn snowflake_status_row(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!
         layout.map(|layout| layout.bits().to_string()).into_datum(),
         layout.map(|layout| timestamp(layout.epoch_us())).into_datum(),
         layout.map(|layout| timestamp(layout.ends_at_us())).into_datum(),
-        layout.is_some_and(|layout| database::is_checked(&layout)).into_datum(),
         wakeup::pid_of(BackgroundProcess::Keeper).into_datum(),
         status.and_then(|s| s.write_error).map(os_error).into_datum(),
         status.map(|s| timestamp(s.since_us)).into_datum(),
@@ -172,8 +169,6 @@ fn snowflake_workers_rows() -> TableIterator<
 
 #[pg_extern(sql = r#"
 CREATE FUNCTION snowflake_server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
-    STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-CREATE FUNCTION snowflake_internal.server_layout(OUT layout text, OUT tick_ms integer, OUT epoch timestamptz)
     STABLE PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn snowflake_server_layout(call: pg_sys::FunctionCallInfo) -> pgrx::composite_type!('static, "record") {

@@ -2,7 +2,7 @@
 //! that moved, a reservation that cannot be written.
 
 use super::{Error, LeaseFailure, NO_DETAIL, NO_HINT, STATE_FILE, error, not_ready};
-use crate::display::{duration, layout, os_error, quote, shown, timestamp};
+use crate::display::{duration, os_error, quote, shown, timestamp};
 use crate::settings::{self, BadValue};
 use crate::time::clock_us;
 use crate::wakeup::{self, BackgroundProcess};
@@ -249,7 +249,7 @@ fn layout_end() -> String {
         || NO_DETAIL.to_owned(),
         |configured| {
             let end = configured.ends_at_us();
-            format!("Layout {} ends at {}.", layout(&configured), timestamp(end))
+            format!("Layout {configured} ends at {}.", timestamp(end))
         },
     )
 }

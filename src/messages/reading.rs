@@ -1,7 +1,7 @@
 //! Errors about the arguments of a function, and about the layout of a database.
 
 use super::{Error, NO_HINT, error, not_ready};
-use crate::display::{layout, postgres_timestamp, timestamp};
+use crate::display::{postgres_timestamp, timestamp};
 use crate::settings;
 use pgrx::PgSqlErrorCode::{
     ERRCODE_DATETIME_FIELD_OVERFLOW as OVERFLOW, ERRCODE_INVALID_PARAMETER_VALUE as INVALID,
@@ -125,20 +125,44 @@ pub fn field_outside(name: &str, value: i32, highest: i64) -> Error {
 
 // ---- of a database ----
 
-pub fn other_database(other: &str) -> Error {
+/// `body`: the beginning of the body of the function that returns the database's layouts.
+pub fn other_database(body: &str) -> Error {
+    let recorded = body.trim_start_matches("SELECT '").trim_end_matches("'::text");
+    let hint = if recorded.contains(", ") {
+        "A dump of another layout was restored here. Restore it into a new database of a server with its layout; or, if \
+         all values here are of this server's layout, call snowflake_change_layout() as a superuser, on the primary."
+    } else {
+        "Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the layout of the \
+         fleet was changed on purpose, call snowflake_change_layout() as a superuser in this database, on the primary."
+    };
     not_ready(
         "the snowflake layout of this database differs from this server's",
-        format!("The database has {other}; this server is configured with {}.", configured_layout()),
-        "Set snowflake_id.layout, tick and epoch to those of the database and restart the server. If the layout of \
-         the fleet was changed on purpose, run the statements that snowflake_layout_steps returns in this database, \
-         on the primary.",
+        format!("The database has {recorded}; this server is configured with {}.", configured_layout()),
+        hint,
+    )
+}
+
+pub fn no_recorded_layout() -> Error {
+    not_ready(
+        "this database has recorded no snowflake layout",
+        "The extension was created here while the server had no usable layout, or was dropped.",
+        "Call snowflake_change_layout() as a superuser in this database, on the primary.",
+    )
+}
+
+pub fn not_a_recorded_layout(given: &str) -> Error {
+    error(
+        INVALID,
+        format!("invalid snowflake layout: \"{given}\""),
+        "A database records a layout as in 41/10/12 1ms 2024-01-01 00:00:00+00.",
+        "If a later version of snowflake_id wrote it, use that version.",
     )
 }
 
 // ---- the configured layout ----
 
 pub(super) fn configured_layout() -> String {
-    settings::layout().as_ref().map(layout).unwrap_or_default()
+    settings::layout().map(|layout| layout.to_string()).unwrap_or_default()
 }
 
 /// A sentence: the time span of the configured layout.

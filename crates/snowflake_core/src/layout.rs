@@ -57,6 +57,17 @@ impl Tick {
     }
 }
 
+impl FromStr for Tick {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Millisecond, Self::Centisecond, Self::Second]
+            .into_iter()
+            .find(|tick| tick.to_string() == text)
+            .ok_or(())
+    }
+}
+
 impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -184,6 +195,28 @@ impl Default for Layout {
     }
 }
 
+/// As a database records it: `41/10/12 1ms 2024-01-01 00:00:00+00`.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // An epoch that `parse_epoch` has returned is never outside.
+        let epoch = jiff::Timestamp::from_microsecond(self.epoch_us).unwrap_or_default();
+        write!(f, "{} {} {}+00", self.bits, self.tick, epoch.strftime("%Y-%m-%d %H:%M:%S%.f"))
+    }
+}
+
+/// Reads what `Display` writes, and nothing else: two of these texts are equal exactly if the layouts are.
+impl FromStr for Layout {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.splitn(3, ' ');
+        let mut word = || words.next().ok_or(());
+        let bits = word()?.parse().map_err(|_: LayoutError| ())?;
+        let (tick, epoch_us) = (word()?.parse()?, parse_epoch(word()?).map_err(|_| ())?);
+        Self::new(bits, tick, epoch_us).ok().filter(|layout| layout.to_string() == text).ok_or(())
+    }
+}
+
 impl Layout {
     /// A layout whose epoch is a Unix time in microseconds.
     pub fn new(bits: Bits, tick: Tick, epoch_us: i64) -> Result<Self, LayoutError> {
@@ -272,6 +305,13 @@ impl Layout {
     /// When the time field ends: the first Unix time in microseconds that no ID can have.
     pub const fn ends_at_us(&self) -> i64 {
         self.starts_at(self.max_tick() + 1)
+    }
+
+    /// The lowest ID of the tick that contains this Unix time (µs), also outside the time field: negative before the epoch,
+    /// and above the highest ID past its end, as far as an `i64` reaches.
+    pub fn lowest_id_at(&self, unix_us: i64) -> i64 {
+        let id = i128::from(self.tick_at(unix_us)) << (self.origin_bits() + self.bits.sequence);
+        id.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
     /// The lowest ID of a tick.

@@ -97,9 +97,8 @@ impl Database {
         self.session(&name, "postgres")
     }
 
-    /// Runs something that leaves everything in the database as it was, but for the mark that the database has IDs: a
-    /// dry run tries the expressions with new IDs. Compared are the versions of all rows of all tables and catalogs, and
-    /// the values of sequences. So a dump would be the same, which takes ten times as long.
+    /// Runs something that leaves everything in the database as it was. Compared are the versions of all rows of all
+    /// tables and catalogs, and the values of sequences. So a dump would be the same, which takes ten times as long.
     #[track_caller]
     pub fn unchanged_by<T>(&self, what: &str, run: impl FnOnce() -> T) -> T {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,8 +127,7 @@ const VERSIONS: &str = "
         || CASE c.relname WHEN 'pg_shdepend' THEN ' WHERE dbid = (SELECT oid FROM pg_database
             WHERE datname = current_database())' ELSE '' END, ' UNION ALL ' ORDER BY c.oid)
     FROM pg_class c
-    WHERE c.relkind IN ('r', 'm', 'S') AND c.relpersistence <> 't' AND (NOT c.relisshared OR c.relname = 'pg_shdepend')
-        AND c.oid <> 'snowflake_internal.snowflake_config'::regclass";
+    WHERE c.relkind IN ('r', 'm', 'S') AND c.relpersistence <> 't' AND (NOT c.relisshared OR c.relname = 'pg_shdepend')";
 
 impl From<Server> for Database {
     /// The database `postgres` of a server of its own.

@@ -44,7 +44,7 @@ pub mod traffic;
 
 pub use clock::Clock;
 pub use database::Database;
-pub use dump::{UNMARKED, without_warnings};
+pub use dump::without_warnings;
 pub use faults::Preload;
 pub use ids::{Ids, Layout};
 pub use install::{companions, extension_folder, has_contrib, has_extension, pg_config, pg_version};

@@ -59,6 +59,31 @@ proptest! {
         assert_eq!(bits.to_string().parse(), Ok(bits));
     }
 
+    /// The record of a database is compared as text, so that equal layouts must have equal texts.
+    #[test]
+    fn layout_reads_its_own_text_only(layout in layouts(), end in "[ ,0+Z]{1,2}", at in any::<prop::sample::Index>()) {
+        let text = layout.to_string();
+        assert_eq!(text.parse(), Ok(layout));
+        let mut changed = text.clone();
+        changed.insert_str(at.index(text.len() + 1), &end);
+        if let Ok(other) = changed.parse::<Layout>() {
+            assert_eq!(other.to_string(), changed);
+            assert_ne!(other, layout);
+        }
+    }
+
+    #[test]
+    fn lowest_id_at_orders_layouts_beyond_their_ends(layout in layouts(), times in any::<[i64; 2]>()) {
+        let [low, high] = [times[0].min(times[1]), times[0].max(times[1])];
+        assert!(layout.lowest_id_at(low) <= layout.lowest_id_at(high));
+        let tick = layout.tick_at(low);
+        if (0..=layout.max_tick()).contains(&tick) {
+            assert_eq!(layout.lowest_id_at(low), layout.lowest_id(tick));
+        } else {
+            assert_eq!(layout.lowest_id_at(low) < 0, tick < 0);
+        }
+    }
+
     #[test]
     fn a_layout_is_accepted_exactly_when_it_adds_up(
         tick in ticks(),
@@ -70,6 +95,35 @@ proptest! {
         let adds_up = sum <= 63 && (1..=widest_time(tick)).contains(&time);
         let fits = [datacenter, worker, sequence].into_iter().all(|width| width <= 31);
         assert_eq!(Layout::new(bits, tick, 0).is_ok(), adds_up && fits);
+    }
+}
+
+#[test]
+fn layout_has_its_epoch_in_utc() {
+    let layout = |epoch: &str, tick| {
+        let bits = Bits { time: 39, datacenter: 5, worker: 5, sequence: 12 };
+        Layout::new(bits, tick, parse_epoch(epoch).expect("an epoch")).expect("a layout")
+    };
+    assert_eq!(Layout::default().to_string(), "41/10/12 1ms 2024-01-01 00:00:00+00");
+    let other = layout("2024-01-01T05:30:00.25+05:30", Tick::Centisecond);
+    assert_eq!(other.to_string(), "39/5+5/12 10ms 2024-01-01 00:00:00.25+00");
+    assert_eq!(
+        layout("0001-01-01T00:00:00Z", Tick::Second).to_string(),
+        "39/5+5/12 1s 0001-01-01 00:00:00+00"
+    );
+    for other in [
+        "",
+        "41/10/12",
+        "41/10/12 1ms",
+        "41/10/12 1ms 2024-01-01",
+        "41/10/12 1ms 2024-01-01T00:00:00Z",
+        "41/10/12 2ms 2024-01-01 00:00:00+00",
+        "41/0+10/12 1ms 2024-01-01 00:00:00+00",
+        "41/10/13 1ms 2024-01-01 00:00:00+00",
+        "41/10/12 1ms 2024-01-01 01:00:00+01",
+        "twitter",
+    ] {
+        assert!(other.parse::<Layout>().is_err(), "{other}");
     }
 }
 

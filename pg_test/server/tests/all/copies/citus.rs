@@ -292,13 +292,24 @@ fn the_check_finds_each_mistake() {
     nodes[2].restart();
     wait_until_open(&nodes[2]);
 
-    // An empty snowflake_config.
-    run(&mut nodes[1].connect(), "DELETE FROM snowflake_internal.snowflake_config");
-    assert_eq!(problems(&nodes, None), ["db-2:5432 snowflake_config is empty"]);
-    run(
-        &mut nodes[1].connect(),
-        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
-    );
+    // A node without a record, which a superuser gives to it.
+    run(&mut nodes[1].connect(), "SELECT snowflake_internal.snowflake_set_layouts('{}')");
+    let found = problems(&nodes, None);
+    let missing = "db-2:5432 generates no IDs: this database has recorded no snowflake layout";
+    assert!(found.len() == 1 && found[0].starts_with(missing), "{found:?}");
+    run(&mut nodes[1].connect(), "SELECT snowflake_change_layout()");
+    assert_eq!(problems(&nodes, None), [""; 0]);
+
+    // A restore of another layout closes the coordinator alone.
+    let restore =
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2020-01-01 00:00:00+00')";
+    run(&mut nodes[0].connect(), restore);
+    let found = problems(&nodes, None);
+    let differs =
+        "db-1:5432 generates no IDs: the snowflake layout of this database differs from this server's";
+    assert!(found.len() == 1 && found[0].starts_with(differs), "{found:?}");
+    let all = "SELECT * FROM run_command_on_all_nodes('SELECT snowflake_change_layout(has_ids => false)') WHERE NOT success";
+    assert!(nodes[0].connect().query(all, &[]).expect("all nodes").is_empty());
     assert_eq!(problems(&nodes, None), [""; 0]);
 
     // A new node with another epoch, before and after it is added.
@@ -336,14 +347,17 @@ fn a_node_that_was_added_without_preloading_is_found() {
     assert!(found.len() == 1 && found[0].starts_with("db-4:5432 cannot be checked: ERROR"), "{found:?}");
     add(&nodes[0], &nodes[3]);
     let found = problems(&nodes, None);
-    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("db-4:5432 generates no IDs: snowflake_id must be loaded"), "{found:?}");
-    assert_eq!(found[1], "db-4:5432 snowflake_config is empty");
     nodes[3].set("shared_preload_libraries", "citus, snowflake_id");
     nodes[3].set("snowflake_id.worker_id", "4");
     nodes[3].restart();
     wait_until_open(&nodes[3]);
-    assert_eq!(problems(&nodes, None), ["db-4:5432 snowflake_config is empty"]);
+    let found = problems(&nodes, None);
+    let missing = "db-4:5432 generates no IDs: this database has recorded no snowflake layout";
+    assert!(found.len() == 1 && found[0].starts_with(missing), "{found:?}");
+    run(&mut nodes[3].connect(), "SELECT snowflake_change_layout()");
+    assert_eq!(problems(&nodes, None), [""; 0]);
     nodes[3].stop(snowflake_server_tests::Stop::Fast);
     let found = problems(&nodes, None);
     assert!(found.len() == 1 && found[0].starts_with("db-4:5432 cannot be checked: "), "{found:?}");

@@ -1,7 +1,6 @@
-//! Logical replication of all tables includes the extension's own table, which keeps its single row.
+//! Logical replication of all tables: those of the extension are empty, so each node keeps its record.
 
-use postgres::Client;
-use snowflake_server_tests::sql::{column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::sql::{one, run};
 use snowflake_server_tests::{Builder, Server, secs, wait_until};
 
 /// A node that publishes all its tables. Each order reaches a node once, whichever way it took.
@@ -46,15 +45,8 @@ fn arrives(from: &Server, to: &[&Server]) {
     }
 }
 
-fn config(session: &mut Client) -> Vec<String> {
-    column(
-        session,
-        "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_internal.snowflake_config",
-    )
-}
-
-const OURS: [&str; 1] = ["41/10/12 1 2024-01-01 00:00:00"];
-const REFUSAL: &str = "ERROR:  the publisher's snowflake layout differs from this server's";
+const RECORD: &str = "SELECT snowflake_internal.snowflake_own_layouts()";
+const OURS: &str = "41/10/12 1ms 2024-01-01 00:00:00+00";
 
 /// Waits until all tables of a node's subscriptions have been copied.
 #[track_caller]
@@ -70,32 +62,26 @@ fn is_synchronised(node: &Server) {
 }
 
 #[test]
-fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
+fn nodes_that_publish_all_tables_keep_their_records() {
     let (one_node, other) = (node("1", |builder| builder), node("2", |builder| builder));
     follow(&other, "from_one", &one_node);
     follow(&one_node, "from_other", &other);
     for node in [&one_node, &other] {
         is_synchronised(node);
-        assert_eq!(config(&mut node.connect()), OURS);
     }
     arrives(&one_node, &[&other]);
     arrives(&other, &[&one_node]);
-
-    // A change of one node's row stays there, and the other nodes' rows are not affected.
-    let mut session = one_node.connect();
-    run(&mut session, "UPDATE snowflake_internal.snowflake_config SET layout = layout");
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
-    assert_eq!(config(&mut session), [""; 0]);
-    arrives(&one_node, &[&other]);
-    assert_eq!(config(&mut other.connect()), OURS, "the deletion is the other node's own affair");
+    // A change of one node's record stays there.
     run(
-        &mut session,
-        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
+        &mut one_node.connect(),
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2023-01-01 00:00:00+00')",
     );
-    arrives(&one_node, &[&other]);
     arrives(&other, &[&one_node]);
+    assert_eq!(one::<String>(&mut other.connect(), RECORD), OURS);
+    run(&mut one_node.connect(), "SELECT snowflake_change_layout(has_ids => false)");
+    arrives(&one_node, &[&other]);
     for node in [&one_node, &other] {
-        assert_eq!(config(&mut node.connect()), OURS);
+        assert_eq!(one::<String>(&mut node.connect(), RECORD), OURS);
         // On a slow machine an order may come back before its commit is visible; then it is applied again.
         let log = node.log();
         let is_echo = |line: &str| line.contains(" 23505 ERROR: ") && line.contains("orders");
@@ -107,49 +93,12 @@ fn nodes_that_publish_all_tables_both_ways_keep_one_row_each() {
         let dump = node.dump("postgres", &["--no-subscriptions", "--no-publications"]);
         let restored = Server::builder().setting("snowflake_id.worker_id", "3").start();
         restored.restore("postgres", &dump);
-        assert_eq!(config(&mut restored.connect()), OURS);
+        assert_eq!(one::<String>(&mut restored.connect(), RECORD), OURS);
         assert_eq!(
             one::<i64>(&mut restored.connect(), "SELECT count(*) FROM orders"),
             one::<i64>(&mut node.connect(), "SELECT count(*) FROM orders")
         );
     }
-}
-
-#[test]
-fn a_publisher_with_another_layout_is_refused_and_its_other_tables_still_arrive() {
-    let publisher = node("1", |builder| builder);
-    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
-    follow(&subscriber, "from_publisher", &publisher);
-    arrives(&publisher, &[&subscriber]);
-    subscriber.wait_for_line(REFUSAL, secs(30));
-    assert!(subscriber.log().contains("HINT:  Replicate these IDs to a server with the publisher's"));
-    arrives(&publisher, &[&subscriber]);
-    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
-}
-
-/// The one case in which all tables wait: the row is inserted or changed while the table is already followed.
-#[test]
-fn a_row_of_another_layout_that_comes_later_can_be_passed_by() {
-    let publisher = node("1", |builder| builder);
-    let subscriber = node("2", |builder| builder.setting("snowflake_id.epoch", "2025-01-01T00:00:00Z"));
-    // As on a node that had the extension before the library.
-    run(&mut publisher.connect(), "DELETE FROM snowflake_internal.snowflake_config");
-    follow(&subscriber, "from_publisher", &publisher);
-    is_synchronised(&subscriber);
-    run(
-        &mut publisher.connect(),
-        "INSERT INTO snowflake_internal.snowflake_config SELECT l.*, true, true FROM snowflake_server_layout() AS l",
-    );
-    let log = wait_until("the refusal", secs(30), || {
-        let log = subscriber.log();
-        let at = log.find(REFUSAL)?;
-        log[at..].contains("finished at ").then(|| log[at..].to_owned())
-    });
-    let (_, lsn) = log.split_once("finished at ").expect("the log names the place");
-    let lsn = lsn.split(|c: char| c != '/' && !c.is_ascii_hexdigit()).next().expect("an LSN");
-    run(&mut subscriber.connect(), &format!("ALTER SUBSCRIPTION from_publisher SKIP (lsn = '{lsn}')"));
-    arrives(&publisher, &[&subscriber]);
-    assert_eq!(config(&mut subscriber.connect()), ["41/10/12 1 2025-01-01 00:00:00"]);
 }
 
 const REFUSED: &str = "has an ID of this server's own worker";
@@ -201,25 +150,4 @@ fn the_copy_of_a_guarded_table_waits_until_the_guard_is_disabled() {
     run(&mut publisher.connect(), "INSERT INTO orders DEFAULT VALUES");
     wait_until("the next refusal", secs(60), || (refused() > before).then_some(()));
     assert_eq!(one::<i64>(&mut session, count), 2);
-}
-
-#[test]
-fn no_session_gets_a_second_row_in() {
-    let server = Server::builder().start_with_extension();
-    let (mut session, mut other) = (server.connect(), server.connect());
-    let fill = "INSERT INTO snowflake_internal.snowflake_config
-                SELECT layout, tick_ms, epoch, true, false FROM snowflake_server_layout()";
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
-    let without = "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL, true, true)";
-    fails(&mut session, "23502", without);
-    run(&mut session, &format!("BEGIN; {fill}"));
-    // Neither node sees the other's row.
-    let waits = std::thread::spawn(move || fails(&mut other, "23505", fill));
-    wait_for_lock(&mut server.connect());
-    run(&mut session, "COMMIT");
-    waits.join().expect("the other was refused");
-    // A restore that switches triggers off cannot get around this.
-    run(&mut session, "ALTER TABLE snowflake_internal.snowflake_config DISABLE TRIGGER ALL");
-    fails(&mut session, "23505", fill);
-    assert_eq!(config(&mut session), OURS);
 }

@@ -1,242 +1,341 @@
-//! A dump records what its IDs mean: on a server with another layout, the restored database is closed.
+//! A dump carries the layouts of its IDs: where a server with another layout restores it, the restore fails, and the
+//! database is closed under both layouts.
 
-use postgres::Client;
+use postgres::{Client, NoTls};
 use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::sql::{Failure, fails, one, run};
+use std::path::Path;
 
-fn server() -> Server {
-    Server::builder().start_with_extension()
+pub(super) const EPOCH: &str = "snowflake_id.epoch";
+pub(super) const EARLIER: &str = "2020-01-01T00:00:00Z";
+/// The default layout, and the same with `EARLIER`, as a database records them.
+pub(super) const DEFAULT: &str = "41/10/12 1ms 2024-01-01 00:00:00+00";
+pub(super) const OTHER: &str = "41/10/12 1ms 2020-01-01 00:00:00+00";
+
+const RECORD: &str = "SELECT coalesce(snowflake_internal.snowflake_own_layouts(), '')";
+
+fn session_in(server: &Server, database: &str) -> Client {
+    server.config().dbname(database).connect(NoTls).expect("the database")
 }
 
-/// The dump of a database with IDs, and one of its IDs with its time.
-fn dump(server: &Server) -> (String, i64, String) {
-    let mut session = server.connect();
-    run(
-        &mut session,
-        "CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_nextval(), customer text)",
-    );
-    run(&mut session, "INSERT INTO orders (customer) VALUES ('Ada'), ('Grace')");
-    let id: i64 = one(&mut session, "SELECT min(id) FROM orders");
-    let at: String = one(&mut session, &format!("SELECT snowflake_timestamp({id})::text"));
-    (server.dump("postgres", &[]), id, at)
+/// Three orders, whose table stores values that were computed from their IDs.
+const ORDERS: &str = "
+    CREATE TABLE orders (
+        id bigint PRIMARY KEY DEFAULT snowflake_nextval(), customer text,
+        at timestamptz GENERATED ALWAYS AS (snowflake_timestamp(id)) STORED);
+    CREATE INDEX orders_at ON orders (snowflake_timestamp(id));
+    INSERT INTO orders (customer) VALUES ('Ada'), ('Grace'), ('Edsger')";
+
+/// A server with the default layout, its database `shop`, which belongs to `merchant`, and the dumps of the database in
+/// the server's folder.
+fn source() -> Server {
+    let source = Server::builder().setting("snowflake_id.worker_id", "2").start();
+    run(&mut source.connect(), "CREATE ROLE merchant LOGIN");
+    run(&mut source.connect(), "CREATE DATABASE shop OWNER merchant");
+    run(&mut session_in(&source, "shop"), "CREATE EXTENSION snowflake_id");
+    run(&mut source.config().dbname("shop").user("merchant").connect(NoTls).expect("a session"), ORDERS);
+    for (file, options) in [
+        ("plain.sql", &[][..]),
+        ("inserts.sql", &["--inserts"]),
+        ("custom", &["-Fc"]),
+        ("folder", &["-Fd"]),
+        ("owners", &["-Fc", "-U", "merchant"]),
+        ("data.sql", &["-a", "-t", "orders", "-e", "snowflake_id"]),
+        ("without", &["-Fc", "--exclude-table-data=*.snowflake_config*"]),
+    ] {
+        source.tool("pg_dump", &[&["-f", file, "shop"][..], options].concat());
+    }
+    source
 }
 
-const CONFIG: &str = "SELECT layout || ' ' || tick_ms || ' ' || (epoch AT TIME ZONE 'UTC') FROM snowflake_internal.snowflake_config";
-
-#[test]
-fn a_dump_is_restored_by_a_server_with_its_layout_and_goes_on() {
-    let (dump, id, at) = dump(&server());
-    let other = Server::builder().setting("snowflake_id.worker_id", "2").start();
-    other.restore("postgres", &dump);
-    let mut session = other.connect();
-    assert_eq!(column::<String>(&mut session, CONFIG), ["41/10/12 1 2024-01-01 00:00:00"]);
-    assert_eq!(one::<String>(&mut session, &format!("SELECT snowflake_timestamp({id})::text")), at);
-    run(&mut session, "INSERT INTO orders (customer) VALUES ('Edsger')");
-    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders"), 3);
-    // Also of the restored database.
-    assert_eq!(other.dump("postgres", &[]).matches("41/10/12\t1\t2024-01-01").count(), 2);
-    assert_eq!(
-        other.dump("postgres", &["--inserts"]).matches("VALUES ('41/10/12', 1, '2024-01-01").count(),
-        2
-    );
-    assert_eq!(
-        one::<i64>(&mut session, "SELECT count(*) FROM snowflake_internal.snowflake_config_dumped"),
-        0
-    );
-}
-
-/// The dump's row closes the database, whether or not the restore goes on after the error.
-#[test]
-fn where_a_server_has_another_layout_tick_or_epoch_the_restored_database_is_closed() {
-    let (dump, id, at) = dump(&server());
-    let others = [
-        ("snowflake_id.layout", "40/10/13", "41/10/12"),
-        ("snowflake_id.tick", "10ms", "1ms"),
-        ("snowflake_id.epoch", "2025-01-01T00:00:00Z", "2024-01-01T00:00:00Z"),
-    ];
-    for (setting, other, dumps) in others {
-        let mut server = Server::builder().setting(setting, other).start();
-        let said = server.try_restore("postgres", &dump).expect_err("an error");
-        assert!(said.contains("ERROR:  the dump's snowflake layout differs from this server's"), "{said}");
-        assert!(said.contains("The dump has 41/10/12 1ms 2024-01-01 00:00:00+00;"), "{said}");
-        assert!(
-            said.contains("HINT:  Set snowflake_id.layout, tick and epoch to the dump's layout"),
-            "{said}"
-        );
-        assert_eq!(said.matches("ERROR").count(), 1, "{said}");
-        for _ in 0..2 {
-            let mut session = server.connect();
-            let read = format!("SELECT snowflake_timestamp({id})");
-            for statement in ["INSERT INTO orders (customer) VALUES ('Edsger')", &read] {
-                let failure = fails(&mut session, "55000", statement);
-                assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
-            }
-            assert!(!one::<bool>(&mut session, "SELECT layout_checked FROM snowflake_status"));
-            drop(session);
-            server.restart();
+/// A new database that belongs to `merchant`.
+fn create(server: &Server, database: &str, start: Start) {
+    run(&mut server.connect(), &format!("CREATE DATABASE {database} OWNER merchant"));
+    let mut session = session_in(server, database);
+    let statements = match start {
+        Start::Empty => return,
+        Start::Extension => "CREATE EXTENSION snowflake_id".to_owned(),
+        Start::Table => format!("CREATE EXTENSION snowflake_id; {ORDERS}; TRUNCATE orders"),
+        Start::Ids => {
+            "CREATE EXTENSION snowflake_id; CREATE TABLE own AS SELECT snowflake_nextval()".to_owned()
         }
-        // Nothing was generated yet, so the server takes the layout of the dump.
-        run(&mut server.connect(), "SELECT 1");
-        server.set(setting, dumps);
-        server.restart();
-        let mut session = server.connect();
-        run(&mut session, "SELECT snowflake_adopt()");
-        assert_eq!(one::<String>(&mut session, &format!("SELECT snowflake_timestamp({id})::text")), at);
-        run(&mut session, "INSERT INTO orders (customer) VALUES ('Edsger')");
-        assert_eq!(one::<i64>(&mut session, &format!("SELECT count(*) FROM orders WHERE id >= {id}")), 3);
+    };
+    run(&mut session, &statements);
+}
+
+#[derive(Clone, Copy)]
+enum Start {
+    Empty,
+    Extension,
+    /// With the table of the dump, without its rows.
+    Table,
+    /// With IDs of the server's layout.
+    Ids,
+}
+use Start::{Empty, Extension, Ids, Table};
+
+/// A restore: the database before it, the programs one after the other, their exit codes, the rows after them, and the
+/// database's record.
+type Restore = (Start, &'static str, &'static [i32], i64, &'static str);
+
+const BOTH: &str = "41/10/12 1ms 2020-01-01 00:00:00+00, 41/10/12 1ms 2024-01-01 00:00:00+00";
+
+/// Into a server with the layout of the dump.
+const SAME_LAYOUT: [Restore; 15] = [
+    (Empty, "psql -f plain.sql", &[0], 3, DEFAULT),
+    (Empty, "psql -f inserts.sql", &[0], 3, DEFAULT),
+    (Empty, "psql -v ON_ERROR_STOP=1 -f plain.sql", &[0], 3, DEFAULT),
+    (Empty, "psql -1 -f plain.sql", &[0], 3, DEFAULT),
+    (Empty, "pg_restore custom", &[0], 3, DEFAULT),
+    (Empty, "pg_restore -e custom", &[0], 3, DEFAULT),
+    (Empty, "pg_restore -1 custom", &[0], 3, DEFAULT),
+    (Empty, "pg_restore -j 2 folder", &[0], 3, DEFAULT),
+    (Empty, "pg_restore -j 4 -e folder", &[0], 3, DEFAULT),
+    (
+        Empty,
+        "pg_restore --section=pre-data custom; pg_restore --section=data custom; pg_restore --section=post-data custom",
+        &[0, 0, 0],
+        3,
+        DEFAULT,
+    ),
+    (Table, "psql -f data.sql", &[0], 3, DEFAULT),
+    (Table, "pg_restore -a custom", &[0], 3, DEFAULT),
+    (Ids, "pg_restore -e custom", &[0], 3, DEFAULT),
+    (Extension, "pg_restore -1 -e --no-comments -U merchant owners", &[0], 3, DEFAULT),
+    (Empty, "pg_restore -e without", &[0], 3, DEFAULT),
+];
+
+/// Into a server with another layout.
+const OTHER_LAYOUT: [Restore; 17] = [
+    (Empty, "psql -f plain.sql", &[0], 3, BOTH),
+    (Empty, "psql -f inserts.sql", &[0], 3, BOTH),
+    (Empty, "psql -v ON_ERROR_STOP=1 -f plain.sql", &[3], 3, BOTH),
+    (Empty, "psql -v ON_ERROR_STOP=1 -1 -f plain.sql", &[3], -1, ""),
+    (Empty, "pg_restore custom", &[1], 3, BOTH),
+    (Empty, "pg_restore -e custom", &[1], 3, BOTH),
+    (Empty, "pg_restore -1 custom", &[1], -1, ""),
+    (Empty, "pg_restore -j 2 folder", &[1], 3, BOTH),
+    (Empty, "pg_restore -j 4 -e folder", &[1], 3, BOTH),
+    (
+        Empty,
+        "pg_restore --section=pre-data custom; pg_restore --section=data custom; pg_restore --section=post-data custom",
+        &[0, 1, 1],
+        3,
+        BOTH,
+    ),
+    (Table, "psql -f data.sql", &[0], 3, BOTH),
+    (Table, "pg_restore -a custom", &[1], 3, BOTH),
+    (Ids, "pg_restore -e custom", &[1], 3, BOTH),
+    (Ids, "pg_restore custom; pg_restore -a custom", &[1, 1], 3, BOTH),
+    (Extension, "pg_restore -e --no-comments -U merchant owners", &[1], 3, BOTH),
+    (Extension, "pg_restore -1 -e --no-comments -U merchant owners", &[1], -1, OTHER),
+    // On request.
+    (Empty, "pg_restore -e without", &[0], 3, OTHER),
+];
+
+/// Runs the restores, and returns what differs from the tables above.
+fn faults(server: &Server, folder: &Path, restores: &[Restore], own: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (n, (start, commands, codes, rows, record)) in restores.iter().enumerate() {
+        let database = format!("d{n}");
+        create(server, &database, *start);
+        let mut said = String::new();
+        let mut found = Vec::new();
+        for command in commands.split("; ") {
+            let words: Vec<&str> = command.split(' ').collect();
+            let mut program = server.client_program(words[0], &database);
+            let (file, options) = words[1..].split_last().expect("a file");
+            if words[0] == "pg_restore" {
+                program.args(["-d", &database]);
+            } else {
+                program.args(["-X", "-q"]);
+            }
+            let output = program.args(options).arg(folder.join(file)).output().expect("the program runs");
+            said += &String::from_utf8_lossy(&output.stderr);
+            found.push(output.status.code().unwrap_or(-1));
+        }
+        let mut session = session_in(server, &database);
+        let exists: bool = one(&mut session, "SELECT to_regprocedure('snowflake_nextval()') IS NOT NULL");
+        let now = if exists { one::<String>(&mut session, RECORD) } else { String::new() };
+        let has_rows: bool = one(&mut session, "SELECT to_regclass('orders') IS NOT NULL");
+        let count = if has_rows { one::<i64>(&mut session, "SELECT count(*) FROM orders") } else { -1 };
+        let is_open = exists && is_open(&mut session);
+        let is_silent = said.is_empty();
+        if found != *codes
+            || count != *rows
+            || now != *record
+            || is_open != (record == &own)
+            // Under the same layout nothing is printed, and under another one the reason is.
+            || is_silent != (record == &own && *rows >= 0)
+            || !is_silent && !said.contains("the dump's snowflake layout differs from this database's")
+        {
+            faults.push(format!(
+                "{commands}: {found:?}, {count} rows, record {now:?}, open: {is_open}\n{said}"
+            ));
+        }
+    }
+    faults
+}
+
+/// Whether the database generates and reads IDs; both or neither.
+#[track_caller]
+fn is_open(session: &mut Client) -> bool {
+    let calls = ["SELECT snowflake_nextval()", "SELECT snowflake_timestamp(1)"];
+    let failures = calls.map(|call| session.batch_execute(call).err().map(|e| Failure::from(&e)));
+    let closed = failures.iter().flatten().filter(|failure| failure.code == "55000").count();
+    assert!(closed == 2 || failures.iter().all(Option::is_none), "{failures:?}");
+    closed == 0
+}
+
+#[test]
+fn restores_under_the_same_layout_are_silent() {
+    let source = source();
+    let server = Server::builder().start();
+    run(&mut server.connect(), "CREATE ROLE merchant LOGIN");
+    let folder = source.data().with_file_name("");
+    let faults = faults(&server, &folder, &SAME_LAYOUT, DEFAULT);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    // The same times, and the dump of the restored database is the dump.
+    let at = "SELECT min(at)::text FROM orders WHERE at = snowflake_timestamp(id)";
+    assert_eq!(
+        one::<String>(&mut session_in(&server, "d0"), at),
+        one::<String>(&mut session_in(&source, "shop"), at)
+    );
+    assert_eq!(server.dump("d0", &[]), source.dump("shop", &[]));
+}
+
+#[test]
+fn restores_under_another_layout_fail_and_close() {
+    let source = source();
+    let mut server = Server::builder().setting(EPOCH, EARLIER).start();
+    run(&mut server.connect(), "CREATE ROLE merchant LOGIN");
+    let folder = source.data().with_file_name("");
+    let faults = faults(&server, &folder, &OTHER_LAYOUT, OTHER);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    // No layout opens them, because rows were computed by one and IDs generated by the other.
+    server.unset(EPOCH);
+    server.restart();
+    for (n, (.., record)) in OTHER_LAYOUT.iter().enumerate().filter(|(_, (.., record))| *record == BOTH) {
+        let failure =
+            fails(&mut session_in(&server, &format!("d{n}")), "55000", "SELECT snowflake_worker(1)");
+        assert!(failure.detail.starts_with(&format!("The database has {record}; ")), "{failure}");
+        assert!(failure.hint.starts_with("A dump of another layout was restored here."), "{failure}");
+    }
+    // A superuser decides, and a dump of the closed database closes, too.
+    let closed = server.dump("d0", &[]);
+    run(&mut session_in(&server, "d0"), "SELECT snowflake_change_layout(has_ids => false)");
+    assert!(is_open(&mut session_in(&server, "d0")));
+    run(&mut server.connect(), "CREATE DATABASE again");
+    let said = server.try_restore("again", &closed).expect_err("two layouts");
+    assert!(said.contains(&format!("The dump has {BOTH}; the database has {BOTH}.")), "{said}");
+    assert!(!is_open(&mut session_in(&server, "again")));
+}
+
+/// The manual's example, for an owner who is no superuser.
+#[test]
+fn the_owners_restore_runs_as_written() {
+    let page = include_str!("../../../../../docs/operations.md");
+    let example = page.split("```sh\n").find(|block| block.contains("--no-comments")).expect("the example");
+    let example = example.split("```").next().expect("its end");
+    let source = source();
+    let psql = format!("{:?}", source.client_program("psql", "shop").get_program());
+    let programs = Path::new(psql.trim_matches('"')).parent().expect("a folder").display().to_string();
+    source.tool("/bin/bash", &["-euc", &format!("unset PGDATABASE; PATH={programs}:$PATH\n{example}")]);
+    let mut session = session_in(&source, "new_shop");
+    assert_eq!(one::<i64>(&mut session, "SELECT count(*) FROM orders WHERE at = snowflake_timestamp(id)"), 3);
+    assert!(is_open(&mut session));
+}
+
+/// Parallel jobs may restore the rows in any order, and at the same time.
+#[test]
+fn either_row_of_a_dump_closes_and_the_other_fails() {
+    let server = Server::builder().start();
+    for tables in
+        [["snowflake_config", "snowflake_config_check"], ["snowflake_config_check", "snowflake_config"]]
+    {
+        run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
+        let [first, second] =
+            tables.map(|table| format!("INSERT INTO snowflake_internal.{table} VALUES ('{OTHER}')"));
+        let (mut session, mut other) = (server.connect(), server.connect());
+        // The second waits for the first.
+        run(&mut session, &format!("BEGIN; {first}"));
+        let waiting = std::thread::spawn({
+            let second = second.clone();
+            move || other.batch_execute(&second).map_err(|e| Failure::from(&e))
+        });
+        snowflake_server_tests::sql::wait_for_lock(&mut server.connect());
+        run(&mut session, "COMMIT");
+        let failure = waiting.join().expect("the session").expect_err("both added");
+        assert_eq!(failure.message, "the dump's snowflake layout differs from this database's");
+        fails(&mut session, "55000", &second);
+        assert_eq!(one::<String>(&mut session, RECORD), BOTH);
+        run(&mut server.connect(), "DROP EXTENSION snowflake_id");
     }
 }
 
+/// Nothing else says by which layout the IDs were generated.
 #[test]
-fn a_database_with_ids_refuses_a_dump_with_another_layout() {
-    let (dump, ..) = dump(&server());
-    let other =
-        Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z").start_with_extension();
-    let mut session = other.connect();
-    run(&mut session, "SELECT snowflake_nextval()");
-    let errors = other.try_restore("postgres", &dump).expect_err("another epoch");
-    assert!(errors.contains("ERROR:  the dump's snowflake layout differs from this server's"), "{errors}");
-    assert!(errors.contains("HINT:  Drop what was restored, and restore it into a server with"), "{errors}");
-    run(&mut session, "SELECT snowflake_nextval()");
-}
-
-/// The IDs of a subscriber, or of a table that COPY has filled: the database has generated none, and its dump has some.
-#[test]
-fn a_dump_without_any_id_closes_a_database_of_another_layout_too() {
-    let source = server();
-    let fill = "CREATE TABLE orders AS SELECT snowflake_encode('2025-06-01Z', 1, n) AS id FROM generate_series(1, 3) AS n";
-    run(&mut source.connect(), fill);
-    let dump = source.dump("postgres", &[]);
-    let other =
-        Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z").start_with_extension();
-    let said = other.try_restore("postgres", &dump).expect_err("an error");
-    assert!(said.contains("ERROR:  the dump's snowflake layout differs"), "{said}");
-    assert!(said.contains("If the dump has no snowflake IDs, delete the row of snowflake_config."), "{said}");
-    let mut session = other.connect();
-    let read = "SELECT snowflake_timestamp(id) FROM orders";
-    fails(&mut session, "55000", read);
-    fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
-    run(&mut session, &format!("{read}; SELECT snowflake_nextval()"));
-}
-
-/// Nothing else says what the IDs mean, and a restore goes on after an error.
-#[test]
-fn a_dump_that_is_restored_before_the_library_is_preloaded_keeps_its_layout() {
-    let (dump, id, at) = dump(&server());
+fn a_restore_before_preloading_keeps_the_layout() {
+    let source = Server::builder().start_with_extension();
+    run(&mut source.connect(), "CREATE TABLE orders AS SELECT snowflake_nextval() AS id");
     let mut other = Server::builder().without("shared_preload_libraries").start();
-    let said = other.try_restore("postgres", &dump).expect_err("a warning");
-    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
-    assert!(!said.contains("ERROR"), "{said}");
-    // Not what a server without a layout would store.
-    let steps = "DO $$ BEGIN EXECUTE (SELECT statement FROM snowflake_layout_steps() LIMIT 1); END $$";
-    fails(&mut other.connect(), "55000", steps);
+    let said = other.try_restore("postgres", &source.dump("postgres", &[])).expect_err("a warning");
+    assert!(said.contains("WARNING:  snowflake_id must be loaded via") && !said.contains("ERROR"), "{said}");
+    fails(&mut other.connect(), "55000", "SELECT snowflake_change_layout()");
     other.set("shared_preload_libraries", "snowflake_id");
-    let read = format!("SELECT snowflake_timestamp({id})::text");
-    for (epoch, is_the_dumps) in [("2020-01-01T00:00:00Z", false), ("2024-01-01T00:00:00Z", true)] {
-        other.set("snowflake_id.epoch", epoch);
+    for (epoch, is_the_dumps) in [(EARLIER, false), ("2024-01-01T00:00:00Z", true)] {
+        other.set(EPOCH, epoch);
         other.restart();
         let mut session = other.connect();
-        if is_the_dumps {
-            assert_eq!(one::<String>(&mut session, &read), at);
-            run(&mut session, "INSERT INTO orders (customer) VALUES ('Edsger')");
-        } else {
-            fails(&mut session, "55000", &read);
-            fails(&mut session, "55000", "INSERT INTO orders (customer) VALUES ('Edsger')");
-        }
+        assert_eq!(one::<String>(&mut session, RECORD), DEFAULT);
+        assert_eq!(is_open(&mut session), is_the_dumps);
     }
 }
 
 #[test]
-fn an_extension_older_than_preloading_stores_its_layout_with_the_first_id() {
-    let mut server = Server::builder().without("shared_preload_libraries").start();
-    let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
-    assert!(said.contains("WARNING:  snowflake_id must be loaded via"), "{said}");
-    let hint =
-        "HINT:  A database for a registry alone needs nothing. Add snowflake_id to the libraries there";
-    assert!(said.contains(hint), "{said}");
-    run(&mut server.connect(), "CREATE ROLE clerk LOGIN");
-    server.set("shared_preload_libraries", "snowflake_id");
-    server.restart();
-    let mut session = server.connect();
-    let stored = |session: &mut Client| {
-        let rows = column::<String>(session, CONFIG);
-        assert_eq!(one::<bool>(session, "SELECT layout_checked FROM snowflake_status"), rows.len() == 1);
-        rows
-    };
-    // Not with an ID that is rolled back, nor in a transaction that may not write.
-    run(&mut session, "BEGIN; SELECT snowflake_nextval(); ROLLBACK");
-    run(&mut session, "BEGIN READ ONLY; SELECT snowflake_nextval(); COMMIT");
-    assert_eq!(stored(&mut session), [""; 0]);
-    // A role without rights, while others wait for nothing.
-    let mut clerk = server.connect_as("clerk");
-    run(&mut clerk, "BEGIN; SELECT snowflake_nextval(), snowflake_nextval()");
-    run(&mut server.connect(), "SET statement_timeout = '10s'; SELECT snowflake_nextval()");
-    assert_eq!(stored(&mut session), [""; 0]);
-    run(&mut clerk, "COMMIT; SELECT snowflake_nextval()");
-    assert_eq!(stored(&mut session), ["41/10/12 1 2024-01-01 00:00:00"]);
-    // Who began before it was stored does not see it, and stores nothing again.
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
-    let mut earlier = server.connect();
-    run(&mut earlier, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class");
-    run(&mut server.connect(), "SELECT snowflake_nextval()");
-    run(&mut earlier, "SELECT snowflake_nextval(); COMMIT");
-    assert_eq!(stored(&mut session).len(), 1);
-}
-
-/// Preloaded or not, what keeps the layout from being known is what is told.
-#[test]
-fn an_extension_created_under_an_unusable_layout_stores_none_and_says_why() {
-    let server = Server::builder().setting("snowflake_id.epoch", "2024-01-01").start();
+fn an_extension_without_a_usable_layout_records_none() {
+    let mut server = Server::builder().setting(EPOCH, "2024-01-01").start();
     let said = server.try_restore("postgres", "CREATE EXTENSION snowflake_id").expect_err("a warning");
     for part in [
         "WARNING:  invalid value for parameter \"snowflake_id.epoch\"",
-        "DETAIL:  ",
         "with an explicit offset",
+        "Then call snowflake_change_layout() in this database. A database for a registry alone needs nothing.",
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert_eq!(column::<String>(&mut server.connect(), CONFIG), [""; 0]);
+    assert_eq!(one::<String>(&mut server.connect(), RECORD), "");
+    assert!(!server.dump("postgres", &[]).contains("41/10/12"));
+    server.unset(EPOCH);
+    server.restart();
+    let mut session = server.connect();
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert_eq!(failure.message, "this database has recorded no snowflake layout");
+    assert!(failure.hint.contains("snowflake_change_layout()"), "{failure}");
+    run(&mut session, "SELECT snowflake_change_layout(); SELECT snowflake_nextval()");
+    assert_eq!(one::<String>(&mut session, RECORD), DEFAULT);
 }
 
+/// Layouts are texts: of those that `Layout` reads and writes, no other one is taken.
 #[test]
-fn nobody_makes_the_table_say_anything_else() {
-    let server = server();
+fn a_text_that_is_no_layout_is_not_recorded() {
+    let server = Server::builder().start_with_extension();
     let mut session = server.connect();
-    run(&mut session, "SELECT snowflake_nextval()");
-    for statement in [
-        "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'",
-        "UPDATE snowflake_internal.snowflake_config SET tick_ms = 10",
-        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, now())",
-    ] {
-        fails(&mut session, "55000", statement);
+    for text in ["", "twitter", "41/10/12 1ms 2024-01-01", "x''); SELECT 1", &"4".repeat(1_000)] {
+        let insert = format!("INSERT INTO snowflake_internal.snowflake_config VALUES ('{DEFAULT}, {text}')");
+        let failure = fails(&mut session, "22023", &insert);
+        assert!(failure.message.starts_with("invalid snowflake layout: "), "{failure}");
     }
-    let nulls = "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL, NULL, NULL)";
-    fails(&mut session, "23502", nulls);
-    run(&mut session, "CREATE ROLE clerk LOGIN");
-    let mut clerk = server.connect_as("clerk");
-    assert_eq!(column::<String>(&mut clerk, CONFIG).len(), 1, "or the clerk could not dump the database");
-    fails(&mut clerk, "42501", "DELETE FROM snowflake_internal.snowflake_config");
+    run(&mut session, "INSERT INTO snowflake_internal.snowflake_config VALUES (NULL), ('')");
+    for table in ["snowflake_config", "snowflake_config_check"] {
+        run(&mut session, &format!("INSERT INTO snowflake_internal.{table} VALUES ('{DEFAULT}')"));
+        assert_eq!(one::<i64>(&mut session, &format!("SELECT count(*) FROM snowflake_internal.{table}")), 0);
+    }
+    assert_eq!(one::<String>(&mut session, RECORD), DEFAULT);
+    // Without its triggers a table takes no row either, so that the restore fails.
+    run(&mut session, "ALTER TABLE snowflake_internal.snowflake_config DISABLE TRIGGER ALL");
     fails(
-        &mut clerk,
-        "42501",
-        "INSERT INTO snowflake_internal.snowflake_config SELECT * FROM snowflake_server_layout()",
-    );
-}
-
-/// A hostile schema and operators of the same name have no effect.
-#[test]
-fn the_check_is_deaf_to_a_search_path() {
-    let server = server();
-    let mut session = server.connect();
-    run(
         &mut session,
-        "CREATE SCHEMA evil;
-         CREATE FUNCTION evil.snowflake_server_layout(OUT layout text, OUT tick_ms int, OUT epoch timestamptz)
-             LANGUAGE sql AS $$SELECT '40/10/13', 1, timestamptz '2024-01-01 00:00Z'$$;
-         CREATE FUNCTION evil.same(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
-         CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.same);
-         SET search_path = evil, pg_catalog, public",
+        "23514",
+        &format!("INSERT INTO snowflake_internal.snowflake_config VALUES ('{OTHER}')"),
     );
-    fails(&mut session, "55000", "UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'");
 }

@@ -82,6 +82,8 @@ fn no_function_depends_on_its_callers_search_path() {
             "ids.snowflake_registry_contact(",
             "ids.snowflake_origin(",
             "snowflake_internal.snowflake_fleet_free_from(",
+            // What the owner of a database restores.
+            "snowflake_internal.snowflake_add_layouts(",
         ]
         .iter()
         .any(|own| name.starts_with(own));
@@ -91,6 +93,10 @@ fn no_function_depends_on_its_callers_search_path() {
             "c" => assert_eq!(path, "", "{name}"),
             // Bound when it is created, and without SET, because then the planner would not inline it.
             "sql" if has_sql_body => assert_eq!(path, "", "{name}"),
+            // A literal.
+            "sql" if name == "snowflake_internal.snowflake_own_layouts()" => {
+                assert_eq!(body, "SELECT '41/10/12 1ms 2024-01-01 00:00:00+00'::text");
+            }
             // A body of text, in PL/pgSQL or SQL, is read with the search_path of the function.
             _ => {
                 assert_eq!(path, "search_path=pg_catalog, pg_temp", "{name}");
@@ -290,7 +296,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
     let dump = dump.to_str().expect("a path");
     server.tool("pg_dump", &["-Fc", "-f", dump, "shop"]);
 
-    // The row is accepted in any case: under another layout with an error of its own, and if nothing tells the server's.
+    // The layout is recorded in any case: under another one with an error, and silently without a layout of the server.
     let as_it_was = Server::builder();
     let other = Server::builder().setting("snowflake_id.epoch", "2025-01-01T00:00:00Z");
     let bare = Server::builder().without("shared_preload_libraries");
@@ -299,7 +305,7 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         run(&mut other.connect(), "CREATE ROLE merchant LOGIN");
         run(&mut other.connect(), "CREATE DATABASE shop OWNER merchant");
         let said = other.try_tool("pg_restore", &["-d", "shop", dump]).err().unwrap_or_default();
-        let has_failed = said.contains("ERROR:  the dump's snowflake layout differs from this server's")
+        let has_failed = said.contains("ERROR:  the dump's snowflake layout differs from this database's")
             && said.contains("errors ignored on restore: 1");
         assert!(has_failed == differs && said.is_empty() != differs, "{said}");
         let mut session = shop(&other, "postgres");
@@ -307,7 +313,10 @@ fn a_superusers_restore_runs_nothing_of_the_databases_owner() {
         assert_eq!(one::<i64>(&mut session, traps), 2, "they were restored before the row");
         // The same in a session whose search_path has the traps first.
         run(&mut session, "SET search_path = public, pg_catalog");
-        let _ = session.batch_execute("UPDATE snowflake_internal.snowflake_config SET layout = '40/10/13'");
+        let another =
+            "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2021-01-01 00:00:00+00')";
+        run(&mut session, another);
+        let _ = session.batch_execute("SELECT snowflake_change_layout(false)");
         assert!(!other.log().contains("trapped"), "{}", other.log());
         // The traps would have been noticed.
         run(&mut session, "SELECT public.trap('it works')");
@@ -375,9 +384,8 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     // What needs no name in that schema still works.
     run(
         &mut session,
-        "UPDATE snowflake_internal.snowflake_config SET layout = layout;
-         INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12', 1, '2024-01-01 00:00Z');
-         SELECT FROM old.snowflake_layout_steps()",
+        "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2021-01-01 00:00:00+00');
+         SELECT old.snowflake_change_layout()",
     );
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(
@@ -389,11 +397,7 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     assert!(server.log().contains("trapped: snowflake_server_layout as postgres"), "{}", server.log());
     // As the hint says.
     run(&mut session, "DROP SCHEMA public CASCADE; ALTER SCHEMA old RENAME TO public");
-    run(
-        &mut session,
-        "UPDATE snowflake_internal.snowflake_config SET layout = layout;
-         GRANT EXECUTE ON FUNCTION snowflake_convert TO merchant",
-    );
+    run(&mut session, "GRANT EXECUTE ON FUNCTION snowflake_convert TO merchant");
     run(&mut merchant, "SELECT snowflake_convert('app.t', 'id', false)");
 }
 

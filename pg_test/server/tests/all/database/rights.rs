@@ -120,7 +120,7 @@ fn no_registry_is_created_while_others_have_rights_on_it() {
         "EXECUTE ON FUNCTION snowflake_registry_vouch()",
         "UPDATE ON snowflake_internal.snowflake_registry",
         "SELECT ON snowflake_internal.snowflake_registry_groups",
-        "DELETE ON snowflake_internal.snowflake_config",
+        "INSERT ON snowflake_internal.snowflake_registry_leases",
     ] {
         run(&mut session, &format!("GRANT {right} TO app"));
         let failure = fails(&mut session, "55000", "SELECT snowflake_registry_create('node')");
@@ -132,37 +132,72 @@ fn no_registry_is_created_while_others_have_rights_on_it() {
     run(&mut session, "GRANT SELECT ON snowflake_fleet TO app; SELECT snowflake_registry_create('node')");
 }
 
-/// PostgreSQL's own roles reach every table.
+/// Who may have a database record a layout: the owner, who restores dumps, may add one. PostgreSQL's own roles reach every
+/// table, and those of a publisher run here as the subscription's owner.
 #[test]
-fn who_may_write_all_data_changes_no_layout_of_a_database() {
+fn only_the_owner_adds_a_layout_and_only_superusers_replace() {
     let server = Server::builder().start_with_extension();
     let mut session = server.connect();
-    run(&mut session, "CREATE ROLE clerk LOGIN IN ROLE pg_write_all_data, pg_read_all_data");
-    run(&mut session, "GRANT SET ON PARAMETER session_replication_role TO clerk");
     run(
         &mut session,
-        "CREATE TABLE t (id bigint); INSERT INTO t VALUES (1); SELECT snowflake_nextval();
-         GRANT TRUNCATE ON snowflake_internal.snowflake_config TO clerk",
+        "CREATE ROLE merchant LOGIN; ALTER DATABASE postgres OWNER TO merchant; CREATE ROLE app LOGIN;
+         CREATE ROLE clerk LOGIN IN ROLE pg_write_all_data, pg_read_all_data; CREATE ROLE node;
+         GRANT SET ON PARAMETER session_replication_role TO clerk, merchant",
     );
-    let mut clerk = server.connect_as("clerk");
-    for role in ["origin", "replica"] {
-        run(&mut clerk, &format!("SET session_replication_role = {role}; UPDATE t SET id = 2"));
-        for attempt in [
-            "UPDATE snowflake_internal.snowflake_config SET layout = layout",
-            "UPDATE snowflake_internal.snowflake_config SET is_used = false",
-            "DELETE FROM snowflake_internal.snowflake_config",
-            "TRUNCATE snowflake_internal.snowflake_config",
-        ] {
-            let failure = fails(&mut clerk, "42501", attempt);
-            assert!(!failure.detail.is_empty() && !failure.hint.is_empty(), "{failure}");
-        }
-        // The layout of the IDs that are here outlives what a publisher does, whatever it is.
-        run(&mut session, &format!("SET session_replication_role = {role}"));
-        let failure = fails(&mut session, "0A000", "TRUNCATE snowflake_internal.snowflake_config");
-        assert!(failure.hint.contains("DELETE"), "{failure}");
+    let own = "'41/10/12 1ms 2024-01-01 00:00:00+00'";
+    let other = "'41/10/12 1ms 2020-01-01 00:00:00+00'";
+    let config = "INSERT INTO snowflake_internal.snowflake_config VALUES";
+    let check = "INSERT INTO snowflake_internal.snowflake_config_check VALUES";
+    let cases = [
+        ("app", format!("{config} ({own})"), "42501"),
+        ("app", format!("SELECT snowflake_internal.snowflake_add_layouts(ARRAY[{other}])"), "42501"),
+        ("app", format!("SELECT snowflake_internal.snowflake_set_layouts(ARRAY[{other}])"), "42501"),
+        (
+            "app",
+            "SELECT snowflake_internal.snowflake_own_layouts(), snowflake_internal.server_layout()"
+                .to_owned(),
+            "",
+        ),
+        ("app", "TABLE snowflake_internal.snowflake_config".to_owned(), ""),
+        (
+            "app",
+            "CREATE FUNCTION snowflake_internal.f() RETURNS text LANGUAGE sql AS 'SELECT NULL'".to_owned(),
+            "42501",
+        ),
+        ("app", "ALTER FUNCTION snowflake_internal.snowflake_own_layouts() VOLATILE".to_owned(), "42501"),
+        ("clerk", format!("{config} ({own})"), "42501"),
+        ("clerk", format!("{config} ({other})"), "42501"),
+        ("clerk", format!("{check} ({other})"), "42501"),
+        ("clerk", format!("SET session_replication_role = replica; {config} ({other})"), "42501"),
+        ("clerk", "DELETE FROM snowflake_internal.snowflake_config".to_owned(), ""),
+        ("clerk", "TRUNCATE snowflake_internal.snowflake_config".to_owned(), "42501"),
+        ("merchant", format!("SELECT snowflake_internal.snowflake_set_layouts(ARRAY[{other}])"), "42501"),
+        ("merchant", "SELECT snowflake_change_layout(false)".to_owned(), "42501"),
+        ("merchant", "DROP FUNCTION snowflake_internal.snowflake_own_layouts()".to_owned(), "42501"),
+        ("merchant", "UPDATE snowflake_internal.snowflake_config SET layouts = ''".to_owned(), "42501"),
+        ("merchant", format!("{config} ({own}); {check} ({own})"), ""),
+        ("merchant", "INSERT INTO snowflake_internal.snowflake_registry SELECT".to_owned(), "23502"),
+        ("merchant", format!("SET session_replication_role = replica; {config} ({other})"), ""),
+        ("merchant", format!("{check} ({other})"), "55000"),
+    ];
+    let record = "SELECT snowflake_internal.snowflake_own_layouts()";
+    for (role, statement, code) in &cases {
+        let mut attacker = server.connect_as(role);
+        let said = attacker.batch_execute(statement).map_err(|e| Failure::from(&e).code);
+        assert_eq!(said.err().unwrap_or_default(), *code, "{role}: {statement}");
+        let now: String = one(&mut session, record);
+        let added = statement.contains(other) && *role == "merchant" && ["", "55000"].contains(code);
+        assert_eq!(now.contains("2020"), added, "{role}: {statement}");
     }
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config; RESET session_replication_role");
-    let used = "SELECT count(*) FROM snowflake_internal.snowflake_config c WHERE c.is_used";
-    assert_eq!(one::<i64>(&mut session, used), 1);
-    run(&mut session, "DELETE FROM snowflake_internal.snowflake_config");
+    // In a registry, INSERT would decide which server may generate which IDs.
+    run(&mut session, "CREATE DATABASE fleet OWNER merchant");
+    let mut fleet = server.config().dbname("fleet").connect(NoTls).expect("a session");
+    run(
+        &mut fleet,
+        "CREATE SCHEMA ids; CREATE EXTENSION snowflake_id SCHEMA ids; SELECT ids.snowflake_registry_create('node')",
+    );
+    let mut merchant = server.config().dbname("fleet").user("merchant").connect(NoTls).expect("a session");
+    for table in ["snowflake_registry", "snowflake_registry_groups", "snowflake_registry_leases"] {
+        fails(&mut merchant, "42501", &format!("INSERT INTO snowflake_internal.{table} SELECT"));
+    }
 }

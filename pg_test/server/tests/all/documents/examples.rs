@@ -78,14 +78,9 @@ fn the_check_of_citus_nodes_is_tried_without_citus() {
     server.set("snowflake_id.layout", "41/5+5/12");
     server.start();
     let found = problems(&server, "'c'");
-    assert!(
-        found.contains(&"a:5432 snowflake_config has another layout than the node".to_owned()),
-        "{found:?}"
-    );
+    let differs = "a:5432 generates no IDs: the snowflake layout of this database differs from this server's";
+    assert!(found.iter().any(|problem| problem.starts_with(differs)), "{found:?}");
     assert!(found.contains(&twice[0].to_owned()), "{found:?}");
-    run(&mut server.connect(), "DELETE FROM snowflake_internal.snowflake_config");
-    let found = problems(&server, "");
-    assert!(found.contains(&"a:5432 snowflake_config is empty".to_owned()), "{found:?}");
 }
 
 #[test]

@@ -247,7 +247,7 @@ fn a_fleet_moves_to_another_epoch_with_another_registry() {
     server.set("snowflake_id.registry", &registry.registry_string().replace("postgres", "other"));
     server.start();
     assert!(error(&mut server.connect()).message.contains("differs"), "the database has the old epoch");
-    server.restore("postgres", "SELECT statement FROM snowflake_layout_steps() \\gexec\n");
+    run(&mut server.connect(), "SELECT snowflake_change_layout()");
     home(&server);
     let after = ids(&server, 100);
     assert!(before.iter().max() < after.iter().min(), "{before:?} {after:?}");
