@@ -1,7 +1,25 @@
--- The purposes of the functions of snowflake_internal. Only the owner's rights suffice for those of the registry.
+-- How SQL raises errors, and the purposes of the functions of snowflake_internal. Only the owner's rights suffice for those of the registry.
 
 -- Without the extension's schema, where another role may have created functions and operators.
 SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- Removes CONTEXT from the error that PL/pgSQL raises next.
+CREATE FUNCTION snowflake_internal.snowflake_drop_context() RETURNS boolean
+    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'snowflake_drop_context_wrapper';
+
+-- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
+CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
+    CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_dropped boolean;
+BEGIN
+    IF code IS NULL THEN
+        RETURN;
+    END IF;
+    is_dropped := snowflake_internal.snowflake_drop_context();
+    RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = message, DETAIL = concat(detail), HINT = concat(hint);
+END
+$$;
 
 DO $$
 DECLARE
@@ -54,14 +72,13 @@ BEGIN
         ('snowflake_revert_check', 'checks that keys can have a sequence'),
         ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
         ('snowflake_revert_keys', 'gives keys a sequence'),
-        ('snowflake_fleet_schema', 'returns the schema of the registry, which a superuser must own'),
+        ('snowflake_registry_contact', 'claims or renews the lease of a worker; servers call it'),
         ('snowflake_fleet_location', 'the location of the registry''s row'),
         ('snowflake_fleet_current', 'the row of the registry'),
         ('snowflake_fleet_commit_durably', 'makes the transaction durable before it is acknowledged'),
-        ('snowflake_fleet_free_from', 'when a registry in doubt leases workers again'),
+        ('snowflake_fleet_doubt', 'when a registry in doubt leases workers again, and its last contact before'),
         ('snowflake_fleet_begin_doubt', 'begins the doubt of a registry that may have lost commits'),
         ('snowflake_fleet_end', 'ends a lease'),
-        ('snowflake_fleet_add_groups', 'inserts the rows of a block of workers'),
         ('snowflake_fleet_operate', 'executes a command of an operator'),
         ('snowflake_fleet_tick', 'the tick of a time'),
         ('snowflake_fleet_time', 'the start of a tick'),
@@ -73,7 +90,7 @@ BEGIN
         ('snowflake_fleet_answer', 'the answer to a server that belongs to the fleet')
     ) AS f (name, purpose) LOOP
         EXECUTE format('COMMENT ON FUNCTION snowflake_internal.%I IS %L', own.name, 'internal: ' || own.purpose);
-        IF starts_with(own.name, 'snowflake_fleet_') THEN
+        IF own.name ~ '^snowflake_(fleet|registry)_' THEN
             EXECUTE format('REVOKE ALL ON FUNCTION snowflake_internal.%I FROM PUBLIC', own.name);
         END IF;
     END LOOP;

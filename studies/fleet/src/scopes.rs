@@ -85,8 +85,8 @@ impl Scope {
 }
 
 use Kind::{
-    Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Reservation, Retirement, Rollback, Stray,
-    Sync, VolumeClone, Vouch,
+    Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Reservation, Retirement, Rollback,
+    Stray, Sync, VolumeClone, Vouch,
 };
 
 const PLAIN: Scope = Scope {

@@ -4,9 +4,7 @@
 //! memory. One scope alone, with a mutant or without, and with the way to a broken invariant: `cargo run --release -p
 //! snowflake_fleet -- SCOPE MUTANT`.
 
-use snowflake_fleet::Breach::{
-    self, EndedEarly, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice,
-};
+use snowflake_fleet::Breach::{self, EndedEarly, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice};
 use snowflake_fleet::{Explored, MUTANTS, Mutant, SCOPES, Scope, explore};
 use std::env;
 
