@@ -187,13 +187,13 @@ BEGIN
             'IDs until it ends. It leases no worker before %s.',
             snowflake_internal.snowflake_fleet_time(fleet.fence + 1, fleet.tick_ms, fleet.epoch));
         RETURN;
-    ELSIF CASE
+    ELSIF (CASE
         WHEN asked.worker_id IS NULL THEN (asked.number, asked.nonce) = (own.number, own.nonce)
         ELSE (own.worker_id, own.floor) = (asked.worker_id, asked.floor)
             AND (asked.number > own.number OR (asked.number, asked.nonce) = (own.number, own.nonce))
             -- After a lost renewal, a node's `until` exceeds the row's: accept it, up to what a renewal can have granted.
             AND asked.until BETWEEN own.floor
-                AND greatest(own.until, tick + fleet.grant_ticks + fleet.tolerance_ticks) END THEN
+                AND greatest(own.until, tick + fleet.grant_ticks + fleet.tolerance_ticks) END) THEN
         leased := own;
     END IF;
     IF leased.worker_id IS NULL THEN
