@@ -73,7 +73,10 @@ fn run_contact(
     // The child inherits the request, and both ends of the pipe.
     let mut child = Child::fork(|| run_in_child(connection_string, request, &writer))?;
     drop(writer);
-    set_nonblocking(&reader)?;
+    // SAFETY: changes a flag of an open file of this process.
+    if unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     let mut bytes = Vec::new();
     loop {
         let is_end = read_some(&mut reader, &mut bytes)?;
@@ -111,14 +114,6 @@ fn read_some(reader: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<bool> {
         }
         Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
-    // SAFETY: changes a flag of an open file of this process.
-    match unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

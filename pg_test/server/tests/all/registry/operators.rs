@@ -74,7 +74,7 @@ fn reservation_returns_the_end_of_the_last_lease() {
     let server = small_registry();
     let (mut session, mut operator) = (server.connect_as("node"), server.connect());
     let mut node = Node::small("a");
-    let lease = node.granted(&mut session);
+    node.granted(&mut session);
     let reserve = "snowflake_registry_reserve(0, 'mine')";
     let running = fails(&mut operator, "55000", &format!("SELECT {reserve}"));
     assert!(running.detail.contains("Node \"a\" has it until"), "{running}");
@@ -88,15 +88,10 @@ fn reservation_returns_the_end_of_the_last_lease() {
     assert_eq!([1, 2, 3].map(|_| Node::small("b").granted(&mut session).worker), [1, 2, 3]);
     Node::small("b").refused(&mut session, "full");
 
-    // By the registry's clock a lease has passed, and by its node's it runs.
-    let (mut other, worker) = (Node::small("c"), 3);
-    run(&mut operator, "SELECT snowflake_registry_unreserve(0)");
-    server.clock().forward(2 * AFTER_GRANT);
-    let passed = seconds_until(&mut operator, &format!("snowflake_registry_reserve({worker}, 'mine')"));
+    // By the registry's clock this lease has passed; its node may have it still.
+    server.clock().forward(AFTER_GRANT);
+    let passed = seconds_until(&mut operator, "snowflake_registry_reserve(3, 'mine')");
     assert!(passed.is_some_and(|passed| passed < 0.0), "{passed:?}");
-    assert_eq!(other.granted(&mut session).worker, 0);
-    let exact = format!("SELECT until FROM snowflake_internal.snowflake_registry_groups WHERE worker_id = 0");
-    assert!(one::<i64>(&mut operator, &exact) > lease.until);
 }
 
 /// The number's lease may be among the lost commits.

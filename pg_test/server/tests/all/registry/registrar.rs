@@ -139,7 +139,8 @@ fn a_contact_says_which_isolation_it_needs() {
 fn a_database_without_a_registry_and_a_string_that_is_none_say_so() {
     let server = Server::builder().start();
     let string = format!("host={} user=postgres", server.folder().display());
-    fails(&string, &[], Kind::Answer, "schema \"snowflake_internal\" does not exist");
+    let missing = "the extension snowflake_id is not installed in the registry's database";
+    fails(&string, &[], Kind::Connection, missing);
     fails("postgres", &[], Kind::Connection, "missing \"=\" after \"postgres\" in connection info string");
     fails("hots=a", &[], Kind::Connection, "invalid connection option \"hots\"");
     let said = fails("password=my secret", &[], Kind::Connection, "missing \"=\" after");

@@ -442,7 +442,8 @@ fn a_pipe_in_the_place_of_the_lock_file_neither_stops_a_server_nor_stays_unsaid(
     fs::remove_file(file).expect("the pipe");
 }
 
-/// The volume of a stopped server is set back to an earlier snapshot: boot, device, inode and time of birth are the same.
+/// The volume of a stopped server is set back to a snapshot of an earlier run: boot, device, inode and time of birth are
+/// the same.
 #[test]
 fn a_volume_that_was_rolled_back_is_a_new_node() {
     let registry = registry("1 hour");
@@ -450,14 +451,19 @@ fn a_volume_that_was_rolled_back_is_a_new_node() {
     let first = home(&server);
     let file = server.data().join("snowflake_id/state");
     let snapshot = fs::read(&file).expect("the state file");
-    ids(&server, 1_000);
-    thread::sleep(secs(2));
-    ids(&server, 1_000);
+    let mut generated = ids(&server, 1_000);
+    server.restart();
+    assert_eq!(home(&server), first);
+    generated.extend(ids(&server, 1_000));
     server.stop(Stop::Fast);
     let state = OpenOptions::new().write(true).open(&file).expect("the state file");
     state.write_all_at(&snapshot, 0).expect("the snapshot");
     server.start();
     assert_ne!(home(&server), first);
+    generated.extend(ids(&server, 1_000));
+    let mut all = Ids::new();
+    all.add("the server", generated);
+    all.assert_unique();
 }
 
 #[test]
