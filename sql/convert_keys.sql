@@ -23,20 +23,6 @@ CREATE FUNCTION snowflake_internal.snowflake_grantee(role oid) RETURNS text
     SELECT CASE role WHEN 0 THEN 'PUBLIC' ELSE role::regrole::text END
 $$;
 
--- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
-CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
-    CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    is_dropped boolean;
-BEGIN
-    IF code IS NULL THEN
-        RETURN;
-    END IF;
-    is_dropped := snowflake_internal.snowflake_drop_context();
-    RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = message, DETAIL = concat(detail), HINT = concat(hint);
-END
-$$;
-
 -- Raises the first obstacle, and says how many there are.
 CREATE FUNCTION snowflake_internal.snowflake_refuse(refusals snowflake_internal.snowflake_refusal[]) RETURNS void
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

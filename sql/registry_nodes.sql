@@ -1,5 +1,5 @@
--- The one function of the registry that nodes call: it claims a group, renews its lease or releases it. registry.sql has
--- the definitions and states.
+-- The one function of the registry that nodes call: it claims a group, or renews its lease. registry.sql has the definitions
+-- and states.
 --
 -- Steps of snowflake_registry_contact():
 -- 1. snowflake_fleet_unfit refuses a node whose settings or clock do not fit the fleet.
@@ -8,7 +8,7 @@
 
 -- The reason why no group can be leased now.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_refusal(
-    fleet snowflake_internal.snowflake_registry, of_datacenter integer, clock timestamptz, registry_clock timestamptz,
+    fleet snowflake_internal.snowflake_registry, clock timestamptz, registry_clock timestamptz,
     OUT reason text, OUT detail text
 ) STABLE LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -16,7 +16,7 @@ DECLARE
     free  timestamptz;
 BEGIN
     SELECT min(coalesce(g.until, -1)) INTO first FROM snowflake_internal.snowflake_registry_groups g
-    WHERE g.datacenter_id = of_datacenter AND g.note IS NULL;
+    WHERE g.note IS NULL;
     free := snowflake_internal.snowflake_fleet_time(greatest(first, fleet.fence) + 1, fleet.tick_ms, fleet.epoch);
     IF snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
         reason := 'doubt';
@@ -36,34 +36,23 @@ $$;
 -- Locks the group of a new lease and returns its row: the last one of this name, else one never used, else the one free for
 -- longest. Null if none is free.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_claim(
-    fleet snowflake_internal.snowflake_registry, of_datacenter integer, claimant text, clock timestamptz
+    fleet snowflake_internal.snowflake_registry, claimant text, clock timestamptz
 ) RETURNS snowflake_internal.snowflake_registry_groups LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    own     snowflake_internal.snowflake_registry_groups;
-    latest  bigint;
-    missing bigint;
+    own    snowflake_internal.snowflake_registry_groups;
+    -- Both clocks must have passed `until` and the fence.
+    latest constant bigint := snowflake_internal.snowflake_fleet_tick(
+        least(clock, clock_timestamp()), fleet.tick_ms, fleet.epoch) - 1;
 BEGIN
-    LOOP
-        -- Both clocks must have passed `until` and the fence.
-        latest := snowflake_internal.snowflake_fleet_tick(
-            least(clock, clock_timestamp()), fleet.tick_ms, fleet.epoch) - 1;
-        IF latest < fleet.fence THEN
-            RETURN NULL;
-        END IF;
-        -- A block without rows. Searched before the rows, because another claim may add it in between.
-        SELECT first INTO missing FROM generate_series(0, fleet.homes - 1, 1024) AS first
-        WHERE NOT EXISTS (SELECT FROM snowflake_internal.snowflake_registry_groups g
-                          WHERE g.datacenter_id = of_datacenter AND g.worker_id = first) LIMIT 1;
-        -- Skips rows that other claims have locked, because they are about to be leased.
-        SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
-        WHERE g.datacenter_id = of_datacenter AND g.note IS NULL AND (g.until IS NULL OR g.until <= latest)
-        ORDER BY (g.node_name = claimant) IS TRUE DESC,
-            CASE WHEN g.node_name = claimant THEN -g.until ELSE g.until END NULLS FIRST, g.worker_id
-        LIMIT 1 FOR UPDATE SKIP LOCKED;
-        -- Groups that were never used come first, also those without a row.
-        EXIT WHEN missing IS NULL OR own.node_name = claimant OR own.worker_id IS NOT NULL AND own.until IS NULL;
-        PERFORM snowflake_internal.snowflake_fleet_add_groups(fleet, of_datacenter, missing::integer);
-    END LOOP;
+    IF latest < fleet.fence THEN
+        RETURN NULL;
+    END IF;
+    -- Skips rows that other claims have locked, because they are about to be leased.
+    SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g
+    WHERE g.note IS NULL AND (g.until IS NULL OR g.until <= latest)
+    ORDER BY (g.node_name = claimant) IS TRUE DESC,
+        CASE WHEN g.node_name = claimant THEN -g.until ELSE g.until END NULLS FIRST, g.worker_id
+    LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF own.worker_id IS NULL THEN
         RETURN NULL;
     ELSIF own.node_id IS NOT NULL THEN
@@ -75,8 +64,8 @@ END
 $$;
 
 -- Begins the doubt of a registry whose row was written elsewhere, if the clocks of node and registry agree: then no lost
--- contact had later clocks, unless both are wrong. Otherwise returns the reason, and the caller changes nothing: a clock
--- may be wrong for a moment after a failover.
+-- contact had later clocks, unless both are wrong, and so were those of all leases that are left. Otherwise returns the
+-- reason, and the caller changes nothing: a clock may be wrong for a moment after a failover.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_begin_doubt(clock timestamptz) RETURNS text
     STRICT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -84,6 +73,8 @@ DECLARE
     tolerance      interval;
     registry_clock timestamptz;
     since          bigint;
+    -- Null: there was no doubt.
+    is_on          boolean;
 BEGIN
     -- Another contact may begin the doubt at this moment. The one that waits for its lock then reads its row.
     SELECT * INTO STRICT fleet FROM snowflake_internal.snowflake_registry FOR UPDATE;
@@ -96,12 +87,18 @@ BEGIN
         RETURN format('The registry may have lost commits, and waits for a server whose clock differs from its own by at '
             'most %s: the clock of the node reads %s, and the registry''s %s.', tolerance, clock, registry_clock);
     END IF;
-    since := snowflake_internal.snowflake_fleet_tick(greatest(clock, registry_clock), fleet.tick_ms, fleet.epoch)
-        + fleet.tolerance_ticks;
+    -- A lease ends one grant after the earlier of the two clocks of its last contact.
+    since := fleet.tolerance_ticks + greatest(
+        snowflake_internal.snowflake_fleet_tick(greatest(clock, registry_clock), fleet.tick_ms, fleet.epoch),
+        (SELECT max(g.until) - fleet.grant_ticks FROM snowflake_internal.snowflake_registry_groups g
+         WHERE g.node_id IS NOT NULL));
+    is_on := fleet.fence_before <> fleet.fence AND fleet.fence >= since;
     -- No lost lease ends later than one grant after the earlier of its two clocks.
     UPDATE snowflake_internal.snowflake_registry r
     SET written_in = snowflake_internal.snowflake_fleet_location(), fence = greatest(r.fence, since + r.grant_ticks),
-        fence_before = CASE WHEN r.fence_before IS NOT NULL AND r.fence >= since THEN r.fence_before ELSE r.fence END
+        fence_before = CASE WHEN is_on THEN r.fence_before ELSE r.fence END,
+        lost_after = CASE WHEN is_on THEN r.lost_after
+            ELSE (SELECT max(g.last_contact_at) FROM snowflake_internal.snowflake_registry_groups g) END
     RETURNING * INTO STRICT fleet;
     -- Lost commits may have leased their groups to other nodes.
     PERFORM snowflake_internal.snowflake_fleet_end(g) FROM snowflake_internal.snowflake_registry_groups g
@@ -109,15 +106,15 @@ BEGIN
     RAISE LOG 'snowflake_id: the registry may have lost commits in a failover or restore'
         USING DETAIL = format('It leases no worker before %s, and renews leases meanwhile.',
                 snowflake_internal.snowflake_fleet_time(fleet.fence + 1, fleet.tick_ms, fleet.epoch)),
-            HINT = 'If no commit was lost, call snowflake_registry_vouch.';
+            HINT = 'If no commit was lost since lost_after in snowflake_fleet_capacity, call snowflake_registry_vouch.';
     RETURN NULL;
 END
 $$;
 
--- The reason why a node's settings or clock do not fit the fleet; nulls if they do.
+-- The reason why a node's cluster, settings or clock do not fit the fleet; nulls if they do.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_unfit(
-    fleet snowflake_internal.snowflake_registry, registry_id uuid, layout text, tick_ms integer, epoch timestamptz,
-    backup_workers integer, of_datacenter integer, clock timestamptz, OUT reason text, OUT detail text
+    fleet snowflake_internal.snowflake_registry, registry_id uuid, system_identifier bigint, layout text, tick_ms integer,
+    epoch timestamptz, backup_workers integer, datacenter_id integer, clock timestamptz, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     registry_clock constant timestamptz := clock_timestamp();
@@ -126,15 +123,18 @@ DECLARE
         snowflake_internal.snowflake_fleet_time(fleet.grant_ticks, fleet.tick_ms, registry_clock),
         snowflake_internal.snowflake_fleet_time((1::bigint << fleet.time_bits) - 2, fleet.tick_ms, fleet.epoch));
 BEGIN
-    IF (coalesce(registry_id, fleet.id), layout, tick_ms, epoch, backup_workers)
-        <> (fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers)
-        OR NOT of_datacenter BETWEEN 0 AND (1::bigint << fleet.datacenter_bits) - 1 THEN
+    -- The clock of such a server is the registry's, and both fail over together.
+    IF system_identifier = (SELECT c.system_identifier FROM pg_control_system() AS c) THEN
+        reason := 'own';
+        detail := format('The server is in the cluster of the registry, or was copied from it: both have the system '
+            'identifier %s.', system_identifier);
+    ELSIF (coalesce(registry_id, fleet.id), layout, tick_ms, epoch, backup_workers, datacenter_id)
+        <> (fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers, fleet.datacenter_id) THEN
         reason := 'settings';
-        detail := format('The registry is %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenters 0 to '
-            '%s; the node is of registry %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenter_id %s.',
-            fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers,
-            (1::bigint << fleet.datacenter_bits) - 1, coalesce(registry_id, fleet.id), left(layout, 64), tick_ms, epoch,
-            backup_workers, of_datacenter);
+        detail := format('The registry is %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenter_id %s; '
+            'the node is of registry %s, with layout %s, tick %s ms, epoch %s, backup_workers %s and datacenter_id %s.',
+            fleet.id, fleet.layout, fleet.tick_ms, fleet.epoch, fleet.backup_workers, fleet.datacenter_id,
+            coalesce(registry_id, fleet.id), left(layout, 64), tick_ms, epoch, backup_workers, datacenter_id);
     ELSIF NOT clock BETWEEN fleet.epoch AND latest THEN
         reason := 'clock';
         detail := format('The clock of the node reads %s, and the registry''s %s: leases are for clocks of %s to %s, which '
@@ -146,7 +146,7 @@ $$;
 -- The answer to a node that fits the fleet. `asked` is its request in the columns of a group; last_contact_at is its clock.
 -- The request's number must be above the last one of the lease; or equal, with the same nonce, because the answer was lost.
 CREATE FUNCTION snowflake_internal.snowflake_fleet_answer(
-    fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups, releases boolean,
+    fleet snowflake_internal.snowflake_registry, asked snowflake_internal.snowflake_registry_groups,
     OUT answer text, OUT leased snowflake_internal.snowflake_registry_groups, OUT reason text, OUT detail text
 ) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -161,7 +161,7 @@ BEGIN
         -- If a claim comes twice at once, the second waits, and gets the same lease. It waits for the key of a row that
         -- the first deletes at once: any role could hold an advisory lock.
         INSERT INTO snowflake_internal.snowflake_registry_leases
-        VALUES (asked.node_id, asked.node_name, -1, -1, -1, -1);
+        VALUES (asked.node_id, asked.node_name, -1, -1, -1);
         DELETE FROM snowflake_internal.snowflake_registry_leases l WHERE l.node_id = asked.node_id AND l.worker_id = -1;
     END IF;
     SELECT * INTO own FROM snowflake_internal.snowflake_registry_groups g WHERE g.node_id = asked.node_id FOR UPDATE;
@@ -172,11 +172,11 @@ BEGIN
     tick := snowflake_internal.snowflake_fleet_tick(registry_clock, fleet.tick_ms, fleet.epoch);
     earlier := least(tick, snowflake_internal.snowflake_fleet_tick(clock, fleet.tick_ms, fleet.epoch));
     IF is_new AND asked.worker_id IS NULL THEN
-        leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.datacenter_id, asked.node_name, clock);
+        leased := snowflake_internal.snowflake_fleet_claim(fleet, asked.node_name, clock);
         IF leased.worker_id IS NULL THEN
             answer := 'refused';
             SELECT r.* INTO reason, detail
-            FROM snowflake_internal.snowflake_fleet_refusal(fleet, asked.datacenter_id, clock, registry_clock) AS r;
+            FROM snowflake_internal.snowflake_fleet_refusal(fleet, clock, registry_clock) AS r;
             RETURN;
         END IF;
     ELSIF is_new AND snowflake_internal.snowflake_fleet_in_doubt(fleet, registry_clock) THEN
@@ -187,7 +187,7 @@ BEGIN
             'IDs until it ends. It leases no worker before %s.',
             snowflake_internal.snowflake_fleet_time(fleet.fence + 1, fleet.tick_ms, fleet.epoch));
         RETURN;
-    ELSIF own.datacenter_id = asked.datacenter_id AND (CASE
+    ELSIF (CASE
         WHEN asked.worker_id IS NULL THEN (asked.number, asked.nonce) = (own.number, own.nonce)
         ELSE (own.worker_id, own.floor) = (asked.worker_id, asked.floor)
             AND (asked.number > own.number OR (asked.number, asked.nonce) = (own.number, own.nonce))
@@ -202,13 +202,6 @@ BEGIN
             ELSE format('Contact %s has renewed the lease of worker %s: a copy of this node may be running.', own.number,
                 own.worker_id) END;
         RETURN;
-    ELSIF releases THEN
-        answer := 'over';
-        detail := format('The server has given worker %s back.', leased.worker_id);
-        leased.until := asked.until;
-        PERFORM snowflake_internal.snowflake_fleet_end(leased);
-        leased := NULL;
-        RETURN;
     END IF;
     answer := 'granted';
     UPDATE snowflake_internal.snowflake_registry_groups g
@@ -217,14 +210,14 @@ BEGIN
             least(earlier + fleet.grant_ticks, (1::bigint << fleet.time_bits) - 1)),
         last_contact_at = registry_clock, clock_offset_ms = extract(epoch FROM clock - registry_clock) * 1000,
         in_recovery = asked.in_recovery, address = asked.address, version = asked.version
-    WHERE g.datacenter_id = leased.datacenter_id AND g.worker_id = leased.worker_id
+    WHERE g.worker_id = leased.worker_id
     RETURNING g.* INTO STRICT leased;
 END
 $$;
 
-CREATE FUNCTION @extschema@.snowflake_registry_contact(
-    registry_id uuid, node_id uuid, node_name text, number bigint, nonce uuid,
-    lease_worker_id integer, lease_floor bigint, lease_until bigint, releases boolean, clock timestamptz,
+CREATE FUNCTION snowflake_internal.snowflake_registry_contact(
+    registry_id uuid, system_identifier bigint, node_id uuid, node_name text, number bigint, nonce uuid,
+    lease_worker_id integer, lease_floor bigint, lease_until bigint, clock timestamptz,
     layout text, tick_ms integer, epoch timestamptz, backup_workers integer, datacenter_id integer,
     in_recovery boolean, version text,
     OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
@@ -254,13 +247,18 @@ BEGIN
             'snowflake_registry_contact must run in a READ COMMITTED transaction',
             'A transaction of another isolation level may not see the newest rows.',
             'Start the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.'),
-        (num_nulls(node_id, node_name, number, nonce, releases, clock, layout, tick_ms, epoch, backup_workers,
+        (current_setting('transaction_read_only')::boolean, '25006',
+            'cannot contact the registry in a read-only transaction',
+            format('The setting default_transaction_read_only is on for role %s, its database or the server.', session_user),
+            'Set it to off, as by ALTER ROLE.'),
+        (num_nulls(system_identifier, node_id, node_name, number, nonce, clock, layout, tick_ms, epoch, backup_workers,
                 datacenter_id, in_recovery, version) > 0
-            OR num_nulls(lease_worker_id, lease_floor, lease_until) NOT IN (0, CASE WHEN releases THEN 0 ELSE 3 END),
+            OR num_nulls(lease_worker_id, lease_floor, lease_until) NOT IN (0, 3),
             '22004', 'arguments of snowflake_registry_contact must not be null',
-            'Only registry_id and those of a lease can be; of a lease all or none, and none if it is released.',
+            'Only registry_id and those of a lease can be; of a lease all or none.',
             'Install the same version of snowflake_id on the server and the registry.'),
-        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]', '22023',
+        (length(node_name) NOT BETWEEN 1 AND 255 OR node_name ~ '[\x01-\x1f\x7f]'
+            OR getdatabaseencoding() = 'UTF8' AND node_name ~ '[\x80-\x9f]', '22023',
             'node_name must have 1 to 255 characters, and no control characters',
             format('It has %s characters.', length(node_name)), 'Set snowflake_id.node_name on the server.')
     ) AS r (is_true, state, message, detail, hint) WHERE r.is_true LIMIT 1;
@@ -269,7 +267,7 @@ BEGIN
     fleet := snowflake_internal.snowflake_fleet_current();
     registry := fleet.id;
     SELECT u.reason, u.detail INTO reason, detail FROM snowflake_internal.snowflake_fleet_unfit(
-        fleet, registry_id, layout, tick_ms, epoch, backup_workers, datacenter_id, clock) AS u;
+        fleet, registry_id, system_identifier, layout, tick_ms, epoch, backup_workers, datacenter_id, clock) AS u;
     IF reason IS NULL AND fleet.written_in <> snowflake_internal.snowflake_fleet_location() THEN
         detail := snowflake_internal.snowflake_fleet_begin_doubt(clock);
         reason := CASE WHEN detail IS NOT NULL THEN 'clock' END;
@@ -281,49 +279,48 @@ BEGIN
         -- `leased` is null unless the answer is a grant.
         SELECT a.answer, (a.leased).worker_id, (a.leased).floor, (a.leased).until, a.reason, a.detail
         INTO answer, worker_id, floor, until, reason, detail
-        FROM snowflake_internal.snowflake_fleet_answer(fleet, ROW(datacenter_id, lease_worker_id, NULL, node_id, node_name,
+        FROM snowflake_internal.snowflake_fleet_answer(fleet, ROW(lease_worker_id, NULL, node_id, node_name,
             lease_floor, lease_until, number, nonce, clock, NULL, in_recovery, inet_client_addr(), version
-            )::snowflake_internal.snowflake_registry_groups, releases) AS a;
+            )::snowflake_internal.snowflake_registry_groups) AS a;
     END IF;
-    hint := CASE CASE WHEN registry_id <> fleet.id THEN 'other' ELSE reason END
+    hint := CASE CASE WHEN reason = 'settings' AND registry_id <> fleet.id THEN 'other' ELSE reason END
+        WHEN 'own' THEN 'Use a registry in a cluster of its own; or number the servers of this cluster by hand: reserve a '
+            'number for each with snowflake_registry_reserve, set snowflake_id.worker_id, and remove snowflake_id.registry.'
         WHEN 'other' THEN 'Correct snowflake_id.registry; or if this registry was created with replaces_lost => true in place '
             'of the server''s, stop the server, delete its folder snowflake_id, and start it.'
         WHEN 'settings' THEN 'Correct snowflake_id.registry, or layout, tick, epoch, backup_workers and datacenter_id of '
             'this server.'
         WHEN 'clock' THEN 'Compare the clocks of this server and of the registry with the true time, and correct the one '
             'that is wrong.'
-        WHEN 'full' THEN 'Wait, or stop a server that needs no IDs, or end a reservation with '
-            'snowflake_registry_unreserve.'
-        WHEN 'doubt' THEN 'Wait until then. If no commit was lost, call snowflake_registry_vouch in the registry.' END;
+        WHEN 'full' THEN 'Wait; or stop servers that need no IDs, or end a reservation with snowflake_registry_unreserve. '
+            'snowflake_registry_retire helps only against a server that you cannot stop: no worker is free before its lease '
+            'ends.'
+        WHEN 'doubt' THEN 'Wait until then; or if the registry lost no commit since lost_after in snowflake_fleet_capacity, '
+            'call snowflake_registry_vouch there.' END;
 END
 $$;
 
 REVOKE ALL ON FUNCTION
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval, boolean),
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, integer, interval, boolean),
     @extschema@.snowflake_registry_reserve(integer, text), @extschema@.snowflake_registry_unreserve(integer),
     @extschema@.snowflake_registry_retire(text), @extschema@.snowflake_registry_vouch(),
-    @extschema@.snowflake_origin(bigint),
-    @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, boolean, timestamptz,
-        text, integer, timestamptz, integer, integer, boolean, text)
+    @extschema@.snowflake_origin(bigint)
     FROM PUBLIC;
 
 COMMENT ON TABLE snowflake_internal.snowflake_registry IS 'the fleet whose registry this database is; at most one row';
 COMMENT ON TABLE snowflake_internal.snowflake_registry_groups IS 'the workers of the fleet, one row per home worker';
 COMMENT ON TABLE snowflake_internal.snowflake_registry_leases IS 'the leases of the fleet that have ended, one row per lease';
 COMMENT ON VIEW @extschema@.snowflake_fleet IS 'the servers that have workers from this registry, one row per lease';
-COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS 'home workers of the fleet, one row per datacenter in use';
+COMMENT ON VIEW @extschema@.snowflake_fleet_capacity IS 'home workers of the fleet: how many, and how many are free';
 COMMENT ON FUNCTION @extschema@.snowflake_origin(bigint) IS 'returns the server that had an ID''s worker';
 COMMENT ON FUNCTION
-    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, interval, boolean) IS
+    @extschema@.snowflake_registry_create(regrole, interval, text, interval, timestamptz, integer, integer, interval, boolean) IS
     'makes this database the registry of a fleet, and lets a role contact it';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS 'keeps a worker for a server outside it';
-COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS 'ends a reservation, and returns when it is over';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_reserve(integer, text) IS
+    'keeps a worker for a server outside it, and returns the time that the server''s clock must have passed';
+COMMENT ON FUNCTION @extschema@.snowflake_registry_unreserve(integer) IS
+    'ends a reservation, if the server''s clock is at most a grant ahead, and returns when the worker is free';
 COMMENT ON FUNCTION @extschema@.snowflake_registry_retire(text) IS 'ends a server''s leases, and returns when they are free';
 COMMENT ON FUNCTION @extschema@.snowflake_registry_vouch() IS 'asserts that the registry has lost no commit';
-COMMENT ON FUNCTION
-    @extschema@.snowflake_registry_contact(uuid, uuid, text, bigint, uuid, integer, bigint, bigint, boolean, timestamptz,
-        text, integer, timestamptz, integer, integer, boolean, text) IS
-    'claims, renews or gives back the lease of a worker; servers call it';
-
 -- The path of CREATE EXTENSION again, for the rest of the script.
 SET LOCAL search_path = @extschema@, pg_temp;

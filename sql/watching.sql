@@ -102,5 +102,5 @@ GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_add_layouts(text[]) TO pg
 GRANT SELECT ON @extschema@.snowflake_status, @extschema@.snowflake_workers, @extschema@.snowflake_fleet,
     @extschema@.snowflake_fleet_capacity TO pg_monitor;
 GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_status_row(), snowflake_internal.snowflake_workers_rows(),
-    snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz), snowflake_internal.snowflake_fleet_free_from(),
+    snowflake_internal.snowflake_fleet_time(bigint, integer, timestamptz), snowflake_internal.snowflake_fleet_doubt(),
     @extschema@.snowflake_origin(bigint) TO pg_monitor;

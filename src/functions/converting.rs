@@ -1,13 +1,10 @@
-//! Support for the errors of conversions and registries, which are in `sql/`.
+//! Support for the errors that SQL raises: those of conversions and registries. `sql/internal.sql` declares the function.
 
 use pgrx::prelude::*;
 
 /// Removes CONTEXT from the error that PL/pgSQL raises next: it would have a line for each function of the extension that
 /// is being executed, which hide the hint. Call it in an assignment: PL/pgSQL restores the stack after any other statement.
-#[pg_extern(sql = r#"
-CREATE FUNCTION snowflake_internal.snowflake_drop_context() RETURNS boolean
-    VOLATILE STRICT PARALLEL UNSAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
-"#)]
+#[pg_extern(sql = false)]
 fn snowflake_drop_context() -> bool {
     // SAFETY: only an error reads the stack. Code that catches one first restores its own stack, and a function that pushed
     // an entry does at its end.

@@ -73,7 +73,7 @@ extension_sql_file!(
 extension_sql_file!(
     "../../sql/convert_keys.sql",
     name = "convert_keys",
-    requires = ["importing", snowflake_nextval, snowflake_drop_context]
+    requires = ["importing", snowflake_nextval]
 );
 extension_sql_file!("../../sql/convert_checks.sql", name = "convert_checks", requires = ["convert_keys"]);
 extension_sql_file!("../../sql/convert_views.sql", name = "convert_views", requires = ["convert_checks"]);

@@ -30,8 +30,8 @@ impl LeaseFailure {
                  files and memory."
             }
             Kind::Connection => {
-                "Check the hosts, database, role and password in snowflake_id.registry, the role's rights, the registry's \
-                 server, and the network between."
+                "Check the hosts, database, role and password in snowflake_id.registry, the role's rights and its \
+                 default_transaction_read_only, the registry's server, and the network between."
             }
             Kind::Call => {
                 "Check the registry's server and its log, and after a lock timeout the view pg_locks in its database."

@@ -126,13 +126,15 @@ pub fn in_parallel_worker() -> Error {
 
 pub fn no_lease(why: Option<LeaseFailure>) -> Error {
     let (detail, hint) = match why {
+        _ if wakeup::pid_of(BackgroundProcess::Registrar).is_none() => {
+            (NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned())
+        }
         Some(why) => (last_contact(&why), why.hint),
-        None if wakeup::pid_of(BackgroundProcess::Registrar).is_some() => (
+        None => (
             "The first contact with the registry has not ended yet.".to_owned(),
             "Retry the statement later. The view snowflake_status then shows how the contact ended."
                 .to_owned(),
         ),
-        None => (NO_REGISTRAR.to_owned(), NO_REGISTRAR_HINT.to_owned()),
     };
     not_ready(
         "cannot generate a snowflake ID: the registry has assigned no worker to this server",
@@ -157,11 +159,11 @@ fn last_contact(why: &LeaseFailure) -> String {
 pub(super) fn lease_end(home: i64, ended_at_us: i64, why: Option<LeaseFailure>) -> (String, String) {
     let ended = format!("The lease of worker {home} ended at {}.", timestamp(ended_at_us));
     match why {
-        Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
-        None if wakeup::pid_of(BackgroundProcess::Registrar).is_some() => {
-            (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned())
+        _ if wakeup::pid_of(BackgroundProcess::Registrar).is_none() => {
+            (format!("{ended} {NO_REGISTRAR}"), NO_REGISTRAR_HINT.to_owned())
         }
-        None => (format!("{ended} {NO_REGISTRAR}"), NO_REGISTRAR_HINT.to_owned()),
+        Some(why) => (format!("{ended} {}", last_contact(&why)), why.hint),
+        None => (format!("{ended} This server asks the registry to renew it."), NO_HINT.to_owned()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! This server's lease, which the generator keeps: the requests for it, and the replies.
 
 use crate::contact_status;
+use crate::control_file::system_identifier;
 use crate::generator;
 use crate::messages::{LeaseFailure, log};
 use crate::settings;
@@ -8,7 +9,7 @@ use crate::shmem::SharedGenerator;
 use crate::start;
 use crate::time::clock_us;
 use crate::wakeup::{self, BackgroundProcess};
-use snowflake_contact::{Failure, Reply, Request, Value};
+use snowflake_contact::{Failure, Reply, Request};
 use snowflake_core::{Answer, Answered, Contact};
 use std::time::Duration;
 
@@ -21,13 +22,11 @@ pub struct Leasing {
     logged_refusal: Option<String>,
     /// End of the lease whose end was last logged, as a Unix time in microseconds.
     logged_lease_end_us: Option<i64>,
-    /// The request that was sent, until its result comes.
-    asked: Option<Contact>,
 }
 
 impl Leasing {
     pub fn of(generator: &'static SharedGenerator) -> Self {
-        Self { generator, logged_closed: None, logged_refusal: None, logged_lease_end_us: None, asked: None }
+        Self { generator, logged_closed: None, logged_refusal: None, logged_lease_end_us: None }
     }
 
     /// Loads the node's identity; `false` if this server cannot contact the registry now.
@@ -97,58 +96,45 @@ impl Leasing {
         }
     }
 
-    /// Whether this server can ask: its node's identity is loaded.
-    pub fn is_due(&mut self) -> bool {
-        let is_due = self.load_node(generator::in_recovery());
-        if is_due {
-            self.log_lease_end_once();
+    /// The next request, whose number and nonce are durable; `None` if this server cannot ask now.
+    pub fn ask(&mut self) -> Option<Request> {
+        let in_recovery = generator::in_recovery();
+        if !self.load_node(in_recovery) {
+            return None;
         }
-        is_due
-    }
-
-    /// The arguments of the next request; `None` if there is none. Its number and nonce are durable. Send it at once,
-    /// because it carries the current time.
-    pub fn ask(&mut self) -> Option<Vec<Value>> {
-        self.asked = match self.generator.contact() {
-            Ok(contact) => contact,
+        self.log_lease_end_once();
+        match self.generator.contact() {
+            Ok(contact) => request(contact?, in_recovery),
             Err(errno) => {
                 contact_status::set_failed(&LeaseFailure::unwritable(errno));
                 None
             }
-        };
-        request(self.asked?, false).map(|request| request.arguments())
+        }
     }
 
-    /// The arguments of a request that gives the lease back; `None` without a lease, or if the state cannot be written.
-    pub fn release(&mut self) -> Option<Vec<Value>> {
-        let contact = self.generator.release().ok()??;
-        request(contact, true).map(|request| request.arguments())
-    }
-
-    /// Handles the result of a contact. After a failure, the registry may have received the request or not.
-    pub fn handle(&mut self, result: Result<Reply, Failure>) {
-        match (result, self.asked.take()) {
-            (Ok(Reply { answer, reason, hint }), Some(contact)) => {
-                self.answered(&contact, answer, &LeaseFailure { error: reason, hint });
+    /// Handles the result of this contact. After a failure, the registry may have received the request or not, so it stays
+    /// pending and is repeated.
+    pub fn handle(&mut self, contact: &Contact, result: Result<Reply, Failure>) {
+        match result {
+            Ok(Reply { answer, reason, hint }) => {
+                self.answered(contact, answer, &LeaseFailure { error: reason, hint });
             }
-            // The request stays pending, and is repeated.
-            (Err(failure), _) => contact_status::set_failed(&LeaseFailure::failed(&failure)),
-            (Ok(_), None) => contact_status::set_failed(&LeaseFailure::not_fitting()),
+            Err(failure) => contact_status::set_failed(&LeaseFailure::failed(&failure)),
         }
     }
 }
 
 /// A contact with this server's settings.
-fn request(contact: Contact, releases: bool) -> Option<Request> {
+fn request(contact: Contact, in_recovery: bool) -> Option<Request> {
     let settings = settings::get()?;
     Some(Request {
         contact,
-        releases,
+        system_identifier: system_identifier() as i64,
         node_name: settings::node_name(),
         layout: settings.layout,
         backup_workers: settings.workers.lanes() as i32 - 1,
         datacenter: settings.datacenter as i32,
-        in_recovery: generator::in_recovery(),
+        in_recovery,
         version: env!("CARGO_PKG_VERSION"),
     })
 }

@@ -16,12 +16,13 @@
 
 use crate::display::io_error;
 use crate::messages::Awaited;
+use crate::time::clock_us;
 use crate::waiting;
 use pgrx::prelude::*;
-use snowflake_contact::{Failure, Kind, Reply, Value, contact as blocking_contact};
+use snowflake_contact::{Failure, Kind, Reply, Request, contact as blocking_contact};
 use std::ffi::{CStr, OsStr, c_int};
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -34,8 +35,6 @@ use std::time::{Duration, Instant};
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 /// Time limit from there to the reply: the registry's function waits up to 5 s for a lock.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
-/// Both together.
-pub const CONTACT_LIMIT: Duration = CONNECT_LIMIT.saturating_add(ANSWER_LIMIT);
 /// Byte that the child writes once it is connected. No result begins with white space, and JSON ignores it.
 const CONNECTED: u8 = b' ';
 /// `connect_timeout` per host, in seconds, unless the connection string, service file or environment sets it. The minimum.
@@ -50,19 +49,13 @@ unsafe extern "C" {
 pub enum Ended {
     /// With a reply, or a failure.
     Answered(Result<Reply, Failure>),
-    /// `is_obsolete` became true before the reply came, or `ask` returned no request.
+    /// `is_obsolete` became true before the reply came.
     Abandoned,
 }
 
-/// Makes a contact, and waits for its end, at most `longest`. Calls `ask` once the registry has accepted the connection,
-/// for the arguments of a request, if there is one; and `is_obsolete` at each wake-up.
-pub fn contact(
-    connection_string: &CStr,
-    longest: Duration,
-    ask: impl FnOnce() -> Option<Vec<Value>>,
-    is_obsolete: impl FnMut() -> bool,
-) -> Ended {
-    run_contact(connection_string, longest, ask, is_obsolete).unwrap_or_else(|error| {
+/// Makes a contact, and waits for its end. Calls `is_obsolete` at each wake-up.
+pub fn contact(connection_string: &CStr, request: &Request, is_obsolete: impl FnMut() -> bool) -> Ended {
+    run_contact(connection_string, request, is_obsolete).unwrap_or_else(|error| {
         let why = io_error(&error);
         let text = format!("could not run the process that contacts the registry: {why}");
         Ended::Answered(Err(Failure::new(Kind::Server, text)))
@@ -71,19 +64,19 @@ pub fn contact(
 
 fn run_contact(
     connection_string: &CStr,
-    longest: Duration,
-    ask: impl FnOnce() -> Option<Vec<Value>>,
+    request: &Request,
     mut is_obsolete: impl FnMut() -> bool,
 ) -> io::Result<Ended> {
-    let end = Instant::now() + longest;
-    let mut limit = CONNECT_LIMIT.min(longest);
+    let (mut limit, mut is_connected) = (CONNECT_LIMIT, false);
     let mut deadline = Instant::now() + limit;
-    let (mut reader, answers) = io::pipe()?;
-    let (questions, writer) = io::pipe()?;
-    // The child inherits both ends of both pipes.
-    let mut child = Child::fork(|| run_in_child(connection_string, questions, answers, writer.as_raw_fd()))?;
-    set_nonblocking(&reader)?;
-    let mut asking = Some((ask, writer));
+    let (mut reader, writer) = io::pipe()?;
+    // The child inherits the request, and both ends of the pipe.
+    let mut child = Child::fork(|| run_in_child(connection_string, request, &writer))?;
+    drop(writer);
+    // SAFETY: changes a flag of an open file of this process.
+    if unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     let mut bytes = Vec::new();
     loop {
         let is_end = read_some(&mut reader, &mut bytes)?;
@@ -94,19 +87,13 @@ fn run_contact(
         if is_end {
             break;
         }
-        if bytes.first() == Some(&CONNECTED)
-            && let Some((ask, mut writer)) = asking.take()
-        {
-            let Some(arguments) = ask() else { return Ok(Ended::Abandoned) };
-            // Does not block: a pipe's buffer holds more. If the child has ended, its status explains an error.
-            let _ = writer.write_all(&serde_json::to_vec(&arguments).unwrap_or_default());
-            let now = Instant::now();
-            limit = ANSWER_LIMIT.min(end.saturating_duration_since(now));
-            deadline = now + limit;
+        if !is_connected && bytes.first() == Some(&CONNECTED) {
+            (is_connected, limit) = (true, ANSWER_LIMIT);
+            deadline = Instant::now() + limit;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let text = format!("the registry did not answer within {:.0} s", limit.as_secs_f64().ceil());
+            let text = format!("the registry did not answer within {} s", limit.as_secs());
             return Ok(Ended::Answered(Err(Failure::new(Kind::Connection, text))));
         }
         waiting::until_readable(reader.as_raw_fd(), left, Awaited::Registry);
@@ -130,40 +117,19 @@ fn read_some(reader: &mut PipeReader, bytes: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-fn set_nonblocking(reader: &PipeReader) -> io::Result<()> {
-    // SAFETY: changes a flag of an open file of this process.
-    match unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Runs in the child: connects, writes `CONNECTED`, reads the arguments of the request, makes it, and writes the result.
-/// Closes `parents_end`, the writer of `questions`, so that only the parent has it, and `questions` end when it closes it.
-fn run_in_child(
-    connection_string: &CStr,
-    mut questions: PipeReader,
-    mut answers: PipeWriter,
-    parents_end: RawFd,
-) {
-    // SAFETY: the child has one thread, and its copy of this end is used by nothing else. The names are static. 0: keeps a
-    // value of the environment.
-    unsafe {
-        libc::close(parents_end);
-        libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0);
-    }
+/// Runs in the child: makes the contact, writes `CONNECTED` once it is connected, and then the result.
+fn run_in_child(connection_string: &CStr, request: &Request, mut answers: &PipeWriter) {
+    // SAFETY: the child has one thread, and the names are static. 0: keeps a value of the environment.
+    unsafe { libc::setenv(c"PGCONNECT_TIMEOUT".as_ptr(), HOST_LIMIT.as_ptr(), 0) };
     // PostgreSQL's own module is linked with the libpq that the server was built with.
     // SAFETY: PostgreSQL set the path when it started, and it ends in a zero byte.
     let folder = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
     let module = Path::new(OsStr::from_bytes(folder.to_bytes())).join("libpqwalreceiver.so");
     let libraries = [Path::new("libpq.so.5"), &module];
-    let ask = || {
-        let mut text = Vec::new();
-        let asked = (&answers).write_all(&[CONNECTED]).and_then(|()| questions.read_to_end(&mut text));
-        let arguments = asked.ok().and_then(|_| serde_json::from_slice(&text).ok());
-        arguments.ok_or_else(|| Failure::new(Kind::Server, "there is nothing to ask"))
-    };
-    let result = blocking_contact(&libraries, connection_string, ask);
+    // If the worker is gone, the kernel ends this process.
+    let connected = || drop((&*answers).write_all(&[CONNECTED]));
+    let clock = || clock_us(libc::CLOCK_REALTIME);
+    let result = blocking_contact(&libraries, connection_string, request, connected, clock);
     let _ = answers.write_all(&serde_json::to_vec(&result).unwrap_or_default());
 }
 

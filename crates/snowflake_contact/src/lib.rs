@@ -24,4 +24,4 @@ mod wire;
 pub use call::contact;
 pub use failure::{Failure, Kind};
 pub use pace::Pace;
-pub use wire::{Reply, Request, Value};
+pub use wire::{Reply, Request};

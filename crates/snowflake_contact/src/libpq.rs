@@ -72,6 +72,8 @@ const PG_DIAG_SQLSTATE: c_int = b'C' as c_int;
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 const UNDEFINED_FUNCTION: &str = "42883";
 const UNDEFINED_COLUMN: &str = "42703";
+const UNDEFINED_SCHEMA: &str = "3F000";
+const NOT_INSTALLED: &str = "the extension snowflake_id is not installed in the registry's database";
 
 impl Libpq {
     /// Loads the first of these libraries that has libpq's functions, until this process exits.
@@ -215,6 +217,7 @@ impl<'a> Connection<'a> {
         // PostgreSQL's own hints are about the query, which the operator did not write.
         Err(match result.error(PG_DIAG_SQLSTATE).as_deref() {
             Some(INSUFFICIENT_PRIVILEGE) => Failure::new(Kind::Connection, text),
+            Some(UNDEFINED_SCHEMA) => Failure::new(Kind::Connection, NOT_INSTALLED),
             Some(UNDEFINED_FUNCTION | UNDEFINED_COLUMN) => Failure::new(Kind::Answer, text),
             _ => {
                 let hint = result.error(PG_DIAG_MESSAGE_HINT).map(|hint| one_line(&hint));

@@ -111,5 +111,9 @@ mod tests {
         assert_eq!(pace.after(OVER, None, 0.5), FIRST_PAUSE * 2);
         pace.after(GRANTED, None, 0.5);
         assert_eq!(pace.after(OVER, None, 0.5), Duration::ZERO);
+        // Also if an operator retired the server while the registry was away.
+        pace.after(GRANTED, None, 0.5);
+        (0..8).for_each(|_| assert!(!pace.after(FAILED, None, 0.5).is_zero()));
+        assert_eq!(pace.after(OVER, None, 0.5), Duration::ZERO);
     }
 }

@@ -10,8 +10,8 @@ use uuid::Uuid;
 pub struct Request {
     /// The contact.
     pub contact: Contact,
-    /// The server has given up the lease that the contact shows, and generated no ID above its `until`.
-    pub releases: bool,
+    /// PostgreSQL's identifier of the server's cluster, in 64 bits of either sign.
+    pub system_identifier: i64,
     /// The server's name in the registry.
     pub node_name: String,
     /// The configured layout.
@@ -38,7 +38,6 @@ pub struct Reply {
 }
 
 /// A value in PostgreSQL's protocol.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     /// The OID of its type.
     pub(crate) of_type: u32,
@@ -56,40 +55,37 @@ const UUID: u32 = 2_950;
 /// PostgreSQL counts time from 2000-01-01, Unix from 1970-01-01: the difference in microseconds.
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
-fn value(of_type: u32, bytes: Option<Vec<u8>>) -> Value {
-    Value { of_type, bytes }
-}
-
 fn int4(number: impl Into<Option<i32>>) -> Value {
-    value(INT4, number.into().map(|number| number.to_be_bytes().to_vec()))
+    Value { of_type: INT4, bytes: number.into().map(|number| number.to_be_bytes().to_vec()) }
 }
 
 fn int8(number: impl Into<Option<i64>>) -> Value {
-    value(INT8, number.into().map(|number| number.to_be_bytes().to_vec()))
+    Value { of_type: INT8, bytes: number.into().map(|number| number.to_be_bytes().to_vec()) }
 }
 
 fn uuid(id: impl Into<Option<Uuid>>) -> Value {
-    value(UUID, id.into().map(|id| id.into_bytes().to_vec()))
+    Value { of_type: UUID, bytes: id.into().map(|id| id.into_bytes().to_vec()) }
 }
 
 fn text(text: &str) -> Value {
-    value(TEXT, Some(text.as_bytes().to_vec()))
+    Value { of_type: TEXT, bytes: Some(text.as_bytes().to_vec()) }
 }
 
 fn timestamptz(unix_us: i64) -> Value {
-    value(TIMESTAMPTZ, Some(unix_us.saturating_sub(POSTGRES_EPOCH_US).to_be_bytes().to_vec()))
+    Value { of_type: TIMESTAMPTZ, ..int8(unix_us.saturating_sub(POSTGRES_EPOCH_US)) }
 }
 
 fn boolean(truth: bool) -> Value {
-    value(BOOL, Some(vec![truth.into()]))
+    Value { of_type: BOOL, bytes: Some(vec![truth.into()]) }
 }
 
 impl Request {
     /// The arguments of `snowflake_registry_contact`, in its order.
-    pub fn arguments(&self) -> Vec<Value> {
-        let Contact { registry, node, number, nonce, lease, clock_us } = self.contact;
+    pub(crate) fn arguments(&self, clock_us: i64) -> Vec<Value> {
+        let Contact { registry, node, number, nonce, lease } = self.contact;
         vec![
             uuid(registry),
+            int8(self.system_identifier),
             uuid(node),
             text(&self.node_name),
             int8(number),
@@ -97,7 +93,6 @@ impl Request {
             int4(lease.map(|lease| lease.home as i32)),
             int8(lease.map(|lease| lease.floor)),
             int8(lease.map(|lease| lease.until)),
-            boolean(self.releases),
             timestamptz(clock_us),
             text(&self.layout.bits().to_string()),
             int4(self.layout.tick().millis() as i32),
@@ -234,8 +229,8 @@ mod tests {
         let lease = Some(Lease { home: 1, floor: 2, until: 3 });
         let (node, nonce) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut request = Request {
-            contact: Contact { registry: None, node, number: 1, nonce, lease, clock_us: 0 },
-            releases: false,
+            contact: Contact { registry: None, node, number: 1, nonce, lease },
+            system_identifier: -1,
             node_name: "a".into(),
             layout: Layout::default(),
             backup_workers: 3,
@@ -244,13 +239,13 @@ mod tests {
             version: "1.0.0",
         };
         let nulls = |request: &Request| -> Vec<usize> {
-            let values = request.arguments();
+            let values = request.arguments(0);
             assert_eq!(values.len(), 17);
             (0..17).filter(|i| values[*i].bytes.is_none()).collect()
         };
         assert_eq!(nulls(&request), [0]);
         request.contact.lease = None;
-        assert_eq!(nulls(&request), [0, 5, 6, 7]);
+        assert_eq!(nulls(&request), [0, 6, 7, 8]);
     }
 
     #[test]
@@ -258,8 +253,5 @@ mod tests {
         let result: Result<Reply, Failure> = Ok(grant(i32::MAX.into(), i64::MIN, i64::MAX));
         let text = serde_json::to_string(&result).expect("plain data");
         assert_eq!(serde_json::from_str::<Result<Reply, Failure>>(&text).expect("the same"), result);
-        let values = vec![super::text("a"), int4(None)];
-        let sent = serde_json::to_string(&values).expect("plain data");
-        assert_eq!(serde_json::from_str::<Vec<Value>>(&sent).expect("the same"), values);
     }
 }

@@ -40,8 +40,6 @@ pub struct Contact {
     pub nonce: Uuid,
     /// The lease to renew; `None` claims one.
     pub lease: Option<Lease>,
-    /// The node's wall clock when this is sent, as a Unix time in microseconds.
-    pub clock_us: i64,
 }
 
 /// The registry's answer to a contact.
@@ -122,23 +120,15 @@ impl Membership {
         }
     }
 
-    /// The pending contact, to be sent at this time.
-    pub(crate) fn contact(&self, clock_us: i64) -> Contact {
+    /// The pending contact.
+    pub(crate) fn contact(&self) -> Contact {
         let Self { node, registry, number, nonce, lease, .. } = *self;
-        Contact { registry, node, number, nonce, lease, clock_us }
-    }
-
-    /// The contact that gives the lease back, if there is one. `mark`: the last tick in which IDs of the lease may
-    /// exist.
-    pub(crate) fn release(&self, mark: i64, nonce: Uuid, clock_us: i64) -> Option<Contact> {
-        let lease = self.lease?;
-        let lease = Some(Lease { until: mark.clamp(lease.floor, lease.until), ..lease });
-        Some(Contact { number: self.number + 1, nonce, lease, ..self.contact(clock_us) })
+        Contact { registry, node, number, nonce, lease }
     }
 
     /// The record after this answer, and the change for the node. `new_node`: its ID if its lease is over.
     pub(crate) fn after(&self, contact: &Contact, answer: Answer, new_node: Uuid) -> (Self, Answered) {
-        let is_pending = self.is_pending && self.contact(contact.clock_us) == *contact;
+        let is_pending = self.is_pending && self.contact() == *contact;
         let answered = Self { is_pending: false, ..*self };
         match answer {
             _ if !is_pending => (*self, Answered::Ignored),
@@ -178,7 +168,7 @@ mod tests {
     fn node() -> Membership {
         let mut node = Membership::new(Uuid::from_u128(7), 4, 0, Layout::default());
         node.begin(nonce(1));
-        let (node, answered) = node.after(&node.contact(0), granted(3, 10, 20), nonce(0));
+        let (node, answered) = node.after(&node.contact(), granted(3, 10, 20), nonce(0));
         assert_eq!(answered, Answered::Leased);
         node
     }
@@ -187,20 +177,20 @@ mod tests {
     fn a_contact_without_an_answer_is_repeated_with_its_number_and_nonce() {
         let mut node = node();
         node.begin(nonce(2));
-        let first = node.contact(5);
+        let first = node.contact();
         node.begin(nonce(3));
-        assert_eq!(node.contact(5), first);
+        assert_eq!(node.contact(), first);
         assert_eq!((first.number, first.nonce), (2, nonce(2)));
         let (mut node, _) = node.after(&first, Answer::Refused, nonce(0));
         node.begin(nonce(3));
-        assert_eq!((node.contact(5).number, node.contact(5).nonce), (3, nonce(3)));
+        assert_eq!((node.contact().number, node.contact().nonce), (3, nonce(3)));
     }
 
     #[test]
     fn an_answer_counts_once_and_only_for_the_pending_contact() {
         let mut node = node();
         node.begin(nonce(2));
-        let contact = node.contact(5);
+        let contact = node.contact();
         let (after, answered) = node.after(&contact, granted(3, 10, 30), nonce(0));
         assert_eq!((answered, after.lease.unwrap().until), (Answered::Renewed, 30));
         assert_eq!(after.after(&contact, granted(3, 10, 40), nonce(0)), (after, Answered::Ignored));
@@ -212,7 +202,7 @@ mod tests {
     fn a_renewal_never_lowers_until_and_another_floor_is_another_lease() {
         let mut node = node();
         node.begin(nonce(2));
-        let contact = node.contact(5);
+        let contact = node.contact();
         let (after, _) = node.after(&contact, granted(3, 10, 15), nonce(0));
         assert_eq!(after.lease, Some(Lease { home: 3, floor: 10, until: 20 }));
         let (after, answered) = node.after(&contact, granted(3, 20, 30), nonce(0));
@@ -226,7 +216,7 @@ mod tests {
     fn a_node_whose_lease_is_over_is_another_node() {
         let mut node = node();
         node.begin(nonce(2));
-        let (after, answered) = node.after(&node.contact(5), Answer::Over, OTHER);
+        let (after, answered) = node.after(&node.contact(), Answer::Over, OTHER);
         assert_eq!((after, answered), (Membership::new(OTHER, 4, 0, Layout::default()), Answered::Lost));
     }
 
@@ -236,6 +226,6 @@ mod tests {
         node.begin(nonce(2));
         let lease = Lease { home: 3, floor: 10, until: 90 };
         let answer = Answer::Granted { registry: OTHER, lease };
-        assert_eq!(node.after(&node.contact(5), answer, nonce(0)), (node, Answered::Ignored));
+        assert_eq!(node.after(&node.contact(), answer, nonce(0)), (node, Answered::Ignored));
     }
 }

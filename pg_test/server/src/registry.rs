@@ -6,19 +6,18 @@ use rand::Rng;
 use std::path::Path;
 use std::process::Command;
 
-/// In a schema whose name has to be quoted, and which is on no search path.
+/// The extension is in a schema that is on no search path.
 const STAND_IN: &str = r#"
     CREATE SCHEMA "the Registry";
     CREATE EXTENSION snowflake_id SCHEMA "the Registry";
     CREATE ROLE node LOGIN PASSWORD 'swordfish';
-    GRANT USAGE ON SCHEMA "the Registry" TO node;
     CREATE TABLE said (
         answer text, registry uuid, worker_id integer, floor bigint, until bigint, reason text, detail text, hint text);
     INSERT INTO said VALUES ('granted', '00000000-0000-0000-0000-000000000007', 12, 100, 200, NULL, NULL, NULL);
     CREATE TABLE asked (arguments text NOT NULL, as_role name NOT NULL, at timestamptz DEFAULT clock_timestamp());
-    CREATE OR REPLACE FUNCTION "the Registry".snowflake_registry_contact(
-        registry_id uuid, node_id uuid, node_name text, number bigint, nonce uuid,
-        lease_worker_id integer, lease_floor bigint, lease_until bigint, releases boolean,
+    CREATE OR REPLACE FUNCTION snowflake_internal.snowflake_registry_contact(
+        registry_id uuid, system_identifier bigint, node_id uuid, node_name text, number bigint, nonce uuid,
+        lease_worker_id integer, lease_floor bigint, lease_until bigint,
         clock timestamptz, layout text, tick_ms integer, epoch timestamptz, backup_workers integer,
         datacenter_id integer, in_recovery boolean, version text,
         OUT answer text, OUT registry uuid, OUT worker_id integer, OUT floor bigint, OUT until bigint,
@@ -29,7 +28,7 @@ const STAND_IN: &str = r#"
         SELECT * FROM said;
     $$;
     -- The function that stands in has the rights of the one that it replaces.
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "the Registry" TO node;
+    GRANT EXECUTE ON FUNCTION snowflake_internal.snowflake_registry_contact TO node;
 "#;
 
 impl Builder {

@@ -47,8 +47,6 @@ pub struct Ghost {
     pub twin: u8,
     pub twin_number: u8,
     pub excused: u8,
-    /// The nodes whose release the registry has accepted, a bit each.
-    pub released: u16,
 }
 
 impl Ghost {
@@ -58,10 +56,6 @@ impl Ghost {
 
     /// The registry has granted this lease, or more of it.
     pub fn grant(&mut self, granted: Lease, number: u8) {
-        // A renewal that the network delivers after the release: no server has this life any more.
-        if granted.node != RESERVED && self.released & 1 << granted.node != 0 {
-            return;
-        }
         if granted.node == self.twin && number <= self.twin_number {
             self.excused = self.excused.max(granted.until);
         }
@@ -78,16 +72,6 @@ impl Ghost {
         let lease = &mut self.leases[at.expect("room for every lease of the scope")];
         *lease = Lease { until: lease.until.max(granted.until), ..granted };
         // Blank ones last.
-        self.leases.sort_unstable_by_key(|lease| (lease.node == 0, *lease));
-    }
-
-    /// The registry has taken back what the node gave up: the lease ends at the mark that it showed.
-    pub fn release(&mut self, request: &Request) {
-        self.released |= 1 << request.node;
-        let lease = (request.node, request.group, request.floor);
-        for granted in self.leases.iter_mut().filter(|own| (own.node, own.group, own.floor) == lease) {
-            granted.until = request.until;
-        }
         self.leases.sort_unstable_by_key(|lease| (lease.node == 0, *lease));
     }
 
@@ -136,8 +120,7 @@ pub fn arrive(state: &mut State, slot: usize, request: &Request) {
 pub fn check(state: &mut State, slot: usize) {
     let Slot { disk, memory, .. } = &state.slots[slot];
     let permit = memory.unwrap_or_default().permit;
-    // While another lease is being published, the permit is still that of the old one.
-    if permit.group == disk.group && permit.tick > disk.mark.min(disk.until) {
+    if permit.tick > disk.mark.min(disk.until) {
         state.ghost.break_by(Breach::PermittedBeforeDurable);
     }
 }

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `state` | servers, registry, what is under way between them |
 //! | `registry` | the registry's rules, which are a crate of their own, `studies/registry`, with what the invariants need |
-//! | `node` `caller` | the rest of the protocol: a server, a call on its hot path |
+//! | `node` | the rest of the protocol: a server |
 //! | `faults` | what happens to hosts, directories, volumes, virtual machines, and to the registry's servers |
 //! | `invariants` | what must hold, and what the model remembers to check it |
 //! | `mutants` | deliberate faults in the protocol; `tests/fleet.rs` says which scope finds which |
@@ -19,8 +19,8 @@
 //!   contact again. A new life draws a new node id.
 //! - F4: what is sent is durable first; what is permitted is durable first; what is answered is committed first.
 //! - F5: a registry that may have lost commits refuses all until a contact whose two clocks are close, or an operator who
-//!   vouches. What has passed by the later clock and the tolerance ends, and the fence is one grant above that. A lease
-//!   that its row does not have is neither renewed nor ended.
+//!   vouches. What has passed by the later clock, by the grants of the leases that it has, and the tolerance, ends, and
+//!   the fence is one grant above that. A lease that its row does not have is neither renewed nor ended.
 //!
 //! Where the protocol leaves a choice, the model makes the one that allows more: which of the free groups a claim
 //! gets; when a node contacts the registry; how far a reservation goes. These are its own:
@@ -29,15 +29,14 @@
 //! - An operator vouches whenever it is true, also long after the doubt.
 //! - A claim by a node that has a running lease is answered again if it is the same contact; a newer one ends that
 //!   lease.
-//! - A server that gave its lease back may go on, with the next one.
 //! - A state that may not be the newest starts above every ID of its group: the clock is right then.
 //! - A standby is a node that issues late, so that it needs no action of its own.
 //!
+//! A call is one step here: how its reads interleave with a change of lease is explored by loom, with the core's code.
 //! The core's own model (`crates/snowflake_core/tests/core/model`) runs the real code, whose state cannot be compared,
 //! and repeats a tape of choices from the start. This one has no code to run but a protocol to decide, so it visits
 //! each state once: that is what reaches two servers, a registry and a failover within seconds.
 
-mod caller;
 mod explorer;
 mod faults;
 mod invariants;

@@ -1,14 +1,13 @@
 //! The actions of a fleet, for stateright to explore.
 
-use crate::caller::{self, Read};
 use crate::invariants;
 use crate::mutants::Mutant;
 use crate::node;
 use crate::scopes::{Kind, Scope};
-use crate::state::{Memory, Registry, Reply, SLOTS, Slot, State};
+use crate::state::{Memory, Registry, SLOTS, Slot, State};
 use stateright::{Model, Property};
 
-/// One step of the fleet. Slots, callers and groups by number.
+/// One step of the fleet. Slots and groups by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     Start { slot: usize },
@@ -16,14 +15,8 @@ pub enum Action {
     Answer { slot: usize, clock: u8, group: u8 },
     AnswerStray { clock: u8, group: u8 },
     Receive { slot: usize },
-    Finish { slot: usize },
     Reserve { slot: usize },
     Id { slot: usize, tick: u8 },
-    Read { caller: usize, clock: u8 },
-    Replay { slot: usize, clock: u8 },
-    Swap { slot: usize },
-    Release { slot: usize, clock: u8 },
-    RaiseMarks { slot: usize, floor: u8 },
     Crash { slot: usize },
     Reboot { slot: usize },
     CopyFiles { from: usize },
@@ -98,9 +91,6 @@ fn kind(action: &Action) -> Option<Kind> {
         Action::Vouch { .. } => Kind::Vouch,
         Action::Retire { .. } => Kind::Retirement,
         Action::KeepForServer { .. } => Kind::Reservation,
-        Action::RaiseMarks { .. } => Kind::Adoption,
-        Action::Release { .. } => Kind::Release,
-        Action::Replay { .. } => Kind::Replay,
         _ => return None,
     })
 }
@@ -112,53 +102,16 @@ impl Scope {
 
     fn while_up(&self, state: &State, slot: usize, memory: &Memory, actions: &mut Vec<Action>) {
         let server = &state.slots[slot];
-        if let Some(change) = memory.change {
-            debug_assert!(change.permit.group > 0);
-            actions.push(Action::Finish { slot });
-        } else {
-            if server.reply.is_some() {
-                actions.push(Action::Receive { slot });
-            } else if server.wire.is_none() && state.left[Kind::Contact as usize] > 0 {
-                actions.extend(self.clocks().map(|clock| Action::Contact { slot, clock }));
-            }
-            if server.can_reserve(self) {
-                actions.push(Action::Reserve { slot });
-            }
-            if state.left[Kind::Adoption as usize] > 0 && server.disk.group > 0 {
-                actions.extend(self.clocks().map(|floor| Action::RaiseMarks { slot, floor }));
-            }
-            if state.left[Kind::Release as usize] > 0 && server.disk.group > 0 {
-                actions.extend(self.clocks().map(|clock| Action::Release { slot, clock }));
-            }
+        if server.reply.is_some() {
+            actions.push(Action::Receive { slot });
+        } else if server.wire.is_none() && state.left[Kind::Contact as usize] > 0 {
+            actions.extend(self.clocks().map(|clock| Action::Contact { slot, clock }));
         }
-        if slot == 0 && self.callers > 0 {
-            self.calls(state, memory, actions);
-        } else if slot < self.issuers && state.left[Kind::Id as usize] > 0 {
+        if server.can_reserve(self) {
+            actions.push(Action::Reserve { slot });
+        }
+        if slot < self.issuers && state.left[Kind::Id as usize] > 0 {
             actions.extend(memory.issuable().map(|tick| Action::Id { slot, tick }));
-        }
-        if slot < self.issuers {
-            self.replays(state, slot, memory, actions);
-        }
-    }
-
-    fn calls(&self, state: &State, memory: &Memory, actions: &mut Vec<Action>) {
-        for caller in 0..self.callers {
-            match memory.callers[caller].next(self) {
-                Read::Clock => actions.extend(self.clocks().map(|clock| Action::Read { caller, clock })),
-                Read::Claim if state.left[Kind::Id as usize] == 0 => {}
-                _ => actions.push(Action::Read { caller, clock: 0 }),
-            }
-        }
-    }
-
-    fn replays(&self, state: &State, slot: usize, memory: &Memory, actions: &mut Vec<Action>) {
-        let is_locked = memory.change.is_some() && !self.has(Mutant::ReplayUnlocked);
-        if state.left[Kind::Replay as usize] > 0 && !is_locked && memory.replay.is_none() {
-            let back = self.clocks().filter(|clock| memory.can_replay(*clock));
-            actions.extend(back.map(|clock| Action::Replay { slot, clock }));
-        }
-        if memory.replay.is_some() {
-            actions.push(Action::Swap { slot });
         }
     }
 
@@ -185,13 +138,13 @@ impl Scope {
         }
     }
 
-    /// What the registry's clock can say when this contact arrives: anything, but that both clocks of a discovery are
-    /// behind both of a lost contact by more than the tolerance.
+    /// What the registry's clock can say when this contact arrives: anything, but that both clocks of a discovery, and all
+    /// leases that are left, are behind both clocks of a lost contact by more than the tolerance.
     fn answering(&self, state: &State, node_clock: u8) -> impl Iterator<Item = u8> {
         let (scope, registry) = (*self, state.registry);
         let least = if self.has(Mutant::ClockBehindLoss) { 0 } else { registry.lost.unwrap_or_default() };
         self.clocks().filter(move |clock| {
-            let is_excluded = node_clock.max(*clock) + scope.tolerance < least;
+            let is_excluded = registry.tables.latest(node_clock, *clock) + scope.tolerance < least;
             let finds_out = registry.tables.is_elsewhere && registry.can_find_out(&scope, node_clock, *clock);
             !(finds_out && is_excluded)
         })
@@ -254,7 +207,6 @@ impl Scope {
         match action {
             Action::Start { slot } => state.start(self, slot),
             Action::Contact { slot, clock } => state.send(self, slot, clock),
-            Action::Release { slot, clock } => state.release(self, slot, clock),
             Action::Answer { slot, clock, group } => self.answer(state, slot, clock, group),
             Action::AnswerStray { clock, group } => {
                 let request = state.stray.take().expect("a stray request");
@@ -265,16 +217,6 @@ impl Scope {
                 state.receive(self, slot, reply);
             }
             Action::Id { slot, tick } => node::call(state, slot, tick),
-            Action::Read { caller, clock } => {
-                let is_claim = state.slots[0]
-                    .memory
-                    .is_some_and(|memory| memory.callers[caller].next(self) == Read::Claim);
-                state.left[Kind::Id as usize] -= is_claim as u8;
-                caller::step(state, self, caller, clock);
-            }
-            Action::Finish { slot } | Action::Replay { slot, .. } | Action::Swap { slot } => {
-                self.change_memory(state.slots[slot].memory.as_mut().expect("a server that is up"), action);
-            }
             _ => self.happen(state, action),
         }
     }
@@ -282,35 +224,12 @@ impl Scope {
     fn answer(&self, state: &mut State, slot: usize, clock: u8, group: u8) {
         let request = state.slots[slot].wire.take().expect("a request");
         invariants::arrive(state, slot, &request);
-        let reply: Option<Reply> = state.registry.contact(&mut state.ghost, self, &request, clock, group);
-        // A server that has given its lease back waits for no answer.
-        state.slots[slot].reply = reply.filter(|_| !request.is_release);
-    }
-
-    fn change_memory(&self, memory: &mut Memory, action: Action) {
-        match action {
-            Action::Replay { clock, .. } if self.has(Mutant::ReplayUnlocked) => {
-                memory.replay = Some((memory.last, clock));
-            }
-            Action::Replay { clock, .. } => memory.replay(clock),
-            Action::Swap { .. } => {
-                if let Some((seen, clock)) = memory.replay.take()
-                    && memory.last == seen
-                {
-                    memory.last = clock;
-                }
-            }
-            _ => {
-                let change = memory.change.expect("a change under way");
-                memory.finish(change);
-            }
-        }
+        state.slots[slot].reply = state.registry.contact(&mut state.ghost, self, &request, clock, group);
     }
 
     fn happen(&self, state: &mut State, action: Action) {
         match action {
             Action::Reserve { slot } => state.reserve(self, slot),
-            Action::RaiseMarks { slot, floor } => state.raise_marks(self, slot, floor),
             Action::Crash { slot } => state.slots[slot].crash(),
             Action::Reboot { slot } => state.reboot(slot),
             Action::CopyFiles { from } => {
@@ -337,8 +256,8 @@ impl Scope {
             Action::ReachOldPrimary => std::mem::swap(&mut state.registry, &mut state.standby),
             Action::Vouch { clock } => state.registry.vouch(clock),
             Action::Retire { group } => state.registry.tables.retire(group),
-            Action::KeepForServer { group, clock } => {
-                state.registry.reserve(&mut state.ghost, self, group, clock);
+            Action::KeepForServer { group, .. } => {
+                state.registry.reserve(&mut state.ghost, self, group);
             }
             _ => unreachable!("{action:?} is applied elsewhere"),
         }

@@ -6,8 +6,6 @@ pub enum Mutant {
     // ---- F1: fenced
     /// Marks are promised above `until`.
     MarkAboveUntil,
-    /// `adopt` on an open gate publishes the raised mark, although it lies above `until`.
-    AdoptAboveUntil,
     // ---- F2: above the fence
     /// A claim gets a group without a floor.
     NoFloor,
@@ -52,19 +50,14 @@ pub enum Mutant {
     BeforeKept,
     /// A lease is granted from the node's clock, although the registry's is behind it.
     NotClamped,
-    /// An operator's reservation does not look at the fence.
+    /// The leases that the registry has are not looked at, but only the two clocks of the contact that finds out.
+    LeasesIgnored,
+    /// The time that a reservation returns is not above the fence.
     ReservedBelowFence,
-    /// It looks at the registry's clock alone, and not at that of a server behind it.
-    ReservedWithoutTolerance,
-    // ---- the permit
-    /// A call reads `last` before the permit.
-    LastFirst,
-    /// A call reads the clock before the permit.
-    ClockFirst,
-    /// The permit of another lease is published before the restored mark and `last` are above its floor.
-    PermitBeforeFloor,
-    /// Replay lowers `last` by a compare-and-swap without the cold lock.
-    ReplayUnlocked,
+    /// It is not above the `until` of the last lease.
+    ReservedBelowUntil,
+    /// A group is reserved at once while its lease runs.
+    ReservedRunning,
     // ---- the same life
     /// A lease is kept over a restart without a look at the token in the host's file.
     TokenIgnored,
@@ -74,15 +67,6 @@ pub enum Mutant {
     ClockIgnored,
     /// A lease is kept in another directory.
     DirectoryIgnored,
-    // ---- a clean stop
-    /// A release shows a tick below the mark.
-    ReleasedLow,
-    /// A release shows the last tick that was used, and not the mark: a call may have read its permit before.
-    ReleasedAtLast,
-    /// A release is sent before the end of the life is durable.
-    ReleasedFirst,
-    /// The host's file keeps the token of a lease that was released.
-    TokenKept,
     // ---- what the protocol does not protect from
     /// An operator vouches although commits were lost.
     WrongVouch,
@@ -97,7 +81,6 @@ pub enum Mutant {
 /// All of them.
 pub const MUTANTS: &[Mutant] = &[
     Mutant::MarkAboveUntil,
-    Mutant::AdoptAboveUntil,
     Mutant::NoFloor,
     Mutant::NumberIgnored,
     Mutant::NonceIgnored,
@@ -118,20 +101,14 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::UnknownRenewed,
     Mutant::BeforeKept,
     Mutant::NotClamped,
+    Mutant::LeasesIgnored,
     Mutant::ReservedBelowFence,
-    Mutant::ReservedWithoutTolerance,
-    Mutant::LastFirst,
-    Mutant::ClockFirst,
-    Mutant::PermitBeforeFloor,
-    Mutant::ReplayUnlocked,
+    Mutant::ReservedBelowUntil,
+    Mutant::ReservedRunning,
     Mutant::TokenIgnored,
     Mutant::TokenNotDrawn,
     Mutant::ClockIgnored,
     Mutant::DirectoryIgnored,
-    Mutant::ReleasedLow,
-    Mutant::ReleasedAtLast,
-    Mutant::ReleasedFirst,
-    Mutant::TokenKept,
     Mutant::WrongVouch,
     Mutant::OldPrimary,
     Mutant::TwinNotExcused,

@@ -3,7 +3,7 @@
 use crate::invariants::issue;
 use crate::mutants::Mutant;
 use crate::scopes::Scope;
-use crate::state::{Change, Memory, Permit, Record, Reply, Request, Slot, State};
+use crate::state::{Memory, Permit, Record, Reply, Request, Slot, State};
 
 impl State {
     /// Writes the record of a directory, and the token of a lease at its place in the host's file. A crash between the
@@ -77,35 +77,11 @@ impl State {
         self.slots[at].wire = Some(record.request(clock));
     }
 
-    /// A clean stop gives the lease back. Calls on the way end under the old permit, so no ID is above the mark. First the
-    /// gate closes, then a new life is durable and the host's file has no token of the lease; then the contact is sent,
-    /// in the name of the old life.
-    pub fn release(&mut self, scope: &Scope, at: usize, clock: u8) {
-        let Slot { disk, memory, .. } = self.slots[at];
-        let last = memory.expect("a server that is up").last;
-        let until = match scope.mutant {
-            Some(Mutant::ReleasedLow) => disk.floor.max(disk.mark.saturating_sub(1)),
-            Some(Mutant::ReleasedAtLast) => disk.floor.max(last.min(disk.mark)),
-            _ => disk.mark.min(disk.until),
-        };
-        let (number, nonce) = (disk.number + 1, self.slots[at].draw_nonce(at));
-        let request = Record { number, nonce, until, ..disk }.request(clock);
-        if scope.has(Mutant::ReleasedFirst) {
-            self.slots[at].memory.as_mut().expect("a server that is up").permit = Permit::default();
-        } else {
-            self.give_up(scope, at);
-            if !scope.has(Mutant::TokenKept) {
-                *self.place(scope, at, disk.group).expect("the place of a lease") = 0;
-            }
-        }
-        (self.slots[at].wire, self.slots[at].reply) = (Some(Request { is_release: true, ..request }), None);
-    }
-
     /// The answer: durable, then published under the cold lock.
     pub fn receive(&mut self, scope: &Scope, at: usize, reply: Reply) {
         self.slots[at].reply = None;
         match reply {
-            Reply::Over | Reply::Released => self.give_up(scope, at),
+            Reply::Over => self.give_up(scope, at),
             Reply::Granted { group, floor, until } => {
                 let was = self.slots[at].disk;
                 let is_other = (was.group, was.floor) != (group, floor);
@@ -120,8 +96,11 @@ impl State {
                 if is_other || !scope.has(Mutant::PermitFirst) {
                     self.write(scope, at, record);
                 }
-                let permit = Permit { group, tick: mark.min(until) };
-                self.slots[at].publish(scope, at, is_other, Change { floor, permit });
+                let memory = self.slots[at].memory.as_mut().expect("a server that is up");
+                memory.permit = Permit { group, tick: mark.min(until) };
+                if is_other {
+                    memory.last = memory.last.max(floor + 1);
+                }
             }
         }
     }
@@ -144,23 +123,12 @@ impl State {
         let memory = self.slots[at].memory.as_mut().expect("a server that is up");
         memory.permit = Permit { group: disk.group, tick: mark };
     }
-
-    /// An operator's floor on an open gate: every mark is raised. The permit stays at or below `until`.
-    pub fn raise_marks(&mut self, scope: &Scope, at: usize, floor: u8) {
-        let disk = self.slots[at].disk;
-        let mark = disk.mark.max(floor);
-        self.write(scope, at, Record { mark, ..disk });
-        let memory = self.slots[at].memory.as_mut().expect("a server that is up");
-        memory.restored = memory.restored.max(floor);
-        memory.last = memory.last.max(floor + 1);
-        memory.permit.tick = if scope.has(Mutant::AdoptAboveUntil) { mark } else { mark.min(disk.until) };
-    }
 }
 
 impl Record {
     fn request(&self, clock: u8) -> Request {
         let Self { node, number, nonce, group, floor, until, .. } = *self;
-        Request { node, number, nonce, group, floor, until, clock, is_release: false }
+        Request { node, number, nonce, group, floor, until, clock }
     }
 }
 
@@ -170,56 +138,26 @@ impl Slot {
         self.memory = Some(Memory {
             permit: Permit { group, tick: if group == 0 { 0 } else { mark.min(until) } },
             last: mark + 1,
-            restored: mark,
             nodes: 1 << node,
             ..Memory::default()
         });
     }
 
-    fn publish(&mut self, scope: &Scope, at: usize, is_other: bool, change: Change) {
-        let memory = self.memory.as_mut().expect("a server that is up");
-        if !is_other {
-            memory.permit = change.permit;
-            return;
-        }
-        if scope.has(Mutant::PermitBeforeFloor) {
-            memory.permit = change.permit;
-        } else {
-            memory.restored = change.floor;
-            memory.last = memory.last.max(change.floor + 1);
-        }
-        // Only a call that sleeps between its reads can tell that there are two steps.
-        match at == 0 && scope.callers > 0 {
-            true => memory.change = Some(change),
-            false => memory.finish(change),
-        }
-    }
-
     /// Whether there is something left to reserve.
     pub fn can_reserve(&self, scope: &Scope) -> bool {
-        let memory = self.memory.unwrap_or_default();
         let limit = self.disk.until + scope.has(Mutant::MarkAboveUntil) as u8;
-        // Not while a lease change holds the cold lock, and only up to what the lease has.
-        self.disk.group != 0 && memory.change.is_none() && self.disk.mark < limit
+        self.disk.group != 0 && self.disk.mark < limit
     }
 }
 
 impl Memory {
-    /// The second half of a lease change.
-    pub fn finish(&mut self, change: Change) {
-        self.change = None;
-        self.permit = change.permit;
-        self.restored = change.floor;
-        self.last = self.last.max(change.floor + 1);
-    }
-
-    /// The ticks that a call which is one step may issue: its clock says anything.
+    /// The ticks that a call may issue: its clock says anything.
     pub fn issuable(&self) -> std::ops::RangeInclusive<u8> {
         self.last..=self.permit.tick
     }
 }
 
-/// A call that is one step.
+/// A call.
 pub fn call(state: &mut State, slot: usize, tick: u8) {
     let memory = state.slots[slot].memory.as_mut().expect("a server that is up");
     let group = memory.permit.group;

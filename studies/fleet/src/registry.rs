@@ -26,9 +26,7 @@ impl Registry {
         self.spoil_row(scope, request, clock);
         let before = self.tables;
         let mut reply = self.tables.answer(request, clock, pick);
-        if reply == Some(Reply::Released) {
-            ghost.release(request);
-        } else if let Some(Reply::Granted { group, floor, until }) = &mut reply {
+        if let Some(Reply::Granted { group, floor, until }) = &mut reply {
             match scope.mutant {
                 Some(Mutant::NoFloor) if request.group == 0 => *floor = 0,
                 Some(Mutant::NotClamped) => *until = (*until).max(request.clock + scope.grant),
@@ -55,10 +53,12 @@ impl Registry {
     }
 
     fn find_out(&mut self, ghost: &mut Ghost, scope: &Scope, node_clock: u8, clock: u8) {
-        let (latest, tolerance, before) = (node_clock.max(clock), scope.tolerance, self.tables);
+        let (tolerance, before) = (scope.tolerance, self.tables);
+        let (of_clocks, of_leases) = (node_clock.max(clock), before.latest(0, 0));
+        let latest = before.latest(node_clock, clock);
         let has_lost = self.lost.take().is_some();
         self.has_lost = has_lost || self.has_lost && before.is_in_doubt(latest + tolerance);
-        self.tables.find_out(latest);
+        self.tables.find_out(node_clock, clock);
         let now = &mut self.tables;
         match scope.mutant {
             Some(Mutant::NoDoubt) => *now = snowflake_registry::Registry { is_elsewhere: false, ..before },
@@ -66,6 +66,12 @@ impl Registry {
             Some(Mutant::ShortFence) => now.fence = before.fence.max(now.fence - 1),
             Some(Mutant::FenceWithoutTolerance) => now.fence = before.fence.max(now.fence - tolerance),
             Some(Mutant::FenceLowered) => now.fence = latest + tolerance + scope.grant,
+            Some(Mutant::LeasesIgnored) => {
+                now.fence = before.fence.max(of_clocks + tolerance + scope.grant);
+                now.rows.iter_mut().zip(&before.rows).for_each(|(row, was)| {
+                    row.is_over = was.is_over || was.until < of_clocks + tolerance;
+                });
+            }
             Some(Mutant::BeforeKept) => now.before = before.before.or(now.before),
             Some(Mutant::PassedNotEnded) => now.rows = before.rows,
             Some(Mutant::EndedWithoutTolerance) => now.rows.iter_mut().for_each(|row| {
@@ -76,8 +82,8 @@ impl Registry {
             }),
             _ => {}
         }
-        // A registry whose clock is wrong for a moment ends nothing.
-        let early = node_clock.min(clock) + 2 * tolerance;
+        // A registry whose clock is wrong for a moment ends nothing that leases do not show to have passed.
+        let early = (node_clock.min(clock) + tolerance).max(of_leases) + tolerance;
         let is_early = |row: &Row, was: &Row| was.is_running() && !row.is_running() && row.until >= early;
         if now.rows.iter().zip(&before.rows).any(|(row, was)| is_early(row, was)) {
             ghost.break_by(Breach::EndedEarly);
@@ -109,19 +115,26 @@ impl Registry {
     }
 
     pub fn can_reserve(&self, scope: &Scope, group: u8, clock: u8) -> bool {
-        let mut tables = self.tables;
-        match scope.mutant {
-            Some(Mutant::ReservedWithoutTolerance) => tables.tolerance = 0,
-            Some(Mutant::ReservedBelowFence) => tables.fence = 0,
-            _ => {}
-        }
-        tables.can_reserve(group, clock)
+        // No lease runs by such a clock.
+        let clock = if scope.has(Mutant::ReservedRunning) { u8::MAX } else { clock };
+        self.tables.can_reserve(group, clock)
     }
 
-    /// An operator reserves it. That server's IDs begin where its clock is, and nobody ends them.
-    pub fn reserve(&mut self, ghost: &mut Ghost, scope: &Scope, group: u8, clock: u8) {
-        self.tables.reserve(group);
-        let floor = clock.saturating_sub(scope.tolerance + 1);
+    /// An operator reserves it. That server's IDs begin above the time that is returned, and nobody ends them.
+    pub fn reserve(&mut self, ghost: &mut Ghost, scope: &Scope, group: u8) {
+        let (until, was_over) = {
+            let row = &self.tables.rows[group as usize - 1];
+            (row.until, row.is_over)
+        };
+        let returned = self.tables.reserve(group).unwrap_or_default();
+        let floor = match scope.mutant {
+            Some(Mutant::ReservedBelowFence) => until,
+            Some(Mutant::ReservedBelowUntil) => 0,
+            _ => returned,
+        };
+        if scope.has(Mutant::ReservedRunning) {
+            self.tables.rows[group as usize - 1].is_over = was_over;
+        }
         ghost.grant(Lease { node: RESERVED, group, floor, until: u8::MAX }, 0);
     }
 

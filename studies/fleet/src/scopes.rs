@@ -36,15 +36,9 @@ pub enum Kind {
     Retirement,
     /// An operator keeps a group for a server without a registry.
     Reservation,
-    /// An operator sets a floor on an open gate.
-    Adoption,
-    /// A server gives its lease back.
-    Release,
-    /// The current tick goes back to the clock.
-    Replay,
 }
 
-pub const KINDS: usize = Kind::Replay as usize + 1;
+pub const KINDS: usize = Kind::Reservation as usize + 1;
 
 /// A bounded fleet.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +57,6 @@ pub struct Scope {
     pub grant: u8,
     /// The difference of clocks that the fleet tolerates: s.
     pub tolerance: u8,
-    /// Calls on the first server that sleep between their reads; with 0, a call is one step.
-    pub callers: usize,
     /// How many ticks a reservation takes; 0: as many as the lease has.
     pub reserve: u8,
     /// Both directories are on one host, with one file.
@@ -93,8 +85,8 @@ impl Scope {
 }
 
 use Kind::{
-    Adoption, Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Release, Replay,
-    Reservation, Retirement, Rollback, Stray, Sync, VolumeClone, Vouch,
+    Contact, Crash, Failover, FileCopy, Id, Loss, MachineClone, Reboot, Reservation, Retirement, Rollback,
+    Stray, Sync, VolumeClone, Vouch,
 };
 
 const PLAIN: Scope = Scope {
@@ -105,7 +97,6 @@ const PLAIN: Scope = Scope {
     clock: 3,
     grant: 1,
     tolerance: 0,
-    callers: 0,
     reserve: 0,
     is_one_host: false,
     limits: &[],
@@ -153,26 +144,7 @@ pub const SCOPES: &[Scope] = &[
         limits: &[(Contact, 2), (Id, 2), (Crash, 1), (VolumeClone, 2)],
         ..PLAIN
     },
-    Scope {
-        name: "adoptions",
-        slots: 1,
-        reserve: 1,
-        limits: &[(Contact, 2), (Id, 2), (Reboot, 1), (Rollback, 1), (Adoption, 1)],
-        ..PLAIN
-    },
     Scope { name: "machines", limits: &[(Contact, 4), (Id, 2), (Loss, 1), (MachineClone, 1)], ..PLAIN },
-    Scope {
-        name: "releases",
-        reserve: 1,
-        limits: &[(Contact, 3), (Id, 2), (Release, 1), (Stray, 1)],
-        ..PLAIN
-    },
-    Scope {
-        name: "released disks",
-        reserve: 1,
-        limits: &[(Contact, 2), (Id, 2), (Crash, 1), (Release, 1), (Rollback, 1)],
-        ..PLAIN
-    },
     Scope {
         name: "failover",
         clock: 5,
@@ -209,37 +181,9 @@ pub const SCOPES: &[Scope] = &[
         ..PLAIN
     },
     Scope {
-        name: "lost releases",
-        clock: 4,
-        tolerance: 1,
-        limits: &[(Contact, 4), (Sync, 1), (Failover, 1), (Release, 1)],
-        ..PLAIN
-    },
-    Scope {
         name: "two doubts",
         clock: 4,
         limits: &[(Contact, 4), (Sync, 1), (Failover, 2), (Vouch, 1)],
-        ..PLAIN
-    },
-    Scope {
-        // Calls of one server between their reads, while it and another get the group in turn.
-        name: "callers",
-        callers: 1,
-        limits: &[(Contact, 3), (Id, 2), (Replay, 1), (Retirement, 1)],
-        ..PLAIN
-    },
-    Scope {
-        name: "last calls",
-        callers: 1,
-        reserve: 1,
-        limits: &[(Contact, 3), (Id, 2), (Release, 1)],
-        ..PLAIN
-    },
-    Scope {
-        name: "replays",
-        groups: 2,
-        issuers: 1,
-        limits: &[(Contact, 4), (Id, 2), (Replay, 1), (Retirement, 1)],
         ..PLAIN
     },
 ];

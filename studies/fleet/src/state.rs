@@ -87,16 +87,10 @@ pub struct Memory {
     pub permit: Permit,
     /// The tick from which the next call starts.
     pub last: u8,
-    pub restored: u8,
     /// The ring: a bit a tick, a word a group. Set: this memory issued an ID there, and the next one differs from it.
     pub ring: [u16; GROUPS],
     /// The node ids that this memory has had, a bit each.
     pub nodes: u16,
-    /// A lease change is under way, under the cold lock: this permit is still to be published.
-    pub change: Option<Change>,
-    pub callers: [Caller; 2],
-    /// A replay without the cold lock, between its decision and its compare-and-swap: `last` as seen, and the target.
-    pub replay: Option<(u8, u8)>,
 }
 
 /// One word: the worker as it stands in an ID, and the last tick that may be issued with it. Tick 0: closed.
@@ -104,22 +98,6 @@ pub struct Memory {
 pub struct Permit {
     pub group: u8,
     pub tick: u8,
-}
-
-/// A lease change between its two halves.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Change {
-    pub floor: u8,
-    pub permit: Permit,
-}
-
-/// A call on the hot path: how many reads it has done, and what they gave.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Caller {
-    pub reads: u8,
-    pub permit: Permit,
-    pub clock: u8,
-    pub last: u8,
 }
 
 impl State {

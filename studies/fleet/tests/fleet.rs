@@ -4,16 +4,13 @@
 //! memory. One scope alone, with a mutant or without, and with the way to a broken invariant: `cargo run --release -p
 //! snowflake_fleet -- SCOPE MUTANT`.
 
-use snowflake_fleet::Breach::{
-    self, EndedEarly, OutsideLease, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice,
-};
+use snowflake_fleet::Breach::{self, EndedEarly, Overlap, PermittedBeforeDurable, SentBeforeDurable, Twice};
 use snowflake_fleet::{Explored, MUTANTS, Mutant, SCOPES, Scope, explore};
 use std::env;
 
 /// Which scope finds which mutant, and what breaks.
 const FOUND: &[(Mutant, &str, Breach)] = &[
     (Mutant::MarkAboveUntil, "leases", PermittedBeforeDurable),
-    (Mutant::AdoptAboveUntil, "adoptions", PermittedBeforeDurable),
     (Mutant::NoFloor, "leases", Overlap),
     (Mutant::NumberIgnored, "machines", Twice),
     (Mutant::NonceIgnored, "machines", Twice),
@@ -34,18 +31,13 @@ const FOUND: &[(Mutant, &str, Breach)] = &[
     (Mutant::UnknownRenewed, "failover", Overlap),
     (Mutant::BeforeKept, "two doubts", Overlap),
     (Mutant::NotClamped, "failover", Overlap),
+    (Mutant::LeasesIgnored, "failover", Overlap),
     (Mutant::ReservedBelowFence, "reservations", Overlap),
-    (Mutant::ReservedWithoutTolerance, "reservations", Overlap),
-    (Mutant::LastFirst, "callers", OutsideLease),
-    (Mutant::PermitBeforeFloor, "callers", OutsideLease),
-    (Mutant::ReplayUnlocked, "replays", OutsideLease),
+    (Mutant::ReservedBelowUntil, "reservations", Overlap),
+    (Mutant::ReservedRunning, "reservations", Overlap),
     (Mutant::TokenIgnored, "volumes", Twice),
     (Mutant::ClockIgnored, "rollbacks", Twice),
     (Mutant::DirectoryIgnored, "one host", Twice),
-    (Mutant::ReleasedLow, "releases", Twice),
-    (Mutant::ReleasedAtLast, "last calls", OutsideLease),
-    (Mutant::ReleasedFirst, "releases", SentBeforeDurable),
-    (Mutant::TokenKept, "released disks", OutsideLease),
 ];
 
 /// What the protocol does not protect from: the model shows that each breaks it.
@@ -58,11 +50,8 @@ const UNPROTECTED: &[(Mutant, &str, Breach)] = &[
 
 /// What the protocol says beyond what the invariants need.
 const HARMLESS: &[(Mutant, &str)] = &[
-    // `last` is read after the permit, and holds the tick above the floor. An old clock only costs rotations.
-    (Mutant::ClockFirst, "callers"),
     // A disk without the newest state starts above a clock that is right: the two are not wrong at once.
     (Mutant::TokenNotDrawn, "rollbacks"),
-    (Mutant::TokenNotDrawn, "released disks"),
 ];
 
 fn scope(name: &str) -> Scope {
@@ -114,18 +103,6 @@ fn volumes_that_are_rolled_back_or_cloned() {
 }
 
 #[test]
-fn marks_that_an_operator_raises() {
-    holds("adoptions");
-}
-
-#[test]
-fn leases_that_are_given_back() {
-    holds("releases");
-    holds("released disks");
-    holds("last calls");
-}
-
-#[test]
 fn virtual_machines_that_are_cloned_repeat_no_more_than_one_grant() {
     holds("machines");
 }
@@ -135,7 +112,6 @@ fn a_registry_that_loses_commits() {
     holds("failover");
     holds("long grants");
     holds("failovers");
-    holds("lost releases");
 }
 
 #[test]
@@ -143,12 +119,6 @@ fn operators_who_vouch_and_reserve() {
     holds("vouches");
     holds("two doubts");
     holds("reservations");
-}
-
-#[test]
-fn calls_and_replays_across_a_change_of_lease() {
-    holds("callers");
-    holds("replays");
 }
 
 #[test]

@@ -1,21 +1,21 @@
 //! The rules of a fleet's registry as plain data and functions: what `sql/registry.sql` and `sql/registry_nodes.sql` do,
-//! without settings, names, datacenters and texts. `studies/fleet` explores them to the end; the generator's tests lease
-//! their workers by them.
+//! without settings, names and texts. `studies/fleet` explores them to the end; the generator's tests lease their workers
+//! by them.
 //!
 //! A tick is a place among IDs. `T` is the type of ticks, clocks and numbers, `N` that of node ids and nonces: one byte
 //! each where states are explored. The default of `N` is no node.
 //!
 //! Random histories compare the SQL with these rules, step by step. The SQL differs in what no invariant needs: it keeps
 //! a history, so that a node whose lease is over claims nothing more in that life; a claim that is newer than the one of
-//! a running lease ends that lease here, and is over there; it believes a shown `until` only up to a grant and the
-//! tolerance past its clock; and a reservation does not wait for the fence of the creation.
+//! a running lease ends that lease here, and is over there; and it believes a shown `until` only up to a grant and the
+//! tolerance past its clock.
 
-use std::ops::Add;
+use std::ops::{Add, Sub};
 
 /// A tick, a clock in ticks, or the number of a contact.
-pub trait Tick: Copy + Ord + Default + Add<Output = Self> {}
+pub trait Tick: Copy + Ord + Default + Add<Output = Self> + Sub<Output = Self> {}
 
-impl<T: Copy + Ord + Default + Add<Output = T>> Tick for T {}
+impl<T: Copy + Ord + Default + Add<Output = T> + Sub<Output = T>> Tick for T {}
 
 /// The registry's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,13 +47,13 @@ pub struct Row<T, N> {
     pub number: T,
     /// Drawn for that number.
     pub nonce: N,
-    /// Its lease is over: the node was retired, released it, or claimed again, or a registry in doubt ended it.
+    /// Its lease is over: the node was retired, or claimed again, or a registry in doubt ended it.
     pub is_over: bool,
     /// An operator keeps it for a server without a registry.
     pub is_reserved: bool,
 }
 
-/// A contact on its way to the registry. Without a group it is a claim, with one a renewal, or the end of a lease.
+/// A contact on its way to the registry. Without a group it is a claim, with one a renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request<T, N> {
     /// The node that asks.
@@ -70,8 +70,6 @@ pub struct Request<T, N> {
     pub until: T,
     /// The node's clock.
     pub clock: T,
-    /// The node has given up the lease, and issued nothing above `until`.
-    pub is_release: bool,
 }
 
 /// The registry's answer.
@@ -88,8 +86,6 @@ pub enum Reply<T> {
     },
     /// The lease of this node is over.
     Over,
-    /// The lease of this node is over, because the node has released it.
-    Released,
 }
 
 impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS> {
@@ -106,7 +102,7 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
             if !self.can_find_out(request.clock, clock) {
                 return None;
             }
-            self.find_out(request.clock.max(clock));
+            self.find_out(request.clock, clock);
         }
         self.answer(request, clock, pick)
     }
@@ -117,9 +113,16 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
         node_clock.max(clock) <= node_clock.min(clock) + self.tolerance
     }
 
-    /// F5: a contact finds out that commits may be lost. `latest` is the later of its two clocks.
-    pub fn find_out(&mut self, latest: T) {
-        let ended = latest + self.tolerance;
+    /// F5: the latest time at which a lost contact may have been, as far as the registry can tell: by the two clocks of this
+    /// one, and by the leases that it has, each of which ends one grant after the earlier clock of its last contact.
+    pub fn latest(&self, node_clock: T, clock: T) -> T {
+        let leases = self.rows.iter().filter(|row| row.is_running() && row.until > self.grant);
+        leases.map(|row| row.until - self.grant).fold(node_clock.max(clock), T::max)
+    }
+
+    /// F5: a contact with these clocks finds out that commits may be lost.
+    pub fn find_out(&mut self, node_clock: T, clock: T) {
+        let ended = self.latest(node_clock, clock) + self.tolerance;
         // Unless both clocks have passed the last fence: then a vouch says nothing of what came before it.
         if !self.is_in_doubt(ended) {
             self.before = Some(self.fence);
@@ -154,10 +157,6 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
         let is_its_lease = row.node == request.node && !row.is_over && row.floor == request.floor;
         if !is_its_lease || !row.accepts(request) {
             return Some(Reply::Over);
-        }
-        if request.is_release {
-            (row.is_over, row.until) = (true, request.until);
-            return Some(Reply::Released);
         }
         let until = row.until.max(request.until).max(until);
         Some(self.grant(request, request.group, request.floor, until))
@@ -198,24 +197,26 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
         self.rows[group as usize - 1].is_over = true;
     }
 
-    /// Whether an operator can reserve the group now, for a server whose clock is not behind by more than the tolerance.
+    /// Whether an operator can reserve the group now: no lease of it runs by the registry's clock.
     pub fn can_reserve(&self, group: u8, clock: T) -> bool {
         let row = self.rows[group as usize - 1];
-        let is_free = |tick: T| tick + self.tolerance < clock;
-        !self.is_elsewhere && !row.is_reserved && is_free(row.until) && is_free(self.fence)
+        !self.is_elsewhere && !row.is_reserved && !(row.is_running() && row.until >= clock)
     }
 
-    /// An operator reserves it.
-    pub fn reserve(&mut self, group: u8) {
+    /// An operator reserves it, at once. The server for which it is kept begins when its own clock has passed the time
+    /// that is returned; `None`: no server had the group before, and no commit was ever in doubt.
+    pub fn reserve(&mut self, group: u8) -> Option<T> {
         let row = &mut self.rows[group as usize - 1];
         (row.is_over, row.is_reserved) = (true, true);
+        let used = (row.until > T::default()).then_some(row.until);
+        used.max(self.before.map(|_| self.fence))
     }
 
     /// An operator vouches that nothing was lost. The fence is as it was before.
     pub fn vouch(&mut self, clock: T) {
         self.is_elsewhere = false;
         if self.is_in_doubt(clock) {
-            self.fence = self.before.take().expect("a doubt");
+            self.fence = self.before.expect("a doubt");
         }
     }
 

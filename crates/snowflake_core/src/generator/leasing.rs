@@ -3,7 +3,7 @@
 
 use super::Generator;
 use crate::config::WorkerSource;
-use crate::host::{Disk, Host};
+use crate::host::Host;
 use crate::layout::Parts;
 use crate::lease::{Answer, Answered, Contact, Lease, Membership};
 use crate::memory::{ColdState, Gate};
@@ -15,16 +15,15 @@ use parking_lot::lock_api::RawMutex;
 const NO_TICK: i64 = -1;
 
 impl<H: Host, R: RawMutex> Generator<'_, H, R> {
-    /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned;
-    /// `None` before [`load_node`](Self::load_node).
+    /// Begins a contact with the registry, or repeats the one whose answer is missing. Durable before it is returned. The
+    /// process that sends it adds its clock last. `None` before [`load_node`](Self::load_node).
     pub fn contact(&self) -> Result<Option<Contact>, Errno> {
         self.locked(|cold| {
             let Some(membership) = &mut cold.writer.pending.membership else { return Ok(None) };
             membership.begin(self.host.random());
             // Even if it is pending since before: the last write may have failed.
             cold.writer.write_at_once(&self.host)?;
-            let membership = cold.writer.pending.membership;
-            Ok(membership.map(|membership| membership.contact(self.host.wall_us())))
+            Ok(cold.writer.pending.membership.map(|membership| membership.contact()))
         })
     }
 
@@ -49,32 +48,6 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
                 Answered::Leased => self.switch_lease(cold, pending)?,
             }
             Ok(answered)
-        })
-    }
-
-    /// Gives the lease back at the end of a run: closes the gate, and makes it durable that this server is another
-    /// node, so that it claims a group even if the contact is lost. The lease ends at the last tick in which its IDs
-    /// may exist: calls that are under way generate nothing above the marks, and earlier runs, whose marks may be
-    /// missing, nothing above the tick at which this run began (rule 2). `None` if there is no lease.
-    pub fn release(&self) -> Result<Option<Contact>, Errno> {
-        self.locked(|cold| {
-            let pending = cold.writer.pending;
-            let mark = self.origins(cold).iter().zip(pending.marks).map(|(_, mark)| mark).max();
-            let contact = pending.membership.and_then(|membership| {
-                let mark = mark.unwrap_or(NO_TICK).max(cold.run.above);
-                membership.release(mark, self.host.random(), self.host.wall_us())
-            });
-            if contact.is_some() {
-                self.leave(cold);
-                // With a token that no record has: a state that is put back to before draws a new node.
-                if let Some(lock) = self.host.disk().and_then(Disk::host_lock) {
-                    lock.sign(&self.origins(cold), self.host.random());
-                }
-                let mut pending = pending.of_member(self.new_node());
-                pending.token = None;
-                self.write_or_revert(cold, pending)?;
-            }
-            Ok(contact)
         })
     }
 

@@ -2,6 +2,7 @@
 //! takes to copy what that protects: the rings are long, and a process can be stopped anywhere.
 
 use super::Generator;
+use crate::config::WorkerSource;
 use crate::host::Host;
 use crate::ladder::{self, Blockage, Step};
 use crate::memory::{ColdState, Gate};
@@ -70,7 +71,9 @@ impl<H: Host, R: RawMutex> Generator<'_, H, R> {
             open: self.is_open(),
             lane: index,
             worker: self.workers(&cold).worker(index),
-            home: cold.home,
+            home: cold
+                .home
+                .filter(|_| self.source == WorkerSource::Configured || cold.writer.pending.lease().is_some()),
             last_id_at_us: last_tick.map(|tick| self.layout.starts_at(tick)),
             ahead_us: last_tick.map_or(0, ahead),
             before_epoch_us: (-now_us).max(0),

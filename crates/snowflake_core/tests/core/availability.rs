@@ -250,28 +250,3 @@ fn rebooted_servers_have_ids_at_once_while_workers_are_free() {
     fleet.run(2 * HOUR);
     fleet.assert_longest(GRANT + HEARD);
 }
-
-/// Each server is the registry's primary in its turn. The other one has to generate the IDs meanwhile.
-#[test]
-fn pair_with_its_own_registry_that_is_rebooted_in_turn_needs_a_vouch() {
-    for (vouched, limit) in [(false, DOUBT), (true, HEARD)] {
-        let mut fleet = Fleet::of(2);
-        for rebooted in [0, 1] {
-            fleet.registry.fail_over(&[]);
-            fleet.reboot(rebooted);
-            fleet.run(MINUTE);
-            if vouched {
-                fleet.registry.vouch();
-            }
-            fleet.run(9 * MINUTE);
-            // What the standby cannot generate, nobody asks of it.
-            fleet.generated[rebooted] = fleet.servers[0].boot.get();
-            if rebooted == 0 {
-                fleet.longest = vec![0; 2];
-            }
-        }
-        fleet.run(2 * HOUR);
-        fleet.longest[1] = 0;
-        fleet.assert_longest(limit);
-    }
-}

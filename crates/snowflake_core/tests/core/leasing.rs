@@ -217,7 +217,7 @@ fn lease_in_a_state_put_back_from_the_same_run_repeats_nothing() {
     let next = machine.id();
     assert!(next.worker == last.worker && next.tick > last.tick, "{next:?} after {last:?}");
     let contact = machine.contact();
-    assert_eq!(registry.answer(&contact), Answer::Over);
+    assert_eq!(registry.answer(&contact, machine.wall()), Answer::Over);
 }
 
 #[test]
@@ -248,57 +248,6 @@ fn lease_of_workers_locked_by_another_server_opens_without_a_token() {
     assert_eq!(machine.open(), Err(Unopened::NoLease), "it is another node");
 }
 
-/// What a call under way may still generate lies below the marks, which are the end of what is given back.
-#[test]
-fn released_lease_ends_at_its_marks_and_is_over_whatever_the_registry_hears() {
-    let (machine, registry) = (member(), Registry::new());
-    let lease = machine.join(&registry);
-    machine.id();
-    let mark = machine.mark(lease.home);
-    let contact = machine.with(|generator| generator.release()).unwrap().expect("a lease");
-    assert_eq!(contact.lease, Some(Lease { until: mark, ..lease }));
-    assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
-    assert_eq!(machine.with(|generator| generator.release()), Ok(None), "once");
-    registry.take_back(&contact);
-    let second = member();
-    second.pass((mark + 1) * MS - second.wall());
-    assert_eq!(second.join(&registry).floor, mark, "its group is free above the mark");
-    machine.go_down();
-    machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
-}
-
-/// The state was rolled back, and its marks with it: only the clock of the start is above the IDs of the run before.
-#[test]
-fn lease_released_after_a_rollback_ends_above_the_ids_of_the_run_before() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    machine.id();
-    let (slots, identity) = (machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
-    machine.pass(30 * SECOND);
-    let last = machine.id().tick;
-    machine.go_down();
-    machine.disk.put_as(slots, identity);
-    machine.boot_up();
-    machine.settle();
-    let contact = machine.with(|generator| generator.release()).unwrap().expect("the lease goes on");
-    assert!(contact.lease.unwrap().until >= last);
-}
-
-/// A volume that is rolled back to before the stop has the token that the host had then.
-#[test]
-fn state_of_before_a_release_does_not_go_on_with_the_lease() {
-    let (machine, registry) = (member(), Registry::new());
-    machine.join(&registry);
-    let (slots, identity) = (machine.disk.slots().unwrap(), machine.disk.identity().unwrap());
-    machine.with(|generator| generator.release()).unwrap();
-    machine.go_down();
-    machine.disk.put_as(slots, identity);
-    machine.boot_up();
-    assert_eq!(machine.open(), Err(Unopened::NoLease));
-}
-
 /// Otherwise the next server on the host to which they are leased would stay closed.
 #[test]
 fn lease_that_is_over_frees_its_workers_on_the_host() {
@@ -307,7 +256,7 @@ fn lease_that_is_over_frees_its_workers_on_the_host() {
     assert_eq!(machine.disk.host_lock.held(), [0, 256, 512, 768]);
     registry.end(0);
     let contact = machine.contact();
-    assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
     assert_eq!(machine.disk.host_lock.held(), [0; 0]);
 }
 
@@ -367,8 +316,9 @@ fn lease_that_is_over_closes_the_gate_until_the_next_one() {
     let before = machine.id();
     registry.end(0);
     let contact = machine.contact();
-    assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+    assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
+    assert_eq!(machine.with(|generator| generator.status().home), None);
     assert_eq!(machine.open(), Err(Unopened::NoLease));
     assert_ne!(machine.contact().node, contact.node);
     machine.meet(&registry);
@@ -384,7 +334,7 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     machine.boot_up();
     machine.load_node();
     let contact = machine.contact();
-    let answer = registry.answer(&contact);
+    let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
     assert_eq!((machine.lease(), machine.open()), (None, Err(Unopened::NoLease)));
@@ -396,7 +346,7 @@ fn lease_that_begins_on_a_failing_disk_begins_once_it_is_durable() {
     // A lease that is over is over, whether that can be written or not.
     registry.end(0);
     let contact = machine.contact();
-    let answer = registry.answer(&contact);
+    let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.answered(&contact, answer), Answered::Lost);
     assert_eq!(machine.try_id(), Err(Refusal::GateClosed));
@@ -536,7 +486,7 @@ fn what_was_granted_is_durable_before_calls_can_use_it() {
     machine.pass(GRANT + SECOND);
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
     let contact = machine.contact();
-    let answer = registry.answer(&contact);
+    let answer = registry.answer(&contact, machine.wall());
     machine.disk.set_faults(|_| Fault::Fail(EIO));
     assert_eq!(machine.with(|generator| generator.answered(&contact, answer)), Err(EIO));
     assert_eq!(machine.try_id(), Err(Refusal::LeaseEnded));
@@ -635,13 +585,13 @@ fn deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
         }
         if deed == Deed::Leased {
             let contact = machine.contact();
-            assert_eq!(machine.answered(&contact, registry.answer(&contact)), Answered::Lost);
+            assert_eq!(machine.answered(&contact, registry.answer(&contact, machine.wall())), Answered::Lost);
         }
         let asked = match deed {
             Deed::Renewed | Deed::Leased | Deed::Lost => Some(machine.contact()),
             Deed::Enlist | Deed::Contact => None,
         };
-        let answer = asked.map(|asked| registry.answer(&asked));
+        let answer = asked.map(|asked| registry.answer(&asked, machine.wall()));
         let start = machine.start.get();
         let try_it = || match deed {
             Deed::Enlist => machine.with(|generator| generator.load_node(&start)).map_err(drop),
@@ -669,7 +619,7 @@ fn deed_that_cannot_be_written_changes_nothing_and_is_done_again() {
                 let is_same =
                     (again.node, again.number, again.nonce) == (asked.node, asked.number, asked.nonce);
                 assert_eq!(is_same, deed != Deed::Leased, "{case}");
-                machine.answered(&again, registry.answer(&again));
+                machine.answered(&again, registry.answer(&again, machine.wall()));
             }
         } else {
             machine.pass(2 * SECOND);

@@ -12,15 +12,8 @@ fn main() {
     let lease = Some(Lease { home: 3, floor: -1, until: i64::MAX });
     let node = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
     let request = Request {
-        contact: Contact {
-            registry: None,
-            node,
-            number: 1,
-            nonce: Uuid::max(),
-            lease,
-            clock_us: 1_800_000_000_123_456,
-        },
-        releases: true,
+        contact: Contact { registry: None, node, number: 1, nonce: Uuid::max(), lease },
+        system_identifier: i64::MIN,
         node_name: "the first".to_owned(),
         layout: Layout::default(),
         backup_workers: 3,
@@ -30,6 +23,7 @@ fn main() {
     };
     let connection_string = CString::new(connection_string).expect("no zero byte");
     let libraries = [Path::new("libpq.so.5")];
-    let result = contact(&libraries, &connection_string, || Ok(request.arguments()));
+    let clock = || 1_800_000_000_123_456;
+    let result = contact(&libraries, &connection_string, &request, || (), clock);
     println!("{}", serde_json::to_string(&result).expect("plain data"));
 }

@@ -446,7 +446,7 @@ impl Server {
             }
             Err(errno) => return self.log(|| format!("no contact: errno {errno}")),
         };
-        let answer = world.registry.answer(&contact);
+        let answer = world.registry.answer(&contact, self.machine.wall());
         if let Answer::Granted { lease, .. } = answer {
             world.grants.borrow_mut().push(lease);
         }

@@ -90,28 +90,20 @@ impl Registry {
         self.tables.borrow_mut().retire(home as u8 + 1);
     }
 
-    pub fn answer(&self, contact: &Contact) -> Answer {
-        self.serve(contact, false)
-    }
-
-    /// The node gives its lease back.
-    pub fn take_back(&self, contact: &Contact) -> Answer {
-        self.serve(contact, true)
-    }
-
-    fn serve(&self, contact: &Contact, is_release: bool) -> Answer {
-        let Contact { node, number, nonce, lease, clock_us, .. } = *contact;
+    /// The answer to a contact of a node whose clock says this.
+    pub fn answer(&self, contact: &Contact, clock_us: i64) -> Answer {
+        let Contact { node, number, nonce, lease, .. } = *contact;
         let shown = |lease: Lease| (lease.home as u8 + 1, lease.floor, lease.until);
         let (group, floor, until) = lease.map_or((0, 0, 0), shown);
         let clock = clock_us / MS;
-        let request = Request { node, number, nonce, group, floor, until, clock, is_release };
+        let request = Request { node, number, nonce, group, floor, until, clock };
         let mut tables = self.tables.borrow_mut();
         let mut picks = 1..=self.groups.get();
         match picks.find_map(|pick| tables.contact(&request, self.tick(clock_us), pick)) {
             Some(Reply::Granted { group, floor, until }) => {
                 Answer::Granted { registry: self.id, lease: Lease { home: group as i64 - 1, floor, until } }
             }
-            Some(Reply::Over | Reply::Released) => Answer::Over,
+            Some(Reply::Over) => Answer::Over,
             None => Answer::Refused,
         }
     }
@@ -141,7 +133,7 @@ pub trait Member: Server {
     /// Contacts the registry, and once more if the lease was over.
     fn meet(&self, registry: &Registry) -> Answered {
         let contact = self.contact();
-        match self.answered(&contact, registry.answer(&contact)) {
+        match self.answered(&contact, registry.answer(&contact, self.machine().wall())) {
             Answered::Lost => self.meet(registry),
             otherwise => otherwise,
         }

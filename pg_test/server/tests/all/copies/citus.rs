@@ -198,32 +198,6 @@ fn no_id_repeats_however_and_wherever_rows_are_written() {
     }
 }
 
-#[test]
-fn a_registry_in_the_coordinators_database_assigns_the_workers() {
-    if is_skipped() {
-        return;
-    }
-    let alike =
-        || with_citus(0).without("snowflake_id.worker_id").setting("snowflake_id.backup_workers", "3");
-    let mut coordinator = start(alike());
-    let registry = coordinator.registry_string();
-    let mut nodes: Vec<Server> =
-        (0..2).map(|_| start(alike().setting("snowflake_id.registry", &registry))).collect();
-    run(&mut coordinator.connect(), &format!("SELECT citus_set_coordinator_host('{}')", name(&coordinator)));
-    nodes.iter().for_each(|node| add(&coordinator, node));
-    run(&mut coordinator.connect(), "CREATE EXTENSION snowflake_id");
-    run(&mut coordinator.connect(), "CREATE ROLE node LOGIN");
-    run(&mut coordinator.connect(), "SELECT snowflake_registry_create('node')");
-    coordinator.set("snowflake_id.registry", &registry);
-    coordinator.restart();
-    nodes.insert(0, coordinator);
-    nodes.iter().for_each(wait_until_open);
-    create_check(&nodes[0]);
-    assert_eq!(problems(&nodes, None), [""; 0]);
-    let kept = write_everywhere(&nodes, 2);
-    assert_all_differ(&kept);
-}
-
 // ---- the check of the page ----
 
 /// The blocks of the page in this language, each with its line.

@@ -79,9 +79,9 @@ fn no_function_depends_on_its_callers_search_path() {
             (function.get(3), function.get(4), function.get(5));
         // What nodes and monitoring may see of tables on which they have no rights.
         let is_trusted = [
-            "ids.snowflake_registry_contact(",
+            "snowflake_internal.snowflake_registry_contact(",
             "ids.snowflake_origin(",
-            "snowflake_internal.snowflake_fleet_free_from(",
+            "snowflake_internal.snowflake_fleet_doubt(",
             // What the owner of a database restores.
             "snowflake_internal.snowflake_add_layouts(",
         ]

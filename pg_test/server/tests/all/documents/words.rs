@@ -262,8 +262,8 @@ fn lists_of_functions_fit_a_screen() {
     let query = "
         SELECT proname || '(' || pg_get_function_arguments(oid) || ') ' || pg_get_function_result(oid)
         FROM pg_proc WHERE proname LIKE 'snowflake%' AND pronamespace <> 'snowflake_internal'::regnamespace
-            -- The first two are called once, and the other by servers.
-            AND proname NOT IN ('snowflake_registry_create', 'snowflake_generator_sql', 'snowflake_registry_contact')
+            -- These are called once.
+            AND proname NOT IN ('snowflake_registry_create', 'snowflake_generator_sql')
             AND greatest(length(pg_get_function_arguments(oid)), length(pg_get_function_result(oid))) > 180";
     let wide: Vec<String> = column(&mut server.connect(), query);
     assert!(wide.is_empty(), "{wide:#?}");

@@ -1,8 +1,8 @@
 //! Contacts with a registry: which node gets which worker, with which floor, and what a node is told that must not go on.
 
 use super::nodes::{
-    AFTER_GRANT, Answer, Lease, MINUTE, Node, draw, move_elsewhere, now, registry, rows, single_registry,
-    small_registry,
+    AFTER_GRANT, Answer, Lease, MINUTE, Node, draw, free_in, move_elsewhere, now, registry, rows,
+    single_registry, small_registry,
 };
 use postgres::Client;
 use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_lock};
@@ -35,6 +35,31 @@ fn a_contact_renews_and_its_repetition_gets_the_same_lease() {
     node.clock = "clock_timestamp() - interval '10 min'".into();
     assert_eq!(node.granted(&mut session).until, renewed.until.max(node.lease.clone().unwrap().until));
     assert_eq!(one::<i64>(&mut server.connect(), "SELECT count(*) FROM snowflake_fleet"), 1);
+    // The view has the registry's time, and how far the node's clock was off.
+    let seen = "SELECT format('%s %s', abs(extract(epoch FROM last_contact_at - clock_timestamp())) < 120,
+                    clock_offset_ms BETWEEN -720000 AND -600000 + 1) FROM snowflake_fleet";
+    assert_eq!(one::<String>(&mut server.connect(), seen), "t t");
+}
+
+/// The clock of such a server is the registry's, and both fail over together.
+#[test]
+fn a_server_of_the_registrys_own_cluster_is_refused() {
+    let server = registry("");
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let mut node = Node::new("a");
+    node.granted(&mut session);
+    let before = rows(&mut operator);
+    let system_identifier = one(&mut operator, "SELECT system_identifier FROM pg_control_system()");
+    move_elsewhere(&mut operator);
+    for mut own in [Node { system_identifier, ..node.clone() }, Node { system_identifier, ..Node::new("b") }]
+    {
+        let refusal = own.refused(&mut session, "own");
+        assert!(refusal.detail.contains("or was copied from it"), "{refusal:?}");
+        assert!(refusal.hint.contains("snowflake_registry_reserve"), "{refusal:?}");
+    }
+    // Nor does its clock find out what was lost.
+    assert_eq!((rows(&mut operator), free_in(&mut operator)), (before, Some(f64::INFINITY)));
+    node.granted(&mut session);
 }
 
 #[test]
@@ -177,6 +202,7 @@ fn each_refusal_has_the_hint_of_its_cause() {
     run(&mut operator, "SELECT snowflake_registry_reserve(n, 'legacy') FROM generate_series(1, 3) AS n");
     Node::small("a").granted(&mut session);
     told(&mut small(), &mut session, "full", "snowflake_registry_unreserve");
+    told(&mut small(), &mut session, "full", "snowflake_registry_retire helps only against a server that");
     server.clock().forward(AFTER_GRANT + MINUTE);
     run(&mut operator, "SELECT snowflake_registry_reserve(0, 'legacy')");
     told(&mut small(), &mut session, "full", "snowflake_registry_unreserve");
@@ -184,84 +210,12 @@ fn each_refusal_has_the_hint_of_its_cause() {
     told(&mut Node { clock: "'2026-01-01Z'".into(), ..small() }, &mut session, "clock", clocks);
     run(&mut operator, "SELECT snowflake_registry_vouch(), snowflake_registry_unreserve(3)");
     move_elsewhere(&mut operator);
-    told(&mut small(), &mut session, "doubt", "call snowflake_registry_vouch");
-}
-
-// ---- a lease that is given back ----
-
-#[test]
-fn a_lease_that_is_given_back_is_free_above_its_mark_for_its_name_first() {
-    let server = small_registry();
-    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
-    let mut node = Node::small("a");
-    let lease = node.granted(&mut session);
-    Node::small("b").granted(&mut session);
-    let mark = now(&mut operator) + 1_500;
-    let release = Node {
-        releases: true,
-        number: node.number + 1,
-        nonce: draw(),
-        lease: Some(Lease { until: mark, ..lease.clone() }),
-        ..node.clone()
-    };
-    let answer = release.send(&mut session);
-    assert_eq!((answer.answer.as_str(), answer.reason.as_str(), answer.lease), ("over", "", None));
-    assert!(answer.detail.contains("given worker 0 back"), "{}", answer.detail);
-    let before = rows(&mut operator);
-    // The answer was lost; a contact of before arrives late; and a copy of the node goes on.
-    for late in [&release, &node, &Node { number: 99, ..node.clone() }] {
-        assert_eq!(late.send(&mut session).answer, "over");
-    }
-    assert_eq!(rows(&mut operator), before);
-    assert_eq!(column::<String>(&mut operator, "SELECT node_name FROM snowflake_fleet"), ["b"]);
-    server.clock().forward(secs(2));
-    // Of any name only after those that were never used.
-    assert_eq!(Node::small("c").granted(&mut session).worker, 2);
-    let mut next = Node::small("a");
-    let again = next.granted(&mut session);
-    assert_eq!((again.worker, again.floor), (0, mark));
-    // Each of the two has its IDs.
-    for (tick, from) in [(mark, lease.floor), (mark + 1, mark)] {
-        let origin = format!(
-            "SELECT floor(extract(epoch FROM leased_from - '2024-01-01Z') * 1000)::bigint
-             FROM snowflake_origin({}) WHERE node_name = 'a'",
-            tick << 22
-        );
-        assert_eq!(column::<i64>(&mut operator, &origin), [from + 1]);
-    }
-}
-
-#[test]
-fn a_release_without_the_nodes_voice_or_a_believable_mark_changes_nothing() {
-    let server = small_registry();
-    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
-    let mut node = Node::small("a");
-    node.granted(&mut session);
-    let lease = node.granted(&mut session);
-    let before = rows(&mut operator);
-    let release = |number, until| Node {
-        releases: true,
-        number,
-        nonce: draw(),
-        lease: Some(Lease { until, ..lease.clone() }),
-        ..node.clone()
-    };
-    // A number that was used, with another nonce; below the floor; above all that could have been granted.
-    for wrong in [
-        release(2, lease.until),
-        release(1, lease.until),
-        release(9, lease.floor - 1),
-        release(9, lease.until + 3_700_000),
-        Node { id: draw(), ..release(9, lease.until) },
-    ] {
-        assert_eq!(wrong.send(&mut session).answer, "over");
-        assert_eq!(rows(&mut operator), before);
-    }
-    let nothing = Node { lease: None, ..release(9, 0) };
-    let error = session.query(&nothing.query(), &[]).expect_err("no lease");
-    assert_eq!(Failure::from(&error).code, "22004");
-    assert_eq!(release(9, lease.floor).send(&mut session).answer, "over");
-    assert_ne!(rows(&mut operator), before);
+    told(
+        &mut small(),
+        &mut session,
+        "doubt",
+        "lost_after in snowflake_fleet_capacity, call snowflake_registry_vouch",
+    );
 }
 
 // ---- at once ----
@@ -394,7 +348,11 @@ fn a_node_that_does_not_fit_is_refused_with_both_sides_named() {
     }
     let refusal = Node { registry: Some(draw()), ..node.clone() }.refused(&mut session, "settings");
     assert!(refusal.detail.contains(&refusal.registry), "{refusal:?}");
-    Node { datacenter: 1, ..node.clone() }.refused(&mut session, "settings");
+    let refusal = Node { datacenter: 1, ..node.clone() }.refused(&mut session, "settings");
+    assert!(
+        refusal.detail.contains("datacenter_id 0;") && refusal.detail.contains("datacenter_id 1."),
+        "{refusal:?}"
+    );
     for clock in [
         "clock_timestamp() + interval '1 h 1 min'",
         "'294276-01-01 00:00Z'",
@@ -429,9 +387,10 @@ fn whatever_a_node_sends_hurts_no_other() {
         ("'victim'".to_owned(), "''".to_owned()),
         ("'victim'".to_owned(), "repeat('x', 10000000)".to_owned()),
         ("'victim'".to_owned(), "E'a\\nLOG: forged'".to_owned()),
+        // C1: some terminals take this for ESC [.
+        ("'victim'".to_owned(), "E'a\\u009b31m'".to_owned()),
         ("NULL, NULL, NULL,".to_owned(), "0, NULL, NULL,".to_owned()),
-        ("NULL, NULL, NULL, false".to_owned(), "NULL, NULL, NULL, true".to_owned()),
-        ("NULL, NULL, NULL, false".to_owned(), "NULL, NULL, NULL, NULL".to_owned()),
+        ("NULL, NULL, NULL, clock_timestamp()".to_owned(), "NULL, NULL, NULL, NULL".to_owned()),
         ("'1.0.0'".to_owned(), "repeat('1', 1021)".to_owned()),
     ] {
         assert!(as_sent.contains(&from), "{from} is not in {as_sent}");
@@ -444,7 +403,11 @@ fn whatever_a_node_sends_hurts_no_other() {
         );
     }
     let nulls = ["NULL"; 17].join(", ");
-    fails(&mut session, "22004", &format!("SELECT snowflake_registry_contact({nulls})"));
+    fails(&mut session, "22004", &format!("SELECT snowflake_internal.snowflake_registry_contact({nulls})"));
+    run(&mut session, "BEGIN READ ONLY");
+    let error = Failure::from(&session.query(&as_sent, &[]).expect_err("a read-only transaction"));
+    assert!(error.code == "25006" && error.detail.contains("for role node"), "{error}");
+    run(&mut session, "ROLLBACK");
     for isolation in ["REPEATABLE READ", "SERIALIZABLE"] {
         run(&mut session, &format!("BEGIN ISOLATION LEVEL {isolation}"));
         let error = session.query(&as_sent, &[]).expect_err("an old snapshot");
@@ -490,12 +453,15 @@ fn whatever_a_node_sends_hurts_no_other() {
          WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
              AND has_function_privilege('node', d.objid, 'EXECUTE')
              AND (NOT has_function_privilege('public', d.objid, 'EXECUTE')
-                 OR d.objid::regproc::text ~ '^snowflake_(registry|fleet)')
+                 OR d.objid::regproc::text ~ 'snowflake_(registry|fleet)')
          UNION ALL
          SELECT c.relname FROM pg_class c WHERE c.relname ~ '^snowflake_(registry|fleet)' AND c.relkind IN ('r', 'v')
              AND has_table_privilege('node', c.oid, 'SELECT')",
     );
-    assert!(more.len() == 1 && more[0].starts_with("snowflake_registry_contact("), "{more:?}");
+    assert!(
+        more.len() == 1 && more[0].starts_with("snowflake_internal.snowflake_registry_contact("),
+        "{more:?}"
+    );
 }
 
 // ---- durable ----

@@ -10,6 +10,7 @@ use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 use snowflake_server_tests::{Server, Stop, secs, without_warnings};
 use std::sync::Barrier;
 use std::thread;
+use std::time::SystemTime;
 
 /// How often the registry has found out that commits may be lost.
 fn doubts(server: &Server) -> usize {
@@ -60,7 +61,6 @@ fn a_promoted_registry_renews_leases_in_its_rows_and_grants_only_above_its_fence
         fence >= kept.0.until.max(kept.1.until) && fence - now(&mut operator) > 3_500_000,
         "{fence} {kept:?}"
     );
-    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
     let running: Vec<String> = column(&mut operator, "SELECT node_name FROM snowflake_fleet");
     assert_eq!(running, ["renewed"], "the other one had passed");
     // Its renewal is what was lost, if there was one: the group may have gone to another node.
@@ -82,8 +82,6 @@ fn a_promoted_registry_renews_leases_in_its_rows_and_grants_only_above_its_fence
         renewed.granted(&mut session);
     }
     standby.clock().forward(secs(62));
-    // The clock of the server that it would be reserved for may be behind.
-    fails(&mut operator, "55000", "SELECT snowflake_registry_reserve(3, 'mine')");
     let answer = new.granted(&mut session);
     assert!(answer.floor >= fence && answer.until > fence, "{answer:?} {fence}");
     assert_ne!(answer.worker, kept.0.worker);
@@ -238,6 +236,54 @@ fn a_failover_is_detected_only_by_a_node_whose_clock_agrees() {
     assert!(free_in(&mut operator).is_some_and(|free_in| (3_600.0..3_700.0).contains(&free_in)));
     node.clock = "clock_timestamp() - interval '3 h'".into();
     assert_eq!(node.granted(&mut session), lease);
+}
+
+/// Both clocks of the contact that finds out are behind: the leases show how late lost contacts may have been.
+#[test]
+fn a_failover_found_by_slow_clocks_looks_at_the_leases() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    let (mut node, mut late) = (Node::small("a"), Node::small("b"));
+    let passed = node.granted(&mut session).until;
+    server.clock().forward(GRANT);
+    let until = late.granted(&mut session).until;
+    server.clock().back(40 * MINUTE);
+    move_elsewhere(&mut operator);
+    // By both clocks it has 40 minutes to go.
+    node.over(&mut session);
+    // One grant before that end, the tolerance, and one grant.
+    assert_eq!(fence(&mut operator), until + 60_000);
+    assert!(passed < until - 3_600_000 + 60_000);
+    late.granted(&mut session);
+}
+
+/// The view has the time after which commits may be lost: what the registry had at the first doubt that is still on.
+#[test]
+fn an_operator_sees_the_time_after_which_commits_may_be_lost() {
+    let server = small_registry();
+    let (mut session, mut operator) = (server.connect_as("node"), server.connect());
+    Node::small("a").granted(&mut session);
+    let lost_after = "SELECT lost_after FROM snowflake_fleet_capacity";
+    let last: SystemTime = one(&mut operator, "SELECT max(last_contact_at) FROM snowflake_fleet");
+    assert_eq!(one::<Option<SystemTime>>(&mut operator, lost_after), None);
+    server.clock().forward(MINUTE);
+    move_elsewhere(&mut operator);
+    assert_eq!(one::<Option<SystemTime>>(&mut operator, lost_after), Some(last));
+    let mut node = Node::small("b");
+    node.refused(&mut session, "doubt");
+    run(
+        &mut operator,
+        "UPDATE snowflake_internal.snowflake_registry_groups SET last_contact_at = clock_timestamp()",
+    );
+    move_elsewhere(&mut operator);
+    node.refused(&mut session, "doubt");
+    assert_eq!(one::<Option<SystemTime>>(&mut operator, lost_after), Some(last), "of the first of two");
+    run(&mut operator, "SELECT snowflake_registry_vouch()");
+    assert_eq!(one::<Option<SystemTime>>(&mut operator, lost_after), None);
+    // Of the next one, after the vouch.
+    move_elsewhere(&mut operator);
+    node.refused(&mut session, "doubt");
+    assert!(one::<Option<SystemTime>>(&mut operator, lost_after) > Some(last));
 }
 
 /// The registry's new server is behind the old one, by far less than a grant: the group may have gone to another.

@@ -1,5 +1,4 @@
-//! Random histories against the registry's SQL functions: contacts lost, replayed and forged, leases that are given
-//! back, operators, failovers to older copies, and clocks that say anything. After each step, answer and tables are those
+//! Random histories against the registry's SQL functions: contacts lost, replayed and forged, operators, failovers to older copies, and clocks that say anything. After each step, answer and tables are those
 //! of the rules in `studies/registry`, which `studies/fleet` explores; and no two nodes are granted one tick of one
 //! worker, whoever still knows of the grant.
 //!
@@ -37,29 +36,35 @@ CREATE FUNCTION fuzz_clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 CREATE FUNCTION fuzz_state() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT format('fence %s before %s elsewhere %s:%s', r.fence, nullif(r.fence_before, r.fence),
         r.written_in <> snowflake_internal.snowflake_fleet_location(),
-        coalesce((SELECT string_agg(format(' %s %s %s', right(g.node_id::text, 12), coalesce(g.until, 0), g.note), ','
-            ORDER BY g.worker_id) FROM snowflake_internal.snowflake_registry_groups g), '  0 ,  0 '))
+        (SELECT string_agg(format(' %s %s %s', right(g.node_id::text, 12), coalesce(g.until, 0), g.note), ','
+            ORDER BY g.worker_id) FROM snowflake_internal.snowflake_registry_groups g))
     FROM snowflake_internal.snowflake_registry r
 $$;
 CREATE FUNCTION fuzz_contact(
     clock bigint, timeline bigint, node text, name text, number bigint, nonce text, leased integer, low bigint,
-    high bigint, releases boolean, node_clock bigint,
+    high bigint, node_clock bigint,
     OUT told text, OUT worker integer, OUT granted_floor bigint, OUT granted_until bigint, OUT reason text, OUT state text)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('fuzz.clock', clock::text, false), set_config('fuzz.timeline', timeline::text, false);
     SELECT c.answer, c.worker_id, c.floor, c.until, c.reason INTO told, worker, granted_floor, granted_until, reason
-    FROM snowflake_registry_contact(NULL, node::uuid, name, number, nonce::uuid, leased, low, high, releases,
+    FROM snowflake_internal.snowflake_registry_contact(NULL, 1, node::uuid, name, number, nonce::uuid, leased, low, high,
         timestamptz '2024-01-01 00:00:00+00' + node_clock * interval '1 s', '28/4/31', 1000,
         '2024-01-01 00:00:00+00', 7, 0, false, '1.0.0') AS c;
     state := fuzz_state();
 END $$;
-CREATE FUNCTION fuzz_operate(clock bigint, timeline bigint, call text, OUT outcome text, OUT state text)
+CREATE FUNCTION fuzz_operate(
+    clock bigint, timeline bigint, call text, OUT outcome text, OUT passed bigint, OUT state text)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM set_config('fuzz.clock', clock::text, false), set_config('fuzz.timeline', timeline::text, false);
     BEGIN
-        EXECUTE 'SELECT ' || call;
+        IF call ~ '_reserve' THEN
+            -- The last tick that the reservation's server must have passed.
+            EXECUTE 'SELECT extract(epoch FROM ' || call || ' - timestamptz ''2024-01-01 00:00:00+00'')::bigint - 1' INTO passed;
+        ELSE
+            EXECUTE 'SELECT ' || call;
+        END IF;
         outcome := 'done';
     EXCEPTION WHEN SQLSTATE '55000' OR SQLSTATE '42704' THEN
         outcome := SQLSTATE;
@@ -78,8 +83,8 @@ BEGIN
     DELETE FROM snowflake_internal.snowflake_registry_groups; DELETE FROM snowflake_internal.snowflake_registry_leases;
     INSERT INTO snowflake_internal.snowflake_registry_groups SELECT * FROM copy_groups;
     INSERT INTO snowflake_internal.snowflake_registry_leases SELECT * FROM copy_leases;
-    UPDATE snowflake_internal.snowflake_registry r SET (fence, fence_before, written_in)
-        = (SELECT c.fence, c.fence_before, c.written_in FROM copy_registry c);
+    UPDATE snowflake_internal.snowflake_registry r SET (fence, fence_before, lost_after, written_in)
+        = (SELECT c.fence, c.fence_before, c.lost_after, c.written_in FROM copy_registry c);
 END $$;
 CREATE FUNCTION fuzz_restore() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,7 +145,7 @@ fn registry() -> (Server, Registry) {
         ),
     );
     run(&mut session, "SET client_min_messages = error; SET log_min_messages = panic");
-    let contact = "SELECT * FROM fuzz_contact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    let contact = "SELECT * FROM fuzz_contact($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let contact = session.prepare(contact).expect("the function");
     let operate = session.prepare("SELECT * FROM fuzz_operate($1, $2, $3)").expect("the function");
     (server, Registry { session, contact, operate })
@@ -159,7 +164,6 @@ struct Contact {
     number: i64,
     nonce: u64,
     lease: Option<Lease>,
-    releases: bool,
     clock: i64,
 }
 
@@ -201,10 +205,10 @@ impl Truth {
             if !rules.can_find_out(request.clock, clock) {
                 return None;
             }
-            let latest = request.clock.max(clock);
+            let latest = rules.latest(request.clock, clock);
             let has_lost = self.lost.take().is_some();
             self.has_lost = has_lost || self.has_lost && rules.is_in_doubt(latest + TOLERANCE);
-            rules.find_out(latest);
+            rules.find_out(request.clock, clock);
         }
         let own = rules.rows.iter().find(|row| row.node == request.node && row.is_running());
         let is_again = |row: &Row<i64, u64>| (row.number, row.nonce) == (request.number, request.nonce);
@@ -218,7 +222,7 @@ impl Truth {
         }
         let picks = worker.map_or(0..WORKERS, |worker| worker..worker + 1);
         let reply = { picks }.find_map(|worker| rules.answer(request, clock, worker as u8 + 1));
-        if matches!(reply, Some(Reply::Granted { .. } | Reply::Released)) {
+        if matches!(reply, Some(Reply::Granted { .. })) {
             self.since = self.since.max(request.clock.min(clock));
         }
         reply
@@ -260,8 +264,6 @@ struct History<'a> {
     drawn: u64,
     strays: Vec<Contact>,
     granted: Vec<Granted>,
-    /// Nodes that have given their lease back: whatever is granted to them later, no server uses.
-    released: BTreeSet<u64>,
 }
 
 fn uuid(number: u64) -> String {
@@ -287,9 +289,6 @@ impl History<'_> {
     }
 
     fn grant(&mut self, worker: i32, holder: (u64, bool), floor: i64, until: i64) -> Result<(), String> {
-        if self.released.contains(&holder.0) {
-            return Ok(());
-        }
         for other in &self.granted {
             let is_same = other.holder == holder && other.floor == floor;
             if other.worker == worker && !is_same && other.floor < until && floor < other.until {
@@ -313,7 +312,7 @@ impl History<'_> {
         let rules = &self.truth.rules;
         let finds_out = rules.is_elsewhere && rules.can_find_out(contact.clock, clock);
         // What the protocol does not protect from.
-        if finds_out && contact.clock.max(clock) + TOLERANCE < self.truth.lost.unwrap_or_default() {
+        if finds_out && rules.latest(contact.clock, clock) + TOLERANCE < self.truth.lost.unwrap_or_default() {
             return Ok(None);
         }
         let (node, nonce) = (uuid(contact.node), uuid(contact.nonce));
@@ -334,7 +333,6 @@ impl History<'_> {
                 &leased,
                 &low,
                 &high,
-                &contact.releases,
                 &contact.clock,
             ],
         );
@@ -349,16 +347,16 @@ impl History<'_> {
             "{clock} {contact:?}: {told} {lease:?} {}",
             reason.as_deref().unwrap_or_default()
         );
-        let Contact { node, number, nonce, clock: node_clock, releases: is_release, .. } = *contact;
+        let Contact { node, number, nonce, clock: node_clock, .. } = *contact;
         let (worker, floor, until) = contact.lease.unwrap_or((-1, 0, 0));
         let group = (worker + 1) as u8;
-        let request = Request { node, number, nonce, group, floor, until, clock: node_clock, is_release };
+        let request = Request { node, number, nonce, group, floor, until, clock: node_clock };
         let reply = self.truth.answer(&request, clock, lease.map(|lease| lease.0));
         let expected = match reply {
             Some(Reply::Granted { group, floor, until }) => {
                 ("granted", Some((group as i32 - 1, floor, until)))
             }
-            Some(Reply::Over | Reply::Released) => ("over", None),
+            Some(Reply::Over) => ("over", None),
             None => ("refused", None),
         };
         if (told.as_str(), lease) != expected {
@@ -393,7 +391,6 @@ impl History<'_> {
             number,
             nonce,
             lease: node.lease,
-            releases: false,
             clock: self.time + node.offset,
         };
         if self.random.random_ratio(1, 6) {
@@ -412,34 +409,6 @@ impl History<'_> {
             "over" => self.live_anew(at),
             _ => {}
         }
-        Ok(())
-    }
-
-    /// A node gives its lease back, or tries to: it uses nothing above the mark that it shows.
-    fn release(&mut self, at: usize) -> Result<(), String> {
-        let Node { id, name, number, lease, offset, .. } = self.nodes[at];
-        let Some((worker, floor, until)) = lease else { return Ok(()) };
-        // A copy of the node, which no server keeps a lease for, has given it back.
-        if self.released.contains(&id) {
-            self.live_anew(at);
-            return Ok(());
-        }
-        let mark = self.random.random_range(floor..=until);
-        let (nonce, clock) = (self.draw(), self.time + offset);
-        let of_node = |g: &&mut Granted| g.holder == (id, false) && g.worker == worker && g.floor == floor;
-        self.granted.iter_mut().filter(of_node).for_each(|g| g.until = mark);
-        self.released.insert(id);
-        let lease = Some((worker, floor, mark));
-        let contact = Contact { node: id, name, number: number + 1, nonce, lease, releases: true, clock };
-        self.live_anew(at);
-        for _ in 0..self.random.random_range(0..3) {
-            if let Some((told, _)) = self.send(&contact)?
-                && told == "granted"
-            {
-                return Err("a lease that was given back was granted".to_owned());
-            }
-        }
-        self.strays.push(contact);
         Ok(())
     }
 
@@ -479,8 +448,7 @@ impl History<'_> {
         let until = floor + self.random.random_range(1..2 * GRANT);
         let worker = self.random.random_range(0..WORKERS);
         let (clock, lease) = (self.time, Some((worker, floor, until)));
-        let releases = self.random.random_ratio(1, 4);
-        let forged = Contact { node, name: 9, number: 99, nonce, lease, releases, clock };
+        let forged = Contact { node, name: 9, number: 99, nonce, lease, clock };
         let answer = self.send(&forged)?;
         match answer.is_some_and(|(told, _)| told == "granted") {
             true => Err("a forged lease was granted".to_owned()),
@@ -488,8 +456,12 @@ impl History<'_> {
         }
     }
 
-    /// An operator's call; the rules change as it does, if it is done.
-    fn operate(&mut self, call: &str, does: impl FnOnce(&mut Truth, i64)) -> Result<bool, String> {
+    /// An operator's call; the rules change as it does, if it is done. Returns the time of a reservation.
+    fn operate(
+        &mut self,
+        call: &str,
+        does: impl FnOnce(&mut Truth, i64),
+    ) -> Result<Option<Option<i64>>, String> {
         let clock = self.clock();
         let row = self
             .registry
@@ -502,7 +474,7 @@ impl History<'_> {
             does(&mut self.truth, clock);
         }
         self.compare(&row)?;
-        Ok(outcome == "done")
+        Ok((outcome == "done").then(|| row.get("passed")))
     }
 
     fn retire(&mut self) -> Result<(), String> {
@@ -532,32 +504,31 @@ impl History<'_> {
     fn reserve(&mut self) -> Result<(), String> {
         let worker = self.random.random_range(0..WORKERS);
         let (at, clock) = (worker as usize, self.clock());
-        // The fence of the creation holds for leases alone: a reservation is often for the server that had the worker then.
-        let Rules { fence, .. } = self.truth.rules;
-        let fenced = Rules { fence: if fence == BEGIN { 0 } else { fence }, ..self.truth.rules };
-        let can_reserve = fenced.can_reserve(worker as u8 + 1, clock);
+        let mut rules = self.truth.rules;
+        let expected = rules.can_reserve(worker as u8 + 1, clock).then(|| rules.reserve(worker as u8 + 1));
         if self.truth.rules.rows[at].is_reserved {
             let does = |truth: &mut Truth, clock| {
                 let row = &mut truth.rules.rows[at];
                 (row.is_reserved, row.until) = (false, row.until.max(clock + GRANT));
                 truth.since = truth.since.max(clock);
             };
-            if self.operate(&format!("snowflake_registry_unreserve({worker})"), does)? {
+            if self.operate(&format!("snowflake_registry_unreserve({worker})"), does)?.is_some() {
                 let of_worker = self.granted.iter_mut().filter(|g| g.worker == worker && g.until == i64::MAX);
                 of_worker.for_each(|g| g.until = clock + GRANT);
             }
         } else {
             let does = |truth: &mut Truth, clock| {
-                truth.rules.reserve(worker as u8 + 1);
+                let _ = truth.rules.reserve(worker as u8 + 1);
                 truth.since = truth.since.max(clock);
             };
-            if self.operate(&format!("snowflake_registry_reserve({worker}, 'mine')"), does)? {
-                if !can_reserve {
-                    return Err("by the rules it cannot be reserved".to_owned());
-                }
+            let done = self.operate(&format!("snowflake_registry_reserve({worker}, 'mine')"), does)?;
+            if done != expected {
+                return Err(format!("{done:?}, by the rules {expected:?}"));
+            }
+            if let Some(passed) = done {
                 let holder = self.draw();
-                // That server's clock may be behind.
-                self.grant(worker, (holder, true), clock - TOLERANCE - 1, i64::MAX)?;
+                // That server begins when its own clock has passed the time, whatever the registry's says.
+                self.grant(worker, (holder, true), passed.unwrap_or_default(), i64::MAX)?;
             }
         }
         Ok(())
@@ -645,10 +616,6 @@ impl History<'_> {
                 self.live_anew(at);
                 Ok(())
             }
-            91..93 => {
-                let at = self.random.random_range(0..NODES);
-                self.release(at)
-            }
             90 => {
                 // A clone: one voice.
                 let (from, to) = (self.random.random_range(0..NODES), self.random.random_range(0..NODES));
@@ -689,7 +656,6 @@ fn history(registry: &mut Registry, seed: u64) -> Option<String> {
         drawn: 0,
         strays: Vec::new(),
         granted: Vec::new(),
-        released: BTreeSet::new(),
     };
     run(&mut history.registry.session, "BEGIN; SELECT fuzz_sync()");
     for at in 0..NODES {

@@ -79,7 +79,7 @@ pub struct Node {
     pub tick_ms: i32,
     pub backups: i32,
     pub datacenter: i32,
-    pub releases: bool,
+    pub system_identifier: i64,
 }
 
 pub fn draw() -> String {
@@ -105,7 +105,7 @@ impl Node {
             tick_ms: 1,
             backups: 3,
             datacenter: 0,
-            releases: false,
+            system_identifier: -1,
         }
     }
 
@@ -126,9 +126,10 @@ impl Node {
                  coalesce(detail, '') AS detail, coalesce(hint, '') AS hint,
                  extract(epoch FROM substring(detail FROM ' before (.*)[.]$')::timestamptz
                      - clock_timestamp())::double precision AS free_in
-             FROM snowflake_registry_contact({}, '{}', '{}', {}, '{}', {}, {}, {}, {}, {}, '{}', {},
+             FROM snowflake_internal.snowflake_registry_contact({}, {}, '{}', '{}', {}, '{}', {}, {}, {}, {}, '{}', {},
                  '2024-01-01 00:00:00+00', {}, {}, false, '1.0.0')",
             literal(&self.registry),
+            self.system_identifier,
             self.id,
             self.name,
             self.number,
@@ -136,7 +137,6 @@ impl Node {
             lease(|lease| lease.worker.into()),
             lease(|lease| lease.floor),
             lease(|lease| lease.until),
-            self.releases,
             self.clock,
             self.layout,
             self.tick_ms,
@@ -223,10 +223,7 @@ pub fn now(session: &mut Client) -> i64 {
 }
 
 pub fn rows(session: &mut Client) -> Vec<String> {
-    column(
-        session,
-        "SELECT g::text FROM snowflake_internal.snowflake_registry_groups g ORDER BY datacenter_id, worker_id",
-    )
+    column(session, "SELECT g::text FROM snowflake_internal.snowflake_registry_groups g ORDER BY worker_id")
 }
 
 /// As if the registry had failed over, and nobody knew yet.

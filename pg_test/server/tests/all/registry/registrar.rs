@@ -10,6 +10,7 @@ use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{fails as fails_in, one, run};
 use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, wait_until};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -56,8 +57,8 @@ fn a_contact_sends_all_its_arguments_and_reads_every_answer_without_search_path(
     let asked: String = one(&mut session, "SELECT arguments FROM asked");
     assert_eq!(
         asked,
-        "(,01020304-0506-0708-090a-0b0c0d0e0f10,\"the first\",1,ffffffff-ffff-ffff-ffff-ffffffffffff,\
-         3,-1,9223372036854775807,t,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
+        "(,-9223372036854775808,01020304-0506-0708-090a-0b0c0d0e0f10,\"the first\",1,\
+         ffffffff-ffff-ffff-ffff-ffffffffffff,3,-1,9223372036854775807,\"2027-01-15 08:00:00.123456+00\",41/10/12,1,\"2024-01-01 00:00:00+00\",3,\
          0,t,1.0.0)"
     );
     assert_eq!(one::<String>(&mut session, "SELECT as_role::text FROM asked"), "node");
@@ -108,6 +109,18 @@ fn what_the_registry_could_not_commit_was_not_granted() {
     assert_eq!(registry.contacts(), 0);
 }
 
+/// As target_session_attrs in the manual's connection string has libpq refuse it.
+#[test]
+fn a_role_that_only_reads_by_default_is_named_in_the_hint() {
+    let registry = Server::builder().start_registry();
+    run(&mut registry.connect(), "ALTER ROLE node SET default_transaction_read_only = on");
+    let string = format!("{} target_session_attrs=read-write", registry.registry_string());
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    server.wait_for_line("session is read-only", secs(30));
+    server.wait_for_line("default_transaction_read_only", secs(30));
+}
+
 /// Whatever the role, its database or its server has as the default.
 #[test]
 fn a_contact_says_which_isolation_it_needs() {
@@ -126,12 +139,8 @@ fn a_contact_says_which_isolation_it_needs() {
 fn a_database_without_a_registry_and_a_string_that_is_none_say_so() {
     let server = Server::builder().start();
     let string = format!("host={} user=postgres", server.folder().display());
-    fails(
-        &string,
-        &[],
-        Kind::Connection,
-        "the extension snowflake_id is not installed in the registry's database",
-    );
+    let missing = "the extension snowflake_id is not installed in the registry's database";
+    fails(&string, &[], Kind::Connection, missing);
     fails("postgres", &[], Kind::Connection, "missing \"=\" after \"postgres\" in connection info string");
     fails("hots=a", &[], Kind::Connection, "invalid connection option \"hots\"");
     let said = fails("password=my secret", &[], Kind::Connection, "missing \"=\" after");
@@ -332,6 +341,32 @@ fn silent() -> Silent {
     Silent { address, _listener: listener }
 }
 
+/// A registry that accepts one session, and then never says a word: its server froze after the handshake.
+fn frozen() -> String {
+    let address = loopback_address();
+    let listener = TcpListener::bind((address.as_str(), 5432)).unwrap();
+    std::thread::spawn(move || {
+        let mut sessions = Vec::new();
+        for session in listener.incoming() {
+            let mut session = session.expect("a connection");
+            let mut length = [0; 4];
+            let mut packet = |session: &mut std::net::TcpStream| {
+                session.read_exact(&mut length).ok()?;
+                let mut rest = vec![0; u32::from_be_bytes(length) as usize - 4];
+                session.read_exact(&mut rest).ok().map(|()| rest)
+            };
+            // Requests for encryption are 8 bytes long, and are declined.
+            while packet(&mut session).is_some_and(|rest| rest.len() == 4) {
+                session.write_all(b"N").expect("an answer");
+            }
+            // Authenticated, and ready for a query.
+            session.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").expect("an answer");
+            sessions.push(session);
+        }
+    });
+    address
+}
+
 /// A server with a contact under way that takes as long as it may.
 fn with_stalled_contact() -> (Server, Silent, i32, i32) {
     let silent = silent();
@@ -380,6 +415,9 @@ fn the_registrar_contacts_the_registry_repeatedly_and_no_process_maps_libpq() {
     let renewal = "SELECT count(*) FROM asked WHERE arguments LIKE '(00000000-0000-0000-0000-000000000007,%,12,100,2000000000000,%'";
     assert_eq!(one::<i64>(&mut session, claim), 1);
     assert_eq!(one::<i64>(&mut session, renewal), 1);
+    let own: i64 = one(&mut server.connect(), "SELECT system_identifier FROM pg_control_system()");
+    let sent = format!("SELECT count(*) FROM asked WHERE split_part(arguments, ',', 2) = '{own}'");
+    assert_eq!(one::<i64>(&mut session, &sent), registry.contacts());
     let pause = "SELECT extract(epoch FROM max(at) - min(at))::float8 FROM asked";
     let pause: f64 = one(&mut session, pause);
     assert!((7.5..60.0).contains(&pause), "{pause} s");
@@ -489,6 +527,14 @@ fn a_contact_that_nobody_answers_ends_at_its_deadline() {
     // And there is another one after it.
     let next = contact_of(registrar);
     assert_ne!(next, contact);
+}
+
+#[test]
+fn a_registry_that_freezes_after_the_handshake_has_8_s() {
+    let string = format!("host={} dbname=postgres user=node", frozen());
+    let server =
+        Server::builder().without("snowflake_id.worker_id").setting("snowflake_id.registry", &string).start();
+    server.wait_for_line("the registry did not answer within 8 s", secs(40));
 }
 
 #[test]
