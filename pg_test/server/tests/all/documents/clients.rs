@@ -249,15 +249,6 @@ fn drizzle_kit_with_the_documented_filter_drops_nothing_of_the_extension() {
 }
 
 #[test]
-fn the_example_for_prisma_works() {
-    if has_node_20() {
-        let server = server();
-        let printed = play(&server, node("prisma_orders.js"));
-        assert_made(&mut server.connect(), "prisma_orders", 1001, &printed);
-    }
-}
-
-#[test]
 fn the_example_for_sequelize_works() {
     let server = server();
     let printed = play(&server, node("sequelize_orders.js"));
@@ -271,13 +262,6 @@ fn the_example_for_typeorm_works() {
         let printed = play(&server, node("typeorm_orders.js"));
         assert_made(&mut server.connect(), "typeorm_orders", 1001, &printed);
     }
-}
-
-#[test]
-fn the_example_for_asyncpg_works() {
-    let server = server();
-    let printed = play(&server, python("asyncpg_orders.py"));
-    assert_made(&mut server.connect(), "asyncpg_orders", 1501, &printed);
 }
 
 #[test]
@@ -341,13 +325,6 @@ fn schema_rb_needs_the_extension_in_its_schema_before_it_is_loaded() {
     run(&mut connect("after"), "INSERT INTO orders DEFAULT VALUES");
 }
 
-#[test]
-fn the_example_for_pgx_works() {
-    let server = server();
-    let printed = play(&server, Command::new(companions("go").join("pgx_orders")));
-    assert_made(&mut server.connect(), "pgx_orders", 1001, &printed);
-}
-
 /// JDBC knows no Unix sockets.
 #[test]
 fn the_example_for_jdbc_works() {
@@ -360,13 +337,6 @@ fn the_example_for_jdbc_works() {
     java.arg(format!("jdbc:postgresql://{address}/postgres?user=app"));
     let printed = play(&server, java);
     assert_made(&mut server.connect(), "jdbc_orders", 1001, &printed);
-}
-
-#[test]
-fn the_example_for_sqlx_works() {
-    let server = server();
-    let printed = play(&server, Command::new(companions("rust").join("debug/sqlx_orders")));
-    assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
 }
 
 /// The server counts every ID that it generated, so the count shows that the allocator asked for no more ranges than it
