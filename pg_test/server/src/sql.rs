@@ -1,6 +1,6 @@
 //! Shorthands for what tests ask of a server.
 
-use crate::{secs, wait_until};
+use crate::{look_until, secs, wait_until};
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Error};
 use std::fmt;
@@ -94,6 +94,26 @@ pub fn fails(client: &mut Client, code: &str, statement: &str) -> Failure {
 #[track_caller]
 pub fn next(client: &mut Client) -> i64 {
     one(client, "SELECT snowflake_nextval()")
+}
+
+/// Waits until the server generates an ID; panics with the last refusal.
+#[track_caller]
+pub fn wait_for_id(client: &mut Client) -> i64 {
+    let mut refusal = None;
+    let id = look_until(secs(90), || match client.query_one("SELECT snowflake_nextval()", &[]) {
+        Ok(row) => Some(row.get(0)),
+        Err(e) => {
+            refusal = Some(Failure::from(&e));
+            None
+        }
+    });
+    id.unwrap_or_else(|| panic!("waited 90 s in vain for an ID: {}", refusal.expect("no ID")))
+}
+
+/// Asserts the value of a setting in the session.
+#[track_caller]
+pub fn assert_shows(client: &mut Client, setting: &str, value: &str) {
+    assert_eq!(one::<String>(client, &format!("SHOW {setting}")), value, "{setting}");
 }
 
 /// Waits until another session of this database waits for a lock. The client must not be in a transaction, in which

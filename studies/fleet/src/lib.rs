@@ -7,7 +7,7 @@
 //! | `registry` | the registry's rules, which are a crate of their own, `studies/registry`, with what the invariants need |
 //! | `node` `caller` | the rest of the protocol: a server, a call on its hot path |
 //! | `faults` | what happens to hosts, directories, volumes, virtual machines, and to the registry's servers |
-//! | `invariants` | what must hold, and what the model remembers to check it |
+//! | `invariants` `ghost` | what must hold, and what the model remembers to check it |
 //! | `mutants` | deliberate faults in the protocol; `tests/fleet.rs` says which scope finds which |
 //! | `scopes` | what is explored: how much of everything, and how often each event |
 //! | `model` `explorer` | which action may come next; stateright explores them |
@@ -40,6 +40,7 @@
 mod caller;
 mod explorer;
 mod faults;
+mod ghost;
 mod invariants;
 mod model;
 mod mutants;
@@ -49,6 +50,6 @@ mod scopes;
 mod state;
 
 pub use explorer::{Explored, explore};
-pub use invariants::Breach;
+pub use ghost::Breach;
 pub use mutants::{MUTANTS, Mutant};
 pub use scopes::{SCOPES, Scope};

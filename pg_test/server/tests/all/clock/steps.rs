@@ -610,7 +610,7 @@ fn a_jump_forward_is_logged_and_counted_although_nothing_waits_for_it() {
     server.step_forward(secs(70));
     // The calls themselves have counted it, because nobody has read the status since.
     take(&mut session, 1_000);
-    wait_until("a line in the log", secs(30), || (lines(&server) > logged).then_some(()));
+    wait_until("a step forward in the log", secs(30), || (lines(&server) > logged).then_some(()));
     assert_eq!(lines(&server), logged + 1);
     let status = status_of(&server);
     assert_eq!((status.forward_jumps, status.rotations), (1, 0), "{status:?}");

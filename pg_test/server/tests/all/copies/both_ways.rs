@@ -364,7 +364,7 @@ fn what_the_guard_costs() {
     run(&mut to, &format!("CREATE {subscription}"));
     let mut nanoseconds_with = |guard: &str| {
         run(&mut to, "TRUNCATE orders; ALTER SUBSCRIPTION rows DISABLE");
-        wait_until("its end", secs(60), || {
+        wait_until("the subscription's worker to end", secs(60), || {
             one::<bool>(&mut to, "SELECT count(pid) = 0 FROM pg_stat_subscription").then_some(())
         });
         run(&mut to, &format!("CHECKPOINT; ALTER TABLE orders {guard} TRIGGER refuse_own_worker"));
@@ -373,7 +373,7 @@ fn what_the_guard_costs() {
             &format!("INSERT INTO orders SELECT snowflake_nextval(), 'x' FROM generate_series(1, {BATCH})"),
         );
         run(&mut to, "ALTER SUBSCRIPTION rows ENABLE");
-        wait_until("the rows", secs(120), || {
+        wait_until("rows of the other server", secs(120), || {
             one::<bool>(&mut to, "SELECT EXISTS (SELECT FROM orders)").then_some(())
         });
         let pid: i32 = one(&mut to, "SELECT pid FROM pg_stat_subscription");

@@ -6,10 +6,9 @@ use nix::libc;
 use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, Uid, mkfifo};
-use postgres::Client;
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, unpack};
-use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, wait_until};
+use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, unpack, wait_for_id};
+use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, skip, wait_until};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -24,16 +23,10 @@ const LINK: &str = "is a symbolic link";
 /// and single IDs.
 fn ids(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
-    let first = first_id(&mut session);
+    let first = wait_for_id(&mut session);
     let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
                  FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
     [vec![first], unpack(&one::<Vec<u8>>(&mut session, ticks)), take(&mut session, 1_000)].concat()
-}
-
-fn first_id(session: &mut Client) -> i64 {
-    wait_until("an ID", secs(20), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
-    })
 }
 
 #[track_caller]
@@ -69,7 +62,7 @@ fn try_sh(script: &str, arguments: &[&Path]) -> bool {
 fn has(program: &str) -> bool {
     let found = try_sh("command -v \"$1\" >/dev/null", &[Path::new(program)]);
     if !found {
-        eprintln!("skipped: there is no {program}");
+        skip(program);
     }
     found
 }
@@ -150,7 +143,7 @@ fn rolled_back() -> (Server, Vec<i64>) {
     let before = ids(&server);
     let snapshot = fs::read(file(&server)).unwrap();
     wait_until("a later record", secs(20), || {
-        first_id(&mut server.connect());
+        wait_for_id(&mut server.connect());
         (fs::read(file(&server)).unwrap() != snapshot).then_some(())
     });
     let after = ids(&server);
@@ -240,7 +233,7 @@ impl Mount {
         let status = Command::new("mount").args(what).arg(at).status();
         let is_mounted = status.is_ok_and(|status| status.success());
         if !is_mounted {
-            eprintln!("skipped: this machine does not mount {what:?}");
+            skip("mounts");
         }
         is_mounted.then(|| Self { at: at.to_owned() })
     }
@@ -435,7 +428,7 @@ impl Last {
         let others = process::children(server.pid() as i32).into_iter().filter(|other| *other != pid);
         let others: Vec<i32> = others.collect();
         server.kill_postmaster();
-        wait_until("the end of the others", secs(60), || {
+        wait_until("all other processes of the server to end", secs(60), || {
             others.iter().all(|pid| process::has_ended(*pid)).then_some(())
         });
         last
@@ -514,7 +507,7 @@ fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
     let mut all = Ids::new();
     all.add("the original", ids(&original));
     let locked = |server: &Server| {
-        wait_until("the lock", secs(60), || is_locked(server, 1).then_some(()));
+        wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(server, 1).then_some(()));
         assert!([257, 513, 769].iter().all(|worker| is_locked(server, *worker)));
         assert!(!is_locked(server, 129));
     };
@@ -580,13 +573,15 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
             let log = server.log();
             log.lines().filter(|text| text.contains(&line) && text.contains(&format!("[{keeper}]"))).count()
         };
-        server.wait_for_worker("a line in the log", secs(60), |_| (told(&server) > 0).then_some(()));
+        server.wait_for_worker(&format!("a line in the log about the lock: {what}"), secs(60), |_| {
+            (told(&server) > 0).then_some(())
+        });
         all.add("without the lock", ids(&server));
         std::thread::sleep(secs(1));
         assert_eq!(told(&server), 1, "{what}: {}", server.log());
         // As soon as it can.
         fs::remove_file(&path).expect(what);
-        wait_until("the lock", secs(60), || is_locked(&server, 1).then_some(()));
+        wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(&server, 1).then_some(()));
         all.assert_unique();
     }
 }

@@ -3,7 +3,9 @@
 
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::refusals::all_fail;
-use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take, unpack};
+use snowflake_server_tests::sql::{
+    Failure, column, fails, next, one, run, status, take, unpack, wait_for_id,
+};
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
 use std::time::Duration;
 
@@ -38,10 +40,7 @@ fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
 
 /// Waits until a server generates IDs.
 fn opens(server: &Server) -> Vec<i64> {
-    let mut session = server.connect();
-    wait_until("the first ID", secs(30), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get(0)])
-    })
+    vec![wait_for_id(&mut server.connect())]
 }
 
 #[test]
@@ -306,7 +305,7 @@ fn starts_above(standby: &Server, mut before: Ids) {
     before.add("promoted, its clock behind", early);
     standby.step_forward(ms(39_500));
     let mut session = standby.connect();
-    wait_until("rows", secs(20), || match session.batch_execute(FILL) {
+    wait_until("the promoted server to insert rows", secs(20), || match session.batch_execute(FILL) {
         Ok(()) => Some(()),
         Err(e) => {
             let failure = Failure::from(&e);

@@ -4,7 +4,7 @@
 
 use postgres::{Client, NoTls};
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{column, fails, next, one, run, status, take};
+use snowflake_server_tests::sql::{assert_shows, column, fails, next, one, run, status, take, wait_for_id};
 use snowflake_server_tests::{Builder, Server, Stop, days, has_contrib, pg_version, secs, wait_until};
 use std::path::Path;
 use std::{fs, thread};
@@ -54,9 +54,7 @@ pub(super) fn shop(builder: Builder) -> Server {
 /// Sells as soon as the server generates IDs.
 fn sell(server: &Server) {
     let mut session = in_shop(server);
-    wait_until("the first IDs", secs(30), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|_| ())
-    });
+    wait_for_id(&mut session);
     run(&mut session, SELL);
 }
 
@@ -129,7 +127,7 @@ fn checksums_are_enabled_and_checked_on_a_cluster_that_made_ids() {
     let said = server.tool("pg_checksums", &["--check", "-D", "data"]);
     assert!(said.contains("Bad checksums:  0"), "{said}");
     server.start();
-    assert_eq!(one::<String>(&mut server.connect(), "SHOW data_checksums"), "on");
+    assert_shows(&mut server.connect(), "data_checksums", "on");
     goes_on(&server);
     server.stop(Stop::Fast);
     let said = server.tool("pg_checksums", &["--check", "-D", "data"]);

@@ -7,7 +7,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
 use snowflake_server_tests::sql::{column, next, one, run};
-use snowflake_server_tests::{Server, companions, days, secs, wait_until};
+use snowflake_server_tests::{Server, companions, days, secs, skip, wait_until};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ fn has_node_20() -> bool {
     let asked = Command::new("node").args(["-p", "parseInt(process.versions.node) >= 20"]).output();
     let has = asked.is_ok_and(|output| output.stdout.starts_with(b"true"));
     if !has {
-        eprintln!("SKIPPED, nothing was tested: this needs Node.js 20");
+        skip("node20");
     }
     has
 }

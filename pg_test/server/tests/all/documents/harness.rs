@@ -1,7 +1,7 @@
 //! The other tests rely on the harness; these show that it does what it says. They do not need the extension.
 
 use nix::sys::signal::Signal;
-use snowflake_server_tests::sql::{fails, one, run};
+use snowflake_server_tests::sql::{assert_shows, fails, one, run};
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, pg_version, secs, wait_until};
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ fn a_standby_follows_and_can_be_promoted() {
     run(&mut server.connect(), "CREATE TABLE t AS SELECT 1 AS x");
     let standby = server.standby(|settings| settings.setting("work_mem", "7MB"));
     assert!(one::<bool>(&mut standby.connect(), "SELECT pg_is_in_recovery()"));
-    assert_eq!(one::<String>(&mut standby.connect(), "SHOW work_mem"), "7MB");
+    assert_shows(&mut standby.connect(), "work_mem", "7MB");
     assert_eq!(one::<i32>(&mut standby.connect(), "SELECT x FROM t"), 1);
     let (low, high) = standby.measured_offset(ms(500));
     assert!((low..=high).contains(&-1_000_000_000), "{low}..{high}");

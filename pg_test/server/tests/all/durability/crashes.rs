@@ -452,7 +452,7 @@ fn a_file_deleted_or_replaced_while_running_is_made_anew() {
     let mut ids = Ids::new();
     ids.add("before", burst(&server));
     fs::remove_file(state_file(&server)).unwrap();
-    wait_until("a new file", secs(30), || {
+    wait_until("a new state file", secs(30), || {
         ids.add("meanwhile", take_soon(&server, secs(5)).0);
         state_file(&server).exists().then_some(())
     });

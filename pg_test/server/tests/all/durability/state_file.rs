@@ -1,9 +1,8 @@
 //! The state file as the operating system sees it: who may read it, in what order it becomes durable, and which marks a
 //! server leaves in it.
 
-use postgres::Client;
 use snowflake_server_tests::ids::at_ms;
-use snowflake_server_tests::sql::{fails, next, one, run};
+use snowflake_server_tests::sql::{fails, next, one, run, wait_for_id};
 use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -25,13 +24,6 @@ fn mark_in_file(server: &Server) -> i64 {
     digits.parse::<i64>().expect("a mark is a number") / 1_000
 }
 
-/// The first ID of a new server, which has to wait for the clock.
-fn first_id(session: &mut Client) -> i64 {
-    wait_until("the first ID", secs(20), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
-    })
-}
-
 /// The time was named for the IDs of all workers.
 #[test]
 fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says_so() {
@@ -51,7 +43,7 @@ fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says
     server.stop(Stop::Fast);
     fs::remove_dir_all(folder(&server)).expect("the folder");
     server.start();
-    first_id(&mut server.connect());
+    wait_for_id(&mut server.connect());
 }
 
 // ---- modes ----
@@ -65,7 +57,7 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
         server.start();
         let mut session = server.connect();
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        first_id(&mut session);
+        wait_for_id(&mut session);
         let assert_modes = || {
             let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
             assert_eq!(mode_of(&folder(&server)), mode, "the folder");
@@ -74,7 +66,7 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
         assert_modes();
         // Created again while the server runs.
         fs::remove_dir_all(folder(&server)).unwrap();
-        wait_until("another file", secs(20), || {
+        wait_until("another state file", secs(20), || {
             next(&mut session);
             file(&server).exists().then_some(())
         });
@@ -202,7 +194,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     server.start();
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
-    first_id(&mut session);
+    wait_for_id(&mut session);
     let first = record.take();
     assert_eq!(first[..MAKING.len()], MAKING, "the first start");
     assert_each_write_is_synced(&first);
@@ -210,7 +202,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     // The last run may have left pages that look written but are not, and a name that is not durable.
     server.restart();
     let mut session = server.connect();
-    first_id(&mut session);
+    wait_for_id(&mut session);
     let second = record.take();
     // The end of the first run comes before the start of the second.
     let again = ["write state", "write state", "fsync state", "fsync folder", "fsync data"];
@@ -223,7 +215,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     }
 
     fs::remove_file(file(&server)).unwrap();
-    wait_until("another file", secs(20), || {
+    wait_until("another state file", secs(20), || {
         next(&mut session);
         file(&server).exists().then_some(())
     });
@@ -249,7 +241,7 @@ fn assert_each_write_is_synced(mut done: &[String]) {
 fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
-    first_id(&mut session);
+    wait_for_id(&mut session);
     // The first IDs run ahead of the clock.
     std::thread::sleep(secs(5));
     let last = next(&mut session);
@@ -261,7 +253,7 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     assert!(ahead >= 300, "the mark is {ahead} ms past the last ID");
 
     server.start();
-    let last = first_id(&mut server.connect());
+    let last = wait_for_id(&mut server.connect());
     server.stop(Stop::Fast);
     assert_eq!(mark_in_file(&server), at_ms(last) + 1, "a clean stop writes exact marks");
 }
@@ -300,7 +292,7 @@ fn a_promoted_server_whose_clock_is_back_starts_above_the_last_replayed_commit()
     standby.clock().back(secs(60));
     standby.promote();
     let marks = || marks(&standby);
-    let (lowest, highest) = wait_until("marks", secs(20), marks);
+    let (lowest, highest) = wait_until("the marks of all lanes in the state file", secs(20), marks);
     // And a second for clocks that differ.
     let least = replayed + MAX_AHEAD + 1_000;
     assert!(lowest >= least, "{} ms below what may have been used", least - lowest);
