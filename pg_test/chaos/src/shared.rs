@@ -1,9 +1,8 @@
 //! The state that clients, acts and the report share.
 
-use crate::disk::Troublemaker;
 use crate::tally::{Tally, lock};
 use postgres::Config;
-use snowflake_server_tests::{Preload, Server};
+use snowflake_server_tests::Server;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -84,8 +83,6 @@ pub struct Shared {
     /// The most IDs of a tick.
     pub capacity: AtomicI64,
     silence: Silence,
-    /// The library that breaks a server's writes.
-    pub trouble: Preload,
     next_server: AtomicU16,
     /// How many faults had nothing to hit.
     pub skipped: AtomicU32,
@@ -118,7 +115,6 @@ impl Shared {
             pause_us: AtomicU64::new(0),
             capacity: AtomicI64::new(4096),
             silence: Silence::default(),
-            trouble: Troublemaker::compile(),
             next_server: AtomicU16::new(1),
             skipped: AtomicU32::new(0),
             interventions: AtomicU32::new(0),

@@ -6,6 +6,7 @@
 //! * [`server`]: start, restart, stop, clone as a standby, read the log;
 //! * [`clock`]: move the wall clock of a running server;
 //! * [`database`]: databases on a server that all tests of a program share, for tests that need no server of their own;
+//! * [`disk`]: a small disk under the state file, and a library that breaks its writes;
 //! * [`faults`]: base backups, `pg_rewind`, stray signals; `preload`: libraries between server and disk;
 //! * [`fleet`]: a registry, and servers that get their workers from it;
 //! * [`ids`]: split IDs into fields independently of the extension, find duplicates and their origins;
@@ -26,6 +27,7 @@
 pub mod clock;
 mod cluster;
 pub mod database;
+pub mod disk;
 mod dump;
 pub mod faults;
 pub mod fleet;

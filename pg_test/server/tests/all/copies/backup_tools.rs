@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 use snowflake_server_tests::faults::{new_folder, own};
 use snowflake_server_tests::ids::worker;
+use snowflake_server_tests::refusals::assert_closed;
 use snowflake_server_tests::sql::{fails, one, run, take, wait_for_id};
 use snowflake_server_tests::{Ids, Server, Signal, Stop, companions, secs, skip, wait_until};
 use std::fs;
@@ -32,12 +33,6 @@ fn said(command: &mut Command) -> String {
 fn opens(session: &mut Client) -> Vec<i64> {
     let first = wait_for_id(session);
     [vec![first], take(session, 20_000)].concat()
-}
-
-#[track_caller]
-fn closed(server: &Server, message: &str) {
-    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(message), "{failure}");
 }
 
 /// Asserts that the server is past recovery, on this timeline, and generates IDs of this worker.
@@ -235,7 +230,7 @@ fn a_restore_by_barman_without_a_target_is_a_copy() {
 
     // Without a target there is no recovery.signal, and the timeline stays.
     let mut copy = tool.restore(&[]);
-    closed(&copy, BESIDE);
+    assert_closed(&copy, BESIDE);
     // A worker of its own is enough.
     copy.set("snowflake_id.worker_id", "9");
     copy.restart();

@@ -6,8 +6,10 @@ use nix::libc;
 use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, Uid, mkfifo};
+use snowflake_server_tests::disk::state_file;
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, unpack, wait_for_id};
+use snowflake_server_tests::refusals::assert_closed;
+use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, take_ticks, wait_for_id};
 use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, skip, wait_until};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -24,18 +26,13 @@ const LINK: &str = "is a symbolic link";
 fn ids(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
     let first = wait_for_id(&mut session);
-    let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-                 FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
-    [vec![first], unpack(&one::<Vec<u8>>(&mut session, ticks)), take(&mut session, 1_000)].concat()
+    [vec![first], take_ticks(&mut session, 2_100), take(&mut session, 1_000)].concat()
 }
 
 #[track_caller]
 fn closed(server: &Server, message: &str) -> Failure {
-    let mut session = server.connect();
-    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(message), "{failure}");
+    let failure = assert_closed(server, message);
     assert!(!failure.hint.is_empty(), "{failure}");
-    assert!(status(&mut session).reason.expect("a reason").contains(message));
     failure
 }
 
@@ -72,10 +69,6 @@ fn backup_of(server: &Server) -> PathBuf {
     let backup = server.folder().join("backup");
     sh("cp -a \"$1\" \"$2\"", &[&server.data(), &backup]);
     backup
-}
-
-fn file(server: &Server) -> PathBuf {
-    server.data().join("snowflake_id/state")
 }
 
 /// A server in another place that has this running server's files, as a snapshot has them.
@@ -141,14 +134,14 @@ fn files_written_over_those_in_place_open_at_once() {
 fn rolled_back() -> (Server, Vec<i64>) {
     let mut server = Server::builder().start_with_extension();
     let before = ids(&server);
-    let snapshot = fs::read(file(&server)).unwrap();
+    let snapshot = fs::read(state_file(&server)).unwrap();
     wait_until("a later record", secs(20), || {
         wait_for_id(&mut server.connect());
-        (fs::read(file(&server)).unwrap() != snapshot).then_some(())
+        (fs::read(state_file(&server)).unwrap() != snapshot).then_some(())
     });
     let after = ids(&server);
     server.crash();
-    fs::write(file(&server), &snapshot).unwrap();
+    fs::write(state_file(&server), &snapshot).unwrap();
     (server, [before, after].concat())
 }
 

@@ -3,8 +3,9 @@
 
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::refusals::all_fail;
+use snowflake_server_tests::refusals::assert_closed;
 use snowflake_server_tests::sql::{
-    Failure, column, fails, next, one, run, status, take, unpack, wait_for_id,
+    Failure, column, fails, next, one, run, status, take, take_ticks, wait_for_id,
 };
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
 use std::time::Duration;
@@ -12,11 +13,7 @@ use std::time::Duration;
 /// IDs that run as far ahead of the clock as `ticks` allows: whole ticks, each by its first and its last ID. A server
 /// that forgot them would generate them again.
 fn burst_of(server: &Server, ticks: u32) -> Vec<i64> {
-    let query = format!(
-        "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-         FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
-    );
-    unpack(&one::<Vec<u8>>(&mut server.connect(), &query))
+    take_ticks(&mut server.connect(), ticks)
 }
 
 fn burst(server: &Server) -> Vec<i64> {
@@ -158,10 +155,7 @@ fn group(was: Was, timeline: usize) -> Group {
 impl Group {
     #[track_caller]
     fn is_closed(&self, message: &str) {
-        let failure = fails(&mut self.follower.connect(), "55000", "SELECT snowflake_nextval()");
-        assert!(failure.text().contains(message), "{failure}");
-        let status = status(&mut self.follower.connect());
-        assert!(status.reason.as_deref().is_some_and(|reason| reason.contains(message)), "{status:?}");
+        assert_closed(&self.follower, message);
     }
 
     /// Asserts that the follower generates IDs, and none twice.

@@ -4,7 +4,6 @@ mod clients;
 mod errors;
 mod examples;
 mod explorer;
-mod harness;
 mod javascript;
 mod monitoring;
 mod objects;

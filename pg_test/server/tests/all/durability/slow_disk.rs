@@ -2,62 +2,17 @@
 //! a cancel and to their timeout, are visible, and leave the processors alone.
 
 use postgres::Client;
+use snowflake_server_tests::disk::{Trouble, Troublemaker};
 use snowflake_server_tests::process::{has_ended, processor_ticks};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
-use snowflake_server_tests::{
-    Builder, Preload, Server, Signal, faults, hours, ms, pg_version, secs, wait_until,
-};
-use std::path::PathBuf;
+use snowflake_server_tests::{Builder, Server, Signal, hours, ms, pg_version, secs, wait_until};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// An fsync of the state file takes longer by as many milliseconds as the file `SLOW_FSYNC` says, while it says so.
-const SLOW_FSYNC: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-static long delay(void)
-{
-    FILE *file = fopen(getenv("SLOW_FSYNC"), "r");
-    long delay = 0;
-
-    if (file && fscanf(file, "%ld", &delay) != 1)
-        delay = 0;
-    if (file)
-        fclose(file);
-    return delay;
-}
-
-int fsync(int fd)
-{
-    static int (*real)(int);
-    char link[64], path[4096];
-    ssize_t length;
-
-    if (!real)
-        real = (int (*)(int)) dlsym(RTLD_NEXT, "fsync");
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    length = readlink(link, path, sizeof path - 1);
-    path[length < 0 ? 0 : length] = 0;
-    if (strstr(path, "/snowflake_id/"))
-        for (long slept = 0; slept < delay(); slept += 20) {
-            struct timespec left = {0, 20000000};
-            while (nanosleep(&left, &left))
-                ;
-        }
-    return real(fd);
-}
-"#;
-
-/// A server on such a disk.
+/// A server on a disk whose fsyncs of the state file take longer.
 struct Slow {
     server: Server,
-    file: PathBuf,
+    disk: Troublemaker,
 }
 
 impl Slow {
@@ -66,20 +21,16 @@ impl Slow {
     }
 
     fn of(builder: Builder) -> Self {
-        let file = faults::new_folder().join("delay");
-        std::fs::write(&file, "0").unwrap();
         let mut server = builder.create();
-        server.preload(Preload::compile(SLOW_FSYNC, "SLOW_FSYNC", file.clone()));
+        let disk = Troublemaker::new(&mut server);
         server.start();
         run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
         next(&mut server.connect());
-        Self { server, file }
+        Self { server, disk }
     }
 
     fn takes(&self, each: Duration) {
-        let new = self.file.with_extension("new");
-        std::fs::write(&new, each.as_millis().to_string()).unwrap();
-        std::fs::rename(new, &self.file).unwrap();
+        self.disk.make(Trouble::Slow(each.as_millis() as i32));
     }
 
     /// Waits until the keeper writes nothing any more unless it is asked: the clock passes what it has reserved.

@@ -1,6 +1,7 @@
 //! The state file as the operating system sees it: who may read it, in what order it becomes durable, and which marks a
 //! server leaves in it.
 
+use snowflake_server_tests::disk::{state_file, state_folder};
 use snowflake_server_tests::ids::at_ms;
 use snowflake_server_tests::sql::{fails, next, one, run, wait_for_id};
 use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
@@ -8,17 +9,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-fn folder(server: &Server) -> PathBuf {
-    server.data().join("snowflake_id")
-}
-
-fn file(server: &Server) -> PathBuf {
-    folder(server).join("state")
-}
-
 /// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
-    let text = fs::read_to_string(file(server)).expect("the state file can be read");
+    let text = fs::read_to_string(state_file(server)).expect("the state file can be read");
     let mark = text.split("\"marks\":{\"1\":").nth(1).expect("worker 1 has a mark");
     let digits: String = mark.chars().take_while(char::is_ascii_digit).collect();
     digits.parse::<i64>().expect("a mark is a number") / 1_000
@@ -41,7 +34,7 @@ fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says
         assert!(!failure.hint.contains("worker_id"), "{worker}: {failure}");
     }
     server.stop(Stop::Fast);
-    fs::remove_dir_all(folder(&server)).expect("the folder");
+    fs::remove_dir_all(state_folder(&server)).expect("the folder");
     server.start();
     wait_for_id(&mut server.connect());
 }
@@ -60,15 +53,15 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
         wait_for_id(&mut session);
         let assert_modes = || {
             let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-            assert_eq!(mode_of(&folder(&server)), mode, "the folder");
-            assert_eq!(mode_of(&file(&server)), file_mode, "the file in a folder of mode {mode:o}");
+            assert_eq!(mode_of(&state_folder(&server)), mode, "the folder");
+            assert_eq!(mode_of(&state_file(&server)), file_mode, "the file in a folder of mode {mode:o}");
         };
         assert_modes();
         // Created again while the server runs.
-        fs::remove_dir_all(folder(&server)).unwrap();
+        fs::remove_dir_all(state_folder(&server)).unwrap();
         wait_until("another state file", secs(20), || {
             next(&mut session);
-            file(&server).exists().then_some(())
+            state_file(&server).exists().then_some(())
         });
         assert_modes();
     }
@@ -214,10 +207,10 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
         assert_each_write_is_synced(done);
     }
 
-    fs::remove_file(file(&server)).unwrap();
+    fs::remove_file(state_file(&server)).unwrap();
     wait_until("another state file", secs(20), || {
         next(&mut session);
-        file(&server).exists().then_some(())
+        state_file(&server).exists().then_some(())
     });
     server.stop(Stop::Fast);
     let third = record.take();
