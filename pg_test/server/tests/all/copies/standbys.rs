@@ -257,21 +257,6 @@ fn a_standby_without_a_state_promoted_is_a_successor() {
     succeeds_its_primary(Was::Stateless, 2);
 }
 
-/// Their state is their own, or there is none, so only the lock keeps them from generating IDs beside the primary.
-#[test]
-fn an_old_primary_and_a_standby_without_a_state_open_alone_after_the_primary() {
-    for (was, timeline) in [(Was::Primary, 2), (Was::Stateless, 1)] {
-        let mut group = group(was, timeline);
-        group.follower.stand_alone();
-        group.follower.start();
-        group.is_closed(TAKEN);
-        group.primary_goes_on();
-        group.primary.stop(Stop::Fast);
-        group.follower.restart();
-        group.is_open("started alone");
-    }
-}
-
 // ---- above which IDs a successor starts ----
 
 /// A primary of which all workers may be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
@@ -366,19 +351,6 @@ fn runs_ahead(builder: Builder) -> Server {
     primary.restart();
     opens(&primary);
     primary
-}
-
-#[test]
-fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers() {
-    let mut primary = runs_ahead(Server::builder().setting("snowflake_id.backup_workers", "0"));
-    let standby = primary.standby(|builder| builder.setting("snowflake_id.max_ahead", "2s"));
-    let mut ids = Ids::new();
-    ids.add("the primary", burst_of(&primary, AHEAD));
-    run(&mut primary.connect(), "CREATE TABLE last_commit ()");
-    standby.catch_up_with(&primary);
-    primary.stop(Stop::Fast);
-    standby.promote();
-    starts_above_those_ahead(&standby, ids);
 }
 
 #[test]

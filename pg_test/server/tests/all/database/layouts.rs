@@ -2,8 +2,8 @@
 //! after a change of the layout, the statements that the server prints bring a database up to date.
 
 use postgres::{Client, NoTls};
-use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, wait_for_lock};
-use snowflake_server_tests::{Database, Server, Stop, has_contrib, ms, pg_version};
+use snowflake_server_tests::sql::{column, fails, next, one, run, status, wait_for_lock};
+use snowflake_server_tests::{Database, Server, Stop, has_contrib, pg_version};
 use std::thread;
 
 const EPOCH: &str = "snowflake_id.epoch";

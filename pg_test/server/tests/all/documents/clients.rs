@@ -43,15 +43,17 @@ fn portable_server() -> Server {
     server
 }
 
+/// Has a command connect as the role whose tables are its own.
+fn as_app(command: &mut Command, server: &Server) {
+    command.env("PGHOST", server.folder()).env("PGPORT", "5432");
+    command.env("PGUSER", "app").env("PGDATABASE", "postgres");
+}
+
 /// Runs an example to its end, and returns its output.
 #[track_caller]
 fn play(server: &Server, mut example: Command) -> String {
     let name = format!("{example:?}");
-    example
-        .env("PGHOST", server.folder())
-        .env("PGPORT", "5432")
-        .env("PGUSER", "app")
-        .env("PGDATABASE", "postgres");
+    as_app(&mut example, server);
     let printed = checked(&name, &example.output().expect("it can be started"));
     assert_eq!(printed.lines().last(), Some("all is well"), "{name} did not come to its end:\n{printed}");
     printed
@@ -132,13 +134,8 @@ fn the_example_for_django_works() {
 #[track_caller]
 fn client_of_a_conversion(server: &Server, program: &str, argument: &str) -> Command {
     let mut command = python_of("python");
-    command
-        .arg(root().join("pg_test/server/clients").join(program))
-        .arg(argument)
-        .env("PGHOST", server.folder())
-        .env("PGPORT", "5432")
-        .env("PGUSER", "app")
-        .env("PGDATABASE", "postgres");
+    command.arg(root().join("pg_test/server/clients").join(program)).arg(argument);
+    as_app(&mut command, server);
     command
 }
 
@@ -221,18 +218,9 @@ fn drizzle_kit_with_the_documented_filter_drops_nothing_of_the_extension() {
     let server = server();
     let push = || {
         let mut command = Command::new("npx");
-        command.current_dir(companions("node")).args([
-            "drizzle-kit",
-            "push",
-            "--config",
-            "drizzle.config.js",
-        ]);
-        command.args(["--verbose"]).stdin(Stdio::null());
-        command
-            .env("PGHOST", server.folder())
-            .env("PGPORT", "5432")
-            .env("PGUSER", "app")
-            .env("PGDATABASE", "postgres");
+        command.current_dir(companions("node")).args(["drizzle-kit", "push", "--verbose"]);
+        command.args(["--config", "drizzle.config.js"]).stdin(Stdio::null());
+        as_app(&mut command, &server);
         checked("drizzle-kit", &command.output().expect("it can be started"))
     };
     let first = push();

@@ -44,10 +44,6 @@ fn take_soon(server: &Server, limit: Duration) -> (Vec<i64>, Duration) {
     (ids, began.elapsed())
 }
 
-fn text(client: &mut Client, query: &str) -> Option<String> {
-    client.query_one(query, &[]).unwrap_or_else(|e| panic!("{query}: {}", Failure::from(&e))).get(0)
-}
-
 // ---- crashes and restarts ----
 
 #[test]
@@ -183,7 +179,7 @@ fn without_a_keeper_calls_extend_the_reservation_themselves() {
 fn a_server_that_has_no_room_for_a_keeper_does_without() {
     let server = Server::builder().faketime(true).setting("max_worker_processes", "0").start_with_extension();
     let mut session = server.connect();
-    assert_eq!(text(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
+    assert_eq!(one::<Option<String>>(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
     let mut ids = Ids::new();
     for _ in 0..4 {
         ids.add("without", vec![next(&mut session)]);
@@ -288,13 +284,16 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     assert!(lasted > reserved - 0.1, "refused after {lasted} s of {reserved} s");
     assert_eq!(failure.code, "55000");
     assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
-    let error = text(&mut server.connect(), "SELECT write_error FROM snowflake_status");
+    let error = one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert!(error.is_some_and(|error| error.contains("Read-only")));
     assert_closed(&server, "Read-only file system");
     disk.read_only(false);
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
-    assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
+    assert_eq!(
+        one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status"),
+        None
+    );
     let told = || server.log().contains("is writable again").then_some(());
     wait_until("the log to tell of it", secs(30), told);
     let log = server.log();
