@@ -5,7 +5,8 @@ PG_CONFIG ?= pg_config
 MAJOR := $(shell $(PG_CONFIG) --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
 $(if $(MAJOR),,$(error no pg_config found: make PG_CONFIG=/path/to/pg_config))
 BUILT := $(or $(CARGO_TARGET_DIR),target)/pgxs-$(MAJOR)
-CHECKED := $(or $(CARGO_TARGET_DIR),target)/installcheck-$(MAJOR)
+# Of one server, because two of a version may be checked at once.
+CHECKED := $(or $(CARGO_TARGET_DIR),target)/installcheck-$(MAJOR)$(subst /,-,-$(PGHOST)-$(PGPORT))
 
 # cargo-pgrx would ask its own configuration, which need not know this PostgreSQL.
 export PGRX_PG_CONFIG_PATH := $(PG_CONFIG)
@@ -19,7 +20,7 @@ install:
 	cp -rv --no-preserve=ownership '$(BUILT)/.' '$(DESTDIR)/'
 
 clean:
-	rm -rf '$(BUILT)' '$(CHECKED)'
+	rm -rf '$(BUILT)'
 
 # pg_test/regress and pg_test/isolation on the server of PGHOST, PGPORT and PGUSER, which has `snowflake_id.worker_id = 1`
 # and the other settings by default. By PGXS in a make of its own, which is to build and install nothing.
@@ -34,5 +35,6 @@ installcheck:
 	@rm -rf '$(CHECKED)' && mkdir -p '$(CHECKED)/regress' '$(CHECKED)/isolation'
 	@$(MAKE) --no-print-directory -f '$(PGXS)' PGXS='$(PGXS)' PG_CONFIG='$(PG_CONFIG)' installcheck || \
 	    { cat '$(CHECKED)'/*/regression.diffs 2>/dev/null; exit 1; }
+	@rm -rf '$(CHECKED)'
 
 .PHONY: all install clean installcheck

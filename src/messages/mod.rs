@@ -5,7 +5,7 @@
 //!
 //! They follow PostgreSQL's own rules. The primary message is one line in lower case without a full stop: what cannot be
 //! done, and why. DETAIL and HINT are full sentences, and a hint fits every case in which it is shown: if there is nothing
-//! to do, there is none. `pg_test/server/tests/all/documents/words.rs` checks all texts.
+//! to do, there is none.
 
 mod contact;
 mod error;

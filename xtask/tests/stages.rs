@@ -79,16 +79,6 @@ fn a_stage_waits_for_what_it_needs_which_runs_too() {
 }
 
 #[test]
-fn only_what_comes_after_the_installation_finds_the_extension_installed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (_, notes) = play(&["server", "package"], "note \"$stage:$SNOWFLAKE_IS_INSTALLED\"", folder.path());
-    let mut notes: Vec<&str> = notes.lines().collect();
-    notes.sort_unstable();
-    notes.dedup();
-    assert_eq!(notes, ["install:", "package:1", "pgrx:", "postgres:", "server:1"]);
-}
-
-#[test]
 fn what_fails_is_shown_and_the_others_go_on_but_for_those_that_need_it() {
     let folder = tempfile::tempdir().unwrap();
     let script = r#"
@@ -110,54 +100,6 @@ fn what_fails_is_shown_and_the_others_go_on_but_for_those_that_need_it() {
     }
     let (output, _) = play(&["pg"], "test $stage != pg", folder.path());
     assert!(!output.status.success());
-}
-
-#[test]
-fn a_test_that_failed_is_named_with_the_command_that_runs_it_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "
-        test $stage = lint || exit 0
-        echo 'test passes ... ok'
-        echo 'test a::breaks ... FAILED'
-        echo 'test b::does_not_panic - should panic ... FAILED'
-        echo 'error: test failed, to rerun pass `-p snowflake_server_tests --test all`'
-        echo 'test c::breaks ... FAILED'
-        echo \"thread 'c::breaks' (7) panicked at core/c.rs:8:9:\"
-        echo 'one ID twice'
-        echo 'note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace'
-        echo 'test d::passes ... ok'
-        echo 'error: test failed, to rerun pass `-p snowflake_core --doc`'
-        exit 1";
-    let failed = |script: &str, stage: &str| {
-        let (output, _) = play(&[stage], script, folder.path());
-        assert!(!output.status.success(), "{output:?}");
-        let failed = std::fs::read_to_string(folder.path().join("failed")).unwrap();
-        std::fs::remove_file(folder.path().join("failed")).unwrap();
-        failed
-    };
-    let cargo = "cargo test --profile quick -p snowflake_server_tests --test all -- --exact --nocapture";
-    let doc = "cargo test --profile quick -p snowflake_core --doc -- --exact --nocapture";
-    let expected = [
-        "lint failed:",
-        "  thread 'c::breaks' (7) panicked at core/c.rs:8:9:",
-        "  one ID twice",
-        "to run it alone:",
-        &format!("  {cargo} a::breaks"),
-        &format!("  {cargo} b::does_not_panic"),
-        &format!("  {doc} c::breaks"),
-        "  scripts/test lint\n",
-    ];
-    assert_eq!(failed(script, "lint"), expected.join("\n"));
-    let script = script.replace("$stage = lint", "\"$*\" = '--pg 16 citus'");
-    let failed = failed(&script, "citus");
-    assert!(failed.contains(&format!("  PG_CONFIG=$(scripts/postgres 16) {cargo} a::breaks\n")), "{failed}");
-    assert!(failed.ends_with("  scripts/test --pg 16 citus\n"), "{failed}");
-}
-
-#[test]
-fn an_unknown_stage_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(!play(&["sever"], "exit 0", folder.path()).0.status.success());
 }
 
 #[test]

@@ -40,6 +40,6 @@ fn after(path: &str, begin: &str) -> String {
 }
 
 fn output(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).current_dir(crate::figures::page::root()).output();
+    let output = Command::new(program).args(args).current_dir(crate::blocks::root()).output();
     output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

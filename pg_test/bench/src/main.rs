@@ -5,22 +5,24 @@
 //! * [`measure`]: the measurements;
 //! * [`run`]: their results, a data file for each major version;
 //! * [`targets`]: the project's performance targets;
-//! * [`page`], [`pictures`]: the figures of `docs/benchmarks.md` and of the README, from the data files;
-//! * [`figures`]: statistics, tables and the style of pictures;
+//! * [`page`], [`blocks`], [`picture`]: the figures of `docs/benchmarks.md` and of the README, from the data files;
+//! * [`stats`], [`text`]: statistics and numbers;
 //! * [`machine`]: what was measured, and on what.
 //!
 //! `scripts/bench` starts it, after it has built and installed the extension.
 
 mod bench;
+mod blocks;
 mod candidates;
-mod figures;
 mod machine;
 mod measure;
 mod page;
-mod pictures;
+mod picture;
 mod probe;
 mod run;
+mod stats;
 mod targets;
+mod text;
 
 use bench::{Bench, say};
 use clap::Parser;
@@ -40,7 +42,7 @@ struct Options {
     /// Write the data file of this version into docs/benchmarks
     #[arg(long, conflicts_with = "only")]
     save: bool,
-    /// Make docs/benchmarks.md, its pictures and the README's figures from the data files, and measure nothing
+    /// Make docs/benchmarks.md and the README's figures from the data files, and measure nothing
     #[arg(long, conflicts_with_all = ["full", "only", "save"])]
     page: bool,
 }
@@ -48,7 +50,7 @@ struct Options {
 fn main() {
     let options = Options::parse();
     if options.page {
-        figures::page::write(&page::make(&Run::load_all()));
+        blocks::write(&page::make(&Run::load_all()));
         return;
     }
     for name in &options.only {

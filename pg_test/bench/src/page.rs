@@ -1,25 +1,82 @@
 //! The figures of `docs/benchmarks.md` and of the README.
 
-use crate::candidates::{CANDIDATES, Candidate, NO_ID};
-use crate::figures::page::{File, read, table, with_blocks};
-use crate::figures::stats::Spread;
-use crate::figures::text::digits;
-use crate::pictures::{self, GROUPS, Group, rows};
-use crate::run::Run;
+use crate::blocks::{File, read, table, with_blocks};
+use crate::candidates::{CANDIDATES, CLOCK, Candidate, NO_ID};
+use crate::picture;
+use crate::run::{FOLDER, Run};
+use crate::stats::Spread;
 use crate::targets::{TARGETS, Target, Verdict};
+use crate::text::digits;
 
-const PAGE: &str = "docs/benchmarks.md";
+/// Measurements that a table shows beside one another, each with a short name.
+struct Group {
+    /// The block of the page.
+    name: &'static str,
+    /// The subject.
+    title: &'static str,
+    /// Measurements and their names.
+    columns: &'static [(&'static str, &'static str)],
+}
 
-/// The page and the README with the runs' figures, and the pictures.
+const GROUPS: [Group; 4] = [
+    Group {
+        name: "call",
+        title: "Cost of a call inside the server, in times that of snowflake_nextval()",
+        columns: &[("call_ns", "")],
+    },
+    Group {
+        name: "clients",
+        title: "Time for an ID of eight clients, in times that of snowflake_nextval()",
+        columns: &[("single_us", "1 ID per query"), ("thousand_ns", "1,000 IDs per query")],
+    },
+    Group {
+        name: "rows",
+        title: "Time for a row, in times that with snowflake_nextval()",
+        columns: &[("insert_s", "one INSERT"), ("fill_s", "INSERTs of 4 clients"), ("copy_s", "COPY")],
+    },
+    Group {
+        name: "space",
+        title: "Space for a row, in times that with snowflake_nextval()",
+        columns: &[("insert_wal", "WAL of INSERT"), ("copy_wal", "WAL of COPY"), ("index_mib", "index")],
+    },
+];
+
+impl Group {
+    /// What a table shows of a candidate: the ratio to our own cost.
+    fn of(run: &Run, measurement: &str, candidate: &Candidate) -> Option<Spread> {
+        run.ratio(measurement, candidate.key, CANDIDATES[0].key)
+    }
+
+    /// The candidates that were measured.
+    fn shown(&self, runs: &[Run]) -> Vec<Candidate> {
+        let (measurement, _) = self.columns[0];
+        let has =
+            |candidate: &Candidate| runs.iter().any(|run| Self::of(run, measurement, candidate).is_some());
+        rows().filter(has).collect()
+    }
+}
+
+/// The rows of tables, ours first.
+fn rows() -> impl Iterator<Item = Candidate> {
+    CANDIDATES.into_iter().chain([CLOCK, NO_ID])
+}
+
+/// The page and the README with the runs' figures, and the README's picture.
 pub fn make(runs: &[Run]) -> Vec<File> {
+    const PAGE: &str = "docs/benchmarks.md";
     let mut blocks = vec![("runs", about(runs)), ("targets", targets(runs))];
-    blocks.extend(GROUPS.iter().map(|group| (group.name, figures_of(group, runs))));
+    blocks.extend(GROUPS.iter().map(|group| (group.name, table_of(group, runs))));
     blocks.push(("repeated", repeated(runs)));
     let readme = [("costs", readme(runs))];
-    let mut files =
-        vec![with_blocks(PAGE, &read(PAGE), &blocks), with_blocks("README.md", &read("README.md"), &readme)];
-    files.extend(pictures::all(runs));
-    files
+    let call = &GROUPS[0];
+    let of = |candidate: &Candidate| runs.iter().map(|run| Group::of(run, "call_ns", candidate)).collect();
+    let rows: Vec<picture::Row> =
+        call.shown(runs).iter().map(|candidate| (candidate.label.to_owned(), of(candidate))).collect();
+    vec![
+        with_blocks(PAGE, &read(PAGE), &blocks),
+        with_blocks("README.md", &read("README.md"), &readme),
+        (format!("{FOLDER}/call.svg"), picture::svg(call.title, runs, &rows)),
+    ]
 }
 
 /// What a run on its own shows: targets, and ratios to our own cost.
@@ -77,11 +134,6 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The picture, which has the spreads, and the medians as a table.
-fn figures_of(group: &Group, runs: &[Run]) -> String {
-    format!("![{}](benchmarks/{}.svg)\n\n{}", group.title, group.name, table_of(group, runs))
-}
-
 /// A cell has the medians of all runs, so that a row fits a screen.
 fn table_of(group: &Group, runs: &[Run]) -> String {
     let majors: Vec<String> = runs.iter().map(|run| run.major.to_string()).collect();
@@ -91,7 +143,7 @@ fn table_of(group: &Group, runs: &[Run]) -> String {
     let row = |candidate: &Candidate| {
         let cell = |(measurement, _): &(&str, &str)| {
             let medians: Vec<Option<String>> =
-                runs.iter().map(|run| Some(digits(group.of(run, measurement, candidate)?.median))).collect();
+                runs.iter().map(|run| Some(digits(Group::of(run, measurement, candidate)?.median))).collect();
             if medians.iter().all(Option::is_none) {
                 return String::new();
             }
@@ -190,11 +242,11 @@ fn head(candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::page::stale;
+    use crate::blocks::stale;
 
     #[test]
     fn the_pages_in_the_repository_are_made_from_the_figures_there() {
-        assert_eq!(stale(&make(&Run::load_all())), Vec::<String>::new(), "scripts/bench --page makes them");
+        assert_eq!(stale(&make(&Run::load_all())), [""; 0], "scripts/bench --page makes them");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The results of a run: a data file for each major version of PostgreSQL.
 
-use crate::figures::page::root;
-use crate::figures::stats::Spread;
+use crate::blocks::root;
+use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;

@@ -3,8 +3,8 @@
 //! All are limits to ratios of two costs, of which each round has its own. None is about whole transactions: a commit
 //! waits for the disk a thousand times as long as a key takes, so a rate of TPC-B says nothing about keys.
 
-use crate::figures::stats::Spread;
 use crate::run::Run;
+use crate::stats::Spread;
 
 /// A limit to the ratio of our cost to another's.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@ pub use member::{Down, Member, children};
 pub use recovery::{A_COPY, A_SECOND, is_closed};
 pub use stage::Stage;
 
-use crate::disk::SmallDisk;
 use crate::shared::Shared;
 use crate::world::{ActPlan, World};
+use snowflake_server_tests::disk::SmallDisk;
 use snowflake_server_tests::{Server, days, ms, secs, wait_until};
 use std::sync::atomic::Ordering;
 use std::time::Instant;

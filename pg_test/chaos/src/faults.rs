@@ -287,35 +287,3 @@ pub fn draw_step(random: &mut Random) -> i64 {
     // Clocks do not step by whole milliseconds.
     (ms * 1_000 + random.below(1_000)) as i64
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::world::ActPlan;
-
-    #[test]
-    fn a_seed_draws_the_same_faults_again() {
-        let draw = || {
-            let mut random = Random::new(7);
-            let world = World::new(&ActPlan::draw(&mut random, true, true));
-            let all: Vec<&Kind> = FAULTS.iter().collect();
-            let mut fault = |n| Fault::draw(&mut random, &world, n, &all).expect("a fault").to_string();
-            (0..200).map(&mut fault).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(), draw());
-    }
-
-    #[test]
-    fn steps_are_between_a_millisecond_and_a_year() {
-        let mut random = Random::new(1);
-        let steps: Vec<i64> = (0..10_000).map(|_| draw_step(&mut random)).collect();
-        assert!(steps.iter().all(|us| (1_000..=31_536_001_000_000).contains(us)));
-        assert!(steps.iter().any(|us| *us < 5_000) && steps.iter().any(|us| *us > 86_400_000_000));
-    }
-
-    #[test]
-    fn no_two_faults_have_one_name() {
-        let names: std::collections::BTreeSet<&str> = FAULTS.iter().map(|kind| kind.name).collect();
-        assert_eq!(names.len(), FAULTS.len());
-    }
-}

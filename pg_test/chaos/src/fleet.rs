@@ -52,10 +52,7 @@ pub fn is_expected(code: &str, message: &str) -> bool {
 }
 
 pub fn draw_and_check(run: &mut Run, kinds: &[&'static Kind], can_mount: bool) {
-    let has_volumes = can_mount && volume::can_be_mounted();
-    if !has_volumes {
-        println!("No loop devices can be mounted here: no volume is cloned or set back.");
-    }
+    let has_volumes = volume::can_be_used(can_mount);
     let mut random = Random::new(run.options.seed);
     while !run.is_over() {
         let plan = Plan::draw(&mut random);
@@ -123,10 +120,7 @@ fn round(run: &mut Run, fleet: &mut Fleet, faults: &[Fault]) {
         run.journal.end(fault.kind.name, Outcome { longest, recovery, in_flight: in_flight / faults.len() });
     }
     fleet.send_guests_away();
-    assert!(!run.clients.have_died(), "a client has panicked");
-    if shared.tally.fresh() > 200_000 {
-        shared.tally.compare();
-    }
+    run.check();
 }
 
 /// Ends an act, and waits until its workers can be handed out by another registry.

@@ -7,11 +7,12 @@
 //!
 //! With `--fleet`, it is eight servers that have their workers from a registry: see `fleet`.
 //!
-//! Start with `faults`, the table; `run`, the loop; and `act`, a cluster. Below these, `clients` ask, `tally`
+//! Start with `faults`, the table; `cluster`, the loop; and `act`, a cluster. Below these, `clients` ask, `tally`
 //! finds duplicates, `disk` comes between a server and its state file, `report` prints.
 
 mod act;
 mod clients;
+mod cluster;
 mod disk;
 mod faults;
 mod fleet;
@@ -71,7 +72,14 @@ fn main() -> ExitCode {
         println!("No file systems can be mounted here (it takes root): no full disks, and a folder is made");
         println!("read-only by its mode. Writes that fail are made by a library instead.");
     }
-    run::run(&options, can_mount)
+    match &options.mode {
+        Mode::Cluster(kinds) => {
+            run::run(&options, clients::is_expected, |run| cluster::draw_and_check(run, kinds, can_mount))
+        }
+        Mode::Fleet(kinds) => {
+            run::run(&options, fleet::is_expected, |run| fleet::draw_and_check(run, kinds, can_mount))
+        }
+    }
 }
 
 fn options(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, String> {

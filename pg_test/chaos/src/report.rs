@@ -44,14 +44,12 @@ pub fn report(
     options: &Options,
     shared: &Shared,
     journal: &Journal,
-    remarks: &[String],
     took: Duration,
     has_failed: bool,
 ) -> ExitCode {
     let twice = shared.tally.compare();
     print_ids(shared);
     print_faults(shared, journal, &options.names());
-    remarks.iter().for_each(|remark| println!("{remark}"));
     println!("\n== Refusals");
     for (reason, count) in lock(&shared.counts.refusals).iter() {
         println!("{:>12}  {reason}", grouped(*count));
@@ -114,6 +112,12 @@ fn print_faults(shared: &Shared, journal: &Journal, names: &[&'static str]) {
         "{} calls were on the way when a fault began; {} faults had nothing to hit",
         journal.by_kind.values().flatten().map(|outcome| outcome.in_flight).sum::<usize>(),
         shared.skipped.load(Ordering::Relaxed)
+    );
+    println!(
+        "{} times all lanes had made IDs of a time to come, and the worker was changed; {} times a server asked for \
+         snowflake_adopt by its message, and got it",
+        shared.interventions.load(Ordering::Relaxed),
+        shared.adopted.load(Ordering::Relaxed)
     );
 }
 

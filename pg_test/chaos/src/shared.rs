@@ -1,9 +1,8 @@
 //! The state that clients, acts and the report share.
 
-use crate::disk::Troublemaker;
 use crate::tally::{Tally, lock};
 use postgres::Config;
-use snowflake_server_tests::{Preload, Server};
+use snowflake_server_tests::Server;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -84,11 +83,13 @@ pub struct Shared {
     /// The most IDs of a tick.
     pub capacity: AtomicI64,
     silence: Silence,
-    /// The library that breaks a server's writes.
-    pub trouble: Preload,
     next_server: AtomicU16,
     /// How many faults had nothing to hit.
     pub skipped: AtomicU32,
+    /// How often a worker was changed because all its lanes had IDs in the future.
+    pub interventions: AtomicU32,
+    /// How often the state of a server had to be adopted, because its message asked for it.
+    pub adopted: AtomicU32,
     /// Whether a call may be refused with this SQLSTATE and message while faults are inflicted.
     pub is_expected: fn(&str, &str) -> bool,
     /// Per client: when the call that is under way began (µs), or 0.
@@ -114,9 +115,10 @@ impl Shared {
             pause_us: AtomicU64::new(0),
             capacity: AtomicI64::new(4096),
             silence: Silence::default(),
-            trouble: Troublemaker::compile(),
             next_server: AtomicU16::new(1),
             skipped: AtomicU32::new(0),
+            interventions: AtomicU32::new(0),
+            adopted: AtomicU32::new(0),
             is_expected,
             busy: (0..clients).map(|_| AtomicU64::new(0)).collect(),
             lost: Mutex::new(File::create(folder.join("in_flight")).expect("a file can be made")),

@@ -14,8 +14,16 @@ pub struct Volume {
     folder: PathBuf,
 }
 
-/// Whether volumes can be mounted here. In a container there may be no loop devices.
-pub fn can_be_mounted() -> bool {
+/// Whether a run uses volumes. In a container there may be no loop devices, which it says.
+pub fn can_be_used(can_mount: bool) -> bool {
+    let can_be_used = can_mount && can_be_mounted();
+    if !can_be_used {
+        println!("No loop devices can be mounted here: no volume is cloned or set back.");
+    }
+    can_be_used
+}
+
+fn can_be_mounted() -> bool {
     let folder = faults::new_folder();
     let image = folder.join("image");
     let made = File::create(&image).and_then(|file| file.set_len(16 << 20)).is_ok()

@@ -7,13 +7,13 @@
 //! Not libfaketime: it opens and reads its file at every call, which takes most of the time of a server that generates
 //! IDs; it shows the true time to signal handlers while it waits; and a process that is killed leaves its semaphores.
 
-use crate::install::{install, run};
+use crate::install::install;
 use crate::sandbox;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The file has the offset in microseconds and its complement: a reader that meets a writer sees that they do not match.
@@ -114,6 +114,11 @@ impl Clock {
         self.shift(micros(by));
     }
 
+    /// As far from the machine's clock as another server's.
+    pub(crate) fn set_as(&self, other: &Self) {
+        self.shift(other.offset() - self.offset());
+    }
+
     /// How far the clock is ahead of the machine's clock, in microseconds.
     pub fn offset(&self) -> i64 {
         *self.offset.lock().unwrap_or_else(PoisonError::into_inner)
@@ -128,24 +133,12 @@ impl Clock {
 
     /// Makes a command's process use this clock.
     pub(crate) fn apply_to(&self, command: &mut Command) {
-        command.env("LD_PRELOAD", library()).env("SNOWFLAKE_CLOCK", &self.path);
+        static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| sandbox::compile(MOVED));
+        sandbox::preload(command, &LIBRARY);
+        command.env("SNOWFLAKE_CLOCK", &self.path);
     }
 }
 
 fn micros(by: Duration) -> i64 {
     i64::try_from(by.as_micros()).expect("a step of less than 292,000 years")
-}
-
-/// A C compiler is there wherever Rust is, because Rust needs it to link.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let folder = sandbox::new_folder();
-        let (source, library) = (folder.join("moved.c"), folder.join("moved.so"));
-        std::fs::write(&source, MOVED).expect("the source can be written");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
-        run(compiler);
-        library
-    })
 }

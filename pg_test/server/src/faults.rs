@@ -1,51 +1,14 @@
-//! Interventions from outside the server: cloning, rewinding, unexpected signals, and libraries between the server and
-//! the operating system.
+//! Interventions from outside the server: cloning, rewinding, unexpected signals.
 
-use crate::install::{install, run};
+use crate::install::install;
+use crate::preload::Preload;
 use crate::server::{Builder, Server};
 use crate::{ms, process, sandbox, secs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use postgres::NoTls;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A library that the server loads before all others, and a file that tells the library what to do.
-#[derive(Clone, Debug)]
-pub struct Preload {
-    library: PathBuf,
-    variable: &'static str,
-    file: PathBuf,
-}
-
-impl Preload {
-    /// Compiles `source`. It finds the name of `file` in the environment `variable`.
-    pub fn compile(source: &str, variable: &'static str, file: PathBuf) -> Self {
-        let folder = sandbox::new_folder();
-        let (code, library) = (folder.join("preload.c"), folder.join("preload.so"));
-        std::fs::write(&code, source).expect("the source can be written");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&code);
-        run(compiler);
-        Self { library, variable, file }
-    }
-
-    /// The same library with another file.
-    pub fn with_file(&self, file: PathBuf) -> Self {
-        Self { file, ..self.clone() }
-    }
-
-    pub(crate) fn apply_to(&self, command: &mut Command) {
-        let others = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD").and_then(|(_, value)| value);
-        let mut libraries = self.library.clone().into_os_string();
-        if let Some(others) = others {
-            libraries.push(":");
-            libraries.push(others);
-        }
-        command.env("LD_PRELOAD", libraries).env(self.variable, &self.file);
-    }
-}
 
 /// A new empty folder of the servers' owner, which is removed when this process ends.
 pub fn new_folder() -> PathBuf {
@@ -84,7 +47,7 @@ impl Server {
         self.is_contained =
             nix::unistd::Uid::effective().is_root() && tried.is_ok_and(|status| status.success());
         if !self.is_contained {
-            eprintln!("skipped: this machine allows no containers");
+            crate::skip("containers");
         }
         self.is_contained
     }
@@ -147,30 +110,13 @@ impl Server {
     #[track_caller]
     pub fn backup(&self) -> Server {
         let copy = self.sibling();
-        let mut backup = self.install.command("pg_basebackup", &copy.folder);
-        backup.args(["-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"]);
-        backup.arg("-h").arg(&self.folder).arg("-D").arg(copy.data());
-        run(backup);
-        copy.write_settings();
+        self.back_up_to(&copy, &[]);
         copy
     }
 
     /// A server with the same settings and the same clock, without a data directory so far.
     pub fn sibling(&self) -> Server {
-        let builder = Builder {
-            install: self.install,
-            settings: self.settings.clone(),
-            faketime: self.clock.is_some(),
-            behind: Duration::ZERO,
-        };
-        let sibling = builder.lay_out();
-        if let (Some(theirs), Some(ours)) = (&sibling.clock, &self.clock) {
-            match u64::try_from(ours.offset()) {
-                Ok(ahead) => theirs.forward(Duration::from_micros(ahead)),
-                Err(_) => theirs.back(Duration::from_micros(ours.offset().unsigned_abs())),
-            }
-        }
-        sibling
+        self.sibling_with(self.like())
     }
 
     /// Makes a stopped server a standby of `primary` from its next start on.

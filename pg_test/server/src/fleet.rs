@@ -28,7 +28,7 @@ pub fn member(registry: &Server, name: &str) -> Builder {
 /// The home worker that the server has, once it has one.
 #[track_caller]
 pub fn home(server: &Server) -> i32 {
-    server.wait_for_worker("a lease", secs(30), |session| {
+    server.wait_for_worker("a lease of the registry, and an open gate", secs(30), |session| {
         let state =
             "SELECT home_worker_id FROM snowflake_status WHERE registry_state = 'granted' AND state = 'open'";
         session.query_opt(state, &[]).expect("the view").map(|row| row.get(0))

@@ -32,7 +32,7 @@ impl Etcd {
         let modules = folder.join("modules");
         let mut copy = Command::new("cp");
         copy.arg("-rL").arg(part.join("modules")).arg(&modules);
-        run(copy);
+        run(&mut copy);
         let (clients, peers) = (format!("http://{address}:2379"), format!("http://{address}:2380"));
         let mut etcd = with_parent(&part.join("usr/bin/etcd"));
         etcd.arg("--data-dir").arg(folder.join("etcd")).args([

@@ -27,7 +27,7 @@ impl Server {
         crate::sandbox::make_folder(folder);
         let mut tar = self.install.command("/bin/tar", &self.folder);
         tar.arg("-xf").arg(archive).arg("-C").arg(folder);
-        run(tar);
+        run(&mut tar);
     }
 
     /// Has pg_upgrade upgrade this stopped server into `new`, which was never started.

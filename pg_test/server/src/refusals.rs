@@ -1,6 +1,7 @@
 //! What a call that is refused says: its SQLSTATE, message, DETAIL and HINT, and nothing of Rust.
 
-use crate::sql::{Failure, fails};
+use crate::Server;
+use crate::sql::{Failure, fails, status};
 use postgres::Client;
 
 /// The ways to ask for IDs.
@@ -36,6 +37,18 @@ pub fn all_fail(session: &mut Client, code: &str, words: &[&str]) {
             assert_tells(&fails(session, code, call), words);
         }
     }
+}
+
+/// A server's gate is closed for a reason that contains this, and that the error has, too.
+#[track_caller]
+pub fn assert_closed(server: &Server, message: &str) -> Failure {
+    let mut session = server.connect();
+    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
+    assert!(failure.text().contains(message), "{message:?} is missing in: {failure}");
+    let status = status(&mut session);
+    assert_eq!(status.state, "closed", "{status:?}");
+    assert!(status.reason.as_deref().is_some_and(|reason| reason.contains(message)), "{status:?}");
+    failure
 }
 
 /// Why the generator is closed, when its status has none of the numbers of one that generates IDs.

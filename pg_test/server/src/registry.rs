@@ -84,7 +84,7 @@ pub fn make_certificates(folder: &Path) {
     let openssl = |arguments: &str| {
         let mut command = Command::new("openssl");
         command.args(arguments.split(' ')).current_dir(folder);
-        crate::install::run(command);
+        crate::install::run(&mut command);
     };
     let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     for authority in ["ca", "other-ca"] {

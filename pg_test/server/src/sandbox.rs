@@ -1,16 +1,13 @@
-//! The temporary folder of a test process, and the data directory that its servers are copied from.
+//! The temporary folder of a test process.
 
-use crate::clock::Clock;
-use crate::install::{Install, install, run};
-use std::collections::HashMap;
+use crate::install::{install, run};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 /// Removes the folder when the test process has ended, for whatever reason: its standard input is a pipe whose other
 /// end only the test process has. A test that was killed leaves servers behind. Their `postmaster.pid` names them, and
@@ -39,9 +36,6 @@ struct Sandbox {
     /// Keeps the pipe open whose end wakes the janitor.
     _janitor: Child,
     next: AtomicU32,
-    /// The template data directories, by the installation whose `initdb` created them, and how far the clock was back
-    /// then, in seconds.
-    templates: Mutex<HashMap<(PathBuf, u64), PathBuf>>,
 }
 
 fn sandbox() -> &'static Sandbox {
@@ -63,7 +57,7 @@ fn sandbox() -> &'static Sandbox {
             .stderr(Stdio::null())
             .spawn()
             .expect("sh can be started");
-        Sandbox { root, _janitor: janitor, next: AtomicU32::new(1), templates: Mutex::default() }
+        Sandbox { root, _janitor: janitor, next: AtomicU32::new(1) }
     })
 }
 
@@ -93,58 +87,25 @@ pub(crate) fn new_folder() -> PathBuf {
     path
 }
 
-/// Creates the data directory `to`, as `initdb` would have created it `behind` ago. `pg_control` carries the time of
-/// `initdb`, which a server without a state file relies on.
-pub(crate) fn new_cluster(install: &Install, to: &Path, behind: Duration) {
-    let sandbox = sandbox();
-    // Held meanwhile, so that the first test creates the template and the others wait for it.
-    let mut templates = sandbox.templates.lock().unwrap_or_else(PoisonError::into_inner);
-    let made_by = (install.bindir.clone(), behind.as_secs());
-    let name = format!("template-{}", templates.len());
-    let template = templates.entry(made_by).or_insert_with(|| {
-        let folder = sandbox.root.join(name);
-        make_folder(&folder);
-        let data = folder.join("pgdata");
-        let mut initdb = install.command("initdb", &folder);
-        initdb
-            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"])
-            // Each copy would have 16 MB of it otherwise, which is half of a new cluster.
-            .args(["--wal-segsize=1", "-D"])
-            .arg(&data);
-        if !behind.is_zero() {
-            let clock = Clock::new(&folder);
-            clock.back(behind);
-            clock.apply_to(&mut initdb);
-        }
-        run(initdb);
-        data
-    });
-    let mut copy = Command::new("cp");
-    copy.arg("-a").arg(&*template).arg(to);
-    run(copy);
-    identify(to);
+/// Compiles a library that a server loads before all others. A C compiler is there wherever Rust is, because Rust needs it
+/// to link.
+pub(crate) fn compile(source: &str) -> PathBuf {
+    let folder = new_folder();
+    let (code, library) = (folder.join("preload.c"), folder.join("preload.so"));
+    std::fs::write(&code, source).expect("the source can be written");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&code).arg("-ldl");
+    run(&mut compiler);
+    library
 }
 
-/// Gives a new cluster a system identifier of its own, as `initdb` would have. Servers of one cluster on one host lock
-/// their workers against each other.
-fn identify(data: &Path) {
-    let identifier = (rand::random::<u64>() >> 1).to_ne_bytes();
-    let change = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
-        let mut bytes = std::fs::read(path).expect("initdb wrote it");
-        change(&mut bytes);
-        std::fs::write(path, bytes).expect("it can be written");
-    };
-    // It is the first field, and the last one is the checksum of those before.
-    change(&data.join("global/pg_control"), &|bytes| {
-        let checksum = |bytes: &[u8], at: usize| crc32c::crc32c(&bytes[..at]).to_ne_bytes();
-        let at = (8..512).find(|at| bytes[*at..*at + 4] == checksum(bytes, *at)).expect("a checksum");
-        bytes[..8].copy_from_slice(&identifier);
-        let sum = checksum(bytes, at);
-        bytes[at..at + 4].copy_from_slice(&sum);
-    });
-    // The header of a segment's first page has it after 24 bytes.
-    let wal = std::fs::read_dir(data.join("pg_wal")).expect("initdb wrote it");
-    for segment in wal.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
-        change(&segment, &|bytes| bytes[24..32].copy_from_slice(&identifier));
+/// Has a command's program load the library, before those that it is to load already.
+pub(crate) fn preload(command: &mut Command, library: &Path) {
+    let others = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD").and_then(|(_, value)| value);
+    let mut libraries = library.as_os_str().to_owned();
+    if let Some(others) = others {
+        libraries.push(":");
+        libraries.push(others);
     }
+    command.env("LD_PRELOAD", libraries);
 }

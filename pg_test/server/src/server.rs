@@ -1,9 +1,10 @@
 //! A PostgreSQL server that belongs to one test.
 
 use crate::clock::Clock;
-use crate::faults::Preload;
+use crate::cluster::new_cluster;
 use crate::install::{Install, install, older, run, with_failover, with_pglogical};
-use crate::sandbox::{new_cluster, new_folder};
+use crate::preload::Preload;
+use crate::sandbox::new_folder;
 use crate::sql::Failure;
 use crate::{ms, process, secs, sql};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -383,16 +384,10 @@ impl Server {
     #[track_caller]
     pub fn copy(&mut self) -> Server {
         self.stop(Stop::Fast);
-        let builder = Builder {
-            install: self.install,
-            settings: self.settings.clone(),
-            faketime: self.clock.is_some(),
-            behind: Duration::ZERO,
-        };
-        let copy = builder.lay_out();
+        let copy = self.like().lay_out();
         let mut command = std::process::Command::new("cp");
         command.arg("-a").arg(self.data()).arg(copy.data());
-        run(command);
+        run(&mut command);
         copy.write_settings();
         copy
     }
@@ -520,7 +515,7 @@ impl Server {
     /// Waits until the server has logged this.
     #[track_caller]
     pub fn wait_for_line(&self, line: &str, limit: Duration) {
-        crate::wait_until(line, limit, || self.log().contains(line).then_some(()));
+        crate::wait_until(&format!("{line:?} in the log"), limit, || self.log().contains(line).then_some(()));
     }
 
     /// How to connect as the superuser `postgres`.
@@ -569,7 +564,7 @@ impl Server {
         let ask = session.prepare("SELECT clock_timestamp()").expect("prepare");
         let now = || micros_since_1970(SystemTime::now());
         let (mut low, mut high) = (i64::MIN, i64::MAX);
-        crate::wait_until("a quick answer", secs(20), || {
+        crate::wait_until("an answer about the clock within the width", secs(20), || {
             let before = now();
             let told: SystemTime = session.query_one(&ask, &[]).expect("clock_timestamp").get(0);
             let after = now();
@@ -607,32 +602,42 @@ impl Server {
         );
     }
 
-    /// A running standby of this server, cloned with `pg_basebackup`. It has this server's settings, except for those
-    /// that `change` changes.
-    #[track_caller]
-    pub fn standby(&self, change: impl FnOnce(Builder) -> Builder) -> Server {
-        let builder = Builder {
+    /// The configuration of this server.
+    pub(crate) fn like(&self) -> Builder {
+        Builder {
             install: self.install,
             settings: self.settings.clone(),
             faketime: self.clock.is_some(),
             behind: Duration::ZERO,
-        };
-        let mut standby = change(builder).lay_out();
-        if let (Some(theirs), Some(ours)) = (&standby.clock, &self.clock) {
-            match u64::try_from(ours.offset()) {
-                Ok(ahead) => theirs.forward(Duration::from_micros(ahead)),
-                Err(_) => theirs.back(Duration::from_micros(ours.offset().unsigned_abs())),
-            }
         }
-        let mut backup = self.install.command("pg_basebackup", &standby.folder);
+    }
+
+    /// A server with the same clock, without a data directory so far.
+    pub(crate) fn sibling_with(&self, builder: Builder) -> Server {
+        let sibling = builder.lay_out();
+        if let (Some(theirs), Some(ours)) = (&sibling.clock, &self.clock) {
+            theirs.set_as(ours);
+        }
+        sibling
+    }
+
+    /// Makes the data directory of a sibling by `pg_basebackup`.
+    #[track_caller]
+    pub(crate) fn back_up_to(&self, sibling: &Server, options: &[&str]) {
+        let mut backup = self.install.command("pg_basebackup", &sibling.folder);
         backup
-            .args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"])
-            .arg("-h")
-            .arg(&self.folder)
-            .arg("-D")
-            .arg(standby.data());
-        run(backup);
-        standby.write_settings();
+            .args(["-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-p", "5432"])
+            .args(options);
+        run(backup.arg("-h").arg(&self.folder).arg("-D").arg(sibling.data()));
+        sibling.write_settings();
+    }
+
+    /// A running standby of this server, cloned with `pg_basebackup`. It has this server's settings, except for those
+    /// that `change` changes.
+    #[track_caller]
+    pub fn standby(&self, change: impl FnOnce(Builder) -> Builder) -> Server {
+        let mut standby = self.sibling_with(change(self.like()));
+        self.back_up_to(&standby, &["-R"]);
         standby.start();
         standby
     }

@@ -1,6 +1,6 @@
 //! Shorthands for what tests ask of a server.
 
-use crate::{secs, wait_until};
+use crate::{look_until, secs, wait_until};
 use postgres::types::FromSqlOwned;
 use postgres::{Client, Error};
 use std::fmt;
@@ -96,6 +96,26 @@ pub fn next(client: &mut Client) -> i64 {
     one(client, "SELECT snowflake_nextval()")
 }
 
+/// Waits until the server generates an ID; panics with the last refusal.
+#[track_caller]
+pub fn wait_for_id(client: &mut Client) -> i64 {
+    let mut refusal = None;
+    let id = look_until(secs(90), || match client.query_one("SELECT snowflake_nextval()", &[]) {
+        Ok(row) => Some(row.get(0)),
+        Err(e) => {
+            refusal = Some(Failure::from(&e));
+            None
+        }
+    });
+    id.unwrap_or_else(|| panic!("waited 90 s in vain for an ID: {}", refusal.expect("no ID")))
+}
+
+/// Asserts the value of a setting in the session.
+#[track_caller]
+pub fn assert_shows(client: &mut Client, setting: &str, value: &str) {
+    assert_eq!(one::<String>(client, &format!("SHOW {setting}")), value, "{setting}");
+}
+
 /// Waits until another session of this database waits for a lock. The client must not be in a transaction, in which
 /// PostgreSQL would show the same activity again.
 #[track_caller]
@@ -110,6 +130,17 @@ pub fn wait_for_lock(client: &mut Client) {
 pub fn take(client: &mut Client, n: i32) -> Vec<i64> {
     let query =
         format!("SELECT string_agg(int8send(snowflake_nextval()), ''::bytea) FROM generate_series(1, {n})");
+    unpack(&one::<Vec<u8>>(client, &query))
+}
+
+/// IDs of whole ticks, which run ahead of the clock, as far as they may if there are enough: of each tick the first ID and
+/// the last. A restart that forgot them would generate them again.
+#[track_caller]
+pub fn take_ticks(client: &mut Client, ticks: u32) -> Vec<i64> {
+    let query = format!(
+        "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
+         FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
+    );
     unpack(&one::<Vec<u8>>(client, &query))
 }
 

@@ -1,6 +1,6 @@
 //! Exploration of a scope, breadth first, by stateright.
 
-use crate::invariants::Breach;
+use crate::ghost::Breach;
 use crate::scopes::Scope;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@
 //! | `registry` | the registry's rules, which are a crate of their own, `studies/registry`, with what the invariants need |
 //! | `node` | the rest of the protocol: a server |
 //! | `faults` | what happens to hosts, directories, volumes, virtual machines, and to the registry's servers |
-//! | `invariants` | what must hold, and what the model remembers to check it |
+//! | `invariants` `ghost` | what must hold, and what the model remembers to check it |
 //! | `mutants` | deliberate faults in the protocol; `tests/fleet.rs` says which scope finds which |
 //! | `scopes` | what is explored: how much of everything, and how often each event |
 //! | `model` `explorer` | which action may come next; stateright explores them |
@@ -39,6 +39,7 @@
 
 mod explorer;
 mod faults;
+mod ghost;
 mod invariants;
 mod model;
 mod mutants;
@@ -48,6 +49,6 @@ mod scopes;
 mod state;
 
 pub use explorer::{Explored, explore};
-pub use invariants::Breach;
+pub use ghost::Breach;
 pub use mutants::{MUTANTS, Mutant};
 pub use scopes::{SCOPES, Scope};

@@ -1,7 +1,7 @@
 //! The registry's answers and operators in this model: the rules, what the invariants need to know of them, and their
 //! mutants, each of which spoils what the rules have done or see.
 
-use crate::invariants::{Breach, Ghost, Lease, RESERVED};
+use crate::ghost::{Breach, Ghost, Lease, RESERVED};
 use crate::mutants::Mutant;
 use crate::scopes::{Kind, Scope};
 use crate::state::{Registry, Reply, Request, Row};

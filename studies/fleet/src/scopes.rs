@@ -3,6 +3,9 @@
 
 use crate::mutants::Mutant;
 
+/// Groups that the registry hands out. A group has one lane here.
+pub const GROUPS: usize = 2;
+
 /// Events that a scope limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

@@ -1,13 +1,12 @@
 //! What there is in a fleet: servers with a disk and a memory, a registry with a standby, and what is under way between
 //! them. Plain data; a tick, a clock and a place in ID space are one small number, and 0 means none.
 
-use crate::invariants::Ghost;
+use crate::ghost::Ghost;
+pub use crate::scopes::GROUPS;
 use crate::scopes::{KINDS, Scope};
 
 /// Data directories: each is a place for a server.
 pub const SLOTS: usize = 2;
-/// Groups that the registry hands out. A group has one lane here.
-pub const GROUPS: usize = 2;
 
 /// One state of the whole fleet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

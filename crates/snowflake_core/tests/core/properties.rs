@@ -1,10 +1,8 @@
-//! Properties over arbitrary layouts, clocks, limits and interleavings. `PROPTEST_CASES` sets the number of cases. Here
+//! Properties over arbitrary layouts, clocks and limits. `PROPTEST_CASES` sets the number of cases. Here
 //! is that of calls, one after the other: a model of what was issued, independent of entries and swaps.
 
-mod interrupted;
 mod layouts;
 mod ranges;
-mod threads;
 
 use crate::common::{Gen, generators, limits};
 use crate::simulation::world::Machine;
@@ -571,11 +569,4 @@ fn a_replay_that_goes_behind_the_ring_at_the_end_of_time_keeps_the_guarantees() 
         Op::Calls(0, vec![0]),
     ];
     keeps_the_guarantees(replaying(bits, 0, 32, 10 * SECOND, 0), 48, ops);
-}
-
-fn check_unique(mut ranges: Vec<Range>) {
-    ranges.sort_unstable_by_key(|range| range.first);
-    for pair in ranges.windows(2) {
-        assert!(pair[0].last < pair[1].first, "guarantee 1: {pair:?}");
-    }
 }

@@ -15,6 +15,14 @@ fn leak(generator: Gen) -> &'static Gen {
     Box::leak(Box::new(generator))
 }
 
+/// Generators on one new memory whose gate is open, and their machine, on which the clock is at `wall`.
+fn opened<const N: usize>(config: Config, wall: i64) -> (Config, &'static Machine, [Gen; N]) {
+    let world = Machine::starting_at(wall);
+    let all = generators(&config, world);
+    all[0].open(&Start::of_timeline(1)).unwrap();
+    (config, world, all)
+}
+
 fn worker(config: &Config, id: i64) -> i64 {
     config.layout.unpack(id).unwrap().worker
 }
@@ -28,11 +36,9 @@ fn tick(config: &Config, id: i64) -> i64 {
 /// Lane, then clock: in the other order, the call would push the new lane ahead to the time before the step.
 #[test]
 fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
-    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours, theirs] = generators(&config, world);
+    let (config, world, [ours, theirs]) =
+        opened(config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
     let theirs = leak(theirs);
-    ours.open(&Start::of_timeline(1)).unwrap();
     ours.next_id().unwrap();
     world.interrupt(1, When::AfterRead, move || {
         world.step(-HOUR);
@@ -51,11 +57,9 @@ fn a_call_that_straddles_a_rotation_costs_no_second_lane() {
 #[test]
 fn a_rotation_that_somebody_else_has_made_is_not_made_again() {
     for look in 1..=4 {
-        let config = config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0));
-        let world = Machine::starting_at(DAY);
-        let [ours, theirs] = generators(&config, world);
+        let (config, world, [ours, theirs]) =
+            opened(config("41/10/12", 7, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
         let theirs = leak(theirs);
-        ours.open(&Start::of_timeline(1)).unwrap();
         ours.next_id().unwrap();
         world.step(-HOUR);
         world.interrupt(look, When::AfterRead, || {
@@ -133,11 +137,8 @@ fn a_clock_that_stands_still_holds_nobody_up_while_ids_are_left() {
 /// By the time that the call would lower the current tick, the clock has been corrected; then it must not lower it.
 #[test]
 fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
-    let config = config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours, theirs] = generators(&config, world);
+    let (_, world, [ours, theirs]) = opened(config("41/10/2", 0, 64, limits(Policy::Replay, 2 * MS, 0)), DAY);
     let theirs = leak(theirs);
-    ours.open(&Start::of_timeline(1)).unwrap();
     ours.next_id().unwrap();
     world.step(-10 * MS);
     let highest: &'static std::cell::Cell<i64> = Box::leak(Box::default());
@@ -156,10 +157,7 @@ fn a_replay_that_comes_too_late_undoes_nobodys_progress() {
 /// Each revisited tick continues from its own last sequence.
 #[test]
 fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
-    let config = config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (_, world, [ours]) = opened(config("41/10/4", 0, 64, limits(Policy::Replay, 0, 0)), DAY);
     let mut first_pass = vec![];
     for _ in 0..20 {
         first_pass.push(ours.next_id().unwrap());
@@ -177,10 +175,7 @@ fn replay_follows_the_clock_and_goes_on_inside_used_ticks() {
 /// From the current tick, the second step is within the ring, but the words there belong to later ticks.
 #[test]
 fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
-    let config = config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (_, world, [ours]) = opened(config("41/10/4", 1, 16, limits(Policy::Replay, 0, 0)), DAY);
     for _ in 0..40 {
         ours.next_id().unwrap();
         world.pass(MS);
@@ -196,10 +191,7 @@ fn two_steps_back_that_together_leave_the_ring_end_in_a_rotation() {
 /// Every tick that the clock reaches is full already. The error names a time from which there are IDs again.
 #[test]
 fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
-    let config = config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (_, world, [ours]) = opened(config("41/10/0", 0, 64, limits(Policy::Replay, 0, 0)), DAY);
     for _ in 0..30 {
         ours.next_id().unwrap();
         world.pass(MS);
@@ -216,10 +208,7 @@ fn a_refusal_among_full_ticks_tells_when_there_will_be_room() {
 /// At the end of the time field, replay lowers the current tick below ticks that are all full.
 #[test]
 fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
-    let config = config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0));
-    let world = Machine::starting_at(230 * MS);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (_, world, [ours]) = opened(config("8/10/0", 0, 64, limits(Policy::Replay, 5 * MS, 0)), 230 * MS);
     let mut ids = 0;
     while ours.next_id().is_ok() {
         ids += 1;
@@ -237,10 +226,7 @@ fn a_replay_at_the_end_of_the_time_field_does_not_spin() {
 #[test]
 fn the_time_field_ends_without_wrapping_and_the_generator_knows() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("5/0/1", 0, 64, limits(policy, 0, 0));
-        let world = Machine::starting_at(30 * MS);
-        let [ours] = generators(&config, world);
-        ours.open(&Start::of_timeline(1)).unwrap();
+        let (_, world, [ours]) = opened(config("5/0/1", 0, 64, limits(policy, 0, 0)), 30 * MS);
         let ids: Vec<_> = std::iter::from_fn(|| ours.next_id().ok()).collect();
         assert_eq!(ids, [60, 61, 62, 63]);
         assert_eq!(ours.next_id(), Err(Refusal::Exhausted));
@@ -325,10 +311,7 @@ fn error_before_the_epoch_says_by_how_much() {
 #[test]
 fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
     for policy in [Policy::Hold, Policy::Replay] {
-        let config = config("41/10/1", 1, 64, limits(policy, 0, 5 * MS));
-        let world = Machine::starting_at(DAY);
-        let [ours] = generators(&config, world);
-        ours.open(&Start::of_timeline(1)).unwrap();
+        let (config, world, [ours]) = opened(config("41/10/1", 1, 64, limits(policy, 0, 5 * MS)), DAY);
         world.stalled.set(true);
         let boot = world.boot.get();
         let ids: Vec<_> = (0..4).map(|_| ours.next_id().unwrap()).collect();
@@ -345,11 +328,8 @@ fn a_clock_that_stands_still_does_not_hold_a_call_for_ever() {
 /// Two callers see one step. The one that had read the clock before it must not count a step back.
 #[test]
 fn a_reading_from_before_a_step_counts_no_step() {
-    let config = config("41/10/12", 3, 64, Limits::default());
-    let world = Machine::starting_at(DAY);
-    let [ours, theirs] = generators(&config, world);
+    let (_, world, [ours, theirs]) = opened(config("41/10/12", 3, 64, Limits::default()), DAY);
     let theirs = leak(theirs);
-    ours.open(&Start::of_timeline(1)).unwrap();
     world.interrupt(1, When::AfterRead, || {
         world.step(-HOUR);
         assert_eq!(theirs.status().rollbacks, 1);
@@ -395,10 +375,7 @@ fn a_forward_jump_seen_while_the_gate_opens_is_reported_without_a_lock() {
 
 #[test]
 fn a_refusal_is_told_once_until_there_was_an_id_again() {
-    let config = config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (_, world, [ours]) = opened(config("41/10/12", 0, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
     ours.next_id().unwrap();
     for told in 1..=2 {
         world.step(-HOUR);
@@ -418,10 +395,7 @@ fn a_refusal_is_told_once_until_there_was_an_id_again() {
 /// Lanes of the timeline's parity come first.
 #[test]
 fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
-    let config = config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0));
-    let world = Machine::starting_at(DAY);
-    let [ours] = generators(&config, world);
-    ours.open(&Start::of_timeline(1)).unwrap();
+    let (config, world, [ours]) = opened(config("41/10/12", 3, 64, limits(Policy::Hold, 10 * MS, 0)), DAY);
     let mut workers = vec![];
     for _ in 0..4 {
         workers.push(worker(&config, ours.next_id().unwrap()));
@@ -443,10 +417,8 @@ fn each_rollback_uses_a_lane_and_one_more_is_refused_until_the_first_is_free() {
 #[test]
 fn a_lane_that_is_usable_within_max_wait_is_waited_for() {
     for (too_early, wait) in [(0, Some(5 * MS)), (1, None)] {
-        let config = config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS));
-        let world = Machine::starting_at(DAY);
-        let [ours] = generators(&config, world);
-        ours.open(&Start::of_timeline(1)).unwrap();
+        let (config, world, [ours]) =
+            opened(config("41/10/12", 1, 128, limits(Policy::Hold, 10 * MS, 5 * MS)), DAY);
         let first = ours.next_id().unwrap();
         world.step(-HOUR);
         assert_eq!(worker(&config, ours.next_id().unwrap()), 512);

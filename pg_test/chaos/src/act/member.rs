@@ -1,9 +1,10 @@
 //! A server of the cluster, and how to reach it in spite of faults.
 
-use crate::disk::{self, SmallDisk, Troublemaker};
+use crate::disk;
 use crate::shared::{Shared, Target};
 use crate::volume::Volume;
 use postgres::{Client, NoTls};
+use snowflake_server_tests::disk::{SmallDisk, Troublemaker};
 use snowflake_server_tests::{Failure, Server, Stop, ms, secs, wait_until};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub struct Member {
 
 impl Member {
     pub fn new(shared: &Shared, mut server: Server, name: &str) -> Self {
-        let trouble = Troublemaker::new(&shared.trouble, &mut server);
+        let trouble = Troublemaker::new(&mut server);
         let target = shared.target(&server, name);
         Self { disk: None, volume: None, server, trouble, target }
     }

@@ -64,7 +64,7 @@ impl Act<'_> {
         if names_one_of(A_COPY, &reason) {
             // A promoted server went down before it recorded its promotion. The operator knows that no other server
             // generates these IDs.
-            self.stage.adopted.set(self.stage.adopted.get() + 1);
+            self.stage.shared.adopted.fetch_add(1, Ordering::Relaxed);
             return self.adopt();
         }
         if self.set_right(&self.primary, &reason, waited) || !reason.contains("clock") {
@@ -104,7 +104,7 @@ impl Act<'_> {
         let Some(worker) = self.stage.unused_worker() else {
             panic!("no worker is left that was never used: a shorter run, or fewer steps of the clock");
         };
-        self.stage.interventions.set(self.stage.interventions.get() + 1);
+        self.stage.shared.interventions.fetch_add(1, Ordering::Relaxed);
         self.stop(Down::Fast);
         self.change_worker(worker, i64::MIN);
         self.set_clock(0);

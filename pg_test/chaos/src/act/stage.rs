@@ -12,21 +12,11 @@ pub struct Stage {
     next_worker: Cell<i64>,
     /// Home workers of acts that ended, and the time of the latest ID of each.
     retired: RefCell<Vec<(i64, i64)>>,
-    /// How often a worker was changed because all its lanes had IDs in the future.
-    pub interventions: Cell<u32>,
-    /// How often the state of a server had to be adopted, because its message asked for it.
-    pub adopted: Cell<u32>,
 }
 
 impl Stage {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            next_worker: Cell::new(0),
-            retired: RefCell::default(),
-            interventions: Cell::new(0),
-            adopted: Cell::new(0),
-        }
+        Self { shared, next_worker: Cell::new(0), retired: RefCell::default() }
     }
 
     /// A worker that was never used in this run.
@@ -44,19 +34,5 @@ impl Stage {
 
     pub fn retire(&self, workers: &[i64], newest_ms: i64) {
         self.retired.borrow_mut().extend(workers.iter().map(|worker| (*worker, newest_ms)));
-    }
-
-    /// For the report.
-    pub fn remarks(&self) -> Vec<String> {
-        vec![
-            format!(
-                "{} times all lanes had made IDs of a time to come, and the worker was changed",
-                self.interventions.get()
-            ),
-            format!(
-                "{} times a server asked for snowflake_adopt by its message, and got it",
-                self.adopted.get()
-            ),
-        ]
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{Fault, processes};
 use crate::act::{Act, Down};
-use crate::disk::{self, SmallDisk, Trouble};
+use crate::disk;
 use nix::errno::Errno;
+use snowflake_server_tests::disk::{SmallDisk, Trouble};
 use snowflake_server_tests::ms;
 use std::fs::File;
 

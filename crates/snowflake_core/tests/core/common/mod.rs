@@ -72,11 +72,6 @@ impl Machine {
     }
 }
 
-thread_local! {
-    /// The highest value that a [`SharedClock`] returned to this thread.
-    pub static HIGHEST_READ: Cell<i64> = const { Cell::new(i64::MIN) };
-}
-
 /// A clock that all threads share, and any of them can step. It moves on by `per_look` with each look.
 pub struct SharedClock {
     pub wall: AtomicI64,
@@ -94,9 +89,7 @@ impl SharedClock {
 impl Host for &SharedClock {
     fn wall_us(&self) -> i64 {
         self.boot.fetch_add(self.per_look, Ordering::Relaxed);
-        let wall = self.wall.fetch_add(self.per_look, Ordering::SeqCst);
-        HIGHEST_READ.set(wall.max(HIGHEST_READ.get()));
-        wall
+        self.wall.fetch_add(self.per_look, Ordering::SeqCst)
     }
 
     fn boot_us(&self) -> i64 {

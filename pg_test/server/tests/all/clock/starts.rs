@@ -2,7 +2,7 @@
 //! the best of three, because the machine may be busy with other tests.
 
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
-use snowflake_server_tests::sql::{fails, next, one, run, status, take, unpack};
+use snowflake_server_tests::sql::{fails, next, one, run, status, take, take_ticks};
 use snowflake_server_tests::{Builder, Server, Stop, hours, ms, secs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,13 +13,9 @@ fn server() -> Server {
     Server::builder().faketime(true).start_with_extension()
 }
 
-/// IDs that run as far ahead of the clock as they may: whole ticks, each by its first and its last ID.
+/// IDs that run ahead of the clock.
 fn burst(server: &Server, ticks: u32) -> Vec<i64> {
-    let query = format!(
-        "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-         FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
-    );
-    unpack(&one::<Vec<u8>>(&mut server.connect(), &query))
+    take_ticks(&mut server.connect(), ticks)
 }
 
 /// The server's first ID, and how long the call took.

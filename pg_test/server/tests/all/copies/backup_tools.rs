@@ -7,8 +7,9 @@ use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 use snowflake_server_tests::faults::{new_folder, own};
 use snowflake_server_tests::ids::worker;
-use snowflake_server_tests::sql::{fails, one, run, take};
-use snowflake_server_tests::{Ids, Server, Signal, Stop, companions, secs, wait_until};
+use snowflake_server_tests::refusals::assert_closed;
+use snowflake_server_tests::sql::{fails, one, run, take, wait_for_id};
+use snowflake_server_tests::{Ids, Server, Signal, Stop, companions, secs, skip, wait_until};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,6 @@ use std::process::{Child, Command, Stdio};
 const BESIDE: &str = "another server on this host generates IDs with this worker";
 /// Lanes 0 to 3 of worker 1.
 const LANES: [i64; 4] = [1, 257, 513, 769];
-
-fn skipped(tool: &str) {
-    eprintln!("SKIPPED, nothing was tested: there is no {tool} for this PostgreSQL");
-}
 
 /// Runs a command, which must succeed, and returns all that it said.
 #[track_caller]
@@ -34,16 +31,8 @@ fn said(command: &mut Command) -> String {
 /// Waits until the server generates IDs; returns those of some ticks.
 #[track_caller]
 fn opens(session: &mut Client) -> Vec<i64> {
-    let first = wait_until("an ID", secs(60), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get::<_, i64>(0))
-    });
+    let first = wait_for_id(session);
     [vec![first], take(session, 20_000)].concat()
-}
-
-#[track_caller]
-fn closed(server: &Server, message: &str) {
-    let failure = fails(&mut server.connect(), "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(message), "{failure}");
 }
 
 /// Asserts that the server is past recovery, on this timeline, and generates IDs of this worker.
@@ -74,7 +63,7 @@ impl PgBackRest {
     fn start() -> Option<(Self, Server)> {
         let (program, folder) = (companions("backup").join("usr/bin/pgbackrest"), new_folder());
         if !Command::new(&program).arg("version").output().is_ok_and(|output| output.status.success()) {
-            skipped("pgBackRest");
+            skip("pgbackrest");
             return None;
         }
         let conf = folder.join("pgbackrest.conf");
@@ -96,7 +85,7 @@ impl PgBackRest {
         let output = this.command(&["stanza-create"]).output().expect("it can be run");
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         if said.contains("is this version of PostgreSQL supported?") {
-            skipped("pgBackRest");
+            skip("pgbackrest");
             return None;
         }
         assert!(output.status.success(), "{said}");
@@ -146,7 +135,7 @@ fn a_restore_by_pgbackrest_is_on_a_timeline_of_its_own() {
     let paused = tool.restore(&["--type=immediate", own]);
     let mut session = paused.connect();
     fails(&mut session, "25006", "SELECT snowflake_nextval()");
-    wait_until("a pause", secs(60), || {
+    wait_until("the replay to pause at its target", secs(60), || {
         one::<bool>(&mut session, "SELECT pg_is_wal_replay_paused()").then_some(())
     });
     run(&mut session, "SELECT pg_wal_replay_resume()");
@@ -241,7 +230,7 @@ fn a_restore_by_barman_without_a_target_is_a_copy() {
 
     // Without a target there is no recovery.signal, and the timeline stays.
     let mut copy = tool.restore(&[]);
-    closed(&copy, BESIDE);
+    assert_closed(&copy, BESIDE);
     // A worker of its own is enough.
     copy.set("snowflake_id.worker_id", "9");
     copy.restart();
@@ -314,7 +303,7 @@ impl Repmgr {
 
 #[test]
 fn a_rewind_by_repmgr_takes_the_successors_worker_unless_settings_are_outside() {
-    let Some(builder) = Server::builder().with_failover_tools() else { return skipped("repmgr") };
+    let Some(builder) = Server::builder().with_failover_tools() else { return skip("failover-tools") };
     let builder = builder.setting("shared_preload_libraries", "snowflake_id, repmgr");
     let first = builder.setting("wal_log_hints", "on").start_with_extension();
     let mut all = Ids::new();
@@ -450,7 +439,7 @@ impl Drop for Autoctl {
 
 #[test]
 fn servers_of_pg_auto_failover_may_share_one_worker() {
-    let Some(builder) = Server::builder().with_failover_tools() else { return skipped("pg_auto_failover") };
+    let Some(builder) = Server::builder().with_failover_tools() else { return skip("failover-tools") };
     let like = builder.create();
     let mut monitor = Autoctl::new(&like);
     let create = monitor.create(&["monitor", "--run"]);

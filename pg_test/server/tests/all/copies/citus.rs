@@ -12,7 +12,7 @@
 use postgres::Client;
 use snowflake_server_tests::ids::worker;
 use snowflake_server_tests::sql::{column, fails, one, run, take};
-use snowflake_server_tests::{Builder, Ids, Server, has_extension, secs};
+use snowflake_server_tests::{Builder, Ids, Server, has_extension, secs, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn page() -> String {
 fn is_skipped() -> bool {
     let is_skipped = !has_extension("citus");
     if is_skipped {
-        eprintln!("SKIPPED, nothing is tested: this PostgreSQL has no Citus");
+        skip("citus");
     }
     is_skipped
 }

@@ -6,10 +6,11 @@ use nix::libc;
 use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, Uid, mkfifo};
-use postgres::Client;
+use snowflake_server_tests::disk::state_file;
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, unpack};
-use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, wait_until};
+use snowflake_server_tests::refusals::assert_closed;
+use snowflake_server_tests::sql::{Failure, fails, one, run, status, take, take_ticks, wait_for_id};
+use snowflake_server_tests::{Server, Signal, Stop, faults, ms, process, secs, skip, wait_until};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -24,25 +25,14 @@ const LINK: &str = "is a symbolic link";
 /// and single IDs.
 fn ids(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
-    let first = first_id(&mut session);
-    let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-                 FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
-    [vec![first], unpack(&one::<Vec<u8>>(&mut session, ticks)), take(&mut session, 1_000)].concat()
-}
-
-fn first_id(session: &mut Client) -> i64 {
-    wait_until("an ID", secs(20), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
-    })
+    let first = wait_for_id(&mut session);
+    [vec![first], take_ticks(&mut session, 2_100), take(&mut session, 1_000)].concat()
 }
 
 #[track_caller]
 fn closed(server: &Server, message: &str) -> Failure {
-    let mut session = server.connect();
-    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(message), "{failure}");
+    let failure = assert_closed(server, message);
     assert!(!failure.hint.is_empty(), "{failure}");
-    assert!(status(&mut session).reason.expect("a reason").contains(message));
     failure
 }
 
@@ -69,7 +59,7 @@ fn try_sh(script: &str, arguments: &[&Path]) -> bool {
 fn has(program: &str) -> bool {
     let found = try_sh("command -v \"$1\" >/dev/null", &[Path::new(program)]);
     if !found {
-        eprintln!("skipped: there is no {program}");
+        skip(program);
     }
     found
 }
@@ -79,10 +69,6 @@ fn backup_of(server: &Server) -> PathBuf {
     let backup = server.folder().join("backup");
     sh("cp -a \"$1\" \"$2\"", &[&server.data(), &backup]);
     backup
-}
-
-fn file(server: &Server) -> PathBuf {
-    server.data().join("snowflake_id/state")
 }
 
 /// A server in another place that has this running server's files, as a snapshot has them.
@@ -148,14 +134,14 @@ fn files_written_over_those_in_place_open_at_once() {
 fn rolled_back() -> (Server, Vec<i64>) {
     let mut server = Server::builder().start_with_extension();
     let before = ids(&server);
-    let snapshot = fs::read(file(&server)).unwrap();
+    let snapshot = fs::read(state_file(&server)).unwrap();
     wait_until("a later record", secs(20), || {
-        first_id(&mut server.connect());
-        (fs::read(file(&server)).unwrap() != snapshot).then_some(())
+        wait_for_id(&mut server.connect());
+        (fs::read(state_file(&server)).unwrap() != snapshot).then_some(())
     });
     let after = ids(&server);
     server.crash();
-    fs::write(file(&server), &snapshot).unwrap();
+    fs::write(state_file(&server), &snapshot).unwrap();
     (server, [before, after].concat())
 }
 
@@ -240,7 +226,7 @@ impl Mount {
         let status = Command::new("mount").args(what).arg(at).status();
         let is_mounted = status.is_ok_and(|status| status.success());
         if !is_mounted {
-            eprintln!("skipped: this machine does not mount {what:?}");
+            skip("mounts");
         }
         is_mounted.then(|| Self { at: at.to_owned() })
     }
@@ -435,7 +421,7 @@ impl Last {
         let others = process::children(server.pid() as i32).into_iter().filter(|other| *other != pid);
         let others: Vec<i32> = others.collect();
         server.kill_postmaster();
-        wait_until("the end of the others", secs(60), || {
+        wait_until("all other processes of the server to end", secs(60), || {
             others.iter().all(|pid| process::has_ended(*pid)).then_some(())
         });
         last
@@ -515,7 +501,7 @@ fn a_deleted_lock_is_made_again_and_keeps_a_clone_closed() {
     let mut all = Ids::new();
     all.add("the original", ids(&original));
     let locked = |server: &Server| {
-        wait_until("the lock", secs(60), || is_locked(server, 1).then_some(()));
+        wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(server, 1).then_some(()));
         assert!([257, 513, 769].iter().all(|worker| is_locked(server, *worker)));
         assert!(!is_locked(server, 129));
     };
@@ -581,13 +567,15 @@ fn a_lock_that_cannot_be_made_is_logged_once_and_the_gate_opens() {
             let log = server.log();
             log.lines().filter(|text| text.contains(&line) && text.contains(&format!("[{keeper}]"))).count()
         };
-        server.wait_for_worker("a line in the log", secs(60), |_| (told(&server) > 0).then_some(()));
+        server.wait_for_worker(&format!("a line in the log about the lock: {what}"), secs(60), |_| {
+            (told(&server) > 0).then_some(())
+        });
         all.add("without the lock", ids(&server));
         std::thread::sleep(secs(1));
         assert_eq!(told(&server), 1, "{what}: {}", server.log());
         // As soon as it can.
         fs::remove_file(&path).expect(what);
-        wait_until("the lock", secs(60), || is_locked(&server, 1).then_some(()));
+        wait_until("the lock of worker 1 in /dev/shm", secs(60), || is_locked(&server, 1).then_some(()));
         all.assert_unique();
     }
 }

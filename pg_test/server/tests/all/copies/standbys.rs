@@ -3,18 +3,17 @@
 
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::refusals::all_fail;
-use snowflake_server_tests::sql::{Failure, column, fails, next, one, run, status, take, unpack};
+use snowflake_server_tests::refusals::assert_closed;
+use snowflake_server_tests::sql::{
+    Failure, column, fails, next, one, run, status, take, take_ticks, wait_for_id,
+};
 use snowflake_server_tests::{Builder, Server, Stop, days, ms, secs, wait_until};
 use std::time::Duration;
 
 /// IDs that run as far ahead of the clock as `ticks` allows: whole ticks, each by its first and its last ID. A server
 /// that forgot them would generate them again.
 fn burst_of(server: &Server, ticks: u32) -> Vec<i64> {
-    let query = format!(
-        "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-         FROM generate_series(1, {ticks}) AS i, snowflake_nextval_range(4096 + i % 1) AS r"
-    );
-    unpack(&one::<Vec<u8>>(&mut server.connect(), &query))
+    take_ticks(&mut server.connect(), ticks)
 }
 
 fn burst(server: &Server) -> Vec<i64> {
@@ -38,10 +37,7 @@ fn try_for(server: &Server, limit: Duration) -> Vec<i64> {
 
 /// Waits until a server generates IDs.
 fn opens(server: &Server) -> Vec<i64> {
-    let mut session = server.connect();
-    wait_until("the first ID", secs(30), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get(0)])
-    })
+    vec![wait_for_id(&mut server.connect())]
 }
 
 #[test]
@@ -159,10 +155,7 @@ fn group(was: Was, timeline: usize) -> Group {
 impl Group {
     #[track_caller]
     fn is_closed(&self, message: &str) {
-        let failure = fails(&mut self.follower.connect(), "55000", "SELECT snowflake_nextval()");
-        assert!(failure.text().contains(message), "{failure}");
-        let status = status(&mut self.follower.connect());
-        assert!(status.reason.as_deref().is_some_and(|reason| reason.contains(message)), "{status:?}");
+        assert_closed(&self.follower, message);
     }
 
     /// Asserts that the follower generates IDs, and none twice.
@@ -264,21 +257,6 @@ fn a_standby_without_a_state_promoted_is_a_successor() {
     succeeds_its_primary(Was::Stateless, 2);
 }
 
-/// Their state is their own, or there is none, so only the lock keeps them from generating IDs beside the primary.
-#[test]
-fn an_old_primary_and_a_standby_without_a_state_open_alone_after_the_primary() {
-    for (was, timeline) in [(Was::Primary, 2), (Was::Stateless, 1)] {
-        let mut group = group(was, timeline);
-        group.follower.stand_alone();
-        group.follower.start();
-        group.is_closed(TAKEN);
-        group.primary_goes_on();
-        group.primary.stop(Stop::Fast);
-        group.follower.restart();
-        group.is_open("started alone");
-    }
-}
-
 // ---- above which IDs a successor starts ----
 
 /// A primary of which all workers may be used, and its standby, 60 s later: the standby's clock is then 40 s behind.
@@ -306,7 +284,7 @@ fn starts_above(standby: &Server, mut before: Ids) {
     before.add("promoted, its clock behind", early);
     standby.step_forward(ms(39_500));
     let mut session = standby.connect();
-    wait_until("rows", secs(20), || match session.batch_execute(FILL) {
+    wait_until("the promoted server to insert rows", secs(20), || match session.batch_execute(FILL) {
         Ok(()) => Some(()),
         Err(e) => {
             let failure = Failure::from(&e);
@@ -373,19 +351,6 @@ fn runs_ahead(builder: Builder) -> Server {
     primary.restart();
     opens(&primary);
     primary
-}
-
-#[test]
-fn a_smaller_max_ahead_on_the_successor_repeats_nothing_without_backup_workers() {
-    let mut primary = runs_ahead(Server::builder().setting("snowflake_id.backup_workers", "0"));
-    let standby = primary.standby(|builder| builder.setting("snowflake_id.max_ahead", "2s"));
-    let mut ids = Ids::new();
-    ids.add("the primary", burst_of(&primary, AHEAD));
-    run(&mut primary.connect(), "CREATE TABLE last_commit ()");
-    standby.catch_up_with(&primary);
-    primary.stop(Stop::Fast);
-    standby.promote();
-    starts_above_those_ahead(&standby, ids);
 }
 
 #[test]

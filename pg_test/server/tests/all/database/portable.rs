@@ -4,10 +4,10 @@
 use postgres::Client;
 use rand::Rng;
 use snowflake_server_tests::ids::{Ids, at_ms, worker};
-use snowflake_server_tests::sql::{column, fails, next, one, run, take, unpack};
+use snowflake_server_tests::sql::{assert_shows, column, fails, next, one, run, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{
-    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs,
+    Builder, Database, Kind, Server, Signal, Stop, Traffic, has_extension, hours, ms, pg_version, secs, skip,
 };
 use std::fs;
 use std::io::{Read, Write};
@@ -413,7 +413,7 @@ fn its_installation_calls_nothing_of_others() {
          CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regnamespace, FUNCTION = trap)",
     );
     run(&mut owner, &format!("BEGIN; {}", shipped()));
-    assert_eq!(one::<String>(&mut owner, "SHOW search_path"), "public", "it is what it was");
+    assert_shows(&mut owner, "search_path", "public");
     run(&mut owner, "COMMIT; SELECT snowflake.snowflake_nextval()");
     assert!(!server.log().contains("trapped"), "{}", server.log());
     run(&mut owner, "SELECT 1::oid = 'public'::regnamespace");
@@ -886,7 +886,7 @@ fn a_dump_carries_its_state() {
 #[test]
 fn as_a_trusted_language_extension_it_is_installed_upgraded_and_dumped() {
     if !has_extension("pg_tle") {
-        return eprintln!("SKIPPED, nothing was tested: there is no pg_tle beside this PostgreSQL");
+        return skip("pg_tle");
     }
     let text = |worker: u32| -> String { generator_sql(&database(), &format!("{worker}, '@extschema@'")) };
     let with_pg_tle = || plain().setting("shared_preload_libraries", "pg_tle");

@@ -5,7 +5,7 @@ use super::calls::{Call, TABLES, calls};
 use super::planted_objects::MEMBERS;
 use postgres::{Client, NoTls};
 use snowflake_server_tests::Server;
-use snowflake_server_tests::sql::{column, fails, one, run};
+use snowflake_server_tests::sql::{Failure, column, fails, one, run};
 
 // ---- rights that others have on the extension's objects ----
 

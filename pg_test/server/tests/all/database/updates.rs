@@ -170,18 +170,3 @@ fn an_update_leaves_what_a_new_installation_leaves() {
     let _scripts = Scripts::of("0.9.9", &installation, &update.join(";\n"));
     assert_eq!(differences(&server, "0.9.9"), [""; 0]);
 }
-
-#[test]
-fn what_an_update_forgets_is_found() {
-    let server = Server::builder().start_with_extension();
-    let (installation, update) = earlier(&server);
-    for forgotten in 0..update.len() {
-        let version = format!("0.9.{forgotten}");
-        // Without the function, its comment is none, either.
-        let update = update.iter().enumerate().filter(|(n, _)| *n != forgotten && (forgotten > 0 || *n != 1));
-        let update: Vec<&str> = update.map(|(_, statement)| statement.as_str()).collect();
-        let _scripts = Scripts::of(&version, &installation, &update.join(";\n"));
-        let differences = differences(&server, &version);
-        assert!(differences.iter().any(|line| line.starts_with("new: ")), "{update:?}: {differences:?}");
-    }
-}

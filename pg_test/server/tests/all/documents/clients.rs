@@ -7,7 +7,7 @@
 use postgres::{Client, NoTls};
 use snowflake_server_tests::registry::loopback_address;
 use snowflake_server_tests::sql::{column, next, one, run};
-use snowflake_server_tests::{Server, companions, days, secs, wait_until};
+use snowflake_server_tests::{Server, companions, days, secs, skip, wait_until};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,15 +43,17 @@ fn portable_server() -> Server {
     server
 }
 
+/// Has a command connect as the role whose tables are its own.
+fn as_app(command: &mut Command, server: &Server) {
+    command.env("PGHOST", server.folder()).env("PGPORT", "5432");
+    command.env("PGUSER", "app").env("PGDATABASE", "postgres");
+}
+
 /// Runs an example to its end, and returns its output.
 #[track_caller]
 fn play(server: &Server, mut example: Command) -> String {
     let name = format!("{example:?}");
-    example
-        .env("PGHOST", server.folder())
-        .env("PGPORT", "5432")
-        .env("PGUSER", "app")
-        .env("PGDATABASE", "postgres");
+    as_app(&mut example, server);
     let printed = checked(&name, &example.output().expect("it can be started"));
     assert_eq!(printed.lines().last(), Some("all is well"), "{name} did not come to its end:\n{printed}");
     printed
@@ -98,7 +100,7 @@ fn has_node_20() -> bool {
     let asked = Command::new("node").args(["-p", "parseInt(process.versions.node) >= 20"]).output();
     let has = asked.is_ok_and(|output| output.stdout.starts_with(b"true"));
     if !has {
-        eprintln!("SKIPPED, nothing was tested: this needs Node.js 20");
+        skip("node20");
     }
     has
 }
@@ -136,13 +138,8 @@ fn client_of_a_conversion(server: &Server, program: &str, argument: &str) -> Com
 
 /// A program of `pg_test/server/clients`, run by that interpreter.
 fn client(mut command: Command, server: &Server, program: &str, argument: &str) -> Command {
-    command
-        .arg(root().join("pg_test/server/clients").join(program))
-        .arg(argument)
-        .env("PGHOST", server.folder())
-        .env("PGPORT", "5432")
-        .env("PGUSER", "app")
-        .env("PGDATABASE", "postgres");
+    command.arg(root().join("pg_test/server/clients").join(program)).arg(argument);
+    as_app(&mut command, server);
     command
 }
 
@@ -256,18 +253,9 @@ fn drizzle_kit_with_the_documented_filter_drops_nothing_of_the_extension() {
     let server = server();
     let push = || {
         let mut command = Command::new("npx");
-        command.current_dir(companions("node")).args([
-            "drizzle-kit",
-            "push",
-            "--config",
-            "drizzle.config.js",
-        ]);
-        command.args(["--verbose"]).stdin(Stdio::null());
-        command
-            .env("PGHOST", server.folder())
-            .env("PGPORT", "5432")
-            .env("PGUSER", "app")
-            .env("PGDATABASE", "postgres");
+        command.current_dir(companions("node")).args(["drizzle-kit", "push", "--verbose"]);
+        command.args(["--config", "drizzle.config.js"]).stdin(Stdio::null());
+        as_app(&mut command, &server);
         checked("drizzle-kit", &command.output().expect("it can be started"))
     };
     let first = push();
@@ -284,15 +272,6 @@ fn drizzle_kit_with_the_documented_filter_drops_nothing_of_the_extension() {
 }
 
 #[test]
-fn the_example_for_prisma_works() {
-    if has_node_20() {
-        let server = server();
-        let printed = play(&server, node("prisma_orders.js"));
-        assert_made(&mut server.connect(), "prisma_orders", 1001, &printed);
-    }
-}
-
-#[test]
 fn the_example_for_sequelize_works() {
     let server = server();
     let printed = play(&server, node("sequelize_orders.js"));
@@ -306,13 +285,6 @@ fn the_example_for_typeorm_works() {
         let printed = play(&server, node("typeorm_orders.js"));
         assert_made(&mut server.connect(), "typeorm_orders", 1001, &printed);
     }
-}
-
-#[test]
-fn the_example_for_asyncpg_works() {
-    let server = server();
-    let printed = play(&server, python("asyncpg_orders.py"));
-    assert_made(&mut server.connect(), "asyncpg_orders", 1501, &printed);
 }
 
 #[test]
@@ -392,13 +364,6 @@ fn schema_rb_needs_the_extension_in_its_schema_before_it_is_loaded() {
     run(&mut connect("after"), "INSERT INTO orders DEFAULT VALUES");
 }
 
-#[test]
-fn the_example_for_pgx_works() {
-    let server = server();
-    let printed = play(&server, Command::new(companions("go").join("pgx_orders")));
-    assert_made(&mut server.connect(), "pgx_orders", 1001, &printed);
-}
-
 /// A server, and the last argument of a program in Java: JDBC knows no Unix sockets.
 fn server_for_java() -> (Server, String) {
     let address = loopback_address();
@@ -449,13 +414,6 @@ fn the_example_for_eloquent_works() {
     let server = server();
     let printed = play(&server, php("eloquent_orders.php"));
     assert_made(&mut server.connect(), "eloquent_orders", 4, &printed);
-}
-
-#[test]
-fn the_example_for_sqlx_works() {
-    let server = server();
-    let printed = play(&server, Command::new(companions("rust").join("debug/sqlx_orders")));
-    assert_made(&mut server.connect(), "sqlx_orders", 1011, &printed);
 }
 
 /// The server counts every ID that it generated, so the count shows that the pool asked for no more batches than it

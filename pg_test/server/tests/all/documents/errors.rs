@@ -106,7 +106,6 @@ fn every_error_of_the_sql_is_in_the_manual_or_has_detail_and_hint() {
         let is_stated = stated.iter().any(|(other, message)| other == state && is_stated_as(text, message));
         assert!(is_stated, "missing: {state} {text}");
     }
-    // `words.rs` looks at the rows of refusals.
     let folder = fs::read_dir(root().join("sql")).expect("the folder sql");
     for file in folder.map(|entry| entry.expect("a file").path()) {
         let source = fs::read_to_string(&file).expect("SQL");

@@ -32,14 +32,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use yaml_rust2::YamlLoader;
 
-#[test]
-fn the_readme_runs_as_written() {
-    play("README.md");
+/// A test per document that is played as it stands.
+macro_rules! documents {
+    ($($name:ident: $document:literal,)*) => {
+        $(#[test]
+        fn $name() {
+            play($document);
+        })*
+
+        const PLAYED: &[&str] = &[$($document),*];
+    };
 }
 
-#[test]
-fn the_page_on_backup_tools_runs_as_written() {
-    play("docs/backup.md");
+documents! {
+    the_readme_runs_as_written: "README.md",
+    the_page_on_backup_tools_runs_as_written: "docs/backup.md",
+    the_page_on_clients_runs_as_written: "docs/clients.md",
+    the_page_on_comparison_runs_as_written: "docs/comparison.md",
+    the_page_on_fleets_runs_as_written: "docs/fleet.md",
+    the_glossary_runs_as_written: "docs/glossary.md",
+    the_page_on_high_availability_runs_as_written: "docs/high-availability.md",
+    the_page_on_imports_runs_as_written: "docs/importing.md",
+    the_page_on_installing_runs_as_written: "docs/installing.md",
+    the_page_on_migration_runs_as_written: "docs/migration.md",
+    the_page_on_monitoring_runs_as_written: "docs/monitoring.md",
+    the_page_on_operations_runs_as_written: "docs/operations.md",
+    the_page_on_partitioning_runs_as_written: "docs/partitioning.md",
+    the_page_on_polling_runs_as_written: "docs/polling.md",
+    the_page_on_the_portable_generator_runs_as_written: "docs/portable.md",
+    the_page_on_reading_runs_as_written: "docs/reading.md",
+    the_page_on_registries_runs_as_written: "docs/registry.md",
+    the_page_on_replication_runs_as_written: "docs/replication.md",
+    the_page_on_scale_runs_as_written: "docs/scale.md",
+    the_page_on_settings_runs_as_written: "docs/settings.md",
+    the_page_on_sql_runs_as_written: "docs/sql.md",
+    the_page_on_walking_tables_runs_as_written: "docs/walking.md",
 }
 
 /// `citus.rs` plays this page where there is Citus. The check asks each node only for what any server has, so it is
@@ -83,11 +110,6 @@ fn the_check_of_citus_nodes_is_tried_without_citus() {
     assert!(found.contains(&twice[0].to_owned()), "{found:?}");
 }
 
-#[test]
-fn the_page_on_clients_runs_as_written() {
-    play("docs/clients.md");
-}
-
 /// As a DBA runs it, with the output that the page promises.
 #[test]
 fn the_rehearsal_of_a_wrong_clock_runs_as_written() {
@@ -114,41 +136,6 @@ fn the_page_on_clocks_runs_as_written() {
     // Its times hold where statements follow each other at once. What is false is so every time.
     let told_once = (1..=3).any(|_| std::panic::catch_unwind(|| play("docs/clock.md")).is_ok());
     assert!(told_once, "three times in a row, as printed above");
-}
-
-#[test]
-fn the_page_on_comparison_runs_as_written() {
-    play("docs/comparison.md");
-}
-
-#[test]
-fn the_page_on_fleets_runs_as_written() {
-    play("docs/fleet.md");
-}
-
-#[test]
-fn the_glossary_runs_as_written() {
-    play("docs/glossary.md");
-}
-
-#[test]
-fn the_page_on_high_availability_runs_as_written() {
-    play("docs/high-availability.md");
-}
-
-#[test]
-fn the_page_on_imports_runs_as_written() {
-    play("docs/importing.md");
-}
-
-#[test]
-fn the_page_on_installing_runs_as_written() {
-    play("docs/installing.md");
-}
-
-#[test]
-fn the_page_on_migration_runs_as_written() {
-    play("docs/migration.md");
 }
 
 /// Each script of the page on migration asserts at its end what it has done.
@@ -181,66 +168,6 @@ fn the_domain_for_postgrest_writes_and_reads_text() {
     assert_eq!(one::<i64>(&mut session, &back("j #>> '{}'")), id);
 }
 
-#[test]
-fn the_page_on_monitoring_runs_as_written() {
-    play("docs/monitoring.md");
-}
-
-#[test]
-fn the_page_on_operations_runs_as_written() {
-    play("docs/operations.md");
-}
-
-#[test]
-fn the_page_on_partitioning_runs_as_written() {
-    play("docs/partitioning.md");
-}
-
-#[test]
-fn the_page_on_polling_runs_as_written() {
-    play("docs/polling.md");
-}
-
-#[test]
-fn the_page_on_the_portable_generator_runs_as_written() {
-    play("docs/portable.md");
-}
-
-#[test]
-fn the_page_on_reading_runs_as_written() {
-    play("docs/reading.md");
-}
-
-#[test]
-fn the_page_on_registries_runs_as_written() {
-    play("docs/registry.md");
-}
-
-#[test]
-fn the_page_on_replication_runs_as_written() {
-    play("docs/replication.md");
-}
-
-#[test]
-fn the_page_on_scale_runs_as_written() {
-    play("docs/scale.md");
-}
-
-#[test]
-fn the_page_on_settings_runs_as_written() {
-    play("docs/settings.md");
-}
-
-#[test]
-fn the_page_on_sql_runs_as_written() {
-    play("docs/sql.md");
-}
-
-#[test]
-fn the_page_on_walking_tables_runs_as_written() {
-    play("docs/walking.md");
-}
-
 /// The manual's lines for `postgresql.conf` are all that a server needs, without any of the harness's.
 #[test]
 fn the_lines_for_postgresql_conf_start_a_server_that_makes_ids() {
@@ -254,12 +181,11 @@ const TEXTS: [&str; 3] = ["docs/benchmarks.md", "docs/index.md", "docs/reliabili
 
 #[test]
 fn only_pages_of_text_alone_are_not_played() {
-    let tests = include_str!("examples.rs");
     for document in DOCUMENTS {
         let is_played_block = |part: &Part| matches!(part, Part::Block(_, language, _) if language != "sh");
         let has_blocks = parts(&read(document)).iter().any(is_played_block);
         assert_eq!(has_blocks, !TEXTS.contains(document), "{document}");
-        let is_played = tests.contains(&format!("play(\"{document}\")")) || *document == "docs/citus.md";
+        let is_played = PLAYED.contains(document) || ["docs/citus.md", "docs/clock.md"].contains(document);
         assert_eq!(is_played, has_blocks, "{document}");
     }
 }

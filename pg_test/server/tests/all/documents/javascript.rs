@@ -1,6 +1,6 @@
 //! IDs that JavaScript can represent: layouts of 53 bits, and how node reads their IDs.
 
-use snowflake_server_tests::sql::{column, run, take};
+use snowflake_server_tests::sql::{column, take};
 use snowflake_server_tests::{Builder, Server};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -82,17 +82,4 @@ fn a_number_does_not_hold_the_ids_of_the_default_layout() {
     let ids = take(&mut server.connect(), 20_000);
     let [numbers, _, wrong, _] = in_node(&ids);
     assert!(wrong > numbers / 2, "{wrong} of {numbers}");
-}
-
-#[test]
-fn json_of_postgresql_keeps_them_too() {
-    let server = with_layout("41/5/7", "1ms").start_with_extension();
-    let mut session = server.connect();
-    run(&mut session, "CREATE TABLE t (id bigint DEFAULT snowflake_nextval(), n int)");
-    run(&mut session, "INSERT INTO t (n) SELECT generate_series(1, 1000)");
-    // jsonb stores exact numerics; it is JavaScript's parser that rounds.
-    let through: Vec<i64> = column(&mut session, "SELECT (to_jsonb(t)->>'id')::bigint FROM t ORDER BY id");
-    let ids: Vec<i64> = column(&mut session, "SELECT id FROM t ORDER BY id");
-    assert_eq!(through, ids);
-    assert_eq!(in_node(&through), [1_000, 1_000, 0, 0]);
 }

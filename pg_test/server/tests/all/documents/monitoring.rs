@@ -1,12 +1,13 @@
 //! The files of `docs/monitoring/` are correct: a role with only `pg_monitor` can run their query, an exporter serves
 //! their metrics, the numbers reflect what happens to a server, and the alert rules pass their tests and use no other
-//! metrics; the dashboard is one that Grafana understands, and each of its expressions has data in Prometheus.
+//! metrics; each expression of the dashboard has data in Prometheus.
 
 use postgres::Client;
 use serde_json::Value;
+use snowflake_server_tests::disk::{Trouble, Troublemaker};
 use snowflake_server_tests::fleet::{home, member, registry};
 use snowflake_server_tests::sql::{fails, next, one, run, status};
-use snowflake_server_tests::{Preload, Server, Stop, companions, hours, secs, wait_until};
+use snowflake_server_tests::{Server, Stop, companions, hours, secs, wait_until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -245,42 +246,26 @@ fn a_state_that_cannot_be_written_shows() {
     assert_eq!((seen["write_error"], seen["open"]), (0.0, 1.0), "{seen:?}");
 }
 
-/// While a directory entry of this name exists, every process that calls fsync waits.
-const HANGING_DISK: &str = r#"
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-int fsync(int fd)
-{
-    while (getenv("DISK_HANGS") && access(getenv("DISK_HANGS"), F_OK) == 0)
-        usleep(1000);
-    return syscall(SYS_fsync, fd);
-}
-"#;
-
-/// Such a disk shows itself by the absence of values: the view waits for the process that writes. Its reader's
+/// A disk whose fsyncs hang shows itself by the absence of values: the view waits for the process that writes. Its reader's
 /// statement_timeout ends that, so the exporter reports an error, and its series end.
 #[test]
 fn a_disk_that_hangs_is_an_error_for_the_exporter_and_not_a_hang() {
     let mut server = Server::builder().create();
-    let switch = server.folder().join("hangs");
-    server.preload(Preload::compile(HANGING_DISK, "DISK_HANGS", switch.clone()));
+    let disk = Troublemaker::new(&mut server);
     server.start();
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
     next(&mut session);
     let mut watcher = watcher(&server);
     run(&mut watcher, "SET statement_timeout = '1s'");
-    fs::write(&switch, "").expect("it can be made");
+    disk.make(Trouble::Slow(600_000));
     let sql = of_postgres_exporter().sql;
     // The keeper moves the reservation for a minute after the last ID.
     server.wait_for_worker("the keeper to write", secs(10), |_| {
         watcher.batch_execute(&sql).is_err().then_some(())
     });
     fails(&mut watcher, "57014", &sql);
-    fs::remove_file(&switch).expect("it is there");
+    disk.make(Trouble::None);
     run(&mut watcher, "RESET statement_timeout");
     assert_eq!(look(&mut watcher)["open"], 1.0);
 }
@@ -547,53 +532,6 @@ fn dashboard() -> Value {
 
 fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// There is no Grafana here. Its own types know every field of the dashboard, and lose none.
-#[test]
-fn grafanas_types_understand_the_whole_dashboard() {
-    let python = companions("grafana");
-    let output = Command::new(python.join("bin/python"))
-        .env("PYTHONPYCACHEPREFIX", python.join("compiled"))
-        .env_remove("PYTHONDONTWRITEBYTECODE")
-        .args([root().join("pg_test/server/grafana/check.py"), folder().join("grafana.json")])
-        .output()
-        .expect("python can be started");
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaints}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
-}
-
-#[test]
-fn the_panels_of_the_dashboard_have_their_own_places_names_and_data() {
-    let dashboard = dashboard();
-    let variables: Vec<&Value> =
-        items(&dashboard["templating"]["list"]).iter().map(|variable| &variable["name"]).collect();
-    assert_eq!(variables, ["datasource", "instance"]);
-    assert!(dashboard["id"].is_null(), "an id is of one Grafana");
-    let (mut ids, mut titles, mut cells) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for panel in items(&dashboard["panels"]) {
-        let title = panel["title"].as_str().expect("a title");
-        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{title}");
-        let of = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
-        assert!(of("x") + of("w") <= 24, "{title} is beside the page");
-        for x in of("x")..of("x") + of("w") {
-            for y in of("y")..of("y") + of("h") {
-                assert!(cells.insert((x, y)), "{title} covers another panel");
-            }
-        }
-        if panel["type"] == "row" {
-            continue;
-        }
-        assert!(titles.insert(title), "{title} twice");
-        let mut letters = BTreeSet::new();
-        for target in items(&panel["targets"]) {
-            assert!(letters.insert(target["refId"].as_str().expect("a letter")), "{title}");
-            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
-        }
-        assert!(!letters.is_empty(), "{title} shows nothing");
-        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
-    }
 }
 
 fn expressions() -> Vec<String> {

@@ -4,20 +4,16 @@
 
 use nix::sys::signal::Signal;
 use postgres::Client;
+use snowflake_server_tests::disk::{SmallDisk, state_file};
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, unpack};
-use snowflake_server_tests::{Builder, Preload, Server, Stop, days, hours, ms, secs, wait_until};
+use snowflake_server_tests::refusals::assert_closed;
+use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, take_ticks};
+use snowflake_server_tests::{Builder, Server, Stop, days, hours, ms, secs, wait_until};
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Home worker 1 and the workers of its half on timeline 1.
 const HOME: i64 = 1;
-
-fn state_file(server: &Server) -> PathBuf {
-    server.data().join("snowflake_id/state")
-}
 
 fn server() -> Server {
     Server::builder().faketime(true).start_with_extension()
@@ -32,15 +28,10 @@ fn seasoned(builder: Builder) -> Server {
     server
 }
 
-/// IDs that run as far ahead of the clock as they may: whole ticks, each by its first and its last ID, and a few single
-/// ones. A restart that forgot them would generate them again from the first.
+/// IDs that run as far ahead of the clock as they may, and a few single ones.
 fn burst(server: &Server) -> Vec<i64> {
     let mut session = server.connect();
-    let ticks = "SELECT string_agg(int8send(r.first) || int8send(r.last), ''::bytea)
-                 FROM generate_series(1, 2100) AS i, snowflake_nextval_range(4096 + i % 1) AS r";
-    let mut ids = unpack(&one::<Vec<u8>>(&mut session, ticks));
-    ids.extend(take(&mut session, 1_000));
-    ids
+    [take_ticks(&mut session, 2_100), take(&mut session, 1_000)].concat()
 }
 
 /// Takes IDs as soon as the server generates them; returns how long that took.
@@ -51,20 +42,6 @@ fn take_soon(server: &Server, limit: Duration) -> (Vec<i64>, Duration) {
         session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| vec![row.get::<_, i64>(0)])
     });
     (ids, began.elapsed())
-}
-
-fn text(client: &mut Client, query: &str) -> Option<String> {
-    client.query_one(query, &[]).unwrap_or_else(|e| panic!("{query}: {}", Failure::from(&e))).get(0)
-}
-
-fn closed(server: &Server, message: &str) -> Failure {
-    let mut session = server.connect();
-    let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
-    assert!(failure.text().contains(message), "{failure}");
-    let status = status(&mut session);
-    assert_eq!(status.state, "closed");
-    assert!(status.reason.expect("a reason").contains(message));
-    failure
 }
 
 // ---- crashes and restarts ----
@@ -182,54 +159,6 @@ fn the_keeper_comes_back_after_being_terminated() {
     wait_until("another keeper", secs(20), || (server.keeper() != first).then_some(()));
 }
 
-/// Makes the postmaster sleep on when a child ends, as PostgreSQL 15's may. Later versions do not sleep in select().
-const SOUND_SLEEP: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <sys/select.h>
-#include <unistd.h>
-
-int select(int n, fd_set *reads, fd_set *writes, fd_set *errors, struct timeval *timeout)
-{
-    int (*sleeps)(int, fd_set *, fd_set *, fd_set *, struct timeval *) = dlsym(RTLD_NEXT, "select");
-    const char *sound = getenv("SOUND_SLEEP");
-    fd_set wanted;
-    int result;
-
-    if (!reads || !sound || access(sound, F_OK) != 0)
-        return sleeps(n, reads, writes, errors, timeout);
-    wanted = *reads;
-    do
-        *reads = wanted;
-    while ((result = sleeps(n, reads, writes, errors, timeout)) < 0 && errno == EINTR);
-    return result;
-}
-"#;
-
-#[test]
-fn a_test_that_waits_for_a_worker_wakes_a_postmaster_that_oversleeps() {
-    let mut server = Server::builder().create();
-    let switch = server.folder().join("sound");
-    server.preload(Preload::compile(SOUND_SLEEP, "SOUND_SLEEP", switch.clone()));
-    server.start();
-    run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
-    let first = server.keeper();
-    fs::write(&switch, "").expect("it can be made");
-    let mut looks = 0;
-    server.wait_for_worker("another keeper", secs(20), |session| {
-        looks += 1;
-        if looks == 1 {
-            // The postmaster has seen this session and sleeps again, so the next event for it is that a child ends.
-            std::thread::sleep(ms(200));
-            server.signal_backend(first, Signal::SIGTERM);
-        }
-        let found: Option<i32> = one(session, "SELECT keeper_pid FROM snowflake_status");
-        found.filter(|found| *found != first)
-    });
-}
-
 #[test]
 fn without_a_keeper_calls_extend_the_reservation_themselves() {
     let server = server();
@@ -250,7 +179,7 @@ fn without_a_keeper_calls_extend_the_reservation_themselves() {
 fn a_server_that_has_no_room_for_a_keeper_does_without() {
     let server = Server::builder().faketime(true).setting("max_worker_processes", "0").start_with_extension();
     let mut session = server.connect();
-    assert_eq!(text(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
+    assert_eq!(one::<Option<String>>(&mut session, "SELECT keeper_pid::text FROM snowflake_status"), None);
     let mut ids = Ids::new();
     for _ in 0..4 {
         ids.add("without", vec![next(&mut session)]);
@@ -291,7 +220,8 @@ fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone(
     let mut session = server.connect();
     next(&mut session);
     std::thread::sleep(secs(64));
-    let modified = || fs::metadata(state_file(&server)).unwrap().modified().unwrap();
+    let file = state_file(&server);
+    let modified = || fs::metadata(&file).unwrap().modified().unwrap();
     let keeper = server.keeper();
     let written = || fs::read_to_string(format!("/proc/{keeper}/io")).unwrap();
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
@@ -317,54 +247,11 @@ fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone(
 // ---- the disk ----
 
 /// A tmpfs of a few blocks on the state's folder, mounted while the server is stopped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn under(server: &mut Server) -> Self {
-        server.stop(Stop::Fast);
-        let folder = server.data().join("snowflake_id");
-        let state = fs::read(state_file(server)).expect("the state");
-        let owner = "mode=700,size=64k,uid=postgres,gid=postgres";
-        mount(&["-t", "tmpfs", "-o", owner, "tmpfs", folder.to_str().unwrap()]);
-        let disk = Self(folder);
-        fs::write(disk.0.join("state"), state).unwrap();
-        run_command(Command::new("chown").arg("-R").arg("postgres:").arg(&disk.0));
-        server.start();
-        disk
-    }
-
-    fn fill(&self) {
-        // Fills the disk to the last block.
-        let _ = fs::write(self.0.join("filler"), vec![0; 1 << 20]);
-    }
-
-    fn empty(&self) {
-        fs::remove_file(self.0.join("filler")).unwrap();
-    }
-
-    fn remount(&self, mode: &str) {
-        // Busy while the keeper has the file open for writing.
-        wait_until("the disk to be mounted anew", secs(30), || {
-            let mut mount = Command::new("mount");
-            mount.args(["-o", &format!("remount,{mode}")]).arg(&self.0);
-            mount.status().is_ok_and(|status| status.success()).then_some(())
-        });
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-fn mount(arguments: &[&str]) {
-    run_command(Command::new("mount").args(arguments));
-}
-
-fn run_command(command: &mut Command) {
-    let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(status.success(), "{command:?}: {status}");
+fn small_disk(server: &mut Server) -> SmallDisk {
+    server.stop(Stop::Fast);
+    let disk = SmallDisk::cover(server);
+    server.start();
+    disk
 }
 
 /// A new inode makes this a copy to the generator, as it should; the operator vouches for it.
@@ -377,8 +264,8 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     // A reservation reaches half a second further than that.
     let mut server =
         Server::builder().setting("snowflake_id.max_ahead", "12s").faketime(true).start_with_extension();
-    let disk = SmallDisk::under(&mut server);
-    closed(&server, "copy");
+    let disk = small_disk(&mut server);
+    assert_closed(&server, "copy");
     adopt(&server);
     server.wait_for_clock();
     let mut ids = Ids::new();
@@ -387,7 +274,7 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
         let reserved = "SELECT reserved_until > clock_timestamp() + interval '10 s' FROM snowflake_status";
         one::<bool>(session, reserved).then_some(())
     });
-    disk.remount("ro");
+    disk.read_only(true);
     ids.add("on what is reserved", vec![next(&mut server.connect())]);
     let reserved =
         "SELECT extract(epoch FROM reserved_until - clock_timestamp())::float8 FROM snowflake_status";
@@ -407,13 +294,16 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
     assert!(lasted > reserved - 0.1, "refused after {lasted} s of {reserved} s");
     assert_eq!(failure.code, "55000");
     assert!(failure.message.ends_with(": Read-only file system"), "as PostgreSQL says it: {failure}");
-    let error = text(&mut server.connect(), "SELECT write_error FROM snowflake_status");
+    let error = one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status");
     assert!(error.is_some_and(|error| error.contains("Read-only")));
-    closed(&server, "Read-only file system");
-    disk.remount("rw");
+    assert_closed(&server, "Read-only file system");
+    disk.read_only(false);
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
-    assert_eq!(text(&mut server.connect(), "SELECT write_error FROM snowflake_status"), None);
+    assert_eq!(
+        one::<Option<String>>(&mut server.connect(), "SELECT write_error FROM snowflake_status"),
+        None
+    );
     let told = || server.log().contains("is writable again").then_some(());
     wait_until("the log to tell of it", secs(30), told);
     let log = server.log();
@@ -428,7 +318,7 @@ fn a_read_only_disk_stops_ids_at_the_end_of_the_reservation_and_no_sooner() {
 #[test]
 fn a_full_disk_does_not_stop_a_preallocated_file() {
     let mut server = server();
-    let disk = SmallDisk::under(&mut server);
+    let disk = small_disk(&mut server);
     adopt(&server);
     disk.fill();
     let mut ids = Ids::new();
@@ -450,7 +340,7 @@ fn a_full_disk_does_not_stop_a_preallocated_file() {
         })
     });
     drop(blocks);
-    disk.empty();
+    disk.free();
     ids.add("after", take_soon(&server, secs(5)).0);
     ids.assert_unique();
 }
@@ -461,7 +351,7 @@ fn a_file_deleted_or_replaced_while_running_is_made_anew() {
     let mut ids = Ids::new();
     ids.add("before", burst(&server));
     fs::remove_file(state_file(&server)).unwrap();
-    wait_until("a new file", secs(30), || {
+    wait_until("a new state file", secs(30), || {
         ids.add("meanwhile", take_soon(&server, secs(5)).0);
         state_file(&server).exists().then_some(())
     });
@@ -564,7 +454,7 @@ fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
         bytes[..4_096].fill(b' ');
         bytes[..later.len()].copy_from_slice(later.as_bytes());
     });
-    let failure = closed(&server, "was written by a later version");
+    let failure = assert_closed(&server, "was written by a later version");
     assert!(failure.detail.contains("version 9"), "{failure}");
     damage(&mut server, |bytes| *bytes = mine);
     ids.add("after", take_soon(&server, secs(5)).0);
@@ -583,7 +473,7 @@ fn a_state_of_another_cluster_is_a_copy() {
         fs::read(state_file(&other)).unwrap()
     };
     damage(&mut server, |bytes| *bytes = foreign);
-    closed(&server, "is a copy");
+    assert_closed(&server, "is a copy");
     adopt(&server);
     ids.add("adopted", burst(&server));
     ids.assert_unique();
@@ -600,7 +490,7 @@ fn another_layout_tick_or_epoch_than_the_databases_neither_generates_nor_reads()
         let setting = format!("snowflake_id.{setting}");
         server.set(&setting, value);
         server.restart();
-        let failure = closed(&server, DIFFERS);
+        let failure = assert_closed(&server, DIFFERS);
         assert!(failure.text().contains("41/10/12 1ms 2024-01-01"), "{failure}");
         let read = fails(&mut server.connect(), "55000", &format!("SELECT snowflake_timestamp({id})"));
         assert!(read.text().contains(DIFFERS), "{read}");
@@ -651,14 +541,14 @@ fn a_worker_that_was_never_used_goes_on_at_once_where_all_lanes_lie_in_the_futur
         let _ = server.connect().batch_execute("SELECT snowflake_rotate()");
     }
     server.step_back(days(365));
-    closed(&server, "system clock moved backwards");
+    assert_closed(&server, "system clock moved backwards");
     // What the error's hint says.
     server.set("snowflake_id.worker_id", "2");
     server.restart();
     ids.add("another worker", take_soon(&server, secs(5)).0);
     server.set("snowflake_id.worker_id", "1");
     server.restart();
-    closed(&server, "system clock moved backwards");
+    assert_closed(&server, "system clock moved backwards");
     ids.assert_unique();
 }
 

@@ -1,25 +1,17 @@
 //! The state file as the operating system sees it: who may read it, in what order it becomes durable, and which marks a
 //! server leaves in it.
 
-use postgres::Client;
+use snowflake_server_tests::disk::{state_file, state_folder};
 use snowflake_server_tests::ids::{Ids, at_ms};
-use snowflake_server_tests::sql::{fails, next, one, run};
+use snowflake_server_tests::sql::{fails, next, one, run, wait_for_id};
 use snowflake_server_tests::{Preload, Server, Stop, faults, secs, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-fn folder(server: &Server) -> PathBuf {
-    server.data().join("snowflake_id")
-}
-
-fn file(server: &Server) -> PathBuf {
-    folder(server).join("state")
-}
-
 /// The mark of the home worker in the file: when the last tick ends that may have its IDs, as a Unix time in milliseconds.
 fn mark_in_file(server: &Server) -> i64 {
-    let text = fs::read_to_string(file(server)).expect("the state file can be read");
+    let text = fs::read_to_string(state_file(server)).expect("the state file can be read");
     let number = |slot: &str, before: &str| -> i64 {
         let (_, rest) = slot.split_once(before).expect("a record with marks");
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -27,13 +19,6 @@ fn mark_in_file(server: &Server) -> i64 {
     };
     let newest = text.split("\"version\":").skip(1).max_by_key(|slot| number(slot, "\"generation\":"));
     number(newest.expect("a slot"), "\"marks\":{\"1\":") / 1_000
-}
-
-/// The first ID of a new server, which has to wait for the clock.
-fn first_id(session: &mut Client) -> i64 {
-    wait_until("the first ID", secs(20), || {
-        session.query_one("SELECT snowflake_nextval()", &[]).ok().map(|row| row.get(0))
-    })
 }
 
 /// The time was named for the IDs of all workers.
@@ -53,9 +38,9 @@ fn a_wrong_time_that_was_adopted_holds_for_a_worker_never_used_and_the_hint_says
         assert!(!failure.hint.contains("worker_id"), "{worker}: {failure}");
     }
     server.stop(Stop::Fast);
-    fs::remove_dir_all(folder(&server)).expect("the folder");
+    fs::remove_dir_all(state_folder(&server)).expect("the folder");
     server.start();
-    first_id(&mut server.connect());
+    wait_for_id(&mut server.connect());
 }
 
 /// An operator who removes one cause has to see the next.
@@ -64,24 +49,24 @@ fn each_reason_for_a_closed_gate_is_logged_once() {
     let mut server = Server::builder().start_with_extension();
     let before = next(&mut server.connect());
     server.stop(Stop::Fast);
-    let state = fs::read_to_string(file(&server)).expect("the state");
-    fs::set_permissions(file(&server), Permissions::from_mode(0)).expect("its mode");
+    let state = fs::read_to_string(state_file(&server)).expect("the state");
+    fs::set_permissions(state_file(&server), Permissions::from_mode(0)).expect("its mode");
     server.start();
     let lines = [
         "snowflake_id: cannot generate IDs: could not access file \"snowflake_id/state\": Permission denied",
         "snowflake_id: cannot generate IDs: file \"snowflake_id/state\" was written by a later version",
     ];
     server.wait_for_line(lines[0], secs(30));
-    fs::write(file(&server), state.replace("\"version\":1", "\"version\":7")).expect("a newer state");
-    fs::set_permissions(file(&server), Permissions::from_mode(0o600)).expect("its mode");
+    fs::write(state_file(&server), state.replace("\"version\":1", "\"version\":7")).expect("a newer state");
+    fs::set_permissions(state_file(&server), Permissions::from_mode(0o600)).expect("its mode");
     server.wait_for_line(lines[1], secs(30));
     // Several rounds of the keeper.
     std::thread::sleep(secs(4));
     for line in lines {
         assert_eq!(server.log().matches(line).count(), 1, "{line}: {}", server.log());
     }
-    fs::write(file(&server), state).expect("the state");
-    assert!(first_id(&mut server.connect()) > before);
+    fs::write(state_file(&server), state).expect("the state");
+    assert!(wait_for_id(&mut server.connect()) > before);
 }
 
 // ---- modes ----
@@ -95,18 +80,18 @@ fn the_state_is_as_open_to_the_group_as_the_data_directory() {
         server.start();
         let mut session = server.connect();
         run(&mut session, "CREATE EXTENSION snowflake_id");
-        first_id(&mut session);
+        wait_for_id(&mut session);
         let assert_modes = || {
             let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-            assert_eq!(mode_of(&folder(&server)), mode, "the folder");
-            assert_eq!(mode_of(&file(&server)), file_mode, "the file in a folder of mode {mode:o}");
+            assert_eq!(mode_of(&state_folder(&server)), mode, "the folder");
+            assert_eq!(mode_of(&state_file(&server)), file_mode, "the file in a folder of mode {mode:o}");
         };
         assert_modes();
         // Created again while the server runs.
-        fs::remove_dir_all(folder(&server)).unwrap();
-        wait_until("another file", secs(20), || {
+        fs::remove_dir_all(state_folder(&server)).unwrap();
+        wait_until("another state file", secs(20), || {
             next(&mut session);
-            file(&server).exists().then_some(())
+            state_file(&server).exists().then_some(())
         });
         assert_modes();
     }
@@ -232,7 +217,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     server.start();
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
-    first_id(&mut session);
+    wait_for_id(&mut session);
     let first = record.take();
     assert_eq!(first[..MAKING.len()], MAKING, "the first start");
     assert_each_write_is_synced(&first);
@@ -240,7 +225,7 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
     // The last run may have left pages that look written but are not, and a name that is not durable.
     server.restart();
     let mut session = server.connect();
-    first_id(&mut session);
+    wait_for_id(&mut session);
     let second = record.take();
     // The end of the first run comes before the start of the second.
     let again = ["write state", "fsync state", "fsync folder", "fsync data"];
@@ -252,10 +237,10 @@ fn each_write_of_the_state_is_durable_before_the_next_step() {
         assert_each_write_is_synced(done);
     }
 
-    fs::remove_file(file(&server)).unwrap();
-    wait_until("another file", secs(20), || {
+    fs::remove_file(state_file(&server)).unwrap();
+    wait_until("another state file", secs(20), || {
         next(&mut session);
-        file(&server).exists().then_some(())
+        state_file(&server).exists().then_some(())
     });
     server.stop(Stop::Fast);
     let third = record.take();
@@ -321,15 +306,15 @@ fn a_slot_that_cannot_be_read_makes_a_new_file() {
     server.start();
     run(&mut server.connect(), "CREATE EXTENSION snowflake_id");
     let mut ids = Ids::new();
-    ids.add("before", vec![first_id(&mut server.connect())]);
-    let inode = |server: &Server| fs::metadata(file(server)).expect("the state file").ino();
+    ids.add("before", vec![wait_for_id(&mut server.connect())]);
+    let inode = |server: &Server| fs::metadata(state_file(server)).expect("the state file").ino();
     for slots in ["0", "1", "01"] {
         server.stop(Stop::Immediate);
         let before = inode(&server);
         fs::write(&bad, slots).unwrap();
         server.start();
         fs::write(&bad, "").unwrap();
-        ids.add(slots, vec![first_id(&mut server.connect())]);
+        ids.add(slots, vec![wait_for_id(&mut server.connect())]);
         assert_ne!(inode(&server), before, "slots {slots}");
     }
     ids.assert_unique();
@@ -343,7 +328,7 @@ fn a_slot_that_cannot_be_read_makes_a_new_file() {
 fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     let mut server = Server::builder().start_with_extension();
     let mut session = server.connect();
-    first_id(&mut session);
+    wait_for_id(&mut session);
     // The first IDs run ahead of the clock.
     std::thread::sleep(secs(5));
     let last = next(&mut session);
@@ -355,7 +340,7 @@ fn an_immediate_stop_leaves_the_reservation_and_not_exact_marks() {
     assert!(ahead >= 300, "the mark is {ahead} ms past the last ID");
 
     server.start();
-    let last = first_id(&mut server.connect());
+    let last = wait_for_id(&mut server.connect());
     server.stop(Stop::Fast);
     assert_eq!(mark_in_file(&server), at_ms(last) + 1, "a clean stop writes exact marks");
 }
@@ -394,7 +379,7 @@ fn a_promoted_server_whose_clock_is_back_starts_above_the_last_replayed_commit()
     standby.clock().back(secs(60));
     standby.promote();
     let marks = || marks(&standby);
-    let (lowest, highest) = wait_until("marks", secs(20), marks);
+    let (lowest, highest) = wait_until("the marks of all lanes in the state file", secs(20), marks);
     // And a second for clocks that differ.
     let least = replayed + MAX_AHEAD + 1_000;
     assert!(lowest >= least, "{} ms below what may have been used", least - lowest);

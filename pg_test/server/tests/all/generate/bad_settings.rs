@@ -53,7 +53,9 @@ impl Misconfigured {
             (has_all && lines.iter().filter(|line| line.contains(LOGGED)).count() == 1)
                 .then(|| lines[at..].iter().take(4).map(String::as_str).collect::<String>())
         };
-        let line = self.server.wait_for_worker("one line in the log", secs(10), |_| told());
+        let line =
+            self.server
+                .wait_for_worker(&format!("a line in the log about {settings:?}"), secs(10), |_| told());
         for word in &words {
             assert!(line.contains(word), "{settings:?}: {word:?} is missing in the log: {line}");
         }
@@ -254,7 +256,7 @@ fn other_settings_that_cannot_be_close_the_generator() {
 fn a_standby_whose_settings_cannot_be_used_says_so_and_follows() {
     let primary = Server::builder().start_with_extension();
     let standby = primary.standby(|settings| settings.setting("snowflake_id.worker_id", "300"));
-    standby.wait_for_worker("the line in the log", secs(10), |_| {
+    standby.wait_for_worker("a line in the standby's log about an invalid value", secs(10), |_| {
         standby.log().contains(&format!("{LOGGED}invalid value")).then_some(())
     });
     let mut session = standby.connect();
@@ -313,7 +315,7 @@ fn each_value_that_cannot_be_used_is_told_once() {
         .setting("snowflake_id.worker_id", "500000")
         .setting("snowflake_id.max_wait", "soon")
         .start_with_extension();
-    let log = server.wait_for_worker("two lines in the log", secs(10), |_| {
+    let log = server.wait_for_worker("two lines in the log about settings", secs(10), |_| {
         Some(server.log()).filter(|log| log.matches(LOGGED).count() >= 2)
     });
     assert_eq!(log.matches(LOGGED).count(), 2, "{log}");
@@ -338,7 +340,7 @@ fn why_no_ids_are_made_is_in_the_file_of_the_logging_collector() {
             .chain(collected)
             .fold(builder, |builder, (name, value)| builder.setting(name, value))
             .start();
-        server.wait_for_worker("the line in the log", secs(10), |_| {
+        server.wait_for_worker(&format!("{line:?} and a HINT in the collected log"), secs(10), |_| {
             let log = std::fs::read_to_string(server.data().join("collected/log")).unwrap_or_default();
             let told = log.lines().skip_while(|told| !told.contains(&format!("{LOGGED}{line}")));
             told.take(3).any(|told| told.contains("HINT:")).then_some(())
@@ -349,7 +351,7 @@ fn why_no_ids_are_made_is_in_the_file_of_the_logging_collector() {
 #[test]
 fn a_preloaded_library_without_a_worker_says_so_once() {
     let server = Server::builder().without("snowflake_id.worker_id").start_with_extension();
-    let log = server.wait_for_worker("the line in the log", secs(10), |_| {
+    let log = server.wait_for_worker("a line in the log about worker_id", secs(10), |_| {
         Some(server.log()).filter(|log| log.contains(LOGGED))
     });
     assert_eq!(log.matches(LOGGED).count(), 1, "{log}");

@@ -7,7 +7,6 @@ use snowflake_server_tests::sql::{column, next, one, run, status, take, unpack};
 use snowflake_server_tests::traffic::{assert_ordered, ids_of};
 use snowflake_server_tests::{Ids, Kind, Server, Traffic, alone, ms, secs};
 use std::sync::Barrier;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -125,36 +124,6 @@ fn what_two_sessions_make_in_turn_ascends() {
         made.push(other.query_one(&second, &[]).unwrap().get(0));
     }
     assert_ascending("two sessions in turn", &made);
-}
-
-#[test]
-fn what_is_handed_from_thread_to_thread_ascends() {
-    // The other session's call begins as soon as the first one's has returned, without a round trip of the test's main
-    // thread in between.
-    let server = Server::builder().start_with_extension();
-    let (to_b, from_a) = mpsc::channel::<i64>();
-    let (to_a, from_b) = mpsc::channel::<i64>();
-    let pass_on = |mut session: Client, from: mpsc::Receiver<i64>, to: mpsc::Sender<i64>| {
-        move || {
-            let statement = session.prepare("SELECT snowflake_nextval()").unwrap();
-            let mut turns = 0;
-            while let Ok(theirs) = from.recv() {
-                let ours: i64 = session.query_one(&statement, &[]).unwrap().get(0);
-                assert!(theirs < ours, "{ours} was made after {theirs} had been returned");
-                turns += 1;
-                if turns == 2_000 || to.send(ours).is_err() {
-                    break;
-                }
-            }
-            turns
-        }
-    };
-    let a = std::thread::spawn(pass_on(server.connect(), from_b, to_b));
-    let b = std::thread::spawn(pass_on(server.connect(), from_a, to_a.clone()));
-    to_a.send(0).unwrap();
-    drop(to_a);
-    assert_eq!(a.join().unwrap(), 2_000);
-    assert!(b.join().unwrap() >= 1_999);
 }
 
 #[test]

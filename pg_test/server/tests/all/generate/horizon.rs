@@ -275,7 +275,7 @@ fn readers_by_the_horizon_lose_no_row() {
     at_once.1.poll_at_once(&mut at_once.0);
     on_standby.1.poll(&mut on_standby.0, true);
     let last: i64 = one(&mut store, "SELECT horizon FROM outbox_horizon");
-    wait_until("the subscriber", secs(60), || {
+    wait_until("the subscriber to have the last row", secs(60), || {
         on_subscriber.1.poll(&mut on_subscriber.0, true);
         (on_subscriber.1.from == last).then_some(())
     });
@@ -526,5 +526,7 @@ fn transaction_prepared_before_the_start_leaves_no_horizon() {
     let mut session = server.connect();
     expect_error(&mut session);
     run(&mut session, "ROLLBACK PREPARED 'of the next'");
-    wait_until("a horizon", secs(60), || session.batch_execute(STORE).is_ok().then_some(()));
+    wait_until("snowflake_horizon() without an error", secs(60), || {
+        session.batch_execute(STORE).is_ok().then_some(())
+    });
 }

@@ -180,7 +180,7 @@ fn a_parallel_worker_generates_no_id_and_says_why() {
 
 /// What a query counts, of `nextval()` and of `snowflake_nextval()` alike: `{f}` stands for the call, the table `o` has the
 /// numbers 1 to 100 in its column `k`.
-const PLACES: [(&str, &str, i64); 34] = [
+const PLACES: [(&str, &str, i64); 36] = [
     // A call for each place and row.
     ("equal columns", "SELECT count(*) FROM (SELECT {f} AS a, {f} AS b FROM o OFFSET 0) AS q WHERE a = b", 0),
     (

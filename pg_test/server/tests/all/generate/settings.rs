@@ -2,7 +2,7 @@
 
 use postgres::Client;
 use snowflake_server_tests::ids::{Ids, assert_ascending, at_ms, worker};
-use snowflake_server_tests::sql::{fails, next, one, run, status, take};
+use snowflake_server_tests::sql::{assert_shows, fails, next, one, run, status, take};
 use snowflake_server_tests::{Layout, Server, alone, hours, ms, secs, wait_until};
 use std::collections::HashSet;
 use std::time::Instant;
@@ -194,7 +194,7 @@ fn a_registry_that_a_reload_sets_without_a_worker_is_said_to_need_a_restart() {
     let mut session = server.connect();
     run(&mut session, "CREATE EXTENSION snowflake_id");
     server.reload("snowflake_id.registry", "host=/nowhere");
-    wait_until("the reload", secs(30), || {
+    wait_until("the reload of snowflake_id.registry", secs(30), || {
         let failure = fails(&mut session, "55000", "SELECT snowflake_nextval()");
         assert!(failure.message.contains("worker_id is not set"), "{failure}");
         failure.hint.starts_with("Restart the server").then_some(())
@@ -209,7 +209,7 @@ fn a_bad_value_in_a_reload_changes_nothing() {
     server.set("snowflake_id.max_wait", "soon");
     server.set("snowflake_id.worker_id", "9");
     server.reload("work_mem", "5MB");
-    assert_eq!(one::<String>(&mut session, "SHOW snowflake_id.max_wait"), "5ms");
+    assert_shows(&mut session, "snowflake_id.max_wait", "5ms");
     assert_eq!(worker(next(&mut session)), 1);
     assert!(server.log().contains("snowflake_id.worker_id"), "{}", server.log());
 }
@@ -402,9 +402,13 @@ fn a_layout_that_ends_within_two_years_is_told_of_at_each_start() {
         .start();
     let line = format!("snowflake_id: the layout's time field ends at {}-02-0", year + 1);
     let told = |server: &Server| server.log().matches(&line).count();
-    server.wait_for_worker("the line in the log", secs(10), |_| (told(&server) == 1).then_some(()));
+    server.wait_for_worker("the end of the time field in the log", secs(10), |_| {
+        (told(&server) == 1).then_some(())
+    });
     server.restart();
-    server.wait_for_worker("the line in the log, again", secs(10), |_| (told(&server) == 2).then_some(()));
+    server.wait_for_worker("the end of the time field in the log, again", secs(10), |_| {
+        (told(&server) == 2).then_some(())
+    });
     let usual = Server::builder().start_with_extension();
     assert!(!usual.log().contains("the layout's time field ends"));
 }

@@ -2,7 +2,7 @@
 
 use snowflake_server_tests::ids::{Ids, assert_ascending, worker};
 use snowflake_server_tests::refusals::{all_fail, assert_tells};
-use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take};
+use snowflake_server_tests::sql::{Failure, fails, next, one, status, take};
 use snowflake_server_tests::{Layout, Server, days, hours, ms, secs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -114,43 +114,6 @@ fn an_exhausted_time_field_is_an_error_and_never_wraps() {
     all.add("all", ids);
     all.assert_unique();
     assert_eq!(status(&mut session).state, "open");
-}
-
-#[test]
-fn a_time_field_that_is_used_up_in_advance_is_an_error_too() {
-    let server = server_at_the_end(secs(4));
-    let mut session = server.connect();
-    // Whole milliseconds, faster than the clock, so the last tick is reached ahead of time.
-    run(&mut session, "CREATE TABLE made (first bigint, last bigint)");
-    run(
-        &mut session,
-        "DO $$ DECLARE
-             made record;
-             firsts bigint[];
-             lasts bigint[];
-         BEGIN
-             BEGIN
-                 LOOP
-                     made := snowflake_nextval_range(4096);
-                     firsts := firsts || made.first;
-                     lasts := lasts || made.last;
-                 END LOOP;
-             EXCEPTION WHEN object_not_in_prerequisite_state THEN
-                 INSERT INTO made SELECT * FROM unnest(firsts, lasts);
-             END;
-         END $$",
-    );
-    all_fail(&mut session, "55000", &["exhausted"]);
-    let row = session
-        .query_one("SELECT min(first), max(last), count(*), count(DISTINCT first) FROM made", &[])
-        .unwrap();
-    let (lowest, highest, count, distinct): (i64, i64, i64, i64) =
-        (row.get(0), row.get(1), row.get(2), row.get(3));
-    assert!(lowest > 0);
-    assert_eq!(highest >> 22, TINY_TICKS - 1, "to the last tick");
-    assert_eq!(highest & 4_095, 4_095, "to the last ID of it");
-    assert_eq!(count, distinct);
-    all_fail(&mut session, "55000", &["exhausted"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::nodes::{
     single_registry, small_registry,
 };
 use postgres::Client;
-use snowflake_server_tests::sql::{Failure, column, fails, one, run, wait_for_lock};
+use snowflake_server_tests::sql::{Failure, assert_shows, column, fails, one, run, wait_for_lock};
 use snowflake_server_tests::{Server, alone, secs};
 use std::sync::Barrier;
 use std::thread;
@@ -475,11 +475,11 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
     {
         run(&mut session, &format!("SET synchronous_commit = {configured}; BEGIN"));
         Node::new("a").granted(&mut session);
-        assert_eq!(one::<String>(&mut session, "SHOW synchronous_commit"), used, "when it commits");
+        assert_shows(&mut session, "synchronous_commit", used);
         // The node's host may be gone by now, and nobody here knows.
-        assert_eq!(one::<String>(&mut session, "SHOW idle_in_transaction_session_timeout"), "10s");
+        assert_shows(&mut session, "idle_in_transaction_session_timeout", "10s");
         run(&mut session, "COMMIT");
-        assert_eq!(one::<String>(&mut session, "SHOW synchronous_commit"), configured);
+        assert_shows(&mut session, "synchronous_commit", configured);
     }
     // What operators do, too; and they keep no row locked for long.
     let mut operator = server.connect();
@@ -487,14 +487,14 @@ fn what_is_granted_is_committed_durably_even_where_commits_are_not() {
         for (configured, used) in [("off", "local"), ("remote_apply", "remote_apply")] {
             run(&mut operator, &format!("SET synchronous_commit = {configured}; BEGIN"));
             run(&mut operator, &format!("SELECT snowflake_registry_{call}"));
-            assert_eq!(one::<String>(&mut operator, "SHOW synchronous_commit"), used, "{call}");
-            assert_eq!(one::<String>(&mut operator, "SHOW idle_in_transaction_session_timeout"), "1min");
+            assert_shows(&mut operator, "synchronous_commit", used);
+            assert_shows(&mut operator, "idle_in_transaction_session_timeout", "1min");
             run(&mut operator, if configured == "off" { "ROLLBACK" } else { "COMMIT" });
         }
     }
     run(&mut operator, "SET idle_in_transaction_session_timeout = 5000; BEGIN");
     run(&mut operator, "SELECT snowflake_registry_vouch()");
-    assert_eq!(one::<String>(&mut operator, "SHOW idle_in_transaction_session_timeout"), "5s");
+    assert_shows(&mut operator, "idle_in_transaction_session_timeout", "5s");
     run(&mut operator, "COMMIT");
 }
 

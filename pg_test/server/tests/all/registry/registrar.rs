@@ -9,7 +9,7 @@ use snowflake_server_tests::faults::new_folder;
 use snowflake_server_tests::process::has_ended;
 use snowflake_server_tests::registry::{loopback_address, make_certificates};
 use snowflake_server_tests::sql::{fails as fails_in, one, run};
-use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, wait_until};
+use snowflake_server_tests::{Preload, Server, Signal, Stop, ms, secs, skip, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -191,8 +191,7 @@ fn has_openssl() -> bool {
 #[test]
 fn tls_verifies_the_registrys_name_and_its_authority() {
     if !has_openssl() {
-        eprintln!("this PostgreSQL was built without OpenSSL, so nothing is tested");
-        return;
+        return skip("openssl");
     }
     let address = loopback_address();
     let certificates = new_folder();
@@ -282,7 +281,7 @@ fn a_registry_that_stops_within_the_call_is_a_failure() {
         let calling = "SELECT count(*) = 1 FROM pg_stat_activity
                        WHERE usename = 'node' AND wait_event = 'PgSleep' AND query LIKE 'SELECT answer, %($1, %'";
         let mut session = registry.connect();
-        wait_until("the call", secs(30), || one::<bool>(&mut session, calling).then_some(()));
+        wait_until("the call in the registry", secs(30), || one::<bool>(&mut session, calling).then_some(()));
         registry.stop(how);
         let failure = call.join().unwrap().expect_err("no answer");
         assert_eq!(failure.kind, Kind::Call, "{failure}");
@@ -322,7 +321,7 @@ fn contact_of(registrar: i32) -> i32 {
 
 #[track_caller]
 fn wait_for_contacts(registry: &Server, least: i64) {
-    wait_until("contacts", secs(30), || (registry.contacts() >= least).then_some(()));
+    wait_until("more contacts with the registry", secs(30), || (registry.contacts() >= least).then_some(()));
 }
 
 fn has_libpq(pid: i32) -> bool {
@@ -464,11 +463,11 @@ fn a_registry_that_is_away_is_told_once_and_so_is_its_return() {
     // The second time is told as the first was.
     registry.stop(Stop::Fast);
     let told = |line: &str| server.log().matches(line).count();
-    wait_until("the second absence", secs(60), || (told(AWAY) == 2).then_some(()));
+    wait_until("the second outage of the registry in the log", secs(60), || (told(AWAY) == 2).then_some(()));
     std::thread::sleep(secs(2));
     assert_eq!([told(AWAY), told(BACK)], [2, 1], "{}", server.log());
     registry.start();
-    wait_until("the second return", secs(60), || (told(BACK) == 2).then_some(()));
+    wait_until("the second return of the registry in the log", secs(60), || (told(BACK) == 2).then_some(()));
     assert_eq!([told(AWAY), told(BACK)], [2, 2], "{}", server.log());
 }
 
@@ -484,7 +483,7 @@ fn neither_a_refusal_nor_a_client_hurries_the_registrar() {
         .without("snowflake_id.worker_id")
         .start_with_extension();
     let mut session = server.connect();
-    wait_until("five contacts", secs(60), || {
+    wait_until("five contacts with the registry", secs(60), || {
         session.query_one("SELECT snowflake_nextval()", &[]).expect_err("no worker");
         std::thread::sleep(ms(50));
         (registry.contacts() >= 5).then_some(())
@@ -545,7 +544,7 @@ fn a_server_with_a_stalled_contact_stops_at_once() {
         server.stop(how);
         assert!(began.elapsed() < secs(5), "{how:?}: {:?}", began.elapsed());
         let both = || (has_ended(registrar) && has_ended(contact)).then_some(());
-        wait_until("their end", secs(5), both);
+        wait_until("the end of registrar and contact", secs(5), both);
         // No crash of a process, and so no recovery. The postmaster gets the contact where that outlives the registrar.
         let is_clean = |log: &str| match how {
             Stop::Immediate => !log.contains("terminated by signal"),
@@ -560,7 +559,9 @@ fn a_server_with_a_stalled_contact_stops_at_once() {
 fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
     let (server, _silent, registrar, contact) = with_stalled_contact();
     server.signal_backend(registrar, Signal::SIGTERM);
-    wait_until("both to leave", secs(5), || (has_ended(registrar) && has_ended(contact)).then_some(()));
+    wait_until("registrar and contact to end", secs(5), || {
+        (has_ended(registrar) && has_ended(contact)).then_some(())
+    });
     assert_ne!(self::registrar(&server), registrar);
     assert!(!server.log().contains("terminating any other active server processes"), "{}", server.log());
     assert!(!server.log().contains("untracked child"), "{}", server.log());
@@ -570,7 +571,9 @@ fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
 fn without_the_postmaster_neither_the_registrar_nor_its_contact_lives() {
     let (mut server, _silent, registrar, contact) = with_stalled_contact();
     server.crash();
-    wait_until("both to leave", secs(5), || (has_ended(registrar) && has_ended(contact)).then_some(()));
+    wait_until("registrar and contact to end", secs(5), || {
+        (has_ended(registrar) && has_ended(contact)).then_some(())
+    });
     server.start();
 }
 

@@ -5,7 +5,7 @@ use nix::unistd;
 use postgres::Client;
 use snowflake_server_tests::fleet::{check, home, ids, member, registry};
 use snowflake_server_tests::ids::{Ids, worker};
-use snowflake_server_tests::sql::{Failure, column, one, run};
+use snowflake_server_tests::sql::{Failure, column, one, run, wait_for_id};
 use snowflake_server_tests::{Kind, Server, Stop, Traffic, ms, secs, wait_until};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -103,7 +103,7 @@ fn without_the_registry_ids_end_with_the_lease_and_come_again_with_it() {
 
     server.wait_for_line("could not contact the registry", secs(60));
     registry.start();
-    wait_until("IDs", secs(90), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    wait_for_id(&mut session);
     server.wait_for_line("the registry answers again", secs(60));
 }
 
@@ -218,7 +218,7 @@ fn registry_removed_by_a_reload_is_logged_and_is_the_reason_once_the_lease_ends(
     assert_eq!(server.log().matches("snowflake_id.registry was removed").count(), 1);
     server.set("snowflake_id.registry", &registry.registry_string());
     server.reread_settings();
-    wait_until("IDs", secs(60), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    wait_for_id(&mut session);
     assert_eq!(home(&server), before);
 }
 
@@ -237,7 +237,7 @@ fn a_fleet_moves_to_another_epoch_with_another_registry() {
     server.set("snowflake_id.epoch", "2020-01-01T00:00:00Z");
     server.start();
     let mut session = server.connect();
-    let refused = wait_until("the refusal", secs(30), || {
+    let refused = wait_until("registry_error in snowflake_status", secs(30), || {
         let state = "SELECT registry_error FROM snowflake_status WHERE registry_error IS NOT NULL";
         session.query_opt(state, &[]).expect("the view").map(|row| row.get::<_, String>(0))
     });
@@ -277,7 +277,7 @@ fn a_rebooted_host_is_a_new_node_and_needs_the_registry() {
     let message = "the registry has assigned no worker to this server";
     assert!(refused.message.contains(message), "{}", refused.text());
     registry.start();
-    wait_until("IDs", secs(90), || session.query_one("SELECT snowflake_nextval()", &[]).ok());
+    wait_for_id(&mut session);
     generated.extend(ids(&server, 100));
     let mut all = Ids::new();
     all.add("the server", generated);

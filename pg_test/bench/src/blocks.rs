@@ -53,29 +53,15 @@ pub fn read(path: &str) -> String {
 /// If one cannot be written.
 pub fn write(files: &[File]) {
     for (path, text) in files {
-        let file = root().join(path);
-        fs::create_dir_all(file.parent().expect("a folder")).expect("a folder for the pictures");
-        fs::write(file, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        fs::write(root().join(path), text).unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }
 
-/// The made files that differ from those in the repository, and pictures in their folders that nothing makes.
+/// The made files that differ from those in the repository.
 #[cfg(test)]
-pub fn stale(files: &[File]) -> Vec<String> {
+pub fn stale(files: &[File]) -> Vec<&str> {
     let differs = |(path, text): &&File| fs::read_to_string(root().join(path)).ok().as_ref() != Some(text);
-    let mut stale: Vec<String> = files.iter().filter(differs).map(|(path, _)| path.clone()).collect();
-    let is_svg = |path: &str| path.ends_with(".svg");
-    let folders = files.iter().filter(|(path, _)| is_svg(path)).filter_map(|(path, _)| path.rsplit_once('/'));
-    let folders: std::collections::BTreeSet<&str> = folders.map(|(folder, _)| folder).collect();
-    for folder in folders.into_iter().filter(|folder| *folder != "docs") {
-        for entry in fs::read_dir(root().join(folder)).into_iter().flatten().flatten() {
-            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
-            if is_svg(&path) && files.iter().all(|(made, _)| *made != path) {
-                stale.push(path);
-            }
-        }
-    }
-    stale
+    files.iter().filter(differs).map(|(path, _)| path.as_str()).collect()
 }
 
 #[cfg(test)]
