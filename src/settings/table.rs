@@ -321,8 +321,11 @@ fn problem_of(name: &CStr, text: &CStr) -> Option<String> {
     unsafe {
         pg_sys::GUC_check_errdetail_string = std::ptr::null_mut();
         match pg_sys::set_config_option(name, text, POSTMASTER, FILE, SET, false, level, false) {
-            1.. => None,
-            _ if pg_sys::GUC_check_errdetail_string.is_null() => Some(String::new()),
+            // -1: valid, and not applied.
+            1.. | -1 => None,
+            _ if pg_sys::GUC_check_errdetail_string.is_null() => {
+                Some("PostgreSQL does not accept this value.".to_owned())
+            }
             _ => Some(CStr::from_ptr(pg_sys::GUC_check_errdetail_string).to_string_lossy().into_owned()),
         }
     }

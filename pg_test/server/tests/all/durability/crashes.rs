@@ -291,7 +291,8 @@ fn a_server_that_is_idle_for_over_a_minute_writes_only_a_host_lock_that_is_gone(
     let mut session = server.connect();
     next(&mut session);
     std::thread::sleep(secs(64));
-    let modified = || fs::metadata(state_file(&server)).unwrap().modified().unwrap();
+    let state = state_file(&server);
+    let modified = || fs::metadata(&state).unwrap().modified().unwrap();
     let keeper = server.keeper();
     let written = || fs::read_to_string(format!("/proc/{keeper}/io")).unwrap();
     let bytes = |io: &str| io.lines().find(|line| line.starts_with("write_bytes")).unwrap().to_owned();
