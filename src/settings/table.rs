@@ -256,7 +256,9 @@ impl Setting {
 
     /// The error for a configured text that PostgreSQL does not accept.
     pub fn find_bad_value(&self, text: &CStr) -> Option<BadValue> {
-        let detail = problem_of(self.name, text)?;
+        let problem = problem_of(self.name, text)?;
+        let description = self.description.to_str().expect("ASCII");
+        let detail = if problem.is_empty() { description } else { &problem };
         let name = self.name.to_str().expect("ASCII");
         Some(BadValue::new(name, quote(text.to_bytes()), detail, self.hint))
     }
@@ -321,7 +323,8 @@ fn problem_of(name: &CStr, text: &CStr) -> Option<String> {
     unsafe {
         pg_sys::GUC_check_errdetail_string = std::ptr::null_mut();
         match pg_sys::set_config_option(name, text, POSTMASTER, FILE, SET, false, level, false) {
-            1.. => None,
+            // -1: valid, and not applied.
+            1.. | -1 => None,
             _ if pg_sys::GUC_check_errdetail_string.is_null() => Some(String::new()),
             _ => Some(CStr::from_ptr(pg_sys::GUC_check_errdetail_string).to_string_lossy().into_owned()),
         }

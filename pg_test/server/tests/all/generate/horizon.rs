@@ -484,7 +484,7 @@ fn one_prepared_transaction_too_many_is_postgresqls_error() {
         run(&mut session, begin);
         run(&mut session, "PREPARE TRANSACTION 'first'");
         run(&mut session, begin);
-        let failure = fails(&mut session, "53400", "PREPARE TRANSACTION 'second'");
+        let failure = fails(&mut session, "53200", "PREPARE TRANSACTION 'second'");
         assert_eq!(failure.message, "maximum number of prepared transactions reached", "round {round}");
         run(&mut session, "COMMIT PREPARED 'first'");
     }
