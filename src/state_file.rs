@@ -79,7 +79,7 @@ fn read() -> io::Result<Option<Loaded>> {
 fn read_slot(file: &File, slot: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; SLOT_BYTES];
     let mut length = 0;
-    loop {
+    while length < SLOT_BYTES {
         match file.read_at(&mut bytes[length..], (slot * SLOT_BYTES + length) as u64) {
             Ok(0) => break,
             Ok(more) => length += more,

@@ -4,7 +4,7 @@
 
 use nix::sys::signal::Signal;
 use postgres::Client;
-use snowflake_server_tests::disk::{SmallDisk, state_file};
+use snowflake_server_tests::disk::{SmallDisk, state_file, write_later_version};
 use snowflake_server_tests::ids::{Ids, worker};
 use snowflake_server_tests::refusals::assert_closed;
 use snowflake_server_tests::sql::{Failure, fails, next, one, run, status, take, take_ticks};
@@ -446,13 +446,7 @@ fn a_state_of_a_later_version_keeps_the_gate_closed_until_that_is_installed() {
     let mut mine = Vec::new();
     damage(&mut server, |bytes| {
         mine.clone_from(bytes);
-        let slot = std::str::from_utf8(&bytes[..4_096]).expect("text").trim_end();
-        let record =
-            slot.split_once("\"record\":").expect("a record").1.strip_suffix('}').expect("an object");
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&9u32.to_le_bytes()), record.as_bytes());
-        let later = format!("{{\"version\":9,\"crc32c\":\"{sum:08x}\",\"record\":{record}}}\n");
-        bytes[..4_096].fill(b' ');
-        bytes[..later.len()].copy_from_slice(later.as_bytes());
+        write_later_version(bytes);
     });
     let failure = assert_closed(&server, "was written by a later version");
     assert!(failure.detail.contains("version 9"), "{failure}");

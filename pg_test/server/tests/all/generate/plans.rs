@@ -381,15 +381,13 @@ fn a_call_is_computed_as_often_as_nextval() {
 }
 
 /// Queries over the lines `l`, each with as many rows as its `qty` says.
-const BATCHES: [&str; 8] = [
+const BATCHES: [&str; 6] = [
     "SELECT id FROM l, LATERAL {batch}(l.qty) AS id",
     "SELECT id FROM l LEFT JOIN LATERAL {batch}(l.qty) AS b (id) ON true",
     "SELECT id FROM l, LATERAL {batch}(l.qty) WITH ORDINALITY AS b (id, n)",
-    "SELECT id FROM l, LATERAL ROWS FROM ({batch}(l.qty), generate_series(1, l.qty)) AS b (id, n)",
     "SELECT id FROM (SELECT qty FROM l ORDER BY qty OFFSET 0) AS l, LATERAL {batch}(l.qty) AS id",
-    "SELECT id FROM l JOIN ten ON ten.k = l.qty, LATERAL {batch}(ten.k) AS id",
+    "SELECT id FROM l, LATERAL {batch}(l.qty) AS id WHERE l.qty > 0",
     "SELECT {batch}(qty) AS id FROM l",
-    "SELECT id FROM l, LATERAL (SELECT {batch}(l.qty) AS id) AS b",
 ];
 
 /// PostgreSQL would put Memoize over the function if that cost less: then lines of one quantity would have one set of IDs.
@@ -401,7 +399,7 @@ fn batches_in_from_give_each_row_an_id_of_its_own() {
     run(
         &mut session,
         "CREATE TABLE l AS SELECT k % 5 + 1 AS qty FROM generate_series(1, 1000) AS k;
-         CREATE TABLE ten AS SELECT k FROM generate_series(1, 10) AS k; ANALYZE",
+         ANALYZE",
     );
     for costs in [
         "",
