@@ -409,7 +409,7 @@ fn an_open_query_outlives_drop_extension_without_a_crash() {
         );
     }
     assert!(
-        !server.log().contains("trapped") && !server.log().contains("terminated by signal"),
+        !server.log().contains("LOG:  trapped") && !server.log().contains("terminated by signal"),
         "{}",
         server.log()
     );

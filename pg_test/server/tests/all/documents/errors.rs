@@ -25,7 +25,7 @@ fn raised() -> Vec<(String, String)> {
     let call = r"_error\('([0-9A-Z]+)',[ \n]*(?:pg_catalog\.format\()?('(?:[^']|'')*')";
     let mut found = Vec::new();
     for (file, pattern) in
-        [("sql/config.sql", raise), ("portable/snowflake_id.sql", raise), ("portable/snowflake_id.sql", call)]
+        [("sql/layout.sql", raise), ("portable/snowflake_id.sql", raise), ("portable/snowflake_id.sql", call)]
     {
         for raised in Regex::new(pattern).expect("a pattern").captures_iter(&read(file)) {
             let state = match raised.get(1).map_or("WARNING", |state| state.as_str()) {
