@@ -120,6 +120,6 @@ REVOKE ALL ON FUNCTION snowflake_change_layout(boolean), snowflake_internal.snow
 COMMENT ON FUNCTION snowflake_change_layout(boolean) IS
     'records this server''s layout as the only one of this database''s IDs; for superusers';
 COMMENT ON TABLE snowflake_internal.snowflake_config IS
-    'internal: always empty; a restore adds the layouts of its dump by a row';
+    'always empty; a restore adds the layouts of its dump by a row';
 COMMENT ON TABLE snowflake_internal.snowflake_config_check IS
-    'internal: always empty; a restore of another layout fails by a row';
+    'always empty; a restore of another layout fails by a row';

@@ -21,6 +21,8 @@ COMMENT ON VIEW snowflake_status IS 'state, clock and counters of this server''s
 COMMENT ON VIEW snowflake_workers IS 'workers of this server, one row per lane';
 COMMENT ON TYPE snowflake_internal.snowflake_status_fields IS 'internal: the columns of the view snowflake_status';
 COMMENT ON TYPE snowflake_internal.snowflake_workers_fields IS 'internal: the columns of the view snowflake_workers';
+COMMENT ON FUNCTION snowflake_server_layout() IS
+    'returns the layout in this server''s settings, or nulls if the extension is not preloaded';
 COMMENT ON FUNCTION snowflake_rotate() IS
     'moves to the next usable backup worker and returns its number; for administrators';
 COMMENT ON FUNCTION snowflake_adopt(timestamptz) IS

@@ -95,14 +95,9 @@ fn recorded_body() -> Option<Vec<u8>> {
 }
 
 /// The settings, if the layout in them can be used.
-fn usable_settings() -> Result<&'static Settings, Error> {
+pub fn usable_settings() -> Result<&'static Settings, Error> {
     let settings = settings::get().ok_or_else(gate::not_preloaded)?;
     settings::bad_value_of(&LAYOUT_NAMES).map_or(Ok(settings), |bad| Err(gate::bad_value(bad)))
-}
-
-/// This server's layout, as a database records it.
-pub fn server_layout() -> Result<String, Error> {
-    Ok(usable_settings()?.layout.to_string())
 }
 
 /// An error unless this database has recorded this server's layout and no other. Needs a transaction.
@@ -119,7 +114,10 @@ pub fn compare() -> Result<&'static Settings, Error> {
             Ok(settings)
         }
         None | Some(b"SELECT NULL::text") => Err(reading::no_recorded_layout()),
-        Some(body) => Err(reading::other_database(&quote(body))),
+        Some(body) => {
+            let recorded = quote(body.strip_prefix(b"SELECT '").unwrap_or(body));
+            Err(reading::other_database(recorded.trim_end_matches("'::text")))
+        }
     }
 }
 

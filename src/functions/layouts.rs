@@ -1,4 +1,4 @@
-//! What `sql/layout.sql` has to know of layouts.
+//! Layouts as texts, for `sql/layout.sql`.
 
 use super::text::GivenText;
 use crate::layout_guard;
@@ -12,7 +12,7 @@ CREATE FUNCTION snowflake_internal.server_layout() RETURNS text
     STABLE STRICT PARALLEL SAFE LANGUAGE c AS '@MODULE_PATHNAME@', '@FUNCTION_NAME@';
 "#)]
 fn server_layout() -> String {
-    layout_guard::server_layout().unwrap_or_else(|error| error.raise())
+    layout_guard::usable_settings().unwrap_or_else(|error| error.raise()).layout.to_string()
 }
 
 #[pg_extern(sql = r#"

@@ -125,9 +125,8 @@ pub fn field_outside(name: &str, value: i32, highest: i64) -> Error {
 
 // ---- of a database ----
 
-/// `body`: the beginning of the body of the function that returns the database's layouts.
-pub fn other_database(body: &str) -> Error {
-    let recorded = body.trim_start_matches("SELECT '").trim_end_matches("'::text");
+/// `recorded`: the database's layouts, or the beginning of them.
+pub fn other_database(recorded: &str) -> Error {
     let hint = if recorded.contains(", ") {
         "A dump of another layout was restored here. Restore it into a new database of a server with its layout; or, if \
          all values here are of this server's layout, call snowflake_change_layout() as a superuser, on the primary."

@@ -78,6 +78,9 @@ use Start::{Empty, Extension, Ids, Table};
 /// database's record.
 type Restore = (Start, &'static str, &'static [i32], i64, &'static str);
 
+/// Of parallel jobs, one may close the database before another one copies the rows.
+const ANY: i64 = -2;
+
 const BOTH: &str = "41/10/12 1ms 2020-01-01 00:00:00+00, 41/10/12 1ms 2024-01-01 00:00:00+00";
 
 /// Into a server with the layout of the dump.
@@ -114,8 +117,8 @@ const OTHER_LAYOUT: [Restore; 17] = [
     (Empty, "pg_restore custom", &[1], 3, BOTH),
     (Empty, "pg_restore -e custom", &[1], 3, BOTH),
     (Empty, "pg_restore -1 custom", &[1], -1, ""),
-    (Empty, "pg_restore -j 2 folder", &[1], 3, BOTH),
-    (Empty, "pg_restore -j 4 -e folder", &[1], 3, BOTH),
+    (Empty, "pg_restore -j 2 folder", &[1], ANY, BOTH),
+    (Empty, "pg_restore -j 4 -e folder", &[1], ANY, BOTH),
     (
         Empty,
         "pg_restore --section=pre-data custom; pg_restore --section=data custom; pg_restore --section=post-data custom",
@@ -162,12 +165,14 @@ fn faults(server: &Server, folder: &Path, restores: &[Restore], own: &str) -> Ve
         let is_open = exists && is_open(&mut session);
         let is_silent = said.is_empty();
         if found != *codes
-            || count != *rows
+            || ![count, ANY].contains(rows)
             || now != *record
             || is_open != (record == &own)
             // Under the same layout nothing is printed, and under another one the reason is.
             || is_silent != (record == &own && *rows >= 0)
-            || !is_silent && !said.contains("the dump's snowflake layout differs from this database's")
+            || !is_silent
+                && !said.contains("the dump's snowflake layout differs from this database's")
+                && !(*rows == ANY && said.contains("the snowflake layout of this database differs"))
         {
             faults.push(format!(
                 "{commands}: {found:?}, {count} rows, record {now:?}, open: {is_open}\n{said}"

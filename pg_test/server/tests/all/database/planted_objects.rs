@@ -385,7 +385,7 @@ fn another_schema_of_the_extensions_name_is_not_taken_for_it() {
     run(
         &mut session,
         "INSERT INTO snowflake_internal.snowflake_config VALUES ('41/10/12 1ms 2021-01-01 00:00:00+00');
-         SELECT old.snowflake_change_layout()",
+         SELECT old.snowflake_change_layout(false)",
     );
     run(&mut session, "SELECT old.snowflake_decode(old.snowflake_nextval())");
     run(

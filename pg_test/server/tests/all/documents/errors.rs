@@ -25,7 +25,7 @@ fn raised() -> Vec<(String, String)> {
     let call = r"_error\('([0-9A-Z]+)',[ \n]*(?:pg_catalog\.format\()?('(?:[^']|'')*')";
     let mut found = Vec::new();
     for (file, pattern) in [
-        ("sql/config.sql", raise),
+        ("sql/layout.sql", raise),
         ("sql/importing.sql", raise),
         ("sql/replication.sql", raise),
         ("portable/snowflake_id.sql", raise),
