@@ -334,7 +334,7 @@ BEGIN
         until = CASE operation WHEN 'unreserve' THEN greatest(g.until, tick + registry.grant_ticks) ELSE g.until END
     WHERE g.worker_id = named
     RETURNING g.until INTO latest;
-    -- A reservation takes effect at once, whatever the clocks say: its server waits. Lost commits may have leased the group.
+    -- A reservation takes effect at once, and its server waits for this time. Lost commits may have leased the group.
     IF operation = 'reserve' AND registry.fence_before IS NOT NULL THEN
         latest := greatest(latest, registry.fence);
     END IF;

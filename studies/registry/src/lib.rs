@@ -200,7 +200,7 @@ impl<T: Tick, N: Copy + Eq + Default, const GROUPS: usize> Registry<T, N, GROUPS
     /// Whether an operator can reserve the group now: no lease of it runs by the registry's clock.
     pub fn can_reserve(&self, group: u8, clock: T) -> bool {
         let row = self.rows[group as usize - 1];
-        !self.is_elsewhere && !row.is_reserved && !(row.is_running() && row.until >= clock)
+        !(self.is_elsewhere || row.is_reserved || row.is_running() && row.until >= clock)
     }
 
     /// An operator reserves it, at once. The server for which it is kept begins when its own clock has passed the time

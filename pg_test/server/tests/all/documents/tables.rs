@@ -246,7 +246,7 @@ fn the_tables_of_the_views_have_every_column() {
         ("snowflake_status", "view `snowflake_status`, one row"),
         ("snowflake_workers", "view `snowflake_workers`, one row per lane"),
         ("snowflake_fleet", "view `snowflake_fleet`, one row per lease"),
-        ("snowflake_fleet_capacity", "view `snowflake_fleet_capacity`, one row per datacenter in use"),
+        ("snowflake_fleet_capacity", "view `snowflake_fleet_capacity`, one row"),
     ] {
         let query = format!(
             "SELECT attname::text FROM pg_attribute WHERE attrelid = '{view}'::regclass AND attnum > 0"

@@ -567,6 +567,22 @@ fn a_registrar_that_is_terminated_leaves_at_once_and_comes_back() {
     assert!(!server.log().contains("untracked child"), "{}", server.log());
 }
 
+/// Also after a contact that failed: nothing asks again. The postmaster starts another registrar within a second.
+#[test]
+fn without_a_registrar_an_error_says_that_none_runs() {
+    let server = Server::builder()
+        .without("snowflake_id.worker_id")
+        .setting("snowflake_id.registry", "host=/nowhere user=node")
+        .start_with_extension();
+    server.wait_for_line(AWAY, secs(30));
+    let mut session = server.connect();
+    wait_until("an error without a registrar", secs(60), || {
+        registrars(&server).into_iter().for_each(|pid| server.signal_backend(pid, Signal::SIGTERM));
+        let failure = fails_in(&mut session, "55000", "SELECT snowflake_nextval()");
+        failure.detail.contains("so nothing contacts the registry").then_some(())
+    });
+}
+
 #[test]
 fn without_the_postmaster_neither_the_registrar_nor_its_contact_lives() {
     let (mut server, _silent, registrar, contact) = with_stalled_contact();
