@@ -18,42 +18,24 @@ BEGIN
         ('snowflake_workers_rows', 'the rows of the view snowflake_workers'),
         ('snowflake_drop_context', 'keeps CONTEXT from the error that PL/pgSQL raises next'),
         ('snowflake_grantee', 'the role of an entry of an access control list, as GRANT names it'),
-        ('snowflake_raise', 'raises an error without CONTEXT'),
-        ('snowflake_refuse', 'raises the first obstacle of a call'),
-        ('snowflake_convert_relations', 'returns the relations of a schema'),
-        ('snowflake_convert_find', 'returns the serial, identity and snowflake keys of tables'),
+        ('snowflake_convert_default', 'the new default of a key'),
+        ('snowflake_convert_lowest', 'a bound below all new IDs'),
+        ('snowflake_convert_now', 'the lowest ID of this moment'),
+        ('snowflake_convert_find', 'returns the keys of tables'),
+        ('snowflake_convert_calls_nextval', 'whether a default is a call of nextval()'),
         ('snowflake_convert_columns', 'returns the columns that hold values of keys'),
-        ('snowflake_convert_sequences', 'returns the sequences of keys'),
-        ('snowflake_convert_lock', 'locks the views, tables and sequences of a call'),
-        ('snowflake_convert_left', 'returns the keys that are left to change, with their highest values'),
-        ('snowflake_convert_execute', 'executes a plan'),
-        ('snowflake_convert_check_call', 'checks a call and the tables that it names'),
-        ('snowflake_other_owner', 'the role that owns an object in the caller''s place'),
-        ('snowflake_convert_check_owners', 'checks that the caller owns what a call changes, and sees all rows'),
-        ('snowflake_convert_check_columns', 'checks the columns of a conversion and their tables'),
-        ('snowflake_convert_check_keys', 'checks indexes, defaults, sequences and inserting roles of keys'),
-        ('snowflake_convert_inserters', 'returns the roles that may insert rows into a table'),
-        ('snowflake_convert_check_widening', 'checks what becomes bigint'),
-        ('snowflake_convert_has', 'whether an index has a column in its expressions'),
-        ('snowflake_convert_check_plans', 'checks that queries of the tables can be planned'),
-        ('snowflake_convert_check_values', 'compares the values of keys with new IDs'),
-        ('snowflake_convert_check_expressions', 'evaluates what depends on the columns with a new ID'),
-        ('snowflake_convert_readers', 'returns the views and functions that read a widened column'),
+        ('snowflake_convert_locked', 'returns the tables that a conversion locks'),
         ('snowflake_convert_create', 'returns the statements that create an object again'),
-        ('snowflake_convert_check_views', 'checks that views can be created again'),
-        ('snowflake_convert_plan_readers', 'returns the statements that drop views or create them again'),
-        ('snowflake_convert_code', 'returns code that may not work after a conversion'),
-        ('snowflake_convert_left_out', 'returns columns that a conversion leaves as they are'),
-        ('snowflake_convert_back', 'returns the statements that bring keys back'),
-        ('snowflake_convert_script', 'returns the statements that drop obstacles or create them again'),
-        ('snowflake_convert_plan', 'returns the statements of a conversion'),
+        ('snowflake_convert_readers', 'returns the views and functions that read a column that becomes bigint'),
+        ('snowflake_convert_dependents', 'returns the statements that drop what depends on such columns and create it again'),
+        ('snowflake_convert_obstacles', 'returns what keeps keys from being converted'),
+        ('snowflake_convert_notes', 'returns what to look at before a conversion'),
         ('snowflake_convert_size', 'returns the size of a table with its indexes and children'),
-        ('snowflake_convert_keys', 'converts keys'),
-        ('snowflake_revert_find', 'returns the keys of tables with a snowflake default'),
-        ('snowflake_revert_sequences', 'returns the sequences that keys get'),
-        ('snowflake_revert_check', 'checks that keys can have a sequence'),
-        ('snowflake_revert_plan', 'returns the statements that give keys a sequence'),
-        ('snowflake_revert_keys', 'gives keys a sequence'),
+        ('snowflake_convert_statements', 'returns the statements of a conversion or its way back'),
+        ('snowflake_convert_hash', 'identifies what a script was made from'),
+        ('snowflake_convert_check', 'checks that a script still fits, once the tables are locked'),
+        ('snowflake_convert_quote', 'returns a text as a dollar-quoted literal'),
+        ('snowflake_convert_script', 'returns the script of a conversion or of its way back'),
         ('snowflake_fleet_schema', 'returns the schema of the registry, which a superuser must own'),
         ('snowflake_fleet_location', 'the location of the registry''s row'),
         ('snowflake_fleet_current', 'the row of the registry'),
@@ -82,3 +64,19 @@ $$;
 
 -- The path of CREATE EXTENSION again, for the rest of the script.
 SET LOCAL search_path = @extschema@, pg_temp;
+
+-- Raises an error without CONTEXT; nothing if `code` is null, because the caller's query found no row.
+CREATE FUNCTION snowflake_internal.snowflake_raise(code text, message text, detail text, hint text) RETURNS void
+    CALLED ON NULL INPUT LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    is_dropped boolean;
+BEGIN
+    IF code IS NULL THEN
+        RETURN;
+    END IF;
+    is_dropped := snowflake_internal.snowflake_drop_context();
+    RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = message, DETAIL = concat(detail), HINT = concat(hint);
+END
+$$;
+
+COMMENT ON FUNCTION snowflake_internal.snowflake_raise(text, text, text, text) IS 'internal: raises an error without CONTEXT';
