@@ -93,10 +93,11 @@ AS $$
         WHERE s.attidentity <> '' AND back AND c.n > 0
         UNION ALL
         -- A sequence that stays goes on where it was. That of an identity is a new one: beyond all keys that are no IDs.
-        SELECT 9, s.seq::text, format('PERFORM setval(%L, least(greatest(v.last, %s), %s)) FROM (SELECT %s(%s, %s(%I)) AS last FROM %s '
-            'WHERE %7$I < %9$s) AS v WHERE v.last IS NOT NULL', s.seq, s.seqmin, s.seqmax,
+        SELECT 9, s.seq::text, format('PERFORM setval(%L, least(greatest(v.last, %s), %s)) FROM (SELECT %s(%s, %s(%I)) AS last '
+            'FROM %s WHERE %7$I < %9$s) AS v WHERE v.last %s %s', s.seq, s.seqmin, s.seqmax,
             CASE WHEN s.ascends THEN 'greatest' ELSE 'least' END, coalesce(s.last_value::text, 'NULL'),
-            CASE WHEN s.ascends THEN 'max' ELSE 'min' END, s.attname, s.relid, snowflake_internal.snowflake_convert_now())
+            CASE WHEN s.ascends THEN 'max' ELSE 'min' END, s.attname, s.relid, snowflake_internal.snowflake_convert_now(),
+            CASE WHEN s.ascends THEN '>=' ELSE '<=' END, coalesce(s.last_value, s.seqstart))
         FROM sequences s WHERE s.attidentity <> '' AND back
         UNION ALL
         -- The change of a type drops the statistics of the column, and autovacuum does not restore them.
@@ -171,7 +172,8 @@ DECLARE
 BEGIN
     RETURN (
         WITH lines AS MATERIALIZED (
-            SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE)'
+            -- PL/pgSQL splits the body by the caller's standard_conforming_strings: no backslash may be in a plain literal.
+            SELECT s.part, s.line, CASE WHEN s.statement ~ '^CREATE (OR REPLACE )?(FUNCTION|PROCEDURE)|^(?!PERFORM).*\\'
                 THEN 'EXECUTE ' || snowflake_internal.snowflake_convert_quote(s.statement) ELSE s.statement END || ';' AS text
             FROM snowflake_internal.snowflake_convert_statements(keys, back) s WHERE s.part > 0
         ), notes AS MATERIALIZED (
@@ -184,7 +186,9 @@ BEGIN
             UNION ALL
             SELECT 2, 0, 'Locks until the transaction ends, also against readers: ' || locked
             UNION ALL
-            SELECT 3, 0, 'Rewrites: ' || string_agg(format('%s (%s)', r.relid, snowflake_internal.snowflake_convert_size(r.relid)),
+            SELECT 3, 0, 'Rewrites: ' || string_agg(format('%s (%s)', r.relid, (
+                SELECT pg_size_pretty(sum(pg_total_relation_size(m.id)))
+                FROM (SELECT r.relid UNION SELECT t.relid FROM pg_partition_tree(r.relid) t) AS m (id))),
                 ', ' ORDER BY r.relid::text COLLATE "C")
             FROM (SELECT DISTINCT k.relid FROM snowflake_internal.snowflake_convert_columns(keys) k
                   WHERE k.is_small AND k.is_local AND k.is_own) AS r HAVING count(*) > 0
@@ -195,17 +199,24 @@ BEGIN
         ), blocks (n, text) AS (
             SELECT 1, format($block$#variable_conflict use_column
 DECLARE
-    snowflake_names constant pg_catalog.text[] := '{search_path, role, row_security, check_function_bodies, lock_timeout}';
+    snowflake_names constant pg_catalog.text[] := '{search_path, role, row_security, check_function_bodies,
+        standard_conforming_strings, transform_null_equals, array_nulls, intervalstyle, xmloption, default_tablespace, lock_timeout}';
     snowflake_old   constant pg_catalog.text[] := ARRAY(
         SELECT pg_catalog.current_setting(n) FROM pg_catalog.unnest(snowflake_names) AS n);
 BEGIN
     SET LOCAL search_path = pg_catalog, pg_temp;
     SET LOCAL ROLE %s;
     SET LOCAL row_security = off;
-    SET LOCAL check_function_bodies = off;$block$, c.relowner::regrole) FROM pg_class c WHERE c.oid = keys[1].relid
+    SET LOCAL check_function_bodies = off;
+    SET LOCAL standard_conforming_strings = on;
+    SET LOCAL transform_null_equals = off;
+    SET LOCAL array_nulls = on;
+    SET LOCAL intervalstyle = 'postgres';
+    SET LOCAL xmloption = content;
+    SET LOCAL default_tablespace = '';$block$, c.relowner::regrole) FROM pg_class c WHERE c.oid = keys[1].relid
             UNION ALL
             SELECT 2, format(E'    RAISE EXCEPTION USING ERRCODE = ''55000'', MESSAGE = %L,\n        DETAIL = %L,\n        HINT = %L;',
-                format('cannot convert the keys: %s obstacles', cardinality(obstacles)), array_to_string(obstacles, E'\n'),
+                'cannot convert the keys because of obstacles', array_to_string(obstacles, E'\n'),
                 'Remove the obstacles, and make the script again.')
             WHERE obstacles <> '{}'
             UNION ALL

@@ -27,8 +27,8 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
         SELECT f.relid::oid FROM family f JOIN pg_class c ON c.oid = f.relid WHERE NOT c.relispartition
         UNION
         SELECT p.child FROM reached r JOIN partitions p ON p.parent = r.relid AND p.takes_new
-    ), found (what, why) AS (
-        SELECT pg_describe_object('pg_class'::regclass, c.oid, 0), r.why
+    ), found (class, id, attnum, why) AS (
+        SELECT 'pg_class'::regclass, c.oid, 0, r.why
         FROM snowflake_internal.snowflake_convert_locked(keys) l
         JOIN pg_class c ON c.oid = l
         JOIN pg_roles u ON u.oid = c.relowner
@@ -39,39 +39,42 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
             (c.relkind = 'f', 'is a foreign table: detach it, and convert it on its own server'),
             (EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'),
                 'belongs to an extension, which would create it as it was'),
-            (c.relrowsecurity AND c.relforcerowsecurity AND NOT (u.rolsuper OR u.rolbypassrls), format('hides rows from its owner: '
-                'first ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again afterwards', l))
+            (c.relrowsecurity AND c.relforcerowsecurity AND NOT (u.rolsuper OR u.rolbypassrls),
+                format('hides rows from its owner: first ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, and FORCE it again '
+                       'afterwards', l))
         ) AS r (is_so, why) WHERE r.is_so
         UNION ALL
-        SELECT pg_describe_object('pg_class'::regclass, f.relid, f.attnum), r.why
+        SELECT 'pg_class'::regclass, f.relid, f.attnum, r.why
         FROM family f
         JOIN pg_type t ON t.oid = f.type
         LEFT JOIN family k ON k.relid = f.key_relid AND k.attname = f.key_attname AND k.is_key,
         LATERAL (VALUES
             (f.is_small AND f.is_partition, 'is in a partition key, and cannot become bigint: copy the rows into a new table'),
             (f.is_small AND t.typtype = 'd', format('has the domain %s: first change it to bigint', f.type)),
-            (f.is_key AND f.expression <> coalesce(k.expression, '') AND f.relid <> f.key_relid, format('has a default of its own, '
-                'which the new one would replace: first ALTER TABLE ONLY %s ALTER COLUMN %I DROP DEFAULT', f.relid, f.attname))
+            (f.is_key AND f.relid <> f.key_relid AND f.expression <> coalesce(k.expression, ''),
+                format('has a default of its own, which the new one would replace: first ALTER TABLE ONLY %s ALTER COLUMN %I '
+                       'DROP DEFAULT', f.relid, f.attname))
         ) AS r (is_so, why) WHERE r.is_so
         UNION ALL
-        SELECT pg_describe_object('pg_class'::regclass, p.partrelid, 0), format('has no partition for new IDs: first create a default '
-            'partition, or one for a range of %I that holds future IDs', f.attname)
+        SELECT 'pg_class'::regclass, p.partrelid, 0, format('has no partition for new IDs: first create a default partition, '
+            'or one for a range of %I that holds future IDs', f.attname)
         FROM reached r
         JOIN pg_partitioned_table p ON p.partrelid = r.relid AND p.partstrat <> 'h'
         JOIN family f ON f.relid = p.partrelid AND f.is_partition
         WHERE NOT EXISTS (SELECT FROM partitions x WHERE x.parent = r.relid AND x.takes_new)
         UNION ALL
-        SELECT pg_describe_object('pg_class'::regclass, f.relid, 0), format('takes rows from roles that may not execute the new '
-            'default: first GRANT EXECUTE ON FUNCTION %s TO %s', n, string_agg(DISTINCT g, ', '))
+        SELECT 'pg_class'::regclass, f.relid, 0, format('takes rows from roles that may not execute the new default: first '
+            'GRANT EXECUTE ON FUNCTION %s TO %s', n, string_agg(DISTINCT g, ', '))
         FROM family f
         JOIN pg_class c ON c.oid = f.relid,
         LATERAL (SELECT coalesce(c.relacl, acldefault('r', c.relowner))
                  UNION ALL SELECT a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid) AS r (acl), aclexplode(r.acl) AS e,
         snowflake_internal.snowflake_grantee(e.grantee) AS g, snowflake_internal.snowflake_convert_default() AS n
-        WHERE f.is_key AND e.privilege_type = 'INSERT' AND NOT has_function_privilege(e.grantee, n, 'EXECUTE') GROUP BY f.relid, n
+        WHERE f.is_key AND e.privilege_type = 'INSERT' AND NOT has_function_privilege(e.grantee, n, 'EXECUTE')
+        GROUP BY f.relid, n
         UNION ALL
-        SELECT pg_describe_object(d.class, d.id, d.attnum), 'depends on a column that becomes bigint, and the script does not '
-            'create it again: drop it before, and create it again afterwards'
+        SELECT d.class, d.id, d.attnum, 'depends on a column that becomes bigint, and the script does not create it again: '
+            'drop it before, and create it again afterwards'
         FROM (
             SELECT r.class, r.id, 0 FROM readers r
             UNION
@@ -81,42 +84,44 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
             JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = f.relid AND d.refobjsubid = f.attnum
             LEFT JOIN pg_attrdef g ON d.classid = 'pg_attrdef'::regclass AND g.oid = d.objid AND g.adnum <> f.attnum
             LEFT JOIN pg_rewrite w ON d.classid = 'pg_rewrite'::regclass AND w.oid = d.objid
+                AND w.ev_class NOT IN (SELECT r.id FROM readers r)
             LEFT JOIN pg_trigger t ON d.classid = 'pg_trigger'::regclass AND t.oid = d.objid
-            WHERE f.is_small AND (g.oid IS NOT NULL OR d.classid IN ('pg_policy'::regclass, 'pg_publication_rel'::regclass)
-                OR NOT t.tgisinternal AND t.tgparentid = 0 OR w.oid IS NOT NULL AND w.ev_class NOT IN (SELECT r.id FROM readers r))
+                AND NOT t.tgisinternal AND t.tgparentid = 0
+            WHERE f.is_small AND (num_nonnulls(g.oid, w.oid, t.oid) > 0
+                OR d.classid IN ('pg_policy'::regclass, 'pg_publication_rel'::regclass))
         ) AS d (class, id, attnum) WHERE (d.class, d.id) NOT IN (TABLE rebuilt)
         UNION ALL
-        SELECT pg_describe_object(b.class, b.id, 0), 'is created again, and would lose ' || l.what
+        SELECT b.class, b.id, 0, 'is created again, and would lose ' || l.what
         FROM rebuilt b
         LEFT JOIN pg_class c ON b.class = 'pg_class'::regclass AND c.oid = b.id AND c.relkind IN ('v', 'm')
         LEFT JOIN pg_proc p ON b.class = 'pg_proc'::regclass AND p.oid = b.id
         LEFT JOIN pg_type t ON t.oid = c.reltype,
         LATERAL (VALUES
-            (EXISTS (SELECT FROM pg_depend d WHERE d.classid = b.class AND d.objid = b.id AND d.deptype = 'e'), 'its extension'),
-            (EXISTS (SELECT FROM pg_seclabel s WHERE s.classoid = b.class AND s.objoid = b.id), 'its security label'),
+            (EXISTS (SELECT FROM pg_depend d WHERE (d.classid, d.objid, d.deptype) = (b.class, b.id, 'e')), 'its extension'),
+            (EXISTS (SELECT FROM pg_seclabel s WHERE (s.classoid, s.objoid) = (b.class, b.id)), 'its security label'),
             (t.typacl IS NOT NULL OR obj_description(t.oid, 'pg_type') IS NOT NULL, 'rights or a comment of its row type'),
             (EXISTS (
-                SELECT FROM (SELECT coalesce(c.relacl, p.proacl) UNION ALL SELECT a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid)
-                    AS r (acl), aclexplode(r.acl) AS e WHERE e.grantor <> coalesce(c.relowner, p.proowner)),
-                'rights that another role granted')
+                SELECT FROM (SELECT coalesce(c.relacl, p.proacl)
+                             UNION ALL SELECT a.attacl FROM pg_attribute a WHERE a.attrelid = c.oid) AS r (acl),
+                aclexplode(r.acl) AS e WHERE e.grantor <> coalesce(c.relowner, p.proowner)), 'rights that another role granted')
         ) AS l (is_so, what) WHERE l.is_so
         UNION ALL
-        SELECT pg_describe_object('pg_class'::regclass, i.indexrelid, 0), format('is the replica identity of partition %s, and would '
-            'no longer be: first ALTER TABLE %1$s REPLICA IDENTITY FULL, and set it again afterwards', f.relid)
+        SELECT 'pg_class'::regclass, x.oid, 0, format('is the replica identity of partition %s, and would no longer be: first '
+            'ALTER TABLE %1$s REPLICA IDENTITY FULL, and set it again afterwards', f.relid)
         FROM family f
         JOIN pg_index i ON i.indrelid = f.relid AND i.indisreplident AND f.attnum = ANY (i.indkey)
         JOIN pg_class x ON x.oid = i.indexrelid AND x.relispartition WHERE f.is_small
         UNION ALL
-        SELECT pg_describe_object('pg_constraint'::regclass, n.oid, 0), 'has disabled triggers, which would be enabled: enable them '
-            'before, and disable them again afterwards'
+        SELECT 'pg_constraint'::regclass, n.oid, 0, 'has disabled triggers, which would be enabled: enable them before, and '
+            'disable them again afterwards'
         FROM pg_constraint n
-        WHERE n.contype = 'f' AND EXISTS (SELECT FROM pg_trigger t WHERE t.tgconstraint = n.oid AND t.tgenabled <> 'O') AND EXISTS (
-            SELECT FROM family f WHERE f.is_small AND (n.conrelid = f.relid AND f.attnum = ANY (n.conkey)
-                OR n.confrelid = f.relid AND f.attnum = ANY (n.confkey)))
+        JOIN family f ON f.is_small AND (n.conrelid = f.relid AND f.attnum = ANY (n.conkey)
+            OR n.confrelid = f.relid AND f.attnum = ANY (n.confkey))
+        WHERE n.contype = 'f' AND EXISTS (SELECT FROM pg_trigger t WHERE t.tgconstraint = n.oid AND t.tgenabled <> 'O')
         UNION ALL
         -- From PostgreSQL 18 on, NOT NULL has a name, and that of a parent is given to its children again.
-        SELECT pg_describe_object('pg_constraint'::regclass, o.oid, 0), format('has another name than that of its parent: first '
-            'ALTER TABLE %1$s NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and ALTER TABLE %1$s INHERIT %2$s',
+        SELECT 'pg_constraint'::regclass, o.oid, 0, format('has another name than that of its parent: first ALTER TABLE %1$s '
+            'NO INHERIT %2$s, ALTER TABLE %1$s RENAME CONSTRAINT %3$I TO %4$I, and ALTER TABLE %1$s INHERIT %2$s',
             f.relid, i.inhparent::regclass, o.conname, p.conname)
         FROM family f
         JOIN pg_class c ON c.oid = f.relid AND NOT c.relispartition
@@ -127,7 +132,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
             AND NOT p.connoinherit AND p.conname <> o.conname
         WHERE f.is_small
     )
-    SELECT DISTINCT f.what || ' ' || f.why FROM found f ORDER BY 1
+    SELECT DISTINCT pg_describe_object(f.class, f.id, f.attnum) || ' ' || f.why FROM found f ORDER BY 1
 $$;
 
 -- What a person must look at. Of `warns`, a new ID that does not fit makes every INSERT fail: the script warns of it again.
@@ -209,16 +214,4 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_notes(keys snowflake_intern
         JOIN pg_class c ON c.oid = s.id AND c.relkind = 'S' WHERE f.is_key
     )
     SELECT n.warns, n.note FROM notes n GROUP BY n.n, n.warns, n.note ORDER BY n.n, n.note COLLATE "C"
-$$;
-
--- The size of a table with its indexes and the tables that inherit from it, as far as they have the same owner.
-CREATE FUNCTION snowflake_internal.snowflake_convert_size(relid regclass) RETURNS text
-    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE members (id, owner) AS (
-        SELECT c.oid, c.relowner FROM pg_class c WHERE c.oid = relid
-        UNION
-        SELECT c.oid, c.relowner FROM members m JOIN pg_inherits i ON i.inhparent = m.id
-        JOIN pg_class c ON c.oid = i.inhrelid AND c.relowner = m.owner
-    )
-    SELECT pg_size_pretty(sum(pg_total_relation_size(id))) FROM members
 $$;

@@ -30,7 +30,6 @@ BEGIN
         ('snowflake_convert_dependents', 'returns the statements that drop what depends on such columns and create it again'),
         ('snowflake_convert_obstacles', 'returns what keeps keys from being converted'),
         ('snowflake_convert_notes', 'returns what to look at before a conversion'),
-        ('snowflake_convert_size', 'returns the size of a table with its indexes and children'),
         ('snowflake_convert_statements', 'returns the statements of a conversion or its way back'),
         ('snowflake_convert_hash', 'identifies what a script was made from'),
         ('snowflake_convert_check', 'checks that a script still fits, once the tables are locked'),

@@ -63,7 +63,7 @@ CREATE POLICY by_view ON two USING (EXISTS (SELECT FROM items i WHERE i.id = two
 -- Partitions, also attached ones without a default, and inheritance.
 CREATE TABLE event (id serial, at date NOT NULL, item integer REFERENCES item, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
 CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM ('2026-01-01') TO ('2027-01-01'); CREATE TABLE event_2 PARTITION OF event DEFAULT;
-CREATE TABLE a_third (id integer NOT NULL, at date NOT NULL, item integer);
+CREATE TABLE a_third (LIKE event);
 ALTER TABLE event ATTACH PARTITION a_third FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
 CREATE INDEX event_item ON event (item); CREATE TRIGGER on_event AFTER UPDATE OF item ON event FOR EACH ROW EXECUTE FUNCTION noted(); ALTER TABLE event_1 DISABLE TRIGGER on_event;
 CREATE TABLE base (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, x text); CREATE TABLE derived (y text) INHERITS (base); CREATE INDEX ON derived (id);

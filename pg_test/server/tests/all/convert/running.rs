@@ -21,6 +21,7 @@ fn shop() -> (Database, Client) {
     let database = database();
     let mut owner = database.connect_as("owner");
     run(&mut owner, TABLES);
+    run(&mut database.connect(), "ANALYZE");
     (database, owner)
 }
 
