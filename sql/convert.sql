@@ -1,7 +1,8 @@
--- snowflake_convert() and snowflake_convert_schema() return a script that gives existing keys snowflake IDs from now on, and one
--- that brings the old keys back. Each script is comments and one DO, which is atomic in every tool.
+-- snowflake_convert() and snowflake_convert_schema() return a script that gives existing keys snowflake IDs from now on, and
+-- one that brings the old keys back. Each script is comments and one DO, which is atomic in every tool.
 
--- What a script executes, in this order, after it has locked the tables; of part 0, what else must not have changed since.
+-- The statements that a script executes, in this order, after it has locked the tables; in part 0, other facts that must not
+-- have changed since.
 -- The way back has the old types, defaults and identities as they are now, so it is made before the conversion.
 CREATE FUNCTION snowflake_internal.snowflake_convert_statements(keys snowflake_internal.snowflake_key[], back boolean)
     RETURNS TABLE (part integer, line bigint, statement text)
@@ -66,7 +67,7 @@ AS $$
         UNION ALL
         SELECT 5, to_char(r.line, '0000000000'), r.statement FROM dependents r WHERE r.part > 0
         UNION ALL
-        -- What inherits from a key has its default, too, unless it has another one.
+        -- Children of a table with a key have its default, too, unless they have another one.
         SELECT 7, (f.relid <> f.key_relid)::text || f.relid, format('ALTER TABLE %s%s ALTER COLUMN %I %s',
             CASE WHEN f.relid = f.key_relid THEN '' ELSE 'ONLY ' END, f.relid, f.attname,
             CASE WHEN NOT back THEN format('SET DEFAULT %s', snowflake_internal.snowflake_convert_default())
@@ -199,10 +200,10 @@ BEGIN
         ), blocks (n, text) AS (
             SELECT 1, format($block$#variable_conflict use_column
 DECLARE
-    snowflake_names constant pg_catalog.text[] := '{search_path, role, row_security, check_function_bodies,
+    setting_names  constant pg_catalog.text[] := '{search_path, role, row_security, check_function_bodies,
         standard_conforming_strings, transform_null_equals, array_nulls, intervalstyle, xmloption, default_tablespace, lock_timeout}';
-    snowflake_old   constant pg_catalog.text[] := ARRAY(
-        SELECT pg_catalog.current_setting(n) FROM pg_catalog.unnest(snowflake_names) AS n);
+    setting_values constant pg_catalog.text[] := ARRAY(
+        SELECT pg_catalog.current_setting(n) FROM pg_catalog.unnest(setting_names) AS n);
 BEGIN
     SET LOCAL search_path = pg_catalog, pg_temp;
     SET LOCAL ROLE %s;
@@ -238,7 +239,7 @@ BEGIN
             UNION ALL
             SELECT 9, string_agg(format('    RAISE WARNING USING MESSAGE = %L;', n.note), E'\n' ORDER BY n.n) FROM notes n WHERE n.warns
             UNION ALL
-            SELECT 10, E'    PERFORM set_config(s.name, s.value, true) FROM unnest(snowflake_names, snowflake_old) AS s (name, value);\nEND'
+            SELECT 10, E'    PERFORM set_config(s.name, s.value, true) FROM unnest(setting_names, setting_values) AS s (name, value);\nEND'
         )
         SELECT concat(
             (SELECT string_agg('-- ' || regexp_replace(c.text, '[\n\r]+', ' ', 'g') || E'\n', '' ORDER BY c.n, c.line)

@@ -1,4 +1,4 @@
--- What depends on the columns that become bigint. PostgreSQL changes no column that a view, a rule, a trigger, a policy or a
+-- Objects that depend on columns that become bigint. PostgreSQL changes no column that a view, a rule, a trigger, a policy or a
 -- generated column reads, so a script drops these, and creates them again with all that they had.
 
 -- The statements that create an object as it is now, in the order of n: its definition (0), settings that a change of type
@@ -256,7 +256,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_dependents(keys snowflake_i
         JOIN pg_depend d ON d.refclassid = w.class AND d.refobjid = w.id AND d.refobjsubid = w.attnum
         LEFT JOIN pg_constraint n ON d.classid = 'pg_constraint'::regclass AND n.oid = d.objid AND n.contype = 'c'
             AND n.coninhcount = 0
-        LEFT JOIN pg_class x ON d.classid = w.class AND x.oid = d.objid AND NOT x.relispartition
+        LEFT JOIN pg_class x ON d.classid = w.class AND x.oid = d.objid AND x.relkind = 'i' AND NOT x.relispartition
         LEFT JOIN pg_index i ON i.indexrelid = x.oid AND concat(i.indexprs, i.indpred) <> ''
             AND NOT EXISTS (SELECT FROM pg_constraint u WHERE u.conindid = x.oid)
         LEFT JOIN pg_statistic_ext s ON d.classid = 'pg_statistic_ext'::regclass AND s.oid = d.objid AND s.stxexprs IS NOT NULL,

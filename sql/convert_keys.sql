@@ -20,19 +20,16 @@ $$;
 
 -- The new default, as the function is named now: another role may own the extension's schema, and rename it.
 CREATE FUNCTION snowflake_internal.snowflake_convert_default() RETURNS regprocedure
-    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
-    RETURN '@extschema@.snowflake_nextval()'::regprocedure;
+    STABLE LANGUAGE sql RETURN '@extschema@.snowflake_nextval()'::regprocedure;
 
 -- No new ID is lower: another worker of this server may generate lower IDs than this call, but none below the lowest of the
 -- clock's tick.
 CREATE FUNCTION snowflake_internal.snowflake_convert_lowest() RETURNS bigint
-    VOLATILE LANGUAGE sql SET search_path = pg_catalog, pg_temp
-    RETURN least(@extschema@.snowflake_nextval(), @extschema@.snowflake_min(clock_timestamp()));
+    VOLATILE LANGUAGE sql RETURN least(@extschema@.snowflake_nextval(), @extschema@.snowflake_min(clock_timestamp()));
 
 -- The lowest ID of this moment, without generating one.
 CREATE FUNCTION snowflake_internal.snowflake_convert_now() RETURNS bigint
-    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp
-    RETURN @extschema@.snowflake_min(now());
+    STABLE LANGUAGE sql RETURN @extschema@.snowflake_min(now());
 
 -- The keys of tables, first those of the caller. A plain integer is a key only if the call names its table, and it alone is
 -- the primary key.

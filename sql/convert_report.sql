@@ -1,6 +1,6 @@
--- What a person must read before a conversion: the comment lines of its script.
+-- The comment lines of a script, which a person must read before a conversion.
 
--- What keeps a script from working, or what it would lose. PostgreSQL itself refuses the rest, and then nothing changes.
+-- The obstacles: they keep a script from working, or the script would lose something. PostgreSQL refuses the rest itself.
 CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_internal.snowflake_key[]) RETURNS SETOF text
     STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE family AS MATERIALIZED (
@@ -135,7 +135,7 @@ CREATE FUNCTION snowflake_internal.snowflake_convert_obstacles(keys snowflake_in
     SELECT DISTINCT pg_describe_object(f.class, f.id, f.attnum) || ' ' || f.why FROM found f ORDER BY 1
 $$;
 
--- What a person must look at. Of `warns`, a new ID that does not fit makes every INSERT fail: the script warns of it again.
+-- The notes. If a new ID violates one that warns, each INSERT fails: the script raises a warning, too.
 CREATE FUNCTION snowflake_internal.snowflake_convert_notes(keys snowflake_internal.snowflake_key[], tables regclass[])
     RETURNS TABLE (warns boolean, note text)
     STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$

@@ -18,6 +18,7 @@ BEGIN
         ('snowflake_workers_rows', 'the rows of the view snowflake_workers'),
         ('snowflake_drop_context', 'keeps CONTEXT from the error that PL/pgSQL raises next'),
         ('snowflake_grantee', 'the role of an entry of an access control list, as GRANT names it'),
+        ('snowflake_other_owner', 'the role that owns an object in the caller''s place'),
         ('snowflake_convert_default', 'the new default of a key'),
         ('snowflake_convert_lowest', 'a bound below all new IDs'),
         ('snowflake_convert_now', 'the lowest ID of this moment'),

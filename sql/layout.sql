@@ -1,5 +1,24 @@
 -- The steps that remain in a database after the server's layout has changed.
 
+-- The role that keeps the caller from changing an object, or null. It is the object's owner if that is not the current
+-- user. For a superuser's call, the owners of the object and of its schema must be superusers, because another role could
+-- rename the schema, and code that the call evaluates could RESET ROLE or SESSION AUTHORIZATION. So a call is a superuser's
+-- if the current, the session's or the authenticated user is one.
+CREATE FUNCTION snowflake_internal.snowflake_other_owner(owner oid, of_schema oid) RETURNS oid
+    STABLE LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN owner <> (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user) THEN owner ELSE (
+        SELECT r.oid
+        FROM pg_namespace n
+        JOIN pg_database d ON d.datname = current_database(),
+        LATERAL unnest(ARRAY[owner, CASE n.nspowner WHEN 'pg_database_owner'::regrole THEN d.datdba ELSE n.nspowner END])
+            WITH ORDINALITY AS o (owner, n)
+        JOIN pg_roles r ON r.oid = o.owner AND NOT r.rolsuper
+        WHERE n.oid = of_schema AND EXISTS (
+            SELECT FROM pg_roles s WHERE s.rolsuper AND (s.rolname IN (current_user, session_user)
+                OR s.oid = (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a)))
+        ORDER BY o.n LIMIT 1) END
+$$;
+
 -- The function executes nothing, and returns only statements that change the caller's own objects. The caller executes
 -- them, in one transaction each. The function looks up no function of the extension by name, because one of another role
 -- may have that name by now.

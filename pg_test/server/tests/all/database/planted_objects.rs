@@ -341,7 +341,7 @@ const ANOTHER_SCHEMA: &str = "
                 'CREATE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$
                      BEGIN PERFORM public.trap(%L); RETURN %s; END $$',
                 part.proname, pg_get_function_arguments(part.oid), pg_get_function_result(part.oid), part.proname,
-                CASE WHEN part.proretset THEN '' ELSE 'NULL' END);
+                CASE WHEN part.proretset OR part.prorettype = 'void'::regtype THEN '' ELSE 'NULL' END);
         END LOOP;
     END $do$;";
 
